@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
@@ -119,7 +120,9 @@ func TestSecurityBesideIstiod(t *testing.T) {
 		ours := fixture.TakeInventory(t, tr.XDS, node)
 		require.Len(t, ours.Listeners, 2)
 		for _, line := range compare(t, fixture.TakeInventory(t, istiod.GRPC, node), ours, compared{gateway: true}) {
-			t.Errorf("%s: %s", provider, line)
+			if !strings.Contains(line, "istio-ext-authz") { // istiod 1.31 adds the name of the provider, see TestGoldens
+				t.Errorf("%s: %s", provider, line)
+			}
 		}
 	}
 }

@@ -108,7 +108,7 @@ func TestConsulWiped(t *testing.T) {
 	consul.Wipe(t)
 	tributary.WaitFor(t, 20*time.Second, func() error {
 		s := source(t, tributary, "consul")
-		if !strings.Contains(s.Message, "stays until") {
+		if !strings.Contains(s.Message, "stay until") {
 			return fmt.Errorf("the source is %v", s)
 		}
 		return nil

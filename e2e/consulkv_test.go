@@ -77,7 +77,7 @@ func TestRulesInConsul(t *testing.T) {
 	istiod.AwaitConfigs(t, fixture.Objects{})
 
 	out, code := k.apply(t, virtualService("reviews", "v1.mesh.internal"))
-	require.Equal(t, "virtualservice/reviews created\n", out)
+	require.Contains(t, out, "virtualservice/reviews created\n")
 	require.Zero(t, code)
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v1.mesh.internal")))
 	out, _ = k.apply(t, virtualService("reviews", "v1.mesh.internal"))
@@ -158,7 +158,7 @@ func TestRulesInConsul(t *testing.T) {
 		k.tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", "lost its data") })
 		watch.stop(t)
 		out, _ := k.apply(t, virtualService("reviews", "new.mesh.internal"))
-		require.Equal(t, "virtualservice/reviews created\n", out)
+		require.Contains(t, out, "virtualservice/reviews created\n")
 		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "new.mesh.internal")))
 	})
 
@@ -202,7 +202,7 @@ func TestRightsInConsul(t *testing.T) {
 	require.Contains(t, out, `it needs key_prefix "mesh/" { policy = "write" }`)
 	require.NotContains(t, out, reader.SecretID)
 	out, _ = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
-	require.Equal(t, "virtualservice/reviews created\n", out)
+	require.Contains(t, out, "virtualservice/reviews created\n")
 
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	want := fixture.ReadObjects(t, rules)

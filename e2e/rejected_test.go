@@ -63,7 +63,7 @@ func TestRejectedOnTributary(t *testing.T) {
 			})
 			answers(0, "v1")
 			status := mesh.Ask(t, "status")
-			require.Contains(t, status, fmt.Sprintf("RouteConfiguration %d by 1 client", port))
+			require.Contains(t, status, fmt.Sprintf("rejects RouteConfiguration %d: ", port))
 			require.Contains(t, status, "max program size of 50", "Envoy's reason")
 			require.Contains(t, status, "VirtualService default/h2")
 			require.Contains(t, mesh.Ask(t, "explain", "vs", "default/h2"), "max program size of 50")

@@ -150,7 +150,8 @@ func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 		case protocol.HTTP() && (shared || i == 0 || onlyHTTP):
 			m.routes, m.detects = model.RouteName(b.Port), shared
 		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && m.routes != "",
-			protocol != model.ProtocolTLS && rest && !c.claim.isLimited():
+			protocol != model.ProtocolTLS && rest && !c.claim.isLimited(),
+			!shared && c.claim.isLimited() && protocol != claims[0].claim.protocol:
 			m.refused = append(m.refused, c)
 		default:
 			m.connections = append(m.connections, c)
