@@ -81,9 +81,9 @@ func TestRulesInConsul(t *testing.T) {
 	require.Zero(t, code)
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v1.mesh.internal")))
 	out, _ = k.apply(t, virtualService("reviews", "v1.mesh.internal"))
-	require.Equal(t, "virtualservice/reviews unchanged\n", out)
+	require.Contains(t, out, "virtualservice/reviews unchanged\n")
 	out, _ = k.apply(t, virtualService("reviews", "v2.mesh.internal"))
-	require.Equal(t, "virtualservice/reviews configured\n", out)
+	require.Contains(t, out, "virtualservice/reviews configured\n")
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v2.mesh.internal")))
 
 	out, code = k.does(t, editor(t, `sed -i s/v2.mesh/v3.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
@@ -120,7 +120,7 @@ func TestRulesInConsul(t *testing.T) {
 		mine, code := k.does(t, nil, "get", "vs", "reviews", "-n", "shop", "-o", "yaml")
 		require.Zero(t, code)
 		out, _ := k.apply(t, virtualService("reviews", "theirs.mesh.internal"))
-		require.Equal(t, "virtualservice/reviews configured\n", out)
+		require.Contains(t, out, "virtualservice/reviews configured\n")
 		out, code = k.apply(t, strings.ReplaceAll(mine, "second.mesh", "mine.mesh"))
 		require.Equal(t, 1, code)
 		require.Contains(t, out, "virtualservice/reviews in namespace shop was changed by somebody else: resource version is stale")
@@ -227,7 +227,7 @@ func TestRightsInConsul(t *testing.T) {
 	watch.stop(t)
 	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v2.mesh.internal")), 0o600))
 	out, _ = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
-	require.Equal(t, "virtualservice/reviews configured\n", out)
+	require.Contains(t, out, "virtualservice/reviews configured\n")
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules))
 }
 

@@ -116,7 +116,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &found)
 	matchAll := slices.IndexFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
 	switch {
-	case matchAll >= 0 && len(l.GetFilterChains()) > 1:
+	case matchAll >= 0 && len(l.GetFilterChains()) > 1 && (opts.Captures || merged.routes != ""):
 		l.DefaultFilterChain = l.GetFilterChains()[matchAll]
 		l.FilterChains = slices.Delete(l.GetFilterChains(), matchAll, matchAll+1)
 	case matchAll < 0 && opts.Captures:
@@ -150,8 +150,7 @@ func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 		case protocol.HTTP() && (shared || i == 0 || onlyHTTP):
 			m.routes, m.detects = model.RouteName(b.Port), shared
 		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && m.routes != "",
-			protocol != model.ProtocolTLS && rest && !c.claim.isLimited(),
-			!shared && c.claim.isLimited() && protocol != claims[0].claim.protocol:
+			protocol != model.ProtocolTLS && rest && !c.claim.isLimited():
 			m.refused = append(m.refused, c)
 		default:
 			m.connections = append(m.connections, c)
