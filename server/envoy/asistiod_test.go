@@ -85,10 +85,9 @@ spec: {hosts: [b.example], ports: [{number: 443, name: tls, protocol: TLS}], res
 	require.Empty(t, l.GetListenerFilters(), "nothing of the handshake is needed")
 
 	l = toldOf(t, one+two, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
-	require.NotNil(t, l.GetDefaultFilterChain(), "the first service has all other names")
-	require.Nil(t, l.GetDefaultFilterChain().GetFilterChainMatch())
-	require.Len(t, l.GetFilterChains(), 1)
-	require.Equal(t, []string{"b.example"}, l.GetFilterChains()[0].GetFilterChainMatch().GetServerNames())
+	require.Len(t, l.GetFilterChains(), 2)
+	require.Nil(t, l.GetFilterChains()[0].GetFilterChainMatch())
+	require.Equal(t, []string{"b.example"}, l.GetFilterChains()[1].GetFilterChainMatch().GetServerNames())
 	require.Len(t, l.GetListenerFilters(), 1)
 }
 

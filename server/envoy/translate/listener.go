@@ -116,7 +116,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &found)
 	matchAll := slices.IndexFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
 	switch {
-	case matchAll >= 0 && len(l.GetFilterChains()) > 1 && (opts.Captures || len(l.GetListenerFilters()) > 0):
+	case matchAll >= 0 && len(l.GetFilterChains()) > 1 && (opts.Captures || merged.routes != ""):
 		l.DefaultFilterChain = l.GetFilterChains()[matchAll]
 		l.FilterChains = slices.Delete(l.GetFilterChains(), matchAll, matchAll+1)
 	case matchAll < 0 && opts.Captures:
