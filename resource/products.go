@@ -84,30 +84,27 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 // only, or if each of its hosts and ports were an object of its own. It counts against the limit of a namespace. The
 // routes of a delegate multiply by the routes that delegate to it; lookup returns the object of a key, or nil.
 func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
-	switch {
-	case r == nil:
-	case r.Key().Kind == ServiceEntry && countFields(r.body, hostsField) > 1:
-		spec, err := r.Spec()
-		s, ok := spec.(*networking.ServiceEntry)
-		if err != nil || !ok {
-			return 0
-		}
-		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
-		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
-	case r.Key().Kind == VirtualService && (countFields(r.body, hostsField) > 1 || delegates(r.body)):
-		spec, err := r.Spec()
-		s, ok := spec.(*networking.VirtualService)
-		if err != nil || !ok {
-			return 0
-		}
+	if r == nil || r.Key().Kind != ServiceEntry && r.Key().Kind != VirtualService ||
+		countFields(r.body, hostsField) < 2 && (r.Key().Kind == ServiceEntry || !delegates(r.body)) {
+		return 0
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return 0
+	}
+	switch s := spec.(type) {
+	case *networking.VirtualService:
 		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
 		_, _, further := virtualServiceProducts(s)
 		return (further*max(hosts-1, 0) + delegated(s, r.Key().Namespace, lookup)*hosts) * gateways
+	case *networking.ServiceEntry:
+		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
+		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
 	}
 	return 0
 }
 
-// Delegates returns the keys of the VirtualServices to which routes of r delegate.
+// Delegates returns the keys of the delegates of a VirtualService.
 func Delegates(r *Resource) (keys []Key) {
 	if r == nil || r.Key().Kind != VirtualService || !delegates(r.body) {
 		return nil
@@ -118,13 +115,14 @@ func Delegates(r *Resource) (keys []Key) {
 	}
 	for _, route := range spec.(*networking.VirtualService).GetHttp() {
 		if d := route.GetDelegate(); d != nil {
-			keys = append(keys, delegateKey(d, r.Key().Namespace))
+			keys = append(keys, DelegateKey(d, r.Key().Namespace))
 		}
 	}
 	return keys
 }
 
-func delegateKey(d *networking.Delegate, namespace string) Key {
+// DelegateKey returns the key of the VirtualService that a route of a namespace names as its delegate.
+func DelegateKey(d *networking.Delegate, namespace string) Key {
 	return Key{Kind: VirtualService, Namespace: cmp.Or(d.GetNamespace(), namespace), Name: d.GetName()}
 }
 
@@ -136,9 +134,9 @@ func delegated(s *networking.VirtualService, namespace string, lookup func(Key) 
 		if d == nil {
 			continue
 		}
-		key := delegateKey(d, namespace)
-		size, found := sizes[key]
-		if !found {
+		key := DelegateKey(d, namespace)
+		size, cached := sizes[key]
+		if !cached {
 			if r := lookup(key); r != nil {
 				if spec, err := r.Spec(); err == nil {
 					_, size, _ = virtualServiceProducts(spec.(*networking.VirtualService))

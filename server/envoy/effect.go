@@ -112,7 +112,8 @@ func (c *Catalog) dangling(key resource.Key) (found model.Findings) {
 	for i, h := range r.Spec.GetHttp() {
 		if d := h.GetDelegate(); d != nil && len(r.Spec.GetHosts()) > 0 && c.mesh.Delegate(d, key.Namespace) == nil {
 			found.Note(model.Place{Of: key, Field: fmt.Sprintf("spec.http[%d].delegate", i)},
-				"there is no VirtualService %s without hosts that is exported here: the route is left out", index.DelegateOf(d, key.Namespace))
+				"there is no VirtualService %s without hosts that is exported here: the route is left out",
+				resource.DelegateKey(d, key.Namespace).FullName())
 		}
 	}
 	for _, name := range model.GatewaysOf(r.Spec.GetGateways(), key.Namespace) {

@@ -17,17 +17,6 @@ import (
 // delegatePrefix, with the name of a VirtualService, stands for it among the targets of routes that delegate to it.
 const delegatePrefix = "~delegate/"
 
-// DelegateOf returns namespace/name of the VirtualService that a route delegates to, or "".
-func DelegateOf(d *networking.Delegate, namespace string) string {
-	if d == nil {
-		return ""
-	}
-	if d.GetNamespace() != "" {
-		namespace = d.GetNamespace()
-	}
-	return namespace + "/" + d.GetName()
-}
-
 // delegates returns the VirtualServices that r delegates to.
 func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (rules []*model.Rule[*networking.VirtualService]) {
 	if !hasDelegates(r) {
@@ -43,8 +32,7 @@ func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (rules []*mo
 
 // Delegate returns the VirtualService that a route delegates to, or nil.
 func (m *Mesh) Delegate(d *networking.Delegate, namespace string) *model.Rule[*networking.VirtualService] {
-	delegateNamespace, name, _ := strings.Cut(DelegateOf(d, namespace), "/")
-	r := m.Virtuals.ByKey[resource.Key{Kind: resource.VirtualService, Namespace: delegateNamespace, Name: name}]
+	r := m.Virtuals.ByKey[resource.DelegateKey(d, namespace)]
 	if d == nil || r == nil || len(r.Spec.GetHosts()) > 0 || !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) {
 		return nil
 	}

@@ -134,8 +134,8 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *mode
 		v.LeadsTo = append(v.LeadsTo, v.WholeName(d.GetHost()))
 	}
 	for _, h := range spec.GetHttp() {
-		if to := DelegateOf(h.GetDelegate(), namespace); to != "" {
-			v.LeadsTo = append(v.LeadsTo, delegatePrefix+to)
+		if d := h.GetDelegate(); d != nil {
+			v.LeadsTo = append(v.LeadsTo, delegatePrefix+resource.DelegateKey(d, namespace).FullName())
 		}
 	}
 	gateways := model.GatewaysOf(spec.GetGateways(), namespace)

@@ -468,12 +468,12 @@ func sidecars(m *model) {
 		for i, egress := range o.spec.GetEgress() {
 			for j, text := range egress.GetHosts() {
 				namespace, host := splitHost(text)
-				switch namespace {
-				case "~":
+				switch {
+				case strings.HasPrefix(namespace, "~"): // none, or an exclusion
 					continue
-				case "*":
+				case namespace == "*":
 					namespace = ""
-				case ".":
+				case namespace == ".":
 					namespace = o.key.Namespace
 				}
 				if !strings.HasPrefix(host, "*") && m.missing(host, namespace) {

@@ -67,3 +67,16 @@ metadata: {name: a, namespace: shop}
 spec: {hosts: [reviews.EXAMPLE], gateways: [g], http: [{route: [{destination: {host: reviews.EXAMPLE, subset: a}}]}]}
 `))
 }
+
+// TestExcludedHosts finds nothing wrong with hosts that a Sidecar excludes and no object has.
+func TestExcludedHosts(t *testing.T) {
+	const sidecar = `apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: s, namespace: shop}
+spec: {egress: [{hosts: ["*/*", "%s/absent.example"]}]}
+`
+	for _, namespace := range []string{"~", "~shop", "~*", "~."} {
+		require.Empty(t, findingsOf(t, strings.Replace(sidecar, "%s", namespace, 1)), namespace)
+	}
+	require.Contains(t, findingsOf(t, strings.Replace(sidecar, "%s", "shop", 1)), "no ServiceEntry matches")
+}
