@@ -41,7 +41,9 @@ func TestRejectedSecretsAreSentAgain(t *testing.T) {
 			delay *= 2
 		}
 		scope.retrySecret(respelled)
+		scope.catching.Lock()
 		delete(scope.needs, name)
+		scope.catching.Unlock()
 		time.Sleep(secretRetryMax + time.Second)
 		require.Equal(t, respelled.Version, served())
 	})
