@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/sources"
@@ -27,8 +29,9 @@ type run struct {
 	look     registry.Wakeup // to look for the kinds
 	kinds    []*kind
 	streams  []*stream
-	timeline timeline    // the memories of streams
-	derived  *derive.Set // nil if nothing is; mu guards it
+	timeline timeline      // the memories of streams
+	derived  *derive.Set   // nil if nothing is; mu guards it
+	pace     *rate.Limiter // of the events of all watches
 
 	mu      sync.Mutex
 	client  *api                // nil until the kinds are known
@@ -50,9 +53,16 @@ func ready(c sources.Content) pending {
 	return func() (sources.Content, bool) { return c, true }
 }
 
+// A source takes eventBurst events of watches at once, and eventRate a second from then on: each costs processor time
+// in all of tributary. The server keeps the others meanwhile.
+const (
+	eventBurst = 2000
+	eventRate  = 500
+)
+
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]pending)}
-	r.missing = make(map[*kind]time.Time)
+	r.missing, r.pace = make(map[*kind]time.Time), rate.NewLimiter(eventRate, eventBurst)
 	r.readRules()
 	if s.settings.Services != nil {
 		r.readServices()

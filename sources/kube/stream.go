@@ -352,6 +352,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 			err = cmp.Or(s.event(e.Type, e.Object), s.keep(ctx, s.size+objectSize(e.Object)))
 		}
 		intake.Next(res.Body)
+		_ = s.pace.Wait(ctx)
 	}
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // the next watch repeats events that a silent one withheld
 	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(until)
