@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestResetHoldEndsThoughConsulFlaps has a Consul that lost its data be away for a few seconds, more often than the hold lasts. Services
-// that do not come back go after the hold, in which outages do not count.
+// TestResetHoldEndsThoughConsulFlaps has a Consul that lost its data be away for a few seconds, more often than the
+// hold lasts. Services that do not come back go after the hold, in which outages do not count.
 func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
 	for name, restarts := range map[string]bool{"one run": false, "restarts during outages": true} {
 		t.Run(name, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
 	}
 }
 
-// TestWatchOfWipedConsul has a service change so often that its watch pauses while Consul loses its data. The query after the pause has an
-// index of before, which Consul reaches much later. What changes then is served all the same.
+// TestWatchOfWipedConsul has a service change so often that its watch pauses while Consul loses its data. The query
+// after the pause has an index of before, which Consul reaches much later. Later changes are served all the same.
 func TestWatchOfWipedConsul(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

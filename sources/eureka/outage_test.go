@@ -20,8 +20,8 @@ func (s *shelf) ages(t *testing.T, passed time.Duration) {
 	s.note = moved(t, s.note, -passed)
 }
 
-// TestRestartsDuringOutage restarts the source again and again while no server answers, for longer than the hold. An instance in doubt
-// stays, since nothing can register meanwhile.
+// TestRestartsDuringOutage restarts the source again and again while no server answers, for longer than the hold. An
+// instance in doubt stays, since nothing can register meanwhile.
 func TestRestartsDuringOutage(t *testing.T) {
 	for name, forgets := range map[string]bool{"the server keeps its memory": false, "the server forgets": true} {
 		t.Run(name, func(t *testing.T) {
