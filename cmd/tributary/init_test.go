@@ -55,9 +55,9 @@ func TestInit(t *testing.T) {
 	require.Zero(t, code, said)
 	cfg, err := config.Load(gateways + "/tributary.yaml")
 	require.NoError(t, err)
-	text, err := os.ReadFile(gateways + "/tributary.yaml")
+	written, err := os.ReadFile(gateways + "/tributary.yaml")
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "derive: {}  # makes")
+	assert.Contains(t, string(written), "derive: {}  # makes")
 	assert.Len(t, cfg.ConfigSources, 1)
 
 	// It is never written over.
@@ -110,7 +110,7 @@ func TestInit(t *testing.T) {
 	dir = t.TempDir()
 	code, said = initialized(dir+"/tributary.yaml", none)
 	require.Zero(t, code, said)
-	cfg, err := config.Load(dir + "/tributary.yaml")
+	cfg, err = config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	assert.Len(t, cfg.ConfigSources, 1)
 	assert.DirExists(t, dir+"/rules")

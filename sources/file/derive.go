@@ -9,10 +9,10 @@ import (
 	"tributary/sources/derive"
 )
 
-// DerivedKinds are the kinds of other APIs from which Istio's objects are derived, as resource.Options name them.
+// DerivedKinds are the kinds of derive, as resource.Options name them.
 var DerivedKinds = strings.Join(words.Each(derive.Kinds, func(k derive.Kind) string { return k.Kind + "." + k.Group }), " ")
 
-// DecodeDeriving makes of a text what a file of it has, and what is derived of that.
+// DecodeDeriving returns the objects of a text, and those that derive from them.
 func DecodeDeriving(place string, text []byte, o resource.Options, d derive.Options) []sources.Content {
 	o.Keep = DerivedKinds
 	c := sources.Decode(place, place, text, o)

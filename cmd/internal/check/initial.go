@@ -71,7 +71,7 @@ func FindRegistries(ctx context.Context, host string, all []Registry) (found []R
 type FoundFiles struct {
 	Path    string // relative to the directory of the configuration
 	Objects int
-	Derives bool // the Gateway API or Ingresses, of which Istio's objects are derived
+	Derives bool // Istio's objects derive from some of the objects
 }
 
 // maxFiles is how many files are read to find objects: this is a first look.
@@ -79,7 +79,7 @@ const maxFiles = 2000
 
 // FindFiles returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the
 // configuration, which is no object. What else is no object of ours is passed over.
-func FindFiles(root string) (all []FoundFiles, err error) {
+func FindFiles(root string) (places []FoundFiles, err error) {
 	counts, derives := make(map[string]int), make(map[string]bool)
 	files := 0
 	options, err := sources.Texts{}.Options()
@@ -123,10 +123,10 @@ func FindFiles(root string) (all []FoundFiles, err error) {
 		return nil, err
 	}
 	for path, n := range counts {
-		all = append(all, FoundFiles{path, n, derives[path]})
+		places = append(places, FoundFiles{path, n, derives[path]})
 	}
-	slices.SortFunc(all, func(a, b FoundFiles) int { return strings.Compare(a.Path, b.Path) })
-	return all, nil
+	slices.SortFunc(places, func(a, b FoundFiles) int { return strings.Compare(a.Path, b.Path) })
+	return places, nil
 }
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
@@ -170,7 +170,8 @@ configSources:
 	}
 	b.WriteString(`# Others, for example:
 # - {name: dc1, address: "consul://consul.example:8500", tokenFile: consul.token}
-# - {name: cluster, address: "k8s:///etc/tributary/cluster.kubeconfig"}  # Istio's objects; services: {} and derive: {} for others
+# Istio's objects of a cluster; services: {} adds its Services, derive: {} the Gateway API.
+# - {name: cluster, address: "k8s:///etc/tributary/cluster.kubeconfig"}
 # - {name: istiod, address: "xds://istiod.example:15012", tokenFile: token, tlsSettings: {mode: SIMPLE}}
 `)
 	return b.String()
