@@ -45,7 +45,8 @@ func (j judge) takesPolicies() bool {
 
 // noteNeverValid counts the rejects that may restrict traffic and are no versions of what the group keeps. A reject
 // that counted once does so until it is gone. One reject may stand for several kept objects, such as a broken list: a
-// later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept object.
+// later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept
+// object.
 func (g *group) noteNeverValid() {
 	rejects, kept, elsewhere := 0, 0, 0
 	keptIn := make(map[string]bool) // by namespace

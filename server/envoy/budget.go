@@ -101,7 +101,7 @@ func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resour
 }
 
 // divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once
-// more; what multiplies by other objects has none, since these go on changing.
+// more; objects that multiply by others have none, since these go on changing.
 func (b *budget) divide(
 	sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool,
 ) {

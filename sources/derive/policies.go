@@ -88,8 +88,8 @@ func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 }
 
 // clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named. Without names of its
-// own, the certificate must have the hostname, which istiod 1.27.9 does not ask for. With invalid:// nothing connects: a validation that
-// lacks the hostname or the authorities is none.
+// own, the certificate must have the hostname, which istiod 1.27.9 does not ask for. With invalid:// nothing connects:
+// a validation that lacks the hostname or the authorities is none.
 func (n node) clientTLS() *networking.ClientTLSSettings {
 	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {

@@ -156,8 +156,9 @@ func (d *derivation) routes() {
 	}
 }
 
-// affordable counts the memory of routes that are made for so many hosts. Those that take more than the routes of a namespace may take
-// answer 500, so that no less exact route gets their requests; nil if even that is too much. The oldest routes count first.
+// affordable counts the memory of routes that are made for so many hosts. Those that take more than the routes of a
+// namespace may take answer 500, so that no less exact route gets their requests; nil if even that is too much. The
+// oldest routes count first.
 func (n node) affordable(routes *networking.VirtualService, hosts int) *networking.VirtualService {
 	spent := n.products[n.Namespace]
 	fits := func(v *networking.VirtualService) bool {
@@ -168,9 +169,11 @@ func (n node) affordable(routes *networking.VirtualService, hosts int) *networki
 	if fits(routes) {
 		return routes
 	}
-	n.report("the routes of namespace %s, by host and listener, are estimated at more than %d MB of memory: split them among namespaces, "+
-		"or give fewer hostnames; requests of this one get 500", n.Namespace, resource.MaxProducts>>20)
-	refused := &networking.VirtualService{Gateways: routes.GetGateways(), Http: []*networking.HTTPRoute{refusedRoute(nil)}}
+	n.report("the routes of namespace %s, by host and listener, are estimated at more than %d MB of memory: "+
+		"give fewer hostnames; requests of this one get 500", n.Namespace, resource.MaxProducts>>20)
+	refused := &networking.VirtualService{
+		Gateways: routes.GetGateways(), Http: []*networking.HTTPRoute{refusedRoute(nil)},
+	}
 	n.products[n.Namespace] = spent
 	if len(routes.GetHttp()) > 0 && fits(refused) {
 		return refused
