@@ -37,7 +37,16 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		return keys
 	}
 	changed, before := make(map[string]bool), make(map[resource.Key]int64)
-	for _, key := range b.withRoots(keys, view) {
+	dependent := make(map[resource.Key]bool) // before or after
+	noteDependent := func(keys []resource.Key) {
+		for _, key := range keys {
+			dependent[key] = dependent[key] || b.delegates[key] != nil
+		}
+	}
+	noteDependent(keys)
+	concerned := b.withRoots(keys, view)
+	noteDependent(concerned)
+	for _, key := range concerned {
 		size, space := resource.Multiplied(view.Get(key), view.Get), b.sizes[key.Namespace]
 		if before[key] = space[key]; size == 0 && space[key] == 0 {
 			continue
@@ -60,7 +69,7 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		set[key] = true
 	}
 	for namespace := range changed {
-		b.divide(b.sizes[namespace], before, set, inMesh)
+		b.divide(b.sizes[namespace], before, set, func(key resource.Key) bool { return inMesh(key) && !dependent[key] })
 	}
 	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
 }
@@ -92,7 +101,7 @@ func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resour
 }
 
 // divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once
-// more.
+// more; objects that multiply by others have none, since these go on changing.
 func (b *budget) divide(
 	sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool,
 ) {
