@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -142,11 +143,21 @@ func TestBudget_KeepsLastVersion(t *testing.T) {
 
 // An object whose products grow with other objects is refused, and the mesh has no version of it: that would grow as well.
 func TestBudget_OtherObjectsGrow(t *testing.T) {
+	workloads := func(n int) (text string) {
+		for i := range n {
+			text += fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w%d, namespace: evil}\n"+
+				"spec: {address: 10.0.0.%d, labels: {app: a}}\n---\n", i, i)
+		}
+		return text
+	}
+	selecting := strings.Replace(multiplying("root", 20, 20), "endpoints: [{address: 10.0.0.1}]", "workloadSelector: {labels: {app: a}}", 1)
 	for name, tt := range map[string]struct {
 		root         string
 		kind         resource.Kind
 		small, large string
 	}{
+		"workloads":        {selecting, resource.ServiceEntry, workloads(1), workloads(200)},
+		"workloads, first": {selecting, resource.ServiceEntry, "", workloads(200)},
 		"delegate": {
 			delegating("root", "d", 10, 10), resource.VirtualService, delegate("d", 1), delegate("d", 200),
 		},
