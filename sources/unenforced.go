@@ -49,18 +49,19 @@ func (j judge) takesPolicies() bool {
 // object.
 func (g *group) noteNeverValid() {
 	rejects, kept, elsewhere := 0, 0, 0
-	keptIn := make(map[string]bool) // by namespace
+	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig is in none
 	for key, sure := range g.keeps {
 		if !sure && resource.Restricts(key.Kind) {
 			kept++
-			keptIn[key.Namespace] = true
+			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
 		}
 	}
 	for _, q := range g.quarantine {
 		if !q.mayRestrict {
 			continue
 		}
-		if rejects++; q.Namespace != "" && !keptIn[q.Namespace] && !keptIn[""] {
+		isMesh := keepsMesh && (q.Kind == "" || q.Kind == resource.MeshConfig)
+		if rejects++; q.Namespace != "" && !keptIn[q.Namespace] && !isMesh {
 			elsewhere++
 		}
 	}

@@ -28,6 +28,10 @@ func TestFirstSightBesideWhatIsKept(t *testing.T) {
 		"beside it": {
 			map[string]string{"a.yaml": audit}, map[string]string{"a.yaml": audit + "---\n" + nameless("AuthorizationPolicy")},
 		},
+		"in place of a MeshConfig": {
+			map[string]string{"a.yaml": "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: mesh}\nspec: {}\n"},
+			map[string]string{"a.yaml": nameless("AuthorizationPolicy")},
+		},
 		"beside a broken one": {
 			map[string]string{"a.yaml": audit},
 			map[string]string{"a.yaml": strings.Replace(audit, "name: deny, ", "", 1) + "---\n" + nameless("AuthorizationPolicy")},
