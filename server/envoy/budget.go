@@ -107,8 +107,8 @@ func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resour
 	return result
 }
 
-// selection has the labels that a ServiceEntry selects workloads by, the endpoints that it makes of each, and the bytes of
-// one endpoint of all. That of a WorkloadEntry has its own labels and bytes.
+// selection has the labels for workloads of a ServiceEntry, the endpoints that it makes of each, and the bytes
+// of one endpoint of all. That of a WorkloadEntry has its own labels and bytes.
 type selection struct {
 	labels           map[string]string
 	endpoints, bytes int64
