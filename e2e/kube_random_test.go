@@ -52,10 +52,12 @@ func (s *kubeSabotage) change(t *testing.T) {
 	}
 }
 
-// rest waits until istiod has what the cluster has.
+// rest waits until istiod has what the cluster has, and tributary's state is on disk.
 func (s *kubeSabotage) rest(t *testing.T, what string) {
 	t.Helper()
 	s.has(t, what, "")
+	// A tributary that is killed before its state is on disk may start without the last change, see docs/failing-safely.md.
+	time.Sleep(2 * time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.objects {
