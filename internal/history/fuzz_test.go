@@ -29,7 +29,8 @@ func FuzzRecord(f *testing.F) {
 			if err != nil {
 				payload = data
 			}
-			if e, err := decode(payload); err == nil {
+			e := new(Entry)
+			if err := e.decode(payload); err == nil {
 				if _, err := e.unpack(); err == nil && e.New != nil {
 					_ = e.New.Resource()
 				}

@@ -27,6 +27,18 @@ type Damaged struct {
 	Seen time.Time `json:"seen"`
 }
 
+func (h *History) report(change func(*Health)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(&h.health)
+}
+
+// lose counts changes that are lost.
+func (h *History) lose(count int) {
+	h.lost.Add(float64(count))
+	h.report(func(health *Health) { health.Lost += count })
+}
+
 // damaged reports a damaged or missing segment once, and returns the time of its first report.
 func (h *History) damaged(number int, err error) (seen time.Time) {
 	path, reason := h.files.path(number, segmentSuffix), err.Error()

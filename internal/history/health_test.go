@@ -229,3 +229,28 @@ func TestDamageBeforeTheStart(t *testing.T) {
 		})
 	}
 }
+
+// TestDamage_StartAfterwards damages a record of the time after the newest base, and starts with other objects. The
+// history cannot tell when they changed, so it begins after a gap.
+func TestDamage_StartAfterwards(t *testing.T) {
+	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
+	before := opened(t, dir, LeastSize, table)
+	before.round(table)
+	for i := range 10 {
+		change(before, table, fmt.Sprint(i))
+	}
+	require.NoError(t, before.files.current.Close())
+	path := before.files.path(1, segmentSuffix)
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	content[len(content)-100] ^= 1 // s2 changed to 9
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+
+	started := time.Now()
+	h := opened(t, dir, LeastSize, table)
+	h.round(table)
+	answer := found(t, h)
+	require.Len(t, answer.Entries, 19)
+	require.False(t, answer.From.Before(started))
+	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, time.Now()))
+}

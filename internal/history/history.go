@@ -24,7 +24,7 @@ const (
 	Moved   = "moved" // equal content from another source or place
 )
 
-// Events of the program; those of sources are in package sources.
+// Events of the program. Package sources has those of sources.
 const (
 	Reloaded      = "reloaded"
 	ReloadRefused = "reload-refused"

@@ -29,15 +29,12 @@ func readFrames(path string, size int64) iter.Seq2[[]byte, error] {
 		for reader := disk.NewReader(file, size); ; {
 			payload, err := reader.Next()
 			damage, damaged := errors.AsType[*disk.Damage](err)
-			switch {
-			case damaged && damage.Torn:
-				continue
-			case errors.Is(err, io.EOF) && reader.At() == size:
-				return
-			case errors.Is(err, io.EOF):
-				err = disk.ErrShort
+			if errors.Is(err, io.EOF) {
+				if err = disk.ErrShort; reader.At() == size {
+					return
+				}
 			}
-			if !yield(payload, err) || err != nil && !damaged {
+			if torn := damaged && damage.Torn; !torn && !yield(payload, err) || err != nil && !damaged {
 				return
 			}
 		}
@@ -51,9 +48,9 @@ func (h *History) records(segments []segment) iter.Seq[*Entry] {
 		var damaged time.Time // of the first report
 		for _, segment := range segments {
 			for payload, err := range readFrames(h.files.path(segment.number, segmentSuffix), segment.size) {
-				var entry *Entry
+				entry := new(Entry)
 				if err == nil {
-					entry, err = decode(payload)
+					err = entry.decode(payload)
 				}
 				if err == nil {
 					entry.gap = !damaged.IsZero() || entry.Event == "" && entry.Unknown
@@ -72,12 +69,10 @@ func (h *History) records(segments []segment) iter.Seq[*Entry] {
 	}
 }
 
-func decode(payload []byte) (*Entry, error) {
-	line, packed, _ := bytes.Cut(payload, []byte("\n"))
-	entry := new(Entry)
-	err := json.Unmarshal(line, entry)
-	entry.packed = packed
-	return entry, err
+func (e *Entry) decode(payload []byte) error {
+	text, packed, _ := bytes.Cut(payload, []byte("\n"))
+	e.packed = packed
+	return json.Unmarshal(text, e)
 }
 
 // unpack returns the objects of a record, and sets those of a change.
@@ -85,14 +80,12 @@ func (e *Entry) unpack() (objects []*Object, err error) {
 	if len(e.packed) == 0 {
 		return nil, nil
 	}
-	decoder := json.NewDecoder(flate.NewReader(bytes.NewReader(e.packed)))
-	for err == nil {
+	for decoder := json.NewDecoder(flate.NewReader(bytes.NewReader(e.packed))); err == nil; {
 		var object *Object
-		if err = decoder.Decode(&object); err == nil {
-			objects = append(objects, object)
-		}
+		err = decoder.Decode(&object)
+		objects = append(objects, object)
 	}
-	if !errors.Is(err, io.EOF) {
+	if objects = objects[:len(objects)-1]; !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("history of %s: %w", e.Key(), err)
 	}
 	if e.Event != "" && len(objects) == 2 {

@@ -41,19 +41,17 @@ type History struct {
 	health   Health // guarded by mu
 
 	// owned by Run
+	state
 	files  directory
-	served memstore.Snapshot // recorded or lost
-	begun  bool              // the files lead to served
-	gap    time.Time         // of the first change that is missing: the next write begins with a base; or zero
-	failed bool              // the last write
+	failed bool // the last write
 }
 
-// state is a readable state of the segments.
+// state is the state of the records.
 type state struct {
-	segments []segment
-	served   memstore.Snapshot // to which they lead
-	begun    bool
-	gap      time.Time
+	segments []segment         // for readers
+	served   memstore.Snapshot // recorded or lost
+	begun    bool              // the records lead to served
+	gap      time.Time         // of the first change that is missing: the next write begins with a base; or zero
 }
 
 // Open opens the history in a directory that no other process uses, with a limit in bytes.
@@ -81,11 +79,12 @@ func Open(
 
 // publish shows readers the state. During a gap, they see the objects before it.
 func (h *History) publish() {
-	readable := &state{slices.Clone(h.files.segments), h.served, h.begun, h.gap}
+	readable := h.state
+	readable.segments = slices.Clone(h.files.segments)
 	if !h.gap.IsZero() {
 		readable.served = h.readable.Load().served
 	}
-	h.readable.Store(readable)
+	h.readable.Store(&readable)
 }
 
 // Run records events, and changes from when the view is synced, until ctx ends. It logs errors and never returns one.
@@ -161,37 +160,26 @@ func (h *History) write(now time.Time, entries iter.Seq[*Entry]) {
 			lost++
 		}
 	}
-	switch failed := err != nil; {
-	case failed && !h.failed:
-		h.log.Error("changes cannot be written to the history", "err", err)
-	case !failed && h.failed:
-		h.log.Info("changes are written to the history again")
-	}
-	if h.failed = err != nil; !h.failed {
-		h.gap = time.Time{}
-		if err := h.files.trim(); err != nil {
-			h.log.Warn("old files of the history cannot be deleted", "err", err)
-		}
+	if err == nil {
+		h.gap, err = time.Time{}, h.files.trim()
 	} else if h.begun && lost > 0 {
-		h.lose(lost)
 		h.files.setBase(segment{})
 		if h.gap.IsZero() {
 			h.gap = now
 		}
+		h.lose(lost)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.health.Error = ""; err != nil {
-		h.health.Error = err.Error()
+	if failed := err != nil; failed && !h.failed {
+		h.log.Error("changes cannot be written to the history", "err", err)
+	} else if !failed && h.failed {
+		h.log.Info("changes are written to the history again")
 	}
-}
-
-// lose counts lost changes.
-func (h *History) lose(count int) {
-	h.lost.Add(float64(count))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.health.Lost += count
+	h.failed = err != nil
+	h.report(func(health *Health) {
+		if health.Error = ""; h.failed {
+			health.Error = err.Error()
+		}
+	})
 }
 
 // prepare opens the segment for the next records. It begins with a base after a gap, and in a segment's worth of records.

@@ -31,8 +31,6 @@ const (
 	completeSuffix = ".complete"
 	// segmentShares is the number of full segments in a history. The oldest one makes room for the next.
 	segmentShares = 8
-	// maxRecord limits the bytes of a record.
-	maxRecord = 64 << 20
 )
 
 // directory has the files of a history. One goroutine writes them. Readers get copies of the list of segments.
@@ -55,9 +53,6 @@ func (d *directory) last() *segment { return &d.segments[len(d.segments)-1] }
 
 // load lists the files. A missing segment has no size.
 func (d *directory) load() error {
-	if err := os.MkdirAll(d.name, 0o700); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(d.name) // in order of number
 	for _, entry := range entries {
 		var number int
@@ -75,12 +70,12 @@ func (d *directory) load() error {
 		}
 	}
 	d.expect(d.base.number)
-	return err
+	return disk.IgnoreMissing(err)
 }
 
 // expect lists a segment as missing if it is newer than the last one.
 func (d *directory) expect(number int) {
-	if d.base.number == number && len(d.segments) == 0 && number > 0 || len(d.segments) > 0 && d.last().number < number {
+	if len(d.segments) > 0 && d.last().number < number {
 		d.segments = append(d.segments, segment{number: number})
 	}
 }
@@ -91,13 +86,13 @@ func (d *directory) create() error {
 	if len(d.segments) > 0 {
 		number = d.last().number + 1
 	}
-	if err := os.MkdirAll(d.name, 0o700); err != nil {
+	err := os.MkdirAll(d.name, 0o700)
+	if err != nil {
 		return err
 	}
-	file, err := disk.Open(d.path(number, segmentSuffix), 0, false)
-	if err == nil {
-		_ = d.current.Close() // all records are written
-		d.current, d.segments = file, append(d.segments, segment{number: number})
+	_ = d.current.Close() // all records are written
+	if d.current, err = disk.Open(d.path(number, segmentSuffix), 0, false); err == nil {
+		d.segments = append(d.segments, segment{number: number})
 	}
 	return err
 }
@@ -130,9 +125,7 @@ func newFrame(entry Entry, objects iter.Seq[*Object]) ([]byte, error) {
 	for object := range objects {
 		err = errors.Join(err, encoder.Encode(object))
 	}
-	if err = errors.Join(err, compressor.Close()); payload.Len() > maxRecord {
-		err = fmt.Errorf("a record of %d bytes is too long", payload.Len())
-	}
+	err = errors.Join(err, compressor.Close())
 	return disk.AppendFrame(nil, payload.Bytes()), err
 }
 

@@ -37,11 +37,10 @@ func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
 func (h *History) servedBefore() (objects map[resource.Key]*Object, damaged bool) {
 	var records []*Entry // the base, and those since then
 	for record := range h.records(h.files.segments) {
-		if damaged = damaged || record.gap; record.Event == "" && record.packed != nil {
-			records, damaged = nil, false
-		}
-		if records = append(records, record); records[0].Event != "" { // before the first base
-			records = nil
+		if damaged = damaged || record.gap; record.Event == "" && len(record.packed) > 0 {
+			records, damaged = []*Entry{record}, false
+		} else if len(records) > 0 {
+			records = append(records, record)
 		}
 	}
 	if h.files.base.number == 0 || len(records) == 0 {
