@@ -4,7 +4,7 @@
 //
 // The directory has numbered segments with appended records. A base is a record with the versions of all objects that
 // were served then. A base and the records since then give the objects that a process served last, so the next process
-// records what changed between the two. Where records are missing, it writes a new base instead, and the history is
+// records the differences. Where records are missing, it writes a new base instead, and the history is
 // complete from there.
 package history
 
@@ -67,7 +67,7 @@ type Object struct {
 	versionOnly bool // the content is not recorded
 }
 
-// NewObject returns the object of a resource, or nil for nil.
+// NewObject returns the object of a resource, or nil.
 func NewObject(res *resource.Resource) *Object {
 	if res == nil {
 		return nil
@@ -102,7 +102,7 @@ func (o *Object) DecodeSpec() {
 	}
 }
 
-// newEntry returns the change between two states of an object, one of which may be nil.
+// newEntry returns the change between two states of an object. One may be nil.
 func newEntry(now time.Time, before, after *Object) *Entry {
 	entry := &Entry{Time: now, Event: Updated, Old: before, New: after}
 	subject := after
@@ -124,7 +124,7 @@ func newEntry(now time.Time, before, after *Object) *Entry {
 // NotBegun is the message for a history without objects.
 const NotBegun = "the history of objects begins when all sources were read"
 
-// EarlierError reports a time for which the history has no objects.
+// EarlierError reports a time without recorded objects.
 type EarlierError struct{ reason string }
 
 func (e *EarlierError) Error() string { return e.reason }

@@ -164,7 +164,7 @@ func (h *History) Find(query Query) (*Answer, error) {
 type State struct {
 	Time    time.Time `json:"at"`
 	Objects []*Object `json:"objects"`           // in order of key
-	Unknown []string  `json:"unknown,omitempty"` // objects whose content at that time is not recorded
+	Unknown []string  `json:"unknown,omitempty"` // objects without recorded content of that time
 }
 
 // ServedAt returns the objects of a kind, or of all kinds, that were served at a time: the present objects, with each

@@ -182,7 +182,8 @@ func (h *History) write(now time.Time, entries iter.Seq[*Entry]) {
 	})
 }
 
-// prepare opens the segment for the next records. It begins with a base after a gap, and in a segment's worth of records.
+// prepare opens the segment for the next records. It writes a base after a gap, and after as many records as fill a
+// segment.
 func (h *History) prepare(now time.Time) error {
 	files := &h.files
 	if files.current.IsOpen() {

@@ -97,8 +97,8 @@ func (d *directory) create() error {
 	return err
 }
 
-// append appends a record: an entry as a line of JSON, and objects as compressed lines of JSON. A reader skips the objects
-// that it does not need.
+// append appends a record: an entry as a line of JSON, and objects as compressed lines of JSON. A reader skips the
+// objects that it does not need.
 func (d *directory) append(entry Entry, objects iter.Seq[*Object]) (size int64, err error) {
 	frame, err := newFrame(entry, objects)
 	if err == nil {

@@ -32,8 +32,8 @@ func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
 	}
 }
 
-// servedBefore returns the objects to which the newest base and the records since then lead, or nil if changes were lost
-// since then. It also reports whether some of these records are damaged.
+// servedBefore returns the objects by the newest base and the records since then, or nil if changes were lost since
+// then. It also reports whether some of these records are damaged.
 func (h *History) servedBefore() (objects map[resource.Key]*Object, damaged bool) {
 	var records []*Entry // the base, and those since then
 	for record := range h.records(h.files.segments) {
