@@ -74,6 +74,11 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		}
 	}
 	origin := resource.Origin{Source: of[0].origin.Source, Place: strings.Join(places, ", ")}
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = make(map[string]string)
+	}
+	annotations[resource.DerivedFrom] = parentsText(of)
 	r, err := resource.New(resource.Meta{Key: key, Annotations: annotations, Created: of[0].CreationTimestamp, Origin: origin}, spec)
 	if other, ok := d.made[key]; ok {
 		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
@@ -83,6 +88,18 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		return
 	}
 	d.made[key] = r
+}
+
+// maxParents limits the annotation, since a host may have thousands of routes.
+const maxParents = 200
+
+// parentsText returns the value of resource.DerivedFrom.
+func parentsText(parents []*object) string {
+	var names []string
+	for _, parent := range parents[:min(len(parents), maxParents)] {
+		names = append(names, fmt.Sprintf("%s/%s/%s", parent.Kind, parent.Namespace, parent.Name))
+	}
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // all returns the objects of some kinds in the order of their precedence: by age, namespace and name.

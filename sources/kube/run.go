@@ -77,7 +77,10 @@ func newRun(s *Source, sink sources.Sink) *run {
 		}
 		for _, n := range namespaces {
 			m := memory{objects: make(map[string]uint64), unread: make(map[string]string)}
-			r.streams = append(r.streams, &stream{run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m})
+			r.streams = append(r.streams, &stream{
+				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m,
+				digests: make(map[string]uint64),
+			})
 			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].memory)
 		}
 	}
