@@ -272,13 +272,6 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	return nil
 }
 
-// logWrite logs that a response could not be written: the client went away, or a page is at fault.
-func (s *Server) logWrite(path string, err error) {
-	if err != nil {
-		s.log.Debug("page not written", "path", path, "err", err)
-	}
-}
-
 // The page at / shows the same as the pages below /debug, and asks for it with these.
 
 // Snapshot is what is served.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,8 +40,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		done += "\nnot read yet: " + strings.Join(names, ", ") + "; a restart would wait for it before anything is served (required: false " +
 			"serves the others without it)"
 	}
-	_, err = fmt.Fprintln(w, done) //nolint:gosec // it has names of sources, and the text is plain
-	s.logWrite(r.URL.Path, err)
+	reply(w, "%s", done)
 }
 
 // unreadAfter is how long the answer to a reload waits for sources to be read.

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -23,7 +24,7 @@ func (s *Server) json(get func() any) http.Handler {
 
 // write writes v as JSON.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
-	s.writeJSON(w, r, func(w io.Writer) error {
+	writeJSON(w, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
@@ -31,10 +32,15 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
 	})
 }
 
-// writeJSON answers with what write writes.
-func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, write func(io.Writer) error) {
+// writeJSON sets the type of an answer that write writes.
+func writeJSON(w http.ResponseWriter, write func(io.Writer) error) {
 	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, write(w))
+	_ = write(w) // the client is gone
+}
+
+// reply writes a line of plain text.
+func reply(w http.ResponseWriter, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format+"\n", args...) //nolint:gosec // the text is plain
 }
 
 // list makes a page of what each yields: an array of which one element at a time is in memory, since of 5,000 clients all of them
@@ -42,7 +48,7 @@ func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, write func(io
 func (s *Server) list(each iter.Seq[any]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ofAllKinds(w, r) {
-			s.writeJSON(w, r, func(w io.Writer) error { return writeList(w, each) })
+			writeJSON(w, func(w io.Writer) error { return writeList(w, each) })
 		}
 	})
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
 	"tributary/internal/words"
@@ -44,9 +43,8 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
-		_, err := fmt.Fprintf(w, //nolint:gosec // the name is that of a source, and the text is plain
-			"%s and %s of %s are let go\n", words.Count(objects, "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"), name)
-		s.logWrite(r.URL.Path, err)
+		reply(w, "%s and %s of %s are let go", words.Count(objects, "object", "objects"),
+			words.Count(endpoints, "endpoint", "endpoints"), name)
 	}
 }
 
