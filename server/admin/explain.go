@@ -102,19 +102,6 @@ type Held struct {
 	Until  *time.Time `json:"until,omitempty"`
 }
 
-// Recipient is a client that asks for a kind. What it was sent and acknowledged is the kind as a whole.
-type Recipient struct {
-	Stream  uint64    `json:"stream"`
-	Node    string    `json:"node"`
-	Peer    string    `json:"peer"`
-	TypeURL string    `json:"type_url"`
-	Hidden  bool      `json:"hidden,omitempty"` // its revision or namespaces exclude the object
-	Synced  bool      `json:"synced"`
-	Sent    *Exchange `json:"sent,omitempty"`
-	Acked   *Exchange `json:"acked,omitempty"`
-	Nack    *Exchange `json:"nack,omitempty"`
-}
-
 // Similar is an object that may have been meant.
 type Similar struct {
 	conflicts.Ref
@@ -304,27 +291,6 @@ func (s *Server) quarantinedIf(meets func(Quarantined) bool) []Quarantined {
 			if q := (Quarantined{src.Name, q}); meets(q) {
 				all = append(all, q)
 			}
-		}
-	}
-	return all
-}
-
-// recipients returns the clients that ask for the kind of key.
-func (s *Server) recipients(key resource.Key) []Recipient {
-	all := []Recipient{}
-	object := s.opts.View.Snapshot().Get(key)
-	for c := range s.opts.Clients.EachClient() {
-		for _, t := range c.Types {
-			if schema, ok := resource.SchemaByTypeURL(t.TypeURL); !ok || schema.Kind != key.Kind {
-				continue
-			}
-			all = append(all, Recipient{
-				Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, TypeURL: t.TypeURL, Synced: t.Synced,
-				Hidden: object != nil && s.opts.Visible != nil && !s.opts.Visible(c.Node, object),
-				Sent:   happened(t.SentVersion, t.SentNonce, "", t.SentAt),
-				Acked:  happened(t.AckedVersion, t.AckedNonce, "", t.AckedAt),
-				Nack:   happened("", t.NackNonce, t.NackError, t.NackAt),
-			})
 		}
 	}
 	return all

@@ -116,27 +116,6 @@ type ConflictCounts struct {
 	Competing  int `json:"competing"`  // hosts claimed by several objects
 }
 
-// ClientState is a client without the history of its types.
-type ClientState struct {
-	Stream    uint64    `json:"stream"`
-	Node      string    `json:"node"`
-	Peer      string    `json:"peer"`
-	Identity  string    `json:"identity,omitempty"` // what it has proven to be
-	Connected time.Time `json:"connected"`
-	Delta     bool      `json:"delta"`
-	Types     int       `json:"types"`  // that it asks for
-	Synced    int       `json:"synced"` // of which it acknowledged the newest version
-	Nacks     uint64    `json:"nacks"`
-	Rejects   []Reject  `json:"rejects,omitempty"` // the types of which it rejected what it was sent last
-}
-
-// Reject is a rejection that stands.
-type Reject struct {
-	TypeURL string    `json:"type_url"`
-	Error   string    `json:"error"`
-	Time    time.Time `json:"time"`
-}
-
 // Status returns the state of the server.
 func (s *Server) Status() Status {
 	snapshot := s.opts.View.Snapshot()
@@ -253,26 +232,5 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 		states = append(states, state)
 	}
 	slices.SortStableFunc(states, func(a, b SourceState) int { return position(a.Name) - position(b.Name) })
-	return states
-}
-
-func (s *Server) clientStates() []ClientState {
-	states := []ClientState{}
-	for c := range s.opts.Clients.EachClient() {
-		state := ClientState{
-			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta,
-			Types: len(c.Types),
-		}
-		for _, t := range c.Types {
-			state.Nacks += t.Nacks
-			if t.Synced {
-				state.Synced++
-			}
-			if t.Rejects() {
-				state.Rejects = append(state.Rejects, Reject{t.TypeURL, t.NackError, t.NackAt})
-			}
-		}
-		states = append(states, state)
-	}
 	return states
 }
