@@ -126,10 +126,10 @@ type Server struct {
 	started  time.Time
 	draining atomic.Bool
 
-	hashed struct { // what Content of Status is of
+	hashed struct { // Status.Content
 		sync.Mutex
-		of   memstore.Revision
-		text string
+		revision memstore.Revision
+		text     string
 	}
 }
 
@@ -165,9 +165,9 @@ func (s *Server) Started() time.Time { return s.started }
 
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
-	own := http.NewCrossOriginProtection()
-	own.SetDenyHandler(http.HandlerFunc(denyForeign))
-	return ownHosts(own.Handler(ownPages(s.withGRPC(s.changers(s.mux())))))
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(denyForeign))
+	return refuseOtherHosts(origins.Handler(refuseOtherSites(s.withGRPC(s.changers(s.mux())))))
 }
 
 // withGRPC leaves requests of gRPC to Options.GRPC. They do not make their connection busy: a stream may stay open for as long as its

@@ -58,23 +58,24 @@ func (c configObject) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// kindNamed returns the schema that a request means by a name; if there is none, it has answered that it is an error.
+// kindNamed returns the schema with a name, or answers with an error.
 func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
-	schema, ok := resource.SchemaByName(name)
-	if ok {
+	schema, exists := resource.SchemaByName(name)
+	if exists {
 		return schema, true
 	}
-	var names, known []string
-	for _, s := range resource.Schemas() {
-		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
-		known = append(known, s.Plural)
+	var names, plurals []string
+	for _, schema := range resource.Schemas() {
+		names = append(append(names, strings.ToLower(string(schema.Kind)), schema.Plural), schema.ShortNames...)
+		plurals = append(plurals, schema.Plural)
 	}
-	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
+	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(plurals, ", "),
+		http.StatusBadRequest)
 	return nil, false
 }
 
-// ofAllKinds answers with an error if a request asks for one kind of a page that has all: it would be given what it did not ask for.
-func ofAllKinds(w http.ResponseWriter, r *http.Request) bool {
+// coversAllKinds answers with an error if a request names a kind, since the page cannot select one.
+func coversAllKinds(w http.ResponseWriter, r *http.Request) bool {
 	if !r.URL.Query().Has("kind") {
 		return true
 	}
@@ -82,19 +83,19 @@ func ofAllKinds(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// Seen says when each object of a kind was first seen here, by "namespace/name". Clients are not told, since each replica
-// has times of its own.
+// Seen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get them,
+// since each replica has its own.
 type Seen map[string]time.Time
 
 func (s *Server) seen(w http.ResponseWriter, r *http.Request) {
-	schema, ok := kindNamed(w, r.URL.Query().Get("kind"))
-	if !ok {
+	schema, exists := kindNamed(w, r.URL.Query().Get("kind"))
+	if !exists {
 		return
 	}
 	times := Seen{}
-	for o := range s.opts.View.Snapshot().List(schema.Kind, "") {
-		if at := o.Seen(); !at.IsZero() {
-			times[o.Key().FullName()] = at
+	for object := range s.opts.View.Snapshot().List(schema.Kind, "") {
+		if moment := object.Seen(); !moment.IsZero() {
+			times[object.Key().FullName()] = moment
 		}
 	}
 	writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })

@@ -139,7 +139,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		e.Translated = s.translated()
 	}
 	e.NotReady = !s.opts.View.Synced()
-	s.write(w, r, e)
+	s.write(w, e)
 }
 
 // Explain says why an object is what it is.

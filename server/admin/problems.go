@@ -47,14 +47,25 @@ func (s *Server) ObjectProblems() (problems ObjectProblems) {
 	return problems
 }
 
-// fillProblems adds the problems of objects to a status, with the first few of each sort.
+// fillProblems adds the problems of objects to a status.
 func (s *Server) fillProblems(status *Status) {
 	problems := s.ObjectProblems()
 	status.UnresolvedCount, status.UncheckedCount = len(problems.Unresolved), len(problems.Unchecked)
 	status.RefusedCount = len(problems.Refused)
-	status.Unresolved = problems.Unresolved[:min(len(problems.Unresolved), maxListed)]
-	status.Unchecked = problems.Unchecked[:min(len(problems.Unchecked), maxListed)]
-	status.Refused = problems.Refused[:min(len(problems.Refused), maxListed)]
+	status.Unresolved, status.Unchecked = firstOf(problems.Unresolved), firstOf(problems.Unchecked)
+	status.Refused = firstOf(problems.Refused)
+	if s.opts.Affected == nil {
+		return
+	}
+	unresolved := make(map[resource.Key]bool) // the status has their references as problems
+	for _, problem := range problems.Unresolved {
+		unresolved[problem.Key()] = true
+	}
+	for _, key := range s.opts.Affected() {
+		if !unresolved[key] {
+			status.WithoutEffect++
+		}
+	}
 }
 
 // unresolvedOf returns the messages about references of an object.
