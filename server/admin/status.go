@@ -206,6 +206,7 @@ func (s *Server) sourceStates(list []sources.Status) []SourceState {
 			Restored: source.Restored, Foreign: source.Foreign, Unsure: source.Unsure, Unread: source.Unread,
 			Warnings: len(source.Warnings), LeftOut: source.LeftOutCount, Unconfirmed: source.Unconfirmed,
 			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstOf(source.Conflicts),
+			Hold: holdOf(source.Held),
 		}
 		if source.Kept != nil {
 			state.NotKept = source.Kept.Error
@@ -215,11 +216,6 @@ func (s *Server) sourceStates(list []sources.Status) []SourceState {
 		}
 		for _, count := range source.Objects {
 			state.Objects += count
-		}
-		if held := source.Held; held != nil {
-			state.Hold = &Hold{
-				ID: held.ID, Since: held.Since, Until: held.Until, Why: held.Why, Objects: held.Objects, Endpoints: held.Endpoints,
-			}
 		}
 		states = append(states, state)
 	}
