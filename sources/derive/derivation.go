@@ -21,6 +21,7 @@ type derivation struct {
 	byHost     map[string][]contribution
 	refused    bool // something in the rule that is converted was refused
 	made       map[resource.Key]*resource.Resource
+	products   map[string]int64 // the bytes that routes are estimated at, by namespace
 	problems   []string
 }
 
@@ -30,6 +31,7 @@ func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 	d := &derivation{
 		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
 		byHost: make(map[string][]contribution), made: make(map[resource.Key]*resource.Resource),
+		products: make(map[string]int64),
 	}
 	for key, o := range s.placed {
 		if key.Namespace != "" || key.Kind == "Namespace" {

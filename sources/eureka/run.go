@@ -25,6 +25,7 @@ type run struct {
 	started  bool      // something was read
 	resync   time.Time // when everything is to be read again
 	failures int       // in a row
+	recalled note      // of an earlier run
 	kept     []byte
 	version  int // of the state at the last keep
 }
@@ -42,6 +43,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	registry.RecallNote(sink, &known)
 	r.follower = newFollower(s.client, s.counts, s.settings.Interval, known.Marks)
 	r.state.recall(known, time.Now())
+	r.recalled = known
 	registry.Restore(sink, r.state.restore)
 	r.state.Recall(known.Missing, time.Now())
 	// A panic is a failure of the source.
@@ -73,6 +75,10 @@ func (r *run) turn(ctx context.Context) time.Duration {
 			r.state.away = now
 			r.state.version++
 			r.keep()
+		}
+		if !r.started { // the next run has to know since when no server answers
+			r.recalled.Away = r.state.away
+			r.kept = registry.KeepNote(r.sink, r.recalled, r.kept)
 		}
 		r.sink.Report(sources.Health{State: registry.StateOf(err, client.ErrDenied), Message: err.Error()})
 		// Random, so that not all tributaries return at once.

@@ -121,9 +121,9 @@ func (s *state) note(r reading, at time.Time) {
 		for _, l := range s.lost {
 			l.same, l.confirmed = false, ""
 		}
-		if r.outage && !s.away.IsZero() {
-			s.postpone(max(0, at.Sub(s.away)))
-		}
+	}
+	if r.outage && !s.away.IsZero() {
+		s.postpone(max(0, at.Sub(s.away)))
 	}
 	s.away = time.Time{}
 	s.deleted = map[string]deletion{}
