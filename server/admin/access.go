@@ -14,8 +14,8 @@ import (
 	"tributary/server/identity"
 )
 
-// changers refuses requests with a certificate that is no longer trusted, and changes from other machines without a right.
-// Requests of this machine pass: other rules, such as the mode of a socket, admit them.
+// changers refuses requests with a certificate that is no longer trusted, and changes from other machines without a
+// right. Requests of this machine pass: other rules, such as the mode of a socket, admit them.
 func (s *Server) changers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client := identity.Of(peerOf(r), r.TLS)
@@ -63,8 +63,8 @@ func peerOf(r *http.Request) net.Addr {
 	return nil
 }
 
-// refuseOtherHosts refuses requests on loopback for the name of another machine. Such a name was made to lead here so that
-// a web page can read the answers (DNS rebinding). On other addresses, each name may be one of this machine.
+// refuseOtherHosts refuses requests on loopback for the name of another machine. Such a name was made to lead here so
+// that a web page can read the answers (DNS rebinding). On other addresses, each name may be one of this machine.
 func refuseOtherHosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, isTCP := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
@@ -88,8 +88,8 @@ func isThisMachine(host string) bool {
 	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
-// refuseOtherSites refuses requests of web pages of other sites: such requests cost work even though the pages cannot read
-// the answers. Links to pages that are not below /debug/ pass.
+// refuseOtherSites refuses requests of web pages of other sites: such requests cost work even though the pages cannot
+// read the answers. Links to pages that are not below /debug/ pass.
 func refuseOtherSites(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")

@@ -1,5 +1,5 @@
-// Package admin serves the state of a running tributary over HTTP: health, metrics, served objects, clients, sources and
-// problems. Changes are POST requests. Those of web pages of another origin are refused.
+// Package admin serves the state of a running tributary over HTTP: health, metrics, served objects, clients, sources
+// and problems. Changes are POST requests. Those of web pages of another origin are refused.
 package admin
 
 import (

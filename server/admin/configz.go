@@ -83,8 +83,8 @@ func coversAllKinds(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// Seen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get them,
-// since each replica has its own.
+// Seen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get
+// them, since each replica has its own.
 type Seen map[string]time.Time
 
 func (s *Server) seen(w http.ResponseWriter, r *http.Request) {

@@ -42,8 +42,8 @@ func reply(w http.ResponseWriter, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...) //nolint:gosec // the text is plain
 }
 
-// list returns the handler of a page with an array. One element at a time is in memory, since 5,000 clients take hundreds
-// of megabytes.
+// list returns the handler of a page with an array. One element at a time is in memory, since 5,000 clients take
+// hundreds of megabytes.
 func (s *Server) list(elements iter.Seq[any]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if coversAllKinds(w, r) {
@@ -74,8 +74,8 @@ func writeList(w io.Writer, elements iter.Seq[any]) error {
 	return err
 }
 
-// conflict is an entry of /debug/conflicts: a key in several sources, or several times in one, or a ServiceEntry that cannot
-// be merged into that of its host.
+// conflict is an entry of /debug/conflicts: a key in several sources, or several times in one, or a ServiceEntry that
+// cannot be merged into that of its host.
 type conflict struct {
 	resource.Ref
 

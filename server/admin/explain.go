@@ -17,8 +17,8 @@ import (
 	"tributary/sources/guard"
 )
 
-// Explanation is the answer of /debug/explain about an object or a host. Excluded, Unread, Similar and Gone are there if
-// no object was found.
+// Explanation is the answer of /debug/explain about an object or a host. Excluded, Unread, Similar and Gone are there
+// if no object was found.
 type Explanation struct {
 	Why      string      `json:"why"`
 	NotReady bool        `json:"notReady,omitempty"` // clients get nothing yet
@@ -213,7 +213,8 @@ func (s *Server) explainHost(host string) Explanation {
 func (s *Server) explained(explanation aggregate.Explanation) Explained {
 	key, keys := explanation.Object.Key(), keysOf(explanation)
 	result := Explained{
-		Explanation: explanation, Recipients: s.recipients(key), Unresolved: s.unresolvedOf(key), Rejected: s.rejectedWith(key),
+		Explanation: explanation, Recipients: s.recipients(key),
+		Unresolved: s.unresolvedOf(key), Rejected: s.rejectedWith(key),
 		Quarantined: s.quarantinedIf(func(object Quarantined) bool { return slices.Contains(keys, object.Key()) }),
 	}
 	holds := make(map[string]*guard.Status)

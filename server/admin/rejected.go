@@ -13,8 +13,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Rejected is a resource that clients reject. The fields from Version to Fallback, and the changes, are about the client
-// with the oldest rejection.
+// Rejected is a resource that clients reject. The fields from Version to Fallback, and the changes, are about the
+// client with the oldest rejection.
 type Rejected struct {
 	TypeURL  string    `json:"type_url"`
 	Resource string    `json:"resource,omitempty"` // empty if the client does not name it

@@ -104,8 +104,8 @@ func isAddress(text string) bool {
 	return valid
 }
 
-// named returns the objects with an address, as an endpoint's or as a virtual one; or those with a name, their own or one
-// in a registry, such as an interface. It decodes all objects with endpoints to find an address.
+// named returns the objects with an address, as an endpoint's or as a virtual one; or those with a name, their own or
+// one in a registry, such as an interface. It decodes all objects with endpoints to find an address.
 func (s *Server) named(text string) (keys []resource.Key, why string) {
 	snapshot := s.opts.View.Snapshot()
 	address, byAddress := resource.AddressIn(text)

@@ -35,8 +35,8 @@ type turns struct{ local, remote chan struct{} }
 
 func newTurns() turns { return turns{make(chan struct{}, 1), make(chan struct{}, 1)} }
 
-// limit returns a handler that lets next make one page at a time. A request without a turn within turnWithin gets 503. The
-// client reads a page of up to pageBytes after the turn. Writes fail if the client is gone, or reads too slowly.
+// limit returns a handler that lets next make one page at a time. A request without a turn within turnWithin gets 503.
+// The client reads a page of up to pageBytes after the turn. Writes fail if the client is gone, or reads too slowly.
 func (t turns) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		turn := t.remote
