@@ -105,8 +105,8 @@ func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
 	return 0
 }
 
-// Selection returns the labels of the workloads that a ServiceEntry selects, and how many endpoints each of them is. It returns nil for
-// other objects.
+// Selection returns the workload selector of a ServiceEntry, and how many endpoints it makes of a workload. It returns
+// nil for other objects.
 func Selection(r *Resource) (labels map[string]string, endpoints int64) {
 	if r == nil || r.Key().Kind != ServiceEntry || countFields(r.body, selectorField) == 0 {
 		return nil, 0

@@ -49,9 +49,9 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		}
 	}
 	noteDependent(keys)
-	all := b.withSelecting(b.withRoots(keys, view), view)
-	noteDependent(all)
-	for _, key := range all {
+	concerned := b.withSelecting(b.withRoots(keys, view), view)
+	noteDependent(concerned)
+	for _, key := range concerned {
 		size, space := resource.Multiplied(view.Get(key), view.Get), b.sizes[key.Namespace]
 		selection := b.selecting[key.Namespace][key]
 		size += selection.endpoints * selection.bytes
@@ -107,8 +107,8 @@ func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resour
 	return result
 }
 
-// selection is what a ServiceEntry selects: workloads with labels, each of which is some endpoints, and the bytes of
-// one endpoint of each. A WorkloadEntry has its own labels and bytes.
+// selection has the labels for workloads of a ServiceEntry, the endpoints that it makes of each, and the bytes
+// of one endpoint of all. That of a WorkloadEntry has its own labels and bytes.
 type selection struct {
 	labels           map[string]string
 	endpoints, bytes int64
