@@ -111,7 +111,7 @@ func (r *Reader) Next() ([]byte, error) {
 				return nil, err
 			}
 			if crc32.Checksum(payload, castagnoli) != sum {
-				return nil, &Damage{From: from, To: r.at}
+				return nil, &Damage{from, r.at, r.at == r.size && bytes.HasSuffix(payload, []byte{0})}
 			}
 			return payload, nil
 		}

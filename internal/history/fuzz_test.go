@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,20 +17,21 @@ import (
 // FuzzRecord has anything in the place of a file of the history: it is read up to what is damaged.
 func FuzzRecord(f *testing.F) {
 	r := storetest.New(resource.ServiceEntry, "shop", "a", "text")
-	frame, err := newFrame(newEntry(time.Unix(1, 0), nil, NewObject(r)), "")
+	entry := newEntry(time.Unix(1, 0), nil, NewObject(r))
+	frame, err := newFrame(*entry, slices.Values([]*Object{nil, entry.New}))
 	require.NoError(f, err)
 	f.Add(frame)
 	f.Add(frame[disk.HeaderSize:])
-	f.Add([]byte("\x02{}\x00"))
+	f.Add([]byte("{}\n\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		testutil.Cost(t, len(data), perByte, func() {
 			payload, err := disk.NewReader(bytes.NewReader(data), int64(len(data))).Next()
 			if err != nil {
 				payload = data
 			}
-			r := new(record)
-			if err := r.decode(payload); err == nil {
-				if e, err := r.entry(); err == nil && e.New != nil {
+			e := new(Entry)
+			if err := e.decode(payload); err == nil {
+				if _, err := e.unpack(); err == nil && e.New != nil {
 					_ = e.New.Resource()
 				}
 			}

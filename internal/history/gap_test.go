@@ -10,17 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/disk"
 	"tributary/memstore"
 	"tributary/resource"
 )
 
 // fill leaves the disk no room: the segment takes nothing more, and the next one cannot be made. The result makes room again.
 func fill(t *testing.T, h *History) (free func()) {
-	next := h.files.path(h.files.segments[len(h.files.segments)-1].number+1, baseSuffix) + disk.Unfinished
+	next := h.files.path(h.files.segments[len(h.files.segments)-1].number+1, segmentSuffix)
 	h.files.current.SetRoom(1)
 	require.NoError(t, os.MkdirAll(filepath.Join(next, "blocks"), 0o700))
-	return func() { require.NoError(t, os.RemoveAll(next)) }
+	return func() {
+		h.files.current.SetRoom(0)
+		require.NoError(t, os.RemoveAll(next))
+	}
 }
 
 // TestGap_FullDisk loses changes of each kind to a full disk, with and without restarts while it is full, or later. A change that was lost

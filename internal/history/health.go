@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"tributary/internal/disk"
@@ -28,53 +27,52 @@ type Damaged struct {
 	Seen time.Time `json:"seen"`
 }
 
-type health struct {
-	mu      sync.Mutex
-	current Health // guarded by mu
-}
-
-func (h *health) set(change func(*Health)) {
+func (h *History) report(change func(*Health)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	change(&h.current)
+	change(&h.health)
 }
 
-// damaged reports a damaged or missing file once, and returns the time of its first report.
-func (h *History) damaged(path string, err error) (seen time.Time) {
-	reason, first := err.Error(), false
+// lose counts changes that are lost.
+func (h *History) lose(count int) {
+	h.lost.Add(float64(count))
+	h.report(func(health *Health) { health.Lost += count })
+}
+
+// damaged reports a damaged or missing segment once, and returns the time of its first report.
+func (h *History) damaged(number int, err error) (seen time.Time) {
+	path, reason := h.files.path(number, segmentSuffix), err.Error()
 	if errors.Is(err, fs.ErrNotExist) {
 		reason = "it is gone"
 	}
-	h.health.set(func(health *Health) {
-		if i := slices.IndexFunc(health.Damaged, func(file Damaged) bool { return file.File == path }); i >= 0 {
-			seen = health.Damaged[i].Seen
-			return
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, file := range h.health.Damaged {
+		if file.File == path {
+			return file.Seen
 		}
-		seen, first = time.Now().UTC(), true
-		health.Damaged = append(health.Damaged, Damaged{path, reason, seen})
-	})
-	if first {
-		h.spoiled.Inc()
-		h.log.Error("a file of the history is damaged: its records are lost", "file", path, "why", reason)
 	}
+	seen = time.Now().UTC()
+	h.health.Damaged = append(h.health.Damaged, Damaged{path, reason, seen})
+	h.spoiled.Inc()
+	h.log.Error("a file of the history is damaged: its records are lost", "file", path, "why", reason)
 	return seen
 }
 
 // Health checks the files, and returns the defects of the history.
-func (h *History) Health() (result Health) {
+func (h *History) Health() Health {
 	for _, segment := range h.readable.Load().segments {
-		path := h.files.path(segment.number, segmentSuffix)
-		info, err := os.Stat(path)
+		info, err := os.Stat(h.files.path(segment.number, segmentSuffix))
 		if err == nil && info.Size() < segment.size {
 			err = disk.ErrShort
 		}
 		if err != nil && int64(segment.number) >= h.files.oldest.Load() {
-			h.damaged(path, err)
+			h.damaged(segment.number, err)
 		}
 	}
-	h.health.set(func(health *Health) {
-		result = *health
-		result.Damaged = slices.Clone(health.Damaged)
-	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	result := h.health
+	result.Damaged = slices.Clone(result.Damaged)
 	return result
 }

@@ -55,11 +55,6 @@ func TestDamageWhileItRuns(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 			return path
 		},
-		"base": func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.base.number, baseSuffix)
-			require.NoError(t, os.Remove(path))
-			return path
-		},
 		"cut": func(t *testing.T, h *History) string {
 			path := h.files.path(h.files.segments[len(h.files.segments)-1].number, segmentSuffix)
 			require.NoError(t, os.Truncate(path, 10))
@@ -100,13 +95,11 @@ func TestDamageWhileItRuns(t *testing.T) {
 			require.Equal(t, file, health.Damaged[0].File)
 
 			a := found(t, h)
-			if name != "base" { // which is for the next start
-				require.False(t, a.From.Before(opened))
-			}
+			require.False(t, a.From.Before(opened))
 			require.Equal(t, "last", string(a.Entries[len(a.Entries)-1].New.Body))
 			require.Equal(t, "after", string(a.Entries[len(a.Entries)-1].Old.Body))
 			require.Equal(t, map[string]string{"s1": "after", "s2": "after"}, bodies(t, h, since))
-			require.FileExists(t, h.files.path(h.files.base.number, baseSuffix))
+			require.FileExists(t, h.files.path(h.files.base.number, completeSuffix))
 		})
 	}
 }
@@ -190,14 +183,12 @@ func TestDamageBeforeTheStart(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 			return path
 		}},
-		"no base": {spoil: func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.base.number, baseSuffix)
-			require.NoError(t, os.Remove(path))
-			return path
-		}},
 		"base": {spoil: func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.base.number, baseSuffix)
-			require.NoError(t, os.Truncate(path, 20))
+			path := h.files.path(h.files.base.number, segmentSuffix)
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			content[20] ^= 1
+			require.NoError(t, os.WriteFile(path, content, 0o600))
 			return path
 		}},
 		"overwritten": {spoil: func(t *testing.T, h *History) string {
@@ -237,4 +228,29 @@ func TestDamageBeforeTheStart(t *testing.T) {
 			require.Equal(t, map[string]string{"s1": "0", "s2": "0"}, bodies(t, h, time.Now()))
 		})
 	}
+}
+
+// TestDamage_StartAfterwards damages a record of the time after the newest base, and starts with other objects. The
+// history cannot tell when they changed, so it begins after a gap.
+func TestDamage_StartAfterwards(t *testing.T) {
+	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
+	before := opened(t, dir, LeastSize, table)
+	before.round(table)
+	for i := range 10 {
+		change(before, table, fmt.Sprint(i))
+	}
+	require.NoError(t, before.files.current.Close())
+	path := before.files.path(1, segmentSuffix)
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	content[len(content)-100] ^= 1 // s2 changed to 9
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+
+	started := time.Now()
+	h := opened(t, dir, LeastSize, table)
+	h.round(table)
+	answer := found(t, h)
+	require.Len(t, answer.Entries, 19)
+	require.False(t, answer.From.Before(started))
+	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, time.Now()))
 }

@@ -2,15 +2,14 @@
 // object before and after. It reads the view like a client does: a commit never waits for it. A history that cannot
 // keep up records several commits as one change.
 //
-// The directory has numbered segments with appended records, and one base: the versions of all objects that were served
-// when a segment began. A base and the records since its segment give the objects that a process served last, so the
-// next process records what changed between the two. Where records are missing, it writes a new base instead, and the
-// history is complete from there.
+// The directory has numbered segments with appended records. A base is a record with the versions of all objects that
+// were served then. A base and the records since then give the objects that a process served last, so the next process
+// records the differences. Where records are missing, it writes a new base instead, and the history is
+// complete from there.
 package history
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"time"
 
@@ -25,13 +24,14 @@ const (
 	Moved   = "moved" // equal content from another source or place
 )
 
-// Events of the program; those of sources are in package sources.
+// Events of the program. Package sources has those of sources.
 const (
 	Reloaded      = "reloaded"
 	ReloadRefused = "reload-refused"
 )
 
-// Entry is a change of an object, or an event, which has a Text and no Kind and Name.
+// Entry is a change of an object, or an event, which has a Text and no Kind and Name. On disk, a base has no Event, and
+// is Unknown after a gap.
 type Entry struct {
 	resource.Ref
 
@@ -46,6 +46,9 @@ type Entry struct {
 	// Old and New are nil without Query.Details.
 	Old *Object `json:"old,omitempty"`
 	New *Object `json:"new,omitempty"`
+
+	packed []byte // the objects of a record, compressed
+	gap    bool   // records before it are missing
 }
 
 // Object is an object at some time.
@@ -64,7 +67,7 @@ type Object struct {
 	versionOnly bool // the content is not recorded
 }
 
-// NewObject returns the object of a resource, or nil for nil.
+// NewObject returns the object of a resource, or nil.
 func NewObject(res *resource.Resource) *Object {
 	if res == nil {
 		return nil
@@ -99,7 +102,7 @@ func (o *Object) DecodeSpec() {
 	}
 }
 
-// newEntry returns the change between two states of an object, one of which may be nil.
+// newEntry returns the change between two states of an object. One may be nil.
 func newEntry(now time.Time, before, after *Object) *Entry {
 	entry := &Entry{Time: now, Event: Updated, Old: before, New: after}
 	subject := after
@@ -121,19 +124,7 @@ func newEntry(now time.Time, before, after *Object) *Entry {
 // NotBegun is the message for a history without objects.
 const NotBegun = "the history of objects begins when all sources were read"
 
-// EarlierError reports a time for which the history has no objects: it is complete only since Complete, or changes
-// cannot be written since Gap. Without both, the history has not begun.
-type EarlierError struct{ Requested, Complete, Gap time.Time }
+// EarlierError reports a time without recorded objects.
+type EarlierError struct{ reason string }
 
-func (e *EarlierError) Error() string {
-	requested := e.Requested.UTC().Format(time.RFC3339)
-	switch {
-	case !e.Gap.IsZero():
-		return fmt.Sprintf("the history has a gap at %s: changes cannot be written to it since %s "+
-			"(free space in its directory, see status)", requested, e.Gap.UTC().Format(time.RFC3339))
-	case e.Complete.IsZero():
-		return NotBegun
-	}
-	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", requested,
-		e.Complete.UTC().Format(time.RFC3339))
-}
+func (e *EarlierError) Error() string { return e.reason }

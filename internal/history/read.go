@@ -1,49 +1,103 @@
 package history
 
 import (
+	"bytes"
+	"compress/flate"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"iter"
-	"math"
+	"os"
 	"slices"
 	"time"
 
+	"tributary/internal/disk"
 	"tributary/resource"
 )
 
-// records yields the records of segments in order. A segment that was deleted meanwhile to make room has none. If the
-// last records are damaged, it yields a mark of a gap behind them.
-func (h *History) records(segments []segment) iter.Seq[*record] {
-	return func(yield func(*record) bool) {
-		var damaged time.Time // of the first report
-		for _, segment := range segments {
-			path := h.files.path(segment.number, segmentSuffix)
-			for payload, err := range readFrames(path, segment.size) {
-				next := &record{segment: segment.number, damaged: !damaged.IsZero()}
-				if err == nil {
-					err = next.decode(payload)
-				}
-				if err == nil {
-					damaged = time.Time{}
-					if !yield(next) {
-						return
-					}
-				} else if int64(segment.number) >= h.files.oldest.Load() {
-					damaged = h.damaged(path, err)
+// readFrames yields the frames in the first size bytes of a file, and an error in the place of each damaged part. The
+// beginning of a frame at the end is no damage: a killed process leaves it.
+func readFrames(path string, size int64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		file, err := os.Open(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		for reader := disk.NewReader(file, size); ; {
+			payload, err := reader.Next()
+			damage, damaged := errors.AsType[*disk.Damage](err)
+			if errors.Is(err, io.EOF) {
+				if err = disk.ErrShort; reader.At() == size {
+					return
 				}
 			}
-		}
-		if !damaged.IsZero() {
-			yield(&record{header: header{Entry{Time: damaged}, markGap}, segment: math.MaxInt, damaged: true})
+			if torn := damaged && damage.Torn; !torn && !yield(payload, err) || err != nil && !damaged {
+				return
+			}
 		}
 	}
 }
 
-// gap reports whether changes before a record are missing.
-func (r *record) gap() bool { return r.damaged || r.Mark == markGap }
+// records yields the records of segments in order. A segment that was deleted meanwhile to make room has none. If the
+// last records are damaged, it yields a gap behind them.
+func (h *History) records(segments []segment) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		var damaged time.Time // of the first report
+		for _, segment := range segments {
+			for payload, err := range readFrames(h.files.path(segment.number, segmentSuffix), segment.size) {
+				entry := new(Entry)
+				if err == nil {
+					err = entry.decode(payload)
+				}
+				if err == nil {
+					entry.gap = !damaged.IsZero() || entry.Event == "" && entry.Unknown
+					damaged = time.Time{}
+					if !yield(entry) {
+						return
+					}
+				} else if int64(segment.number) >= h.files.oldest.Load() {
+					damaged = h.damaged(segment.number, err)
+				}
+			}
+		}
+		if !damaged.IsZero() {
+			yield(&Entry{Time: damaged, gap: true})
+		}
+	}
+}
+
+func (e *Entry) decode(payload []byte) error {
+	text, packed, _ := bytes.Cut(payload, []byte("\n"))
+	e.packed = packed
+	return json.Unmarshal(text, e)
+}
+
+// unpack returns the objects of a record, and sets those of a change.
+func (e *Entry) unpack() (objects []*Object, err error) {
+	if len(e.packed) == 0 {
+		return nil, nil
+	}
+	for decoder := json.NewDecoder(flate.NewReader(bytes.NewReader(e.packed))); err == nil; {
+		var object *Object
+		err = decoder.Decode(&object)
+		objects = append(objects, object)
+	}
+	if objects = objects[:len(objects)-1]; !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("history of %s: %w", e.Key(), err)
+	}
+	if e.Event != "" && len(objects) == 2 {
+		e.Old, e.New = objects[0], objects[1]
+	}
+	return objects, nil
+}
 
 // completeSince returns the time since which a history is complete, from the time by earlier records.
-func (r *record) completeSince(earlier time.Time) time.Time {
-	if r.gap() || earlier.IsZero() && r.Mark == markBegin {
-		return r.Time
+func (e *Entry) completeSince(earlier time.Time) time.Time {
+	if e.gap || earlier.IsZero() && e.Event == "" {
+		return e.Time
 	}
 	return earlier
 }
@@ -61,7 +115,7 @@ type Query struct {
 func (q *Query) selects(entry *Entry) bool {
 	return (q.Kind == "" || q.Kind == entry.Kind) && (q.Namespace == "" || q.Namespace == entry.Namespace) &&
 		(q.Name == "" || q.Name == entry.Name) && (q.Source == "" || q.Source == entry.Source) &&
-		!entry.Time.Before(q.Since)
+		!entry.Time.Before(q.Since) && entry.Event != ""
 }
 
 // Answer is the answer to a query.
@@ -72,39 +126,36 @@ type Answer struct {
 	Earlier int       `json:"earlier"`           // entries beyond the limit
 }
 
-// newest sorts records by time, since events may be recorded late, and cuts them to the newest.
-func (a *Answer) newest(records []*record, limit int) []*record {
-	slices.SortStableFunc(records, func(a, b *record) int { return a.Time.Compare(b.Time) })
-	if earlier := len(records) - limit; limit > 0 && earlier > 0 {
+// cut sorts the entries by time, since events may be recorded late, and cuts them to the newest.
+func (a *Answer) cut(limit int) {
+	slices.SortStableFunc(a.Entries, func(a, b *Entry) int { return a.Time.Compare(b.Time) })
+	if earlier := len(a.Entries) - limit; limit > 0 && earlier > 0 {
 		a.Earlier += earlier
-		records = slices.Clone(records[earlier:])
+		a.Entries = slices.Delete(a.Entries, 0, earlier)
 	}
-	return records
 }
 
 // Find returns the selected entries.
 func (h *History) Find(query Query) (*Answer, error) {
 	state := h.readable.Load()
 	answer := &Answer{Waiting: !state.begun, Entries: []*Entry{}}
-	var selected []*record
-	for record := range h.records(state.segments) {
-		answer.From = record.completeSince(answer.From)
-		if record.Mark != "" || !query.selects(&record.Entry) {
+	for entry := range h.records(state.segments) {
+		answer.From = entry.completeSince(answer.From)
+		if !query.selects(entry) {
 			continue
 		}
 		if !query.Details {
-			record.packed = nil
+			entry.packed = nil
 		}
-		if selected = append(selected, record); query.Limit > 0 && len(selected) >= 2*query.Limit {
-			selected = answer.newest(selected, query.Limit)
+		if answer.Entries = append(answer.Entries, entry); query.Limit > 0 && len(answer.Entries) >= 2*query.Limit {
+			answer.cut(query.Limit)
 		}
 	}
-	for _, record := range answer.newest(selected, query.Limit) {
-		entry, err := record.entry()
-		if err != nil {
+	answer.cut(query.Limit)
+	for _, entry := range answer.Entries {
+		if _, err := entry.unpack(); err != nil {
 			return nil, err
 		}
-		answer.Entries = append(answer.Entries, entry)
 	}
 	return answer, nil
 }
@@ -113,37 +164,38 @@ func (h *History) Find(query Query) (*Answer, error) {
 type State struct {
 	Time    time.Time `json:"at"`
 	Objects []*Object `json:"objects"`           // in order of key
-	Unknown []string  `json:"unknown,omitempty"` // objects whose content at that time is not recorded
+	Unknown []string  `json:"unknown,omitempty"` // objects without recorded content of that time
 }
 
 // ServedAt returns the objects of a kind, or of all kinds, that were served at a time: the present objects, with each
 // changed one as it was before its first later change. The error is an *EarlierError if the records do not reach back
 // to the time.
 func (h *History) ServedAt(moment time.Time, kind resource.Kind) (*State, error) {
-	state := h.readable.Load()
+	state, requested := h.readable.Load(), moment.UTC().Format(time.RFC3339)
 	switch {
 	case !state.begun:
-		return nil, &EarlierError{Requested: moment}
+		return nil, &EarlierError{NotBegun}
 	case !state.gap.IsZero() && !moment.Before(state.gap):
-		return nil, &EarlierError{Requested: moment, Gap: state.gap}
+		return nil, &EarlierError{fmt.Sprintf("the history has a gap at %s: changes cannot be written to it since %s "+
+			"(free space in its directory, see status)", requested, state.gap.Format(time.RFC3339))}
 	}
 	selects := func(key resource.Key) bool { return kind == "" || kind == key.Kind }
 	changes := make(map[resource.Key]*Entry)
 	var complete time.Time
-	for record := range h.records(state.segments) {
-		complete = record.completeSince(complete)
-		key := record.Key()
-		if !record.Time.After(moment) || key.Kind == "" || !selects(key) || changes[key] != nil {
+	for change := range h.records(state.segments) {
+		complete = change.completeSince(complete)
+		key := change.Key()
+		if !change.Time.After(moment) || key.Kind == "" || !selects(key) || changes[key] != nil {
 			continue
 		}
-		entry, err := record.entry()
-		if err != nil {
+		if _, err := change.unpack(); err != nil {
 			return nil, err
 		}
-		changes[key] = entry
+		changes[key] = change
 	}
 	if complete.IsZero() || moment.Before(complete) {
-		return nil, &EarlierError{Requested: moment, Complete: complete}
+		return nil, &EarlierError{fmt.Sprintf("the history does not reach back to %s: it is whole since %s", requested,
+			complete.UTC().Format(time.RFC3339))}
 	}
 	result := &State{Time: moment, Objects: []*Object{}}
 	for res := range state.served.All() {

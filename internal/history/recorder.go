@@ -2,16 +2,16 @@ package history
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
-	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"tributary/memstore"
 )
@@ -37,44 +37,40 @@ type History struct {
 	events   chan *Entry
 
 	readable atomic.Pointer[state]
-	health   health
+	mu       sync.Mutex
+	health   Health // guarded by mu
 
 	// owned by Run
+	state
 	files  directory
-	served memstore.Snapshot // recorded or lost
-	begun  bool              // the files lead to served
-	gap    time.Time         // of the first change that is missing: the next write begins with a base; or zero
-	failed bool              // the last write
+	failed bool // the last write
 }
 
-// state is a readable state of the segments.
+// state is the state of the records.
 type state struct {
-	segments []segment
-	served   memstore.Snapshot // to which they lead
-	begun    bool
-	gap      time.Time
+	segments []segment         // for readers
+	served   memstore.Snapshot // recorded or lost
+	begun    bool              // the records lead to served
+	gap      time.Time         // of the first change that is missing: the next write begins with a base; or zero
 }
 
 // Open opens the history in a directory that no other process uses, with a limit in bytes.
 func Open(
 	name string, size int64, view memstore.Reader, log *slog.Logger, metrics prometheus.Registerer,
 ) (*History, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return promauto.With(metrics).NewCounter(prometheus.CounterOpts{Name: "tributary_history_" + name, Help: help})
+	}
 	history := &History{
 		view: view, log: log, files: directory{name: name, limit: size}, events: make(chan *Entry, maxEvents),
+		recorded: counter("records_total", "Changes that were written to the history."),
+		lost:     counter("lost_total", "Changes that could not be written to the history."),
+		merged: counter("merged_commits_total",
+			"Commits that the history has as one with the next, since it could not keep up."),
+		spoiled: counter("damaged_files_total",
+			"Files of the history that were damaged or missing; their records are lost."),
 	}
-	err := history.files.load()
-	counter := func(name, help string) prometheus.Counter {
-		counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "tributary_history_" + name, Help: help})
-		err = errors.Join(err, metrics.Register(counter))
-		return counter
-	}
-	history.recorded = counter("records_total", "Changes that were written to the history.")
-	history.lost = counter("lost_total", "Changes that could not be written to the history.")
-	history.merged = counter("merged_commits_total",
-		"Commits that the history has as one with the next, since it could not keep up.")
-	history.spoiled = counter("damaged_files_total",
-		"Files of the history that were damaged or missing; their records are lost.")
-	if err != nil {
+	if err := history.files.load(); err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	history.publish()
@@ -83,11 +79,12 @@ func Open(
 
 // publish shows readers the state. During a gap, they see the objects before it.
 func (h *History) publish() {
-	readable := &state{slices.Clone(h.files.segments), h.served, h.begun, h.gap}
+	readable := h.state
+	readable.segments = slices.Clone(h.files.segments)
 	if !h.gap.IsZero() {
 		readable.served = h.readable.Load().served
 	}
-	h.readable.Store(readable)
+	h.readable.Store(&readable)
 }
 
 // Run records events, and changes from when the view is synced, until ctx ends. It logs errors and never returns one.
@@ -152,11 +149,10 @@ func (h *History) update(changes iter.Seq[memstore.Change], snapshot memstore.Sn
 // write writes entries. If some are lost, the history has a gap until the next successful write, and no start compares
 // objects across the gap.
 func (h *History) write(now time.Time, entries iter.Seq[*Entry]) {
-	err := h.prepare(now)
-	lost := 0
+	err, lost := h.prepare(now), 0
 	for entry := range entries {
 		if err == nil {
-			err = h.files.append(entry, "")
+			_, err = h.files.append(*entry, slices.Values([]*Object{entry.Old, entry.New}))
 		}
 		if err == nil {
 			h.recorded.Inc()
@@ -164,58 +160,50 @@ func (h *History) write(now time.Time, entries iter.Seq[*Entry]) {
 			lost++
 		}
 	}
-	switch {
-	case err != nil && !h.failed:
-		h.log.Error("changes cannot be written to the history", "err", err)
-	case err == nil && h.failed:
-		h.log.Info("changes are written to the history again")
-	}
-	if h.failed = err != nil; !h.failed {
-		h.gap = time.Time{}
-		if err := h.files.trim(); err != nil {
-			h.log.Warn("old files of the history cannot be deleted", "err", err)
-		}
+	if err == nil {
+		h.gap, err = time.Time{}, h.files.trim()
 	} else if h.begun && lost > 0 {
-		h.lost.Add(float64(lost))
-		h.files.invalidateBase()
+		h.files.setBase(segment{})
 		if h.gap.IsZero() {
 			h.gap = now
 		}
+		h.lose(lost)
 	}
-	h.health.set(func(health *Health) {
-		if health.Error = ""; err != nil {
+	if failed := err != nil; failed && !h.failed {
+		h.log.Error("changes cannot be written to the history", "err", err)
+	} else if !failed && h.failed {
+		h.log.Info("changes are written to the history again")
+	}
+	h.failed = err != nil
+	h.report(func(health *Health) {
+		if health.Error = ""; h.failed {
 			health.Error = err.Error()
-		}
-		if h.begun {
-			health.Lost += lost
 		}
 	})
 }
 
-// prepare opens the segment for the next records.
+// prepare opens the segment for the next records. It writes a base after a gap, and after as many records as fill a
+// segment.
 func (h *History) prepare(now time.Time) error {
-	full := h.files.limit / segmentShares
-	if h.files.current.IsOpen() {
-		path, err := h.files.path(h.files.last().number, segmentSuffix), h.files.current.Check()
-		if err == nil && h.begun {
-			path = h.files.path(h.files.base.number, baseSuffix)
-			_, err = os.Stat(path)
-		}
-		if err != nil {
-			h.damaged(path, err)
-			_ = h.files.current.Close() // the next records are in another file
-		}
-		if err != nil && h.begun {
-			h.gap = now
+	files := &h.files
+	if files.current.IsOpen() {
+		if err := files.current.Check(); err != nil {
+			h.damaged(files.last().number, err)
+			_ = files.current.Close() // the next records are in another file
+			if h.begun && h.gap.IsZero() {
+				h.gap = now
+			}
 		}
 	}
-	switch {
-	case !h.gap.IsZero():
-		return h.files.rotate(h.served, markGap, now)
-	case h.begun && h.files.sizeSince(h.files.base.number) >= full:
-		return h.files.rotate(h.served, markBegin, now)
-	case !h.files.current.IsOpen() || h.files.last().size >= full:
-		return h.files.create()
+	share := files.limit / segmentShares
+	full := files.sizeSince(files.base.number)-files.base.size >= share
+	if !files.current.IsOpen() || full && files.last().size >= share {
+		if err := files.create(); err != nil {
+			return err
+		}
+	}
+	if gap := !h.gap.IsZero(); gap || h.begun && full {
+		return files.appendBase(now, gap, h.served)
 	}
 	return nil
 }

@@ -1,17 +1,21 @@
 package history
 
 import (
+	"bytes"
+	"compress/flate"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"tributary/internal/disk"
 	"tributary/memstore"
+	"tributary/resource"
 )
 
 // segment is a file of records. Only its first size bytes are read.
@@ -22,7 +26,9 @@ type segment struct {
 
 const (
 	segmentSuffix = ".log"
-	baseSuffix    = ".base"
+	// completeSuffix names an empty file with the number of the segment with the newest base. It is deleted when
+	// changes are lost, which needs no space on the disk.
+	completeSuffix = ".complete"
 	// segmentShares is the number of full segments in a history. The oldest one makes room for the next.
 	segmentShares = 8
 )
@@ -33,8 +39,8 @@ type directory struct {
 	limit int64 // in bytes
 
 	segments []segment  // in order
-	base     segment    // the newest base, with the number of its segment; size 0 if it is invalid
 	current  *disk.File // the last segment; nil or closed until the next write
+	base     segment    // the segment of the newest base, and the size of the base; zero after lost changes
 
 	oldest atomic.Int64 // the first segment that was not deleted to make room
 }
@@ -47,66 +53,30 @@ func (d *directory) last() *segment { return &d.segments[len(d.segments)-1] }
 
 // load lists the files. A missing segment has no size.
 func (d *directory) load() error {
-	if err := os.MkdirAll(d.name, 0o700); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(d.name) // in order of number
-	if err != nil {
-		return err
-	}
 	for _, entry := range entries {
 		var number int
 		var suffix string
 		info, err := entry.Info()
-		if fields, _ := fmt.Sscanf(entry.Name(), "%d%s", &number, &suffix); fields < 2 || err != nil {
+		if fields, _ := fmt.Sscanf(entry.Name(), "%d%s", &number, &suffix); fields < 2 || err != nil || info.IsDir() {
 			continue
 		}
 		switch suffix {
 		case segmentSuffix:
 			d.expect(number - 1)
 			d.segments = append(d.segments, segment{number, info.Size()})
-		case baseSuffix:
-			d.replaceBase(segment{number, info.Size()})
-		case baseSuffix + disk.Unfinished:
-			_ = os.Remove(filepath.Join(d.name, entry.Name())) // its writer was killed
+		case completeSuffix:
+			d.setBase(segment{number: number})
 		}
 	}
-	d.expect(d.base.number) // it was older than the base
-	return nil
+	d.expect(d.base.number)
+	return disk.IgnoreMissing(err)
 }
 
 // expect lists a segment as missing if it is newer than the last one.
 func (d *directory) expect(number int) {
-	if d.base.number == number && len(d.segments) == 0 && number > 0 || len(d.segments) > 0 && d.last().number < number {
+	if len(d.segments) > 0 && d.last().number < number {
 		d.segments = append(d.segments, segment{number: number})
-	}
-}
-
-// readFrames yields the frames in the first size bytes of a file, and an error in the place of each damaged part. The
-// beginning of a frame at the end is no damage: a killed process leaves it.
-func readFrames(path string, size int64) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		file, err := os.Open(path)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		defer file.Close() //nolint:errcheck // it was only read
-		for reader := disk.NewReader(file, size); ; {
-			payload, err := reader.Next()
-			damage, damaged := errors.AsType[*disk.Damage](err)
-			switch {
-			case damaged && damage.Torn:
-				continue
-			case errors.Is(err, io.EOF) && reader.At() == size:
-				return
-			case errors.Is(err, io.EOF):
-				err = disk.ErrShort
-			}
-			if !yield(payload, err) || err != nil && !damaged {
-				return
-			}
-		}
 	}
 }
 
@@ -116,67 +86,75 @@ func (d *directory) create() error {
 	if len(d.segments) > 0 {
 		number = d.last().number + 1
 	}
-	if err := os.MkdirAll(d.name, 0o700); err != nil {
-		return err
-	}
-	file, err := disk.Open(d.path(number, segmentSuffix), 0, false)
-	if err == nil {
-		_ = d.current.Close() // all records are written
-		d.current, d.segments = file, append(d.segments, segment{number: number})
-	}
-	return err
-}
-
-// rotate begins the next segment with a mark and a base of the served objects. A failed attempt leaves no segment.
-func (d *directory) rotate(served memstore.Snapshot, mark string, now time.Time) error {
-	if err := d.create(); err != nil {
-		return err
-	}
-	err := d.append(&Entry{Time: now}, mark)
-	if err == nil {
-		err = d.writeBase(d.last().number, served)
-	}
+	err := os.MkdirAll(d.name, 0o700)
 	if err != nil {
-		err = errors.Join(err, d.current.Close(), os.Remove(d.path(d.last().number, segmentSuffix)))
-		d.segments = d.segments[:len(d.segments)-1]
-	}
-	return err
-}
-
-func (d *directory) writeBase(number int, served memstore.Snapshot) error {
-	text := []byte("base\n")
-	for res := range served.All() {
-		key := res.Key()
-		text = fmt.Appendf(text, "%s\x00%s\x00%s\x00%s\n", key.Kind, key.Namespace, key.Name, res.Version())
-	}
-	size, err := disk.Replace(d.path(number, baseSuffix), false, func(out io.Writer) error {
-		_, err := out.Write(disk.AppendFrame(nil, text))
 		return err
-	})
-	if err == nil {
-		d.replaceBase(segment{number, size})
+	}
+	_ = d.current.Close() // all records are written
+	if d.current, err = disk.Open(d.path(number, segmentSuffix), 0, false); err == nil {
+		d.segments = append(d.segments, segment{number: number})
 	}
 	return err
 }
 
-func (d *directory) replaceBase(base segment) {
-	_ = os.Remove(d.path(d.base.number, baseSuffix)) // load ignores it
-	d.base = base
-}
-
-// invalidateBase empties the base, which needs no space on the disk.
-func (d *directory) invalidateBase() {
-	_ = os.Truncate(d.path(d.base.number, baseSuffix), 0) // it may be missing
-	d.base.size = 0
-}
-
-func (d *directory) append(entry *Entry, mark string) error {
-	frame, err := newFrame(entry, mark)
+// append appends a record: an entry as a line of JSON, and objects as compressed lines of JSON. A reader skips the
+// objects that it does not need.
+func (d *directory) append(entry Entry, objects iter.Seq[*Object]) (size int64, err error) {
+	frame, err := newFrame(entry, objects)
 	if err == nil {
 		err = d.current.Append(frame)
 	}
 	d.last().size = d.current.Size()
-	return err
+	return int64(len(frame)), err
+}
+
+// compressors are flate writers of a megabyte each.
+var compressors = sync.Pool{New: func() any {
+	compressor, _ := flate.NewWriter(nil, flate.BestSpeed) // this level is valid
+	return compressor
+}}
+
+func newFrame(entry Entry, objects iter.Seq[*Object]) ([]byte, error) {
+	entry.Old, entry.New = nil, nil
+	var payload bytes.Buffer
+	err := json.NewEncoder(&payload).Encode(entry)
+	compressor := compressors.Get().(*flate.Writer) //nolint:forcetypeassert // see New
+	defer compressors.Put(compressor)
+	compressor.Reset(&payload)
+	encoder := json.NewEncoder(compressor)
+	for object := range objects {
+		err = errors.Join(err, encoder.Encode(object))
+	}
+	err = errors.Join(err, compressor.Close())
+	return disk.AppendFrame(nil, payload.Bytes()), err
+}
+
+// appendBase appends the versions of the served objects.
+func (d *directory) appendBase(now time.Time, gap bool, served memstore.Snapshot) error {
+	size, err := d.append(Entry{Time: now, Unknown: gap}, func(yield func(*Object) bool) {
+		for res := range served.All() {
+			if !yield(&Object{Ref: resource.Ref(res.Key()), Version: res.Version()}) {
+				return
+			}
+		}
+	})
+	number := d.last().number
+	if err == nil {
+		err = os.WriteFile(d.path(number, completeSuffix), nil, 0o600)
+	}
+	if err != nil {
+		return errors.Join(err, d.current.Close()) // the next attempt is in another file
+	}
+	d.setBase(segment{number, size})
+	return nil
+}
+
+// setBase replaces the newest base. The zero segment makes the next start begin after a gap.
+func (d *directory) setBase(base segment) {
+	if d.base.number != base.number {
+		_ = os.Remove(d.path(d.base.number, completeSuffix)) // it may be missing
+	}
+	d.base = base
 }
 
 // sizeSince returns the size of the segments from a number.
@@ -189,13 +167,13 @@ func (d *directory) sizeSince(number int) (size int64) {
 	return size
 }
 
-// trim deletes the oldest segments until the others are within the limit, with room for a full last segment.
+// trim deletes the oldest segments until the others are within the limit, with room for a full segment.
 func (d *directory) trim() (err error) {
-	total := d.sizeSince(0) + d.base.size + max(d.limit/segmentShares-d.last().size, 0)
-	for ; len(d.segments) > 1 && total > d.limit; d.segments = d.segments[1:] {
-		total -= d.segments[0].size
-		d.oldest.Store(int64(d.segments[1].number)) // before readers miss the file
-		err = errors.Join(err, disk.IgnoreMissing(os.Remove(d.path(d.segments[0].number, segmentSuffix))))
+	for len(d.segments) > 1 && d.sizeSince(0)+d.limit/segmentShares > d.limit {
+		oldest := d.segments[0].number
+		d.segments = d.segments[1:]
+		d.oldest.Store(int64(d.segments[0].number)) // before readers miss the file
+		err = errors.Join(err, disk.IgnoreMissing(os.Remove(d.path(oldest, segmentSuffix))))
 	}
 	return err
 }

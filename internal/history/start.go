@@ -1,92 +1,71 @@
 package history
 
 import (
-	"io/fs"
 	"iter"
-	"strings"
+	"slices"
 	"time"
 
-	"tributary/internal/disk"
 	"tributary/memstore"
 	"tributary/resource"
 )
 
 // begin records the differences between the objects that an earlier process served and a snapshot. If the earlier
-// ones are not known, or changes were lost since an attempt that failed, it writes a base after a gap instead.
+// objects are uncertain, it writes a base after a gap instead. After an error, the next commit begins after a gap.
 func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
-	if missed := snapshot.Revision() - h.served.Revision(); h.failed && missed > 0 {
-		h.files.invalidateBase()
-		h.lost.Add(float64(missed))
-		h.health.set(func(health *Health) { health.Lost += int(missed) })
+	if failed := h.served.Revision(); failed > 0 {
+		h.lose(int(snapshot.Revision() - failed))
 	}
 	h.served = snapshot
-	changes := func(func(*Entry) bool) {}
-	objects, intact := h.servedBefore()
-	if objects != nil {
-		changes = unwatchedChanges(objects, snapshot, now)
-	}
+	objects, damaged := h.servedBefore()
+	changes, unknown := unwatchedChanges(objects, snapshot, now), objects == nil
 	for range changes {
-		if !intact { // a lost record may have the change
-			objects = nil
-		}
+		unknown = unknown || damaged
 		break
 	}
-	if objects == nil {
-		changes, h.gap = func(func(*Entry) bool) {}, now
+	if unknown {
+		h.gap, changes = now, slices.Values([]*Entry(nil))
 	}
 	h.write(now, changes)
-	h.begun, h.gap = !h.failed, time.Time{} // after an error, the next commit begins again
+	h.begun, h.gap = !h.failed, time.Time{}
+	if h.failed {
+		h.files.setBase(segment{})
+	}
 }
 
-// servedBefore returns the objects that the base and the records since then tell, or nil if they are not known. They
-// are intact if none of these records is damaged. Damage at the end is no matter: the comparison finds the lost
-// changes.
-func (h *History) servedBefore() (objects map[resource.Key]*Object, intact bool) {
-	base := h.files.base
-	intact = true
-	for _, segment := range h.files.segments {
-		if segment.number == base.number && segment.size > 0 && base.size > 0 {
-			objects = h.readBase(h.files.path(base.number, baseSuffix))
-		}
-	}
+// servedBefore returns the objects by the newest base and the records since then, or nil if changes were lost since
+// then. It also reports whether some of these records are damaged.
+func (h *History) servedBefore() (objects map[resource.Key]*Object, damaged bool) {
+	var records []*Entry // the base, and those since then
 	for record := range h.records(h.files.segments) {
-		intact = intact && (!record.damaged || record.segment < base.number || record.Mark != "")
-		switch {
-		case base.number == 0 && record.Mark != "":
-			h.damaged(h.files.path(h.files.last().number, baseSuffix), fs.ErrNotExist)
-		case objects == nil || record.segment < base.number:
-		case record.Mark == "" && record.Kind != "":
-			entry, err := record.entry()
-			if err != nil {
-				return nil, false
-			}
-			if objects[entry.Key()] = entry.New; entry.New == nil {
-				delete(objects, entry.Key())
-			}
+		if damaged = damaged || record.gap; record.Event == "" && len(record.packed) > 0 {
+			records, damaged = []*Entry{record}, false
+		} else if len(records) > 0 {
+			records = append(records, record)
 		}
 	}
-	return objects, intact
-}
-
-// readBase returns the versions of the objects in a base, or nil if it is damaged.
-func (h *History) readBase(path string) (objects map[resource.Key]*Object) {
-	for text, err := range readFrames(path, h.files.base.size) {
+	if h.files.base.number == 0 || len(records) == 0 {
+		return nil, damaged
+	}
+	h.files.base.size = int64(len(records[0].packed))
+	objects = make(map[resource.Key]*Object)
+	for _, record := range records {
+		unpacked, err := record.unpack()
 		if err != nil {
-			break
+			return nil, damaged
 		}
-		objects = make(map[resource.Key]*Object)
-		for line := range strings.Lines(string(text)) {
-			if words := strings.Split(strings.TrimSuffix(line, "\n"), "\x00"); len(words) == 4 {
-				object := &Object{Version: words[3], versionOnly: true}
-				object.Kind, object.Namespace, object.Name = resource.Kind(words[0]), words[1], words[2]
+		switch {
+		case record.Event == "":
+			for _, object := range unpacked {
+				object.versionOnly = true
 				objects[object.Key()] = object
 			}
+		case record.New == nil:
+			delete(objects, record.Key())
+		default:
+			objects[record.Key()] = record.New
 		}
 	}
-	if objects == nil {
-		h.damaged(path, disk.ErrShort)
-	}
-	return objects
+	return objects, damaged
 }
 
 // unwatchedChanges yields the differences between earlier objects and a snapshot.

@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -12,38 +14,38 @@ import (
 	"tributary/server/identity"
 )
 
-// changers refuses those whose certificate is not trusted any more, and those who would change something from another machine, unless they
-// may: who is on this one is let in by its own rules, such as the mode of a socket.
+// changers refuses requests with a certificate that is no longer trusted, and changes from other machines without a
+// right. Requests of this machine pass: other rules, such as the mode of a socket, admit them.
 func (s *Server) changers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		client := identity.Of(peerOf(r), r.TLS)
 		if s.opts.Known != nil && r.TLS != nil {
-			if err := s.opts.Known(identity.Of(peerOf(r), r.TLS)); err != nil {
+			if err := s.opts.Known(client); err != nil {
 				http.Error(w, status.Convert(err).Message(), http.StatusUnauthorized)
 				return
 			}
 		}
-		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.opts.MayChange == nil || comesFromHere(r) {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if reads || s.opts.MayChange == nil || fromThisMachine(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		who := identity.Of(peerOf(r), r.TLS)
-		err := s.opts.MayChange(who, r.Header.Values("Authorization"))
+		err := s.opts.MayChange(client, r.Header.Values("Authorization"))
 		if err == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		code := http.StatusUnauthorized
-		if status.Code(err) == codes.PermissionDenied {
-			code = http.StatusForbidden
-		} else {
+		code := http.StatusForbidden
+		if status.Code(err) != codes.PermissionDenied {
+			code = http.StatusUnauthorized
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
 		http.Error(w, r.Method+" "+r.URL.Path+" from another machine: "+status.Convert(err).Message(), code)
 	})
 }
 
-// comesFromHere says whether a request came in on loopback or by a unix socket.
-func comesFromHere(r *http.Request) bool {
+// fromThisMachine reports whether a request came in on loopback or by a unix socket.
+func fromThisMachine(r *http.Request) bool {
 	switch local := r.Context().Value(http.LocalAddrContextKey).(type) {
 	case *net.UnixAddr:
 		return true
@@ -53,37 +55,29 @@ func comesFromHere(r *http.Request) bool {
 	return false
 }
 
-// peerOf returns where a request came from; nil if that cannot be told.
+// peerOf returns the address of the client, or nil.
 func peerOf(r *http.Request) net.Addr {
-	if addr, err := net.ResolveTCPAddr("tcp", r.RemoteAddr); err == nil && !strings.HasPrefix(r.RemoteAddr, ":") {
-		return addr
+	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return net.TCPAddrFromAddrPort(peer)
 	}
 	return nil
 }
 
-// ownHosts refuses requests that come in on loopback for a host that is not this machine: a name of somebody else's that was made to
-// lead here, so that a web page of his may read what we answer (DNS rebinding). On other addresses every name may be one of ours.
-func ownHosts(next http.Handler) http.Handler {
+// refuseOtherHosts refuses requests on loopback for the name of another machine. Such a name was made to lead here so
+// that a web page can read the answers (DNS rebinding). On other addresses, each name may be one of this machine.
+func refuseOtherHosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && local.IP.IsLoopback() && !own(r.Host) {
-			http.Error(w, "the host "+r.Host+" is not this machine: ask for localhost, its name, or an IP address", http.StatusMisdirectedRequest)
+		local, isTCP := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if isTCP && local.IP.IsLoopback() && !isThisMachine(r.Host) {
+			http.Error(w, "the host "+r.Host+" is not this machine: ask for localhost, its name, or an IP address",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// denyForeign answers a page of another origin that would change something.
-func denyForeign(w http.ResponseWriter, r *http.Request) {
-	from := r.Header.Get("Origin")
-	if from == "" {
-		from = "another site"
-	}
-	http.Error(w, r.Method+" "+r.URL.Path+" comes from a web page of "+from+", and is done only for pages of "+r.Host+
-		", and for programs that send no Origin", http.StatusForbidden)
-}
-
-func own(host string) bool {
+func isThisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -92,4 +86,25 @@ func own(host string) bool {
 		return true
 	}
 	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(strings.Trim(host, "[]")) != nil
+}
+
+// refuseOtherSites refuses requests of web pages of other sites: such requests cost work even though the pages cannot
+// read the answers. Links to pages that are not below /debug/ pass.
+func refuseOtherSites(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		isLink := r.Header.Get("Sec-Fetch-Mode") == "navigate" && !strings.HasPrefix(r.URL.Path, indexPath)
+		if (site == "cross-site" || site == "same-site") && !isLink {
+			denyForeign(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// denyForeign answers a request of a web page of another origin.
+func denyForeign(w http.ResponseWriter, r *http.Request) {
+	origin := cmp.Or(r.Header.Get("Origin"), "another site")
+	http.Error(w, r.Method+" "+r.URL.Path+" comes from a web page of "+origin+", and is done only for pages of "+r.Host+
+		", and for programs that send no Origin", http.StatusForbidden)
 }

@@ -1,6 +1,5 @@
-// Package admin serves what an operator wants to know of a running tributary over HTTP: health, metrics, what is served
-// and to whom, where it came from and what is wrong with it. What changes something is a POST, and refused if it comes from
-// a web page of another origin.
+// Package admin serves the state of a running tributary over HTTP: health, metrics, served objects, clients, sources
+// and problems. Changes are POST requests. Those of web pages of another origin are refused.
 package admin
 
 import (
@@ -34,7 +33,7 @@ import (
 	"tributary/sources"
 )
 
-// View is what is served.
+// View has the served objects.
 type View interface {
 	Snapshot() memstore.Snapshot
 	Synced() bool
@@ -46,73 +45,62 @@ type View interface {
 	ExplainHost(host string) aggregate.HostExplanation
 }
 
-// Sources are where it comes from.
+// Sources are the sources of the view.
 type Sources interface {
 	Status() []sources.Status
-	// Excluding returns the objects of key that the transforms of their sources leave out.
+	// Excluding returns the objects with a key that transforms leave out.
 	Excluding(key resource.Key) []sources.Excluded
-	// LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is
-	// asked for, if there is one.
+	// LeavingOut returns the instances that sources leave out of the groups with the keys, and those with a name or an
+	// address, if it is not empty.
 	LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut
-	// Serving returns what there is to know of key besides that sources have it, of those of which there is something.
+	// Serving returns the remarks of sources about a key.
 	Serving(key resource.Key) []sources.Serving
-	// Release lets go what is held of a source, on behalf of somebody; hold is the identity of what is meant, or empty. The
-	// error is sources.ErrNotFound, sources.ErrNothingHeld or sources.ErrOtherHold.
+	// Release ends the hold of a source on behalf of somebody. An ID selects one hold. The error is sources.ErrNotFound,
+	// sources.ErrNothingHeld or sources.ErrOtherHold.
 	Release(source, hold, by string) (objects, endpoints int, err error)
 }
 
-// Options are what a Server shows. All but Visible and Log are needed.
+// Options are the parts of the program that a Server shows. Functions, Level, History and GRPC may be nil.
 type Options struct {
 	Version string // of the program
-	XDS     string // address of the xDS server, for commands that the page shows; or empty
+	XDS     string // the address of the xDS server in commands of the page; or empty
 	View    View
 	Sources Sources
-	Clients debug.Clients // to whom it is served
+	Clients debug.Clients
 	Config  Config
-	// Visible says whether the client of node is sent r, if it asks for the kind. All clients see everything if nil.
-	Visible func(node *corev3.Node, r *resource.Resource) bool
-	// WithoutEffect says which fields of an object have no effect on those who are served something else than the object, and why. All have
-	// if nil.
-	WithoutEffect func(r *resource.Resource) []string
-	// Affected returns the objects of which WithoutEffect says something. None are if nil.
-	Affected func() []resource.Key
-	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. None are if nil.
-	Unenforced func() []resource.Key
-	// WhyUnenforced returns the effect of clients that do not enforce an object, with one of them. None is stated if nil.
+	// Visible reports whether a client gets an object of a kind to which it subscribes.
+	Visible func(node *corev3.Node, object *resource.Resource) bool
+	// WithoutEffect returns the fields of an object without effect on clients of translated configuration, with reasons.
+	// Affected returns the objects with such fields.
+	WithoutEffect func(object *resource.Resource) []string
+	Affected      func() []resource.Key
+	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. WhyUnenforced
+	// returns the effect on one of these clients.
+	Unenforced    func() []resource.Key
 	WhyUnenforced func(key resource.Key) string
-	// Problems returns the problems of the objects that are served. There are none if nil.
-	Problems func() ObjectProblems
-	// ChangedSince returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and
-	// whether these are all of them. Nothing is known of that if nil.
-	ChangedSince func(c *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool)
-	// Kick ends the streams of a node and returns their number; nil if that is not possible.
-	Kick func(nodeID string) int
-	// Level is the lowest level that is logged; nil if it cannot be changed.
-	Level *slog.LevelVar
-	// Certificates are those of our own listeners; none if nil.
-	Certificates func() []transport.Status
-	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which
-	// carries a gRPC status, says why not. All may if nil.
-	MayChange func(who *identity.Identity, authorization []string) error
-	// Known returns an error, which carries a gRPC status, if somebody has shown a certificate that is not trusted any more, on a connection
-	// that is older than that. All are known if nil.
-	Known func(who *identity.Identity) error
-	// NoDebug leaves out the pages below /debug, and NoProfiles just those of profiles.
+	Problems      func() ObjectProblems
+	// ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and
+	// whether the list is complete.
+	ChangedSince func(collection *xds.Collection, rejection xds.Rejection) (changed []resource.Key, complete bool)
+	Kick         func(nodeID string) int   // ends the streams of a node, and returns their number
+	Level        *slog.LevelVar            // of the log
+	Certificates func() []transport.Status // of the listeners
+	// MayChange returns an error with a gRPC status for a client on another machine without the right to change something.
+	MayChange func(client *identity.Identity, authorization []string) error
+	// Known returns an error with a gRPC status for a certificate that is no longer trusted.
+	Known func(client *identity.Identity) error
+	// NoDebug leaves out the pages below /debug, and NoProfiles those of profiles.
 	NoDebug, NoProfiles bool
-	// Expected returns what an Envoy with this node should have now, with the resources in place of the dump.
-	// There are none if nil.
+	// Expected returns the configuration that an Envoy should have now, with the resources of the dump.
 	Expected func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error)
-	// History has what was served before. There is none if nil.
-	History History
-	// Page makes what answers at / and below /page/, and below /debug/page/ unless those are left out. There is none if nil.
-	Page func(*Server) Front
-	// GRPC answers the requests of gRPC on the same port; none are if nil.
-	GRPC     http.Handler
+	History  History
+	Page     func(*Server) Front // makes the handler of /, /page/ and /debug/page/
+	GRPC     http.Handler        // for gRPC on the same port
 	Registry *prometheus.Registry
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// Front is what is shown to people in a browser. Close ends the answers that have no end.
+// Front is the page for browsers. Close ends its endless answers.
 type Front interface {
 	http.Handler
 	Close()
@@ -126,10 +114,10 @@ type Server struct {
 	started  time.Time
 	draining atomic.Bool
 
-	hashed struct { // what Content of Status is of
+	hashed struct { // Status.Content
 		sync.Mutex
-		of   memstore.Revision
-		text string
+		revision memstore.Revision
+		text     string
 	}
 }
 
@@ -148,16 +136,16 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Drain makes the server say that it is not ready, so that load balancers send new clients elsewhere.
+// Drain makes the server unready, so that load balancers send new clients to others.
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // NoDebug reports whether the pages below /debug are left out.
 func (s *Server) NoDebug() bool { return s.opts.NoDebug }
 
-// Version returns that of the program.
+// Version returns the version of the program.
 func (s *Server) Version() string { return s.opts.Version }
 
-// XDS returns the address of the xDS server, or nothing if it is not known.
+// XDS returns the address of the xDS server, or nothing.
 func (s *Server) XDS() string { return s.opts.XDS }
 
 // Started returns when the server was made.
@@ -165,13 +153,12 @@ func (s *Server) Started() time.Time { return s.started }
 
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
-	own := http.NewCrossOriginProtection()
-	own.SetDenyHandler(http.HandlerFunc(denyForeign))
-	return ownHosts(own.Handler(ownPages(s.withGRPC(s.changers(s.mux())))))
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(denyForeign))
+	return refuseOtherHosts(origins.Handler(refuseOtherSites(s.withGRPC(s.changers(s.mux())))))
 }
 
-// withGRPC leaves requests of gRPC to Options.GRPC. They do not make their connection busy: a stream may stay open for as long as its
-// client likes.
+// withGRPC passes requests of gRPC to Options.GRPC. They leave their connection idle, since streams may stay open.
 func (s *Server) withGRPC(pages http.Handler) http.Handler {
 	pages = transport.CountBusy(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -214,8 +201,8 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle("GET /page/", s.front)
 		if !s.opts.NoDebug {
 			mux.Handle("GET /debug/page/", s.front)
-			mux.HandleFunc("GET /debug/page/events", func(w http.ResponseWriter, r *http.Request) { // it stays open for as long as its client likes
-				transport.Idle(r.Context(), func() { s.front.ServeHTTP(w, r) })
+			mux.HandleFunc("GET /debug/page/events", func(w http.ResponseWriter, r *http.Request) {
+				transport.Idle(r.Context(), func() { s.front.ServeHTTP(w, r) }) // it stays open
 			})
 		}
 	}
@@ -229,11 +216,11 @@ func (s *Server) metrics() http.Handler {
 	})
 }
 
-// streamsPerConnection bounds the requests that are under way on a connection of HTTP/2.
+// streamsPerConnection bounds the requests in progress on a connection of HTTP/2.
 const streamsPerConnection = 16
 
-// Serve serves the pages on lis, which it closes, until ctx ends. Requests that are under way then have a second left.
-func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+// Serve serves the pages on a listener, which it closes, until ctx ends. Requests in progress then have a second left.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
 	server := &http.Server{
@@ -255,36 +242,29 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 		server.RegisterOnShutdown(s.front.Close)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(lis) }()
+	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err := <-ended:
-		return fmt.Errorf("admin server on %s: %w", lis.Addr(), err)
+		return fmt.Errorf("admin server on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-		_ = server.Close() // cuts off who is still reading
+		_ = server.Close() // ends the requests that are left
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("admin server on %s: %w", lis.Addr(), err)
+		return fmt.Errorf("admin server on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }
 
-// logWrite logs that a response could not be written: the client went away, or a page is at fault.
-func (s *Server) logWrite(path string, err error) {
-	if err != nil {
-		s.log.Debug("page not written", "path", path, "err", err)
-	}
-}
+// The page at / shows the same as the pages below /debug. It gets it by these methods.
 
-// The page at / shows the same as the pages below /debug, and asks for it with these.
-
-// Snapshot is what is served.
+// Snapshot returns the served objects.
 func (s *Server) Snapshot() memstore.Snapshot { return s.opts.View.Snapshot() }
 
-// Clients are those to whom it is served, in order of arrival.
+// Clients returns the clients in order of arrival.
 func (s *Server) Clients() []xds.ClientStatus { return slices.Collect(s.opts.Clients.EachClient()) }
 
 // Quarantined returns the invalid objects and documents, which are not served. It is not nil.
@@ -292,23 +272,18 @@ func (s *Server) Quarantined() []Quarantined {
 	return s.quarantinedIf(func(Quarantined) bool { return true })
 }
 
-// Shadows yields the keys that several sources have.
+// Shadows yields the keys in several sources.
 func (s *Server) Shadows() iter.Seq[aggregate.Shadow] { return s.opts.View.Shadows() }
 
-// SpeakOf returns the objects that say something of a host.
+// SpeakOf returns the keys of the objects with a host.
 func (s *Server) SpeakOf(host string) (keys []resource.Key) {
-	for _, o := range s.opts.View.ExplainHost(host).Objects {
-		keys = append(keys, o.Object.Key())
+	for _, explained := range s.opts.View.ExplainHost(host).Objects {
+		keys = append(keys, explained.Object.Key())
 	}
 	return keys
 }
 
-// IsHeld reports whether a source lost something of an object, and that is held.
+// IsHeld reports whether a loss of an object is on hold.
 func (s *Server) IsHeld(key resource.Key) bool {
-	for _, one := range s.opts.Sources.Serving(key) {
-		if one.Held {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.opts.Sources.Serving(key), func(serving sources.Serving) bool { return serving.Held })
 }

@@ -5,31 +5,48 @@ import (
 	"strings"
 	"time"
 
+	"tributary/resource"
 	"tributary/server/verify"
 	"tributary/server/xds"
 )
 
-// client is an entry of /debug/clients: one stream.
-type client struct {
-	Stream    uint64       `json:"stream"`
-	Node      string       `json:"node"` // id, as the client gives it; not unique
-	Peer      string       `json:"peer"`
-	Identity  string       `json:"identity,omitempty"` // what it has proven to be: by a certificate, a token or a JWT
-	Connected time.Time    `json:"connected"`
-	Delta     bool         `json:"delta"`
-	Types     []clientType `json:"types"`
+// Client is the stream of a client.
+type Client struct {
+	Stream    uint64    `json:"stream"`
+	Node      string    `json:"node"` // the ID by the client; not unique
+	Peer      string    `json:"peer"`
+	Identity  string    `json:"identity,omitempty"` // proven by a certificate, a token or a JWT
+	Connected time.Time `json:"connected"`
+	Delta     bool      `json:"delta"`
+}
+
+func clientOf(status *xds.ClientStatus) Client {
+	return Client{
+		status.StreamID, status.Node.GetId(), status.Peer, status.Identity, status.Connected, status.Delta,
+	}
+}
+
+// clientTypes is an entry of /debug/clients.
+type clientTypes struct {
+	Client
+	Types []clientType `json:"types"`
 }
 
 type clientType struct {
-	TypeURL   string    `json:"type_url"`
-	Wildcard  bool      `json:"wildcard"`
-	Names     int       `json:"names,omitempty"`
-	Synced    bool      `json:"synced"` // the newest version is acknowledged, which with istiod does not mean applied
-	Sent      *Exchange `json:"sent,omitempty"`
-	Acked     *Exchange `json:"acked,omitempty"`
-	Nack      *Exchange `json:"nack,omitempty"` // the last rejection, also if a later response was acknowledged
-	Responses uint64    `json:"responses"`
-	Nacks     uint64    `json:"nacks"`
+	TypeURL  string `json:"type_url"`
+	Wildcard bool   `json:"wildcard"`
+	Names    int    `json:"names,omitempty"`
+	Exchanges
+	Responses uint64 `json:"responses"`
+	Nacks     uint64 `json:"nacks"`
+}
+
+// Exchanges are the last exchanges about a type.
+type Exchanges struct {
+	Synced bool      `json:"synced"` // the newest version is acknowledged, which with istiod does not mean applied
+	Sent   *Exchange `json:"sent,omitempty"`
+	Acked  *Exchange `json:"acked,omitempty"`
+	Nack   *Exchange `json:"nack,omitempty"` // the last rejection, also if a later response was acknowledged
 }
 
 // Exchange is a response sent, or its acknowledgement or rejection.
@@ -40,105 +57,168 @@ type Exchange struct {
 	Time    time.Time `json:"time"`
 }
 
-func (s *Server) clients(yield func(any) bool) {
-	for c := range s.opts.Clients.EachClient() {
-		out := client{
-			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta,
-			Types: []clientType{},
+func exchangesOf(subscription *xds.TypeStatus) Exchanges {
+	exchange := func(version, nonce, err string, moment time.Time) *Exchange {
+		if moment.IsZero() {
+			return nil
 		}
-		for _, t := range c.Types {
-			out.Types = append(out.Types, clientType{
-				TypeURL: t.TypeURL, Wildcard: t.Wildcard, Names: t.Names, Synced: t.Synced,
-				Sent:      happened(t.SentVersion, t.SentNonce, "", t.SentAt),
-				Acked:     happened(t.AckedVersion, t.AckedNonce, "", t.AckedAt),
-				Nack:      happened("", t.NackNonce, t.NackError, t.NackAt),
-				Responses: t.Responses, Nacks: t.Nacks,
+		return &Exchange{Version: version, Nonce: nonce, Error: err, Time: moment}
+	}
+	return Exchanges{
+		Synced: subscription.Synced,
+		Sent:   exchange(subscription.SentVersion, subscription.SentNonce, "", subscription.SentAt),
+		Acked:  exchange(subscription.AckedVersion, subscription.AckedNonce, "", subscription.AckedAt),
+		Nack:   exchange("", subscription.NackNonce, subscription.NackError, subscription.NackAt),
+	}
+}
+
+func (s *Server) clients(yield func(any) bool) {
+	for client := range s.opts.Clients.EachClient() {
+		entry := clientTypes{clientOf(&client), []clientType{}}
+		for _, subscription := range client.Types {
+			entry.Types = append(entry.Types, clientType{
+				subscription.TypeURL, subscription.Wildcard, subscription.Names, exchangesOf(&subscription),
+				subscription.Responses, subscription.Nacks,
 			})
 		}
-		if !yield(out) {
+		if !yield(entry) {
 			return
 		}
 	}
 }
 
-// happened returns an exchange, or nil if it never took place.
-func happened(version, nonce, err string, at time.Time) *Exchange {
-	if at.IsZero() {
-		return nil
-	}
-	return &Exchange{Version: version, Nonce: nonce, Error: err, Time: at}
-}
-
-// Translated says of the clients that are sent what is made of objects, Envoys and programs of gRPC, how far they are. Which of them an
-// object bears on is for the translation to know.
+// Translated summarizes the clients of translated configuration: Envoys and gRPC clients.
 type Translated struct {
-	Clients int `json:"clients"` // how many there are
-	Synced  int `json:"synced"`  // that have acknowledged the newest of all that they ask for
-	// Some are those that reject something, then those that have not acknowledged everything, then the others, up to a number.
+	Clients int `json:"clients"`
+	Synced  int `json:"synced"` // that have acknowledged the newest version of each type
+	// Some are the first of those that reject something, then of those that lag behind, then of the others.
 	Some []TranslatedClient `json:"some"`
 }
 
-// TranslatedClient is one of them.
+// TranslatedClient is a client of translated configuration.
 type TranslatedClient struct {
 	Node string `json:"node"`
 	Peer string `json:"peer"`
-	// the types, such as Cluster, of which it has not acknowledged the newest version, and that it does not reject
+	// Behind are types, such as Cluster, without an acknowledgement or a rejection of the newest version.
 	Behind  []string `json:"behind,omitempty"`
 	Rejects []Reject `json:"rejects,omitempty"`
 }
 
-// maxTranslated is how many clients are named.
+// maxTranslated limits the listed clients.
 const maxTranslated = 10
 
-// translated returns how far those are who are sent what is made of objects; nil if there are none.
+// translated returns nil without clients of translated configuration.
 func (s *Server) translated() *Translated {
-	var t Translated
-	var rejecting, behind, synced []TranslatedClient
-	for c := range s.opts.Clients.EachClient() {
-		one, asks := translatedClient(&c)
-		if !asks {
+	var result Translated
+	var groups [3][]TranslatedClient
+	for status := range s.opts.Clients.EachClient() {
+		client, subscribes := translatedClient(&status)
+		if !subscribes {
 			continue
 		}
-		t.Clients++
-		group := &synced
-		switch {
-		case len(one.Rejects) > 0:
-			group = &rejecting
-		case len(one.Behind) > 0:
-			group = &behind
-		default:
-			t.Synced++
+		result.Clients++
+		group := 0
+		if len(client.Rejects) == 0 {
+			group = 1
+			if len(client.Behind) == 0 {
+				group = 2
+				result.Synced++
+			}
 		}
-		if len(*group) < maxTranslated {
-			*group = append(*group, one)
+		if len(groups[group]) < maxTranslated {
+			groups[group] = append(groups[group], client)
 		}
 	}
-	if t.Clients == 0 {
+	if result.Clients == 0 {
 		return nil
 	}
-	t.Some = slices.Concat(rejecting, behind, synced)
-	t.Some = t.Some[:min(len(t.Some), maxTranslated)]
-	return &t
+	result.Some = slices.Concat(groups[:]...)
+	result.Some = result.Some[:min(len(result.Some), maxTranslated)]
+	return &result
 }
 
-// IsCommand reports whether a client is a command of the program, which is neither an istiod nor an Envoy, whatever it asks for.
-func IsCommand(c *xds.ClientStatus) bool { return c.Node.GetUserAgentName() == verify.CommandAgent }
+// IsCommand reports whether a client is a command of the program, which is neither an istiod nor an Envoy.
+func IsCommand(client *xds.ClientStatus) bool {
+	return client.Node.GetUserAgentName() == verify.CommandAgent
+}
 
-func translatedClient(c *xds.ClientStatus) (one TranslatedClient, asks bool) {
-	one = TranslatedClient{Node: c.Node.GetId(), Peer: c.Peer}
-	if IsCommand(c) {
-		return one, false
-	}
-	for _, t := range c.Types {
-		switch {
-		case !strings.HasPrefix(t.TypeURL, "type.googleapis.com/envoy."):
+func translatedClient(status *xds.ClientStatus) (client TranslatedClient, subscribes bool) {
+	client = TranslatedClient{Node: status.Node.GetId(), Peer: status.Peer}
+	for _, subscription := range status.Types {
+		if IsCommand(status) || !strings.HasPrefix(subscription.TypeURL, "type.googleapis.com/envoy.") {
 			continue
-		case t.Rejects():
-			one.Rejects = append(one.Rejects, Reject{t.TypeURL, t.NackError, t.NackAt})
-		case !t.Synced:
-			one.Behind = append(one.Behind, t.TypeURL[strings.LastIndex(t.TypeURL, ".")+1:])
 		}
-		asks = true
+		subscribes = true
+		if subscription.Rejects() {
+			client.Rejects = append(client.Rejects, rejectOf(&subscription))
+		} else if !subscription.Synced {
+			client.Behind = append(client.Behind, subscription.TypeURL[strings.LastIndex(subscription.TypeURL, ".")+1:])
+		}
 	}
-	return one, asks
+	return client, subscribes
+}
+
+// ClientState is a client without the history of its types.
+type ClientState struct {
+	Client
+	Types   int      `json:"types"`
+	Synced  int      `json:"synced"` // types with an acknowledgement of the newest version
+	Nacks   uint64   `json:"nacks"`
+	Rejects []Reject `json:"rejects,omitempty"` // of the newest versions
+}
+
+// Reject is a rejection of the newest version of a type.
+type Reject struct {
+	TypeURL string    `json:"type_url"`
+	Error   string    `json:"error"`
+	Time    time.Time `json:"time"`
+}
+
+func rejectOf(subscription *xds.TypeStatus) Reject {
+	return Reject{subscription.TypeURL, subscription.NackError, subscription.NackAt}
+}
+
+func (s *Server) clientStates() []ClientState {
+	states := []ClientState{}
+	for client := range s.opts.Clients.EachClient() {
+		state := ClientState{Client: clientOf(&client), Types: len(client.Types)}
+		for _, subscription := range client.Types {
+			state.Nacks += subscription.Nacks
+			if subscription.Synced {
+				state.Synced++
+			}
+			if subscription.Rejects() {
+				state.Rejects = append(state.Rejects, rejectOf(&subscription))
+			}
+		}
+		states = append(states, state)
+	}
+	return states
+}
+
+// Recipient is a client that subscribes to a kind. The exchanges are about the kind as a whole.
+type Recipient struct {
+	Stream  uint64 `json:"stream"`
+	Node    string `json:"node"`
+	Peer    string `json:"peer"`
+	TypeURL string `json:"type_url"`
+	Hidden  bool   `json:"hidden,omitempty"` // the revision or the namespaces of the client exclude the object
+	Exchanges
+}
+
+// recipients returns the clients that subscribe to the kind of an object.
+func (s *Server) recipients(key resource.Key) []Recipient {
+	recipients, object := []Recipient{}, s.opts.View.Snapshot().Get(key)
+	for client := range s.opts.Clients.EachClient() {
+		for _, subscription := range client.Types {
+			if schema, ok := resource.SchemaByTypeURL(subscription.TypeURL); !ok || schema.Kind != key.Kind {
+				continue
+			}
+			recipients = append(recipients, Recipient{
+				client.StreamID, client.Node.GetId(), client.Peer, subscription.TypeURL,
+				object != nil && s.opts.Visible != nil && !s.opts.Visible(client.Node, object), exchangesOf(&subscription),
+			})
+		}
+	}
+	return recipients
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,52 +10,52 @@ import (
 	"tributary/aggregate"
 )
 
-// Config is the configuration that the program runs with.
+// Config is the configuration of the program.
 type Config interface {
-	// Reload reads the configuration again and puts it in force, on behalf of somebody. It returns what that changed, in lines for people, or
-	// an error, after which everything is as it was.
-	Reload(ctx context.Context, by string) (done string, err error)
+	// Reload reads the configuration again on behalf of somebody. It returns the changes in lines for people, or an error
+	// and changes nothing.
+	Reload(ctx context.Context, by string) (changes string, err error)
 	Status() ConfigStatus
 }
 
-// ConfigStatus says which configuration is in force.
+// ConfigStatus is the status of the configuration.
 type ConfigStatus struct {
-	File   string     `json:"file,omitempty"` // empty if it came from the command line
-	Loaded time.Time  `json:"loaded"`
-	Failed *time.Time `json:"failed,omitempty"` // when the file was refused since
-	Error  string     `json:"error,omitempty"`  // why
-	// sources that the last reload waits for; until they are read, what they may have is as it was
-	Pending  []string `json:"pending,omitempty"`
-	Warnings []string `json:"warnings,omitempty"` // settings that are probably a mistake, one line each
-	Restart  []string `json:"restart,omitempty"`  // what of it needs a restart, one setting each
+	File     string     `json:"file,omitempty"` // empty for flags
+	Loaded   time.Time  `json:"loaded"`
+	Failed   *time.Time `json:"failed,omitempty"`   // when the file was refused since
+	Error    string     `json:"error,omitempty"`    // the reason
+	Pending  []string   `json:"pending,omitempty"`  // sources that the last reload waits for
+	Warnings []string   `json:"warnings,omitempty"` // settings that are probably a mistake, one line each
+	Restart  []string   `json:"restart,omitempty"`  // changed settings that need a restart
 }
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
-	done, err := s.opts.Config.Reload(r.Context(), asker(r))
+	changes, err := s.opts.Config.Reload(r.Context(), asker(r))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	if names := s.unread(r.Context()); len(names) > 0 {
-		done += "\nnot read yet: " + strings.Join(names, ", ") + "; a restart would wait for it before anything is served (required: false " +
-			"serves the others without it)"
+		changes += "\nnot read yet: " + strings.Join(names, ", ") + "; a restart would wait for it before anything is served " +
+			"(required: false serves the others without it)"
 	}
-	_, err = fmt.Fprintln(w, done) //nolint:gosec // it has names of sources, and the text is plain
-	s.logWrite(r.URL.Path, err)
+	reply(w, "%s", changes)
 }
 
-// unreadAfter is how long the answer to a reload waits for sources to be read.
+// unreadAfter is the time that an answer to a reload waits for sources.
 const unreadAfter = time.Second
 
-// unread returns the names of the required sources that are not read a moment from now.
+// unread returns the required sources without a first read after a moment.
 func (s *Server) unread(ctx context.Context) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, unreadAfter)
 	defer cancel()
-	for again := time.NewTicker(unreadAfter / 20); ; {
+	for ticker := time.NewTicker(unreadAfter / 20); ; {
 		names = nil
 		merged := s.opts.View.Sources()
 		for _, source := range s.opts.Sources.Status() {
-			i := slices.IndexFunc(merged, func(m aggregate.SourceStatus) bool { return m.Name == source.Name && !m.Retiring })
+			i := slices.IndexFunc(merged, func(current aggregate.SourceStatus) bool {
+				return current.Name == source.Name && !current.Retiring
+			})
 			if i < 0 || !merged[i].Synced && !merged[i].Optional {
 				names = append(names, source.Name)
 			}
@@ -65,7 +64,7 @@ func (s *Server) unread(ctx context.Context) (names []string) {
 			return names
 		}
 		select {
-		case <-again.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 		}
 	}

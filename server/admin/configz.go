@@ -13,79 +13,69 @@ import (
 	"tributary/resource"
 )
 
-// object is a resource in the shape that istiod's /debug/configz gives it.
-type object struct {
-	Kind       resource.Kind   `json:"kind"`
-	APIVersion string          `json:"apiVersion"`
-	Metadata   metadata        `json:"metadata"`
-	Spec       json.RawMessage `json:"spec"`
-}
-
-type metadata struct {
-	Name              string            `json:"name"`
-	Namespace         string            `json:"namespace,omitempty"`
-	ResourceVersion   string            `json:"resourceVersion"`
-	CreationTimestamp *string           `json:"creationTimestamp"`
-	Labels            map[string]string `json:"labels,omitempty"`
-	Annotations       map[string]string `json:"annotations,omitempty"`
-}
-
 func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
-	all := s.opts.View.Snapshot().All()
+	objects := s.opts.View.Snapshot().All()
 	if query := r.URL.Query(); query.Has("kind") {
 		schema, ok := kindNamed(w, query.Get("kind"))
 		if !ok {
 			return
 		}
-		all = s.opts.View.Snapshot().List(schema.Kind, "")
+		objects = s.opts.View.Snapshot().List(schema.Kind, "")
 	}
-	s.writeJSON(w, r, func(w io.Writer) error { return writeObjects(w, all) })
+	writeJSON(w, func(w io.Writer) error { return writeObjects(w, objects) })
 }
 
-func writeObjects(w io.Writer, all iter.Seq[*resource.Resource]) error {
+func writeObjects(w io.Writer, objects iter.Seq[*resource.Resource]) error {
 	return writeList(w, func(yield func(any) bool) {
-		for one := range all {
-			if !yield(configObject{one}) {
+		for object := range objects {
+			if !yield(configObject{object}) {
 				return
 			}
 		}
 	})
 }
 
-// configObject is written as resource.MarshalJSON does it, with the version.
+// configObject is an object in the format of istiod's /debug/configz.
 type configObject struct{ *resource.Resource }
 
-// MarshalJSON implements json.Marshaler. An error cuts the list short, which is better than an object left out in silence.
+// MarshalJSON adds the version to the metadata. An error cuts the list short, which is better than a missing object.
 func (c configObject) MarshalJSON() ([]byte, error) {
 	text, err := resource.MarshalJSON(c.Resource)
 	if err != nil {
 		return nil, err
 	}
-	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
+	var object struct {
+		Kind       resource.Kind   `json:"kind"`
+		APIVersion string          `json:"apiVersion"`
+		Metadata   map[string]any  `json:"metadata"`
+		Spec       json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &object); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Key(), err)
 	}
-	o.Metadata.ResourceVersion = c.Version()
-	return json.Marshal(o)
+	object.Metadata["resourceVersion"] = c.Version()
+	object.Metadata["creationTimestamp"] = object.Metadata["creationTimestamp"] // null without one, like istiod
+	return json.Marshal(object)
 }
 
-// kindNamed returns the schema that a request means by a name; if there is none, it has answered that it is an error.
+// kindNamed returns the schema with a name, or answers with an error.
 func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
-	schema, ok := resource.SchemaByName(name)
-	if ok {
+	schema, exists := resource.SchemaByName(name)
+	if exists {
 		return schema, true
 	}
-	var names, known []string
-	for _, s := range resource.Schemas() {
-		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
-		known = append(known, s.Plural)
+	var names, plurals []string
+	for _, schema := range resource.Schemas() {
+		names = append(append(names, strings.ToLower(string(schema.Kind)), schema.Plural), schema.ShortNames...)
+		plurals = append(plurals, schema.Plural)
 	}
-	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
+	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(plurals, ", "),
+		http.StatusBadRequest)
 	return nil, false
 }
 
-// ofAllKinds answers with an error if a request asks for one kind of a page that has all: it would be given what it did not ask for.
-func ofAllKinds(w http.ResponseWriter, r *http.Request) bool {
+// coversAllKinds answers with an error if a request names a kind, since the page cannot select one.
+func coversAllKinds(w http.ResponseWriter, r *http.Request) bool {
 	if !r.URL.Query().Has("kind") {
 		return true
 	}
@@ -93,20 +83,20 @@ func ofAllKinds(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// Seen says when each object of a kind was first seen here, by "namespace/name". Clients are not told, since each replica
-// has times of its own.
+// Seen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get
+// them, since each replica has its own.
 type Seen map[string]time.Time
 
 func (s *Server) seen(w http.ResponseWriter, r *http.Request) {
-	schema, ok := kindNamed(w, r.URL.Query().Get("kind"))
-	if !ok {
+	schema, exists := kindNamed(w, r.URL.Query().Get("kind"))
+	if !exists {
 		return
 	}
 	times := Seen{}
-	for o := range s.opts.View.Snapshot().List(schema.Kind, "") {
-		if at := o.Seen(); !at.IsZero() {
-			times[o.Key().FullName()] = at
+	for object := range s.opts.View.Snapshot().List(schema.Kind, "") {
+		if moment := object.Seen(); !moment.IsZero() {
+			times[object.Key().FullName()] = moment
 		}
 	}
-	s.writeJSON(w, r, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
+	writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
 }

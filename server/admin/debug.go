@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -12,37 +13,41 @@ import (
 	"tributary/resource"
 )
 
-// json makes a page of what get returns.
-func (s *Server) json(get func() any) http.Handler {
+// json returns the handler of a page with a value as JSON.
+func (s *Server) json(value func() any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if ofAllKinds(w, r) {
-			s.write(w, r, get())
+		if coversAllKinds(w, r) {
+			s.write(w, value())
 		}
 	})
 }
 
-// write writes v as JSON.
-func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
-	s.writeJSON(w, r, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(v)
+func (s *Server) write(w http.ResponseWriter, value any) {
+	writeJSON(w, func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(value)
 	})
 }
 
-// writeJSON answers with what write writes.
-func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, write func(io.Writer) error) {
+// writeJSON sets the type of an answer that write writes.
+func writeJSON(w http.ResponseWriter, write func(io.Writer) error) {
 	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, write(w))
+	_ = write(w) // the client is gone
 }
 
-// list makes a page of what each yields: an array of which one element at a time is in memory, since of 5,000 clients all of them
-// take hundreds of megabytes.
-func (s *Server) list(each iter.Seq[any]) http.Handler {
+// reply writes a line of plain text.
+func reply(w http.ResponseWriter, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format+"\n", args...) //nolint:gosec // the text is plain
+}
+
+// list returns the handler of a page with an array. One element at a time is in memory, since 5,000 clients take
+// hundreds of megabytes.
+func (s *Server) list(elements iter.Seq[any]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if ofAllKinds(w, r) {
-			s.writeJSON(w, r, func(w io.Writer) error { return writeList(w, each) })
+		if coversAllKinds(w, r) {
+			writeJSON(w, func(w io.Writer) error { return writeList(w, elements) })
 		}
 	})
 }
@@ -69,14 +74,14 @@ func writeList(w io.Writer, elements iter.Seq[any]) error {
 	return err
 }
 
-// conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that
+// conflict is an entry of /debug/conflicts: a key in several sources, or several times in one, or a ServiceEntry that
 // cannot be merged into that of its host.
 type conflict struct {
 	resource.Ref
 
 	Winner place   `json:"winner"`
 	Losers []place `json:"losers"`
-	Reason string  `json:"reason,omitempty"` // why it cannot be merged
+	Reason string  `json:"reason,omitempty"` // of a failed merge
 }
 
 type place struct {
@@ -85,34 +90,37 @@ type place struct {
 }
 
 func (s *Server) conflicts() any {
-	all := []conflict{}
+	list := []conflict{}
+	add := func(ref resource.Ref, winner place, reason string, losers ...place) {
+		list = append(list, conflict{ref, winner, losers, reason})
+	}
 	for shadow := range s.opts.View.Shadows() {
-		c := conflict{Ref: resource.Ref(shadow.Key), Winner: placeOf(shadow.Winner)}
-		for _, l := range shadow.Losers {
-			c.Losers = append(c.Losers, placeOf(l))
-		}
-		all = append(all, c)
+		add(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", places(shadow.Losers, placeOf)...)
 	}
-	for _, r := range s.opts.View.Refusals() {
-		all = append(all, conflict{
-			Ref: resource.Ref(r.Key), Winner: placeOf(r.Winner), Losers: []place{placeOf(r.Loser)}, Reason: r.Reason,
-		})
+	for _, refusal := range s.opts.View.Refusals() {
+		add(resource.Ref(refusal.Key), placeOf(refusal.Winner), refusal.Reason, placeOf(refusal.Loser))
 	}
-	for _, src := range s.opts.Sources.Status() {
-		for _, within := range src.Conflicts {
-			c := conflict{Ref: within.Ref, Winner: place{src.Name, within.Winner}}
-			for _, l := range within.Losers {
-				c.Losers = append(c.Losers, place{src.Name, l})
-			}
-			all = append(all, c)
+	for _, source := range s.opts.Sources.Status() {
+		placeIn := func(text string) place { return place{source.Name, text} }
+		for _, duplicate := range source.Conflicts {
+			add(duplicate.Ref, placeIn(duplicate.Winner), "", places(duplicate.Losers, placeIn)...)
 		}
 	}
-	return all
+	return list
 }
 
-func placeOf(c aggregate.Candidate) place { return place{c.Source, c.Resource.Origin().Place} }
+func places[T any](losers []T, place func(T) place) (list []place) {
+	for _, loser := range losers {
+		list = append(list, place(loser))
+	}
+	return list
+}
 
-// NoEffect is an object that says what has no effect on Envoys and gRPC clients.
+func placeOf(candidate aggregate.Candidate) place {
+	return place{candidate.Source, candidate.Resource.Origin().Place}
+}
+
+// NoEffect is an object with parts that have no effect on Envoys and gRPC clients.
 type NoEffect struct {
 	conflicts.Ref
 	Origin string   `json:"origin"`
@@ -120,15 +128,15 @@ type NoEffect struct {
 }
 
 func (s *Server) noEffect() any {
-	all := []NoEffect{}
+	list := []NoEffect{}
 	if s.opts.Affected == nil || s.opts.WithoutEffect == nil {
-		return all
+		return list
 	}
 	snapshot := s.opts.View.Snapshot()
 	for _, key := range s.opts.Affected() {
-		if r := snapshot.Get(key); r != nil {
-			all = append(all, NoEffect{conflicts.Ref(key), r.Origin().String(), s.opts.WithoutEffect(r)})
+		if object := snapshot.Get(key); object != nil {
+			list = append(list, NoEffect{conflicts.Ref(key), object.Origin().String(), s.opts.WithoutEffect(object)})
 		}
 	}
-	return all
+	return list
 }

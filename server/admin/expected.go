@@ -39,7 +39,7 @@ func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
 		return
 	}
-	s.writeJSON(w, r, func(w io.Writer) error { return writeExpected(w, expected, served) })
+	writeJSON(w, func(w io.Writer) error { return writeExpected(w, expected, served) })
 }
 
 func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) error {

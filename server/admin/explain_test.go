@@ -334,7 +334,7 @@ func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
 		assert.Equal(t, "a.yaml:7", x.Unsure[0].Place)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "a.yaml:3: odd"}}, x.Warnings)
-		assert.Equal(t, []admin.Held{{Source: "rules", ID: hold.ID, Why: hold.Why, Since: noon}}, x.Held)
+		assert.Equal(t, []admin.Held{{Source: "rules", Hold: admin.Hold{ID: hold.ID, Why: hold.Why, Since: noon}}}, x.Held)
 	}
 	check("kind=se&namespace=shop&name=gone")
 	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}

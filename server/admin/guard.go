@@ -1,8 +1,8 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"tributary/internal/words"
@@ -10,25 +10,25 @@ import (
 	"tributary/sources/guard"
 )
 
-// Guarded is an entry of /debug/guard: a source of which a loss is held.
+// Guarded is an entry of /debug/guard: a source with a loss on hold.
 type Guarded struct {
 	Source string `json:"source"`
 	guard.Status
 }
 
-// Guarded are the sources of which a loss is held. It is not nil.
+// Guarded returns the sources with a loss on hold. It is not nil.
 func (s *Server) Guarded() []Guarded {
-	all := []Guarded{}
-	for _, src := range s.opts.Sources.Status() {
-		if src.Held != nil {
-			all = append(all, Guarded{src.Name, *src.Held})
+	guarded := []Guarded{}
+	for _, source := range s.opts.Sources.Status() {
+		if source.Held != nil {
+			guarded = append(guarded, Guarded{source.Name, *source.Held})
 		}
 	}
-	return all
+	return guarded
 }
 
-// release lets what is held of ?source= go, if it is ?hold= or that is not given, on behalf of ?by=: 404 if there is no such
-// source, 409 if nothing of it is held, or another loss.
+// release ends the hold of ?source= on behalf of ?by=. It answers 404 without such a source, and 409 if the hold is not
+// ?hold=, or there is none.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("source")
 	if name == "" {
@@ -44,21 +44,17 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
-		_, err := fmt.Fprintf(w, //nolint:gosec // the name is that of a source, and the text is plain
-			"%s and %s of %s are let go\n", words.Count(objects, "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"), name)
-		s.logWrite(r.URL.Path, err)
+		reply(w, "%s and %s of %s are let go", words.Count(objects, "object", "objects"),
+			words.Count(endpoints, "endpoint", "endpoints"), name)
 	}
 }
 
-// longestName is how much of a name that a request gives is logged.
+// longestName limits the logged bytes of a name in a request.
 const longestName = 200
 
-// asker says who asks, as far as is known, and from where.
+// asker returns the name of the user, as the request gives it, and the address.
 func asker(r *http.Request) string {
-	by := r.URL.Query().Get("by")
-	if by == "" {
-		by = "somebody"
-	}
+	by := cmp.Or(r.URL.Query().Get("by"), "somebody")
 	by = by[:min(len(by), longestName)] + ", from " + r.RemoteAddr
 	if via := r.Header.Get("X-Forwarded-For"); via != "" {
 		by += " on behalf of " + via[:min(len(via), longestName)]
@@ -66,12 +62,10 @@ func asker(r *http.Request) string {
 	return by
 }
 
-// held describes the loss that a source holds.
-func held(source string, all []sources.Status) (losses []Held) {
-	for _, src := range all {
-		if h := src.Held; src.Name == source && h != nil {
-			losses = append(losses, Held{Source: source, ID: h.ID, Why: h.Why, Since: h.Since, Until: h.Until})
-		}
+// holdOf returns the loss on hold, or nil.
+func holdOf(status *guard.Status) *Hold {
+	if status == nil {
+		return nil
 	}
-	return losses
+	return &Hold{status.ID, status.Since, status.Until, status.Why, status.Objects, status.Endpoints}
 }

@@ -2,61 +2,54 @@ package admin
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
 	"tributary/internal/words"
-	"tributary/sources"
 )
 
-func (s *Server) healthy(w http.ResponseWriter, r *http.Request) {
-	_, err := io.WriteString(w, "ok\n")
-	s.logWrite(r.URL.Path, err)
-}
+func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) { reply(w, "ok") }
 
-// ready answers with what is in the way of serving, one a line. Once everything was read, a source that fails does not
-// make the server unready: what was read is served on, and taking clients away would help nobody.
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	text := "ok\n"
-	if missing := s.missing(); len(missing) > 0 {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		text = strings.Join(missing, "\n") + "\n"
+// ready answers with the obstacles to serving, one a line. A source that fails later does not make the server unready:
+// its objects are still served.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	missing := s.missing()
+	if len(missing) == 0 {
+		reply(w, "ok")
+		return
 	}
-	_, err := io.WriteString(w, text)
-	s.logWrite(r.URL.Path, err)
+	w.WriteHeader(http.StatusServiceUnavailable)
+	reply(w, "%s", strings.Join(missing, "\n"))
 }
 
-func (s *Server) missing() []string {
-	var missing []string
+// missing returns the obstacles to serving.
+func (s *Server) missing() (obstacles []string) {
 	if s.draining.Load() {
-		missing = append(missing, "shutting down")
+		obstacles = append(obstacles, "shutting down")
 	}
 	if s.opts.View.Synced() { // for good: a source that a reload adds takes nothing away while it is read
-		return missing
+		return obstacles
 	}
 	optional := make(map[string]bool)
-	for _, src := range s.opts.View.Sources() {
-		optional[src.Name] = src.Optional
+	for _, source := range s.opts.View.Sources() {
+		optional[source.Name] = source.Optional
 	}
-	for _, src := range s.opts.Sources.Status() {
-		if !src.Synced && !src.Stale && !optional[src.Name] { // what an earlier run read is served as well
-			missing = append(missing, notSynced(src))
+	for _, source := range s.opts.Sources.Status() {
+		if source.Synced || source.Stale || optional[source.Name] { // objects of an earlier run are served as well
+			continue
 		}
+		line := fmt.Sprintf("source %s (%s) is not synced: %s", source.Name, source.Address, source.State)
+		if source.Message != "" {
+			line += ": " + source.Message
+		}
+		if source.LastError != "" {
+			restarts := words.Count(source.Restarts, "time", "times")
+			line += fmt.Sprintf("; restarted %s, last because: %s", restarts, source.LastError)
+		}
+		obstacles = append(obstacles, line)
 	}
-	if len(missing) == 0 {
-		missing = append(missing, "what the sources have read is being merged")
+	if len(obstacles) == 0 {
+		obstacles = append(obstacles, "what the sources have read is being merged")
 	}
-	return missing
-}
-
-func notSynced(src sources.Status) string {
-	line := fmt.Sprintf("source %s (%s) is not synced: %s", src.Name, src.Address, src.State)
-	if src.Message != "" {
-		line += ": " + src.Message
-	}
-	if src.LastError != "" {
-		line += fmt.Sprintf("; restarted %s, last because: %s", words.Count(src.Restarts, "time", "times"), src.LastError)
-	}
-	return line
+	return obstacles
 }

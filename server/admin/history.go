@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,126 +13,125 @@ import (
 	"tributary/resource"
 )
 
-// History is what was served before.
+// History has the earlier states of the view.
 type History interface {
 	Find(history.Query) (*history.Answer, error)
-	// ServedAt returns the objects that were served at a time, or an *history.EarlierError if they are not known.
+	// ServedAt returns the objects that were served at a time, or an *history.EarlierError.
 	ServedAt(moment time.Time, kind resource.Kind) (*history.State, error)
-	// Health returns what is wrong with it; nothing if it is empty.
+	// Health returns the defects.
 	Health() history.Health
 }
 
-// historyLimit is how many changes are told of at once unless more are asked for.
+// historyLimit is the default number of changes in an answer.
 const historyLimit = 1000
 
 var errNoHistory = errors.New("there is no history: nothing is kept (stateDir: off, or history.bytes: -1)")
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	kind, ok := s.historyKind(w, r)
+	kind, since, ok := s.historyQuery(w, r, "since", query.Get("since"))
 	if !ok {
 		return
 	}
-	q := history.Query{
+	selection := history.Query{
 		Kind: kind, Namespace: query.Get("namespace"), Name: query.Get("name"), Source: query.Get("source"),
-		Limit: historyLimit, Details: query.Get("details") == "true",
+		Since: since, Limit: historyLimit, Details: query.Get("details") == "true",
 	}
-	if q.Since, ok = timeIn(w, "since", query.Get("since"), time.Time{}); !ok {
-		return
-	}
-	var err error
 	if text := query.Get("limit"); text != "" {
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 {
+		var err error
+		if selection.Limit, err = strconv.Atoi(text); err != nil || selection.Limit < 1 {
 			http.Error(w, "want ?limit= as a number above 0", http.StatusBadRequest)
 			return
 		}
 	}
-	a, err := s.opts.History.Find(q)
-	if err == nil && !encoded(r) {
-		for _, e := range a.Entries {
-			e.Old.DecodeSpec()
-			e.New.DecodeSpec()
+	answer, err := s.opts.History.Find(selection)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if !encoded(r) {
+		for _, entry := range answer.Entries {
+			entry.Old.DecodeSpec()
+			entry.New.DecodeSpec()
 		}
 	}
-	s.answerHistory(w, r, a, err)
+	writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
 }
 
 func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
-	kind, ok := s.historyKind(w, r)
+	kind, moment, ok := s.historyQuery(w, r, "time", r.URL.Query().Get("time"))
 	if !ok {
 		return
 	}
-	at, ok := timeIn(w, "time", r.URL.Query().Get("time"), time.Now())
-	if !ok {
+	if moment.IsZero() {
+		moment = time.Now()
+	}
+	state, err := s.opts.History.ServedAt(moment, kind)
+	if err != nil {
+		code := http.StatusInternalServerError
+		if _, earlier := errors.AsType[*history.EarlierError](err); earlier {
+			code = http.StatusGone
+		}
+		http.Error(w, err.Error(), code)
 		return
 	}
-	a, err := s.opts.History.ServedAt(at, kind)
-	if err != nil {
-		s.answerHistory(w, r, nil, err)
-		return
-	}
-	s.writeJSON(w, r, func(w io.Writer) error { return writeState(w, a, encoded(r)) })
+	writeJSON(w, func(w io.Writer) error { return writeState(w, state, encoded(r)) })
 }
 
-// timeIn returns the time in the text of a parameter, or fallback without one. It answers with an error if that is none.
-func timeIn(w http.ResponseWriter, name, text string, fallback time.Time) (at time.Time, ok bool) {
-	if text == "" {
-		return fallback, true
+// historyQuery returns the kind and the time of a request, which may be empty. It answers with an error if there is no
+// history, or a parameter is wrong.
+func (s *Server) historyQuery(
+	w http.ResponseWriter, r *http.Request, timeName, timeText string,
+) (kind resource.Kind, moment time.Time, ok bool) {
+	if s.opts.History == nil {
+		http.Error(w, errNoHistory.Error(), http.StatusNotImplemented)
+		return "", moment, false
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		http.Error(w, "want ?"+name+"= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
+	if name := r.URL.Query().Get("kind"); name != "" {
+		schema, exists := kindNamed(w, name)
+		if !exists {
+			return "", moment, false
+		}
+		kind = schema.Kind
 	}
-	return at, err == nil
+	if timeText != "" {
+		var err error
+		if moment, err = time.Parse(time.RFC3339Nano, timeText); err != nil {
+			http.Error(w, "want ?"+timeName+"= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
+			return "", moment, false
+		}
+	}
+	return kind, moment, true
 }
 
-// writeState writes one object after another, so that the specs of a large state are never all in memory as text.
+// writeState writes one object after another, since the texts of a large state take much memory.
 func writeState(w io.Writer, state *history.State, encoded bool) error {
-	head, err := json.Marshal(history.State{Time: state.Time, Unknown: state.Unknown})
+	if _, err := fmt.Fprintf(w, `{"at": %q, "objects": `, state.Time.Format(time.RFC3339Nano)); err != nil {
+		return err
+	}
+	err := writeList(w, func(yield func(any) bool) {
+		for _, object := range state.Objects {
+			if !encoded {
+				object = new(*object) // the state itself stays as it is
+				object.DecodeSpec()
+			}
+			if !yield(object) {
+				return
+			}
+		}
+	})
 	if err != nil {
 		return err
 	}
-	before, after, _ := bytes.Cut(head, []byte("null")) // the objects, of which there is no list
-	if _, err := w.Write(append(before, '[')); err != nil {
-		return err
+	unknown, err := json.Marshal(append([]string{}, state.Unknown...))
+	if err == nil {
+		_, err = fmt.Fprintf(w, `, "unknown": %s}`+"\n", unknown)
 	}
-	e, separator := json.NewEncoder(w), ""
-	for _, o := range state.Objects {
-		if !encoded {
-			o = new(*o) // the state itself stays as it is
-			o.DecodeSpec()
-		}
-		if _, err := io.WriteString(w, separator); err != nil {
-			return err // who asked has gone
-		}
-		if err := e.Encode(o); err != nil {
-			return err
-		}
-		separator = ","
-	}
-	_, err = fmt.Fprintf(w, "]%s\n", after)
 	return err
 }
 
-// encoded reports whether specs are to be as they are, for programs.
+// encoded reports whether a request is for encoded specs.
 func encoded(r *http.Request) bool { return r.URL.Query().Get("encoded") == "true" }
-
-// historyKind returns the kind that is asked for, which may be none, and whether there is anything to ask.
-func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.Kind, bool) {
-	if s.opts.History == nil {
-		http.Error(w, errNoHistory.Error(), http.StatusNotImplemented)
-		return "", false
-	}
-	name := r.URL.Query().Get("kind")
-	if name == "" {
-		return "", true
-	}
-	schema, ok := kindNamed(w, name)
-	if !ok {
-		return "", false
-	}
-	return schema.Kind, true
-}
 
 // History returns changes of objects, in order of time.
 func (s *Server) History(query history.Query) (*history.Answer, error) {
@@ -143,38 +141,23 @@ func (s *Server) History(query history.Query) (*history.Answer, error) {
 	return s.opts.History.Find(query)
 }
 
-// gone is the last change of an object that is not served; nil if that is not known.
+// gone returns the last change of an object that is not served, or nil.
 func (s *Server) gone(key resource.Key) *history.Entry {
-	if s.opts.History == nil {
-		return nil
+	answer, err := s.History(history.Query{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1})
+	if err != nil || len(answer.Entries) == 0 {
+		return nil // /debug/history shows the error
 	}
-	a, err := s.opts.History.Find(history.Query{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1})
-	if err != nil || len(a.Entries) == 0 {
-		return nil // who asks the history is told why
-	}
-	return a.Entries[0]
+	return answer.Entries[0]
 }
 
-// historyHealth is what is wrong with the history; nil if nothing is, or there is none.
+// historyHealth returns the defects of the history, or nil.
 func (s *Server) historyHealth() *history.Health {
 	if s.opts.History == nil {
 		return nil
 	}
-	h := s.opts.History.Health()
-	if h.Well() {
+	health := s.opts.History.Health()
+	if health.Well() {
 		return nil
 	}
-	return &h
-}
-
-func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request, answer any, err error) {
-	if _, earlier := errors.AsType[*history.EarlierError](err); earlier {
-		http.Error(w, err.Error(), http.StatusGone)
-		return
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	s.writeJSON(w, r, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
+	return &health
 }

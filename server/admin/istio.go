@@ -10,25 +10,6 @@ import (
 	"tributary/server/xds"
 )
 
-// syncStatus is an entry of /debug/syncz as istiod 1.27 has it (istio.io/istio/pilot/pkg/xds, SyncStatus).
-type syncStatus struct {
-	ClusterID            string                    `json:"cluster_id,omitempty"`
-	ProxyID              string                    `json:"proxy,omitempty"`
-	ProxyType            string                    `json:"proxy_type,omitempty"`
-	IstioVersion         string                    `json:"istio_version,omitempty"`
-	ClusterSent          string                    `json:"cluster_sent,omitempty"`
-	ClusterAcked         string                    `json:"cluster_acked,omitempty"`
-	ListenerSent         string                    `json:"listener_sent,omitempty"`
-	ListenerAcked        string                    `json:"listener_acked,omitempty"`
-	RouteSent            string                    `json:"route_sent,omitempty"`
-	RouteAcked           string                    `json:"route_acked,omitempty"`
-	EndpointSent         string                    `json:"endpoint_sent,omitempty"`
-	EndpointAcked        string                    `json:"endpoint_acked,omitempty"`
-	ExtensionConfigSent  string                    `json:"extensionconfig_sent,omitempty"`
-	ExtensionConfigAcked string                    `json:"extensionconfig_acked,omitempty"`
-	Resources            map[string]resourceStatus `json:"resources,omitempty"`
-}
-
 type resourceStatus struct {
 	Sent      string    `json:"sent,omitempty"`
 	Acked     string    `json:"acked,omitempty"`
@@ -36,37 +17,43 @@ type resourceStatus struct {
 	LastError string    `json:"lastError,omitempty"`
 }
 
+// syncNames are the prefixes of fields about a type.
+var syncNames = map[string]string{
+	xds.ClusterURL: "cluster", xds.ListenerURL: "listener", xds.RouteURL: "route", xds.EndpointURL: "endpoint",
+	xds.ExtURL: "extensionconfig",
+}
+
+// syncz yields entries like those of istiod 1.27 (istio.io/istio/pilot/pkg/xds, SyncStatus).
 func (s *Server) syncz(yield func(any) bool) {
-	for c := range debug.Subscribers(s.opts.Clients) {
-		kind, _, isIstio := strings.Cut(c.Node.GetId(), "~")
-		if !isIstio {
-			kind = ""
-		}
-		out := syncStatus{
-			ClusterID: debug.MetadataText(c.Node, "CLUSTER_ID"), ProxyID: c.Node.GetId(), ProxyType: kind,
-			IstioVersion: debug.MetadataText(c.Node, "ISTIO_VERSION"),
-			Resources:    make(map[string]resourceStatus, len(c.Types)),
-		}
-		for _, t := range c.Types {
-			of := resourceStatus{Sent: t.SentNonce, Acked: t.AckedNonce, SentTime: t.SentAt}
-			if t.Rejects() {
-				of.LastError = t.NackError
-			}
-			out.Resources[t.TypeURL] = of
-			switch t.TypeURL {
-			case xds.ClusterURL:
-				out.ClusterSent, out.ClusterAcked = of.Sent, of.Acked
-			case xds.ListenerURL:
-				out.ListenerSent, out.ListenerAcked = of.Sent, of.Acked
-			case xds.RouteURL:
-				out.RouteSent, out.RouteAcked = of.Sent, of.Acked
-			case xds.EndpointURL:
-				out.EndpointSent, out.EndpointAcked = of.Sent, of.Acked
-			case xds.ExtURL:
-				out.ExtensionConfigSent, out.ExtensionConfigAcked = of.Sent, of.Acked
+	for client := range debug.Subscribers(s.opts.Clients) {
+		entry := make(map[string]any)
+		set := func(name, text string) {
+			if text != "" {
+				entry[name] = text
 			}
 		}
-		if !yield(out) {
+		set("cluster_id", debug.MetadataText(client.Node, "CLUSTER_ID"))
+		set("proxy", client.Node.GetId())
+		set("istio_version", debug.MetadataText(client.Node, "ISTIO_VERSION"))
+		if kind, _, isIstio := strings.Cut(client.Node.GetId(), "~"); isIstio {
+			set("proxy_type", kind)
+		}
+		resources := make(map[string]resourceStatus)
+		for _, subscription := range client.Types {
+			status := resourceStatus{
+				Sent: subscription.SentNonce, Acked: subscription.AckedNonce, SentTime: subscription.SentAt,
+			}
+			if subscription.Rejects() {
+				status.LastError = subscription.NackError
+			}
+			resources[subscription.TypeURL] = status
+			if name := syncNames[subscription.TypeURL]; name != "" {
+				set(name+"_sent", status.Sent)
+				set(name+"_acked", status.Acked)
+			}
+		}
+		entry["resources"] = resources
+		if !yield(entry) {
 			return
 		}
 	}
@@ -85,7 +72,7 @@ func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
 			http.StatusNotFound)
 		return
 	}
-	s.writeJSON(w, r, func(w io.Writer) error {
+	writeJSON(w, func(w io.Writer) error {
 		return debug.WriteDump(w, s.opts.Clients.Served(client.StreamID), query.Has("include_eds"))
 	})
 }

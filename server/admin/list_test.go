@@ -18,7 +18,7 @@ func TestAListIsWrittenAsItIsMade(t *testing.T) {
 	for n := range 4 {
 		all := []any{}
 		for i := range n {
-			all = append(all, clientType{TypeURL: "a <b>", Names: i, Acked: &Exchange{Nonce: "1"}})
+			all = append(all, clientType{TypeURL: "a <b>", Names: i, Exchanges: Exchanges{Acked: &Exchange{Nonce: "1"}}})
 		}
 		var whole, list bytes.Buffer
 		e := json.NewEncoder(&whole)

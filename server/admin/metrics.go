@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// viewMetrics makes metrics of what is served when they are asked for.
+// viewMetrics collects metrics of the view.
 type viewMetrics struct{ view View }
 
 var (

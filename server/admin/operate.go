@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -21,8 +20,7 @@ func (s *Server) kick(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.log.Warn("streams of a client ended on request", "node_id", node, "streams", count, "by", asker(r))
-	_, err := fmt.Fprintf(w, "%s ended; the client reconnects\n", words.Count(count, "stream", "streams"))
-	s.logWrite(r.URL.Path, err)
+	reply(w, "%s ended; the client reconnects", words.Count(count, "stream", "streams"))
 }
 
 // logLevel changes the level of the log to ?level=, on behalf of ?by=.
@@ -35,6 +33,5 @@ func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {
 	before := s.opts.Level.Level()
 	s.log.Warn("log level changed", "from", before.String(), "to", level.String(), "by", asker(r))
 	s.opts.Level.Set(level)
-	_, err := fmt.Fprintf(w, "log level %s, before %s\n", level, before)
-	s.logWrite(r.URL.Path, err)
+	reply(w, "log level %s, before %s", level, before)
 }

@@ -10,25 +10,24 @@ import (
 	"tributary/sources"
 )
 
-// Page is what is found at a path.
+// Page is a page of the index.
 type Page struct {
 	Path       string      `json:"path"`
-	Method     string      `json:"method"` // GET, or POST for what changes something
+	Method     string      `json:"method"` // GET, or POST for changes
 	About      string      `json:"about"`
 	Parameters []Parameter `json:"parameters,omitempty"` // of the query
 
 	handler http.Handler
 }
 
-// Parameter is one of the query of a page.
+// Parameter is a parameter of the query of a page.
 type Parameter struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
-	// Needed says that the page is nothing without it.
-	Needed bool `json:"needed,omitempty"`
+	Name   string `json:"name"`
+	About  string `json:"about"`
+	Needed bool   `json:"needed,omitempty"` // otherwise it is optional
 }
 
-// pattern is the path as a mux has it.
+// pattern returns the path as a pattern of http.ServeMux.
 func (p *Page) pattern() string {
 	if p.Path == indexPath {
 		return p.Path + "{$}"
@@ -36,7 +35,7 @@ func (p *Page) pattern() string {
 	return p.Path
 }
 
-// Pages are those that there are to read.
+// Pages returns the pages without changes.
 func (s *Server) Pages() []Page {
 	return slices.DeleteFunc(s.allPages(), func(p Page) bool { return s.leftOut(p.Path) })
 }
@@ -48,9 +47,9 @@ func (s *Server) leftOut(path string) bool {
 const indexPath = "/debug/"
 
 func (s *Server) allPages() []Page {
-	var all []Page
+	var list []Page
 	add := func(path, about string, handler http.Handler, parameters ...Parameter) {
-		all = append(all, Page{path, http.MethodGet, about, parameters, handler})
+		list = append(list, Page{path, http.MethodGet, about, parameters, handler})
 	}
 	optional := func(name, about string) Parameter { return Parameter{Name: name, About: about} }
 	needed := func(name, about string) Parameter { return Parameter{name, about, true} }
@@ -98,13 +97,13 @@ func (s *Server) allPages() []Page {
 	add("/debug/history/at", "the objects that were served at a time", http.HandlerFunc(s.historyAt),
 		optional("time", "such as 2006-01-02T15:04:05Z; default now"), optional("kind", aKind), encoded)
 	add("/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index))
-	return all
+	return list
 }
 
-// changes are what changes something.
+// changes returns the pages that change something.
 func (s *Server) changes() []Page {
 	by := Parameter{Name: "by", About: "who requests it, for the log"}
-	all := []Page{
+	return []Page{
 		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{by}, http.HandlerFunc(s.reload)},
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
@@ -116,5 +115,4 @@ func (s *Server) changes() []Page {
 			{"level", "debug, info, warn or error", true}, by,
 		}, http.HandlerFunc(s.logLevel)},
 	}
-	return all
 }

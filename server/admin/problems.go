@@ -47,14 +47,25 @@ func (s *Server) ObjectProblems() (problems ObjectProblems) {
 	return problems
 }
 
-// fillProblems adds the problems of objects to a status, with the first few of each sort.
+// fillProblems adds the problems of objects to a status.
 func (s *Server) fillProblems(status *Status) {
 	problems := s.ObjectProblems()
 	status.UnresolvedCount, status.UncheckedCount = len(problems.Unresolved), len(problems.Unchecked)
 	status.RefusedCount = len(problems.Refused)
-	status.Unresolved = problems.Unresolved[:min(len(problems.Unresolved), maxListed)]
-	status.Unchecked = problems.Unchecked[:min(len(problems.Unchecked), maxListed)]
-	status.Refused = problems.Refused[:min(len(problems.Refused), maxListed)]
+	status.Unresolved, status.Unchecked = firstOf(problems.Unresolved), firstOf(problems.Unchecked)
+	status.Refused = firstOf(problems.Refused)
+	if s.opts.Affected == nil {
+		return
+	}
+	unresolved := make(map[resource.Key]bool) // the status has their references as problems
+	for _, problem := range problems.Unresolved {
+		unresolved[problem.Key()] = true
+	}
+	for _, key := range s.opts.Affected() {
+		if !unresolved[key] {
+			status.WithoutEffect++
+		}
+	}
 }
 
 // unresolvedOf returns the messages about references of an object.
@@ -71,15 +82,10 @@ func (s *Server) unresolvedOf(key resource.Key) (messages []string) {
 func (st *Status) addObjectProblems(list *troubles) {
 	add := func(problems []ObjectProblem, count int, about, advice, summary string) {
 		for i := range problems {
-			key := problems[i].Key()
-			list.add(Trouble{
-				About: about, Object: &key, Harm: HarmRefused, Do: advice,
-				Run: []string{"explain", string(key.Kind), key.FullName()},
-			}, "%s", problems[i].String())
+			list.add(about, HarmRefused, advice, "%s", problems[i].String()).explain(problems[i].Key())
 		}
 		if unlisted := count - len(problems); unlisted > 0 {
-			list.add(Trouble{About: about, Harm: HarmRefused, Do: advice, Run: []string{"status", "-o", "json"}},
-				summary, unlisted)
+			list.add(about, HarmRefused, advice, summary, unlisted).Run = []string{"status", "-o", "json"}
 		}
 	}
 	add(st.Unresolved, st.UnresolvedCount, AboutReference,
@@ -88,10 +94,9 @@ func (st *Status) addObjectProblems(list *troubles) {
 	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
 		"limits.productBytes refuses %d more objects")
 	if st.UncheckedCount > 0 && len(st.Missing) == 0 {
-		list.add(Trouble{
-			About: AboutReference, Harm: HarmOther, Run: []string{"status"},
-			Do: "It is unknown whether these references lead to an object. Repair the source that was never read.",
-		}, "%s cannot be checked, since a source was never read: %s",
+		list.add(AboutReference, HarmOther,
+			"It is unknown whether these references lead to an object. Repair the source that was never read.",
+			"%s cannot be checked, since a source was never read: %s",
 			words.Count(st.UncheckedCount, "reference", "references"), strings.Join(st.Unchecked, ", "))
 	}
 }

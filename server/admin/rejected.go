@@ -13,89 +13,90 @@ import (
 	"tributary/server/xds"
 )
 
-// Rejected is a resource that clients reject. Version, Error and what follows are those of the client that has rejected it for longest.
+// Rejected is a resource that clients reject. The fields from Version to Fallback, and the changes, are about the
+// client with the oldest rejection.
 type Rejected struct {
 	TypeURL  string    `json:"type_url"`
-	Resource string    `json:"resource,omitempty"` // empty if it is not known which one
+	Resource string    `json:"resource,omitempty"` // empty if the client does not name it
 	Version  string    `json:"version,omitempty"`
 	Error    string    `json:"error"`
 	Node     string    `json:"node"`
 	Peer     string    `json:"peer"`
 	Since    time.Time `json:"since"`
 	Clients  int       `json:"clients"`
-	// Fallback describes what that client is sent instead; empty if it keeps what it accepted before.
-	Fallback string `json:"fallback,omitempty"`
-	// UnenforcedNode is the client that has not had the current policies for longest, and UnenforcedSince is since when; empty if all have.
+	Fallback string    `json:"fallback,omitempty"` // sent instead; empty if the client keeps its accepted version
+	// UnenforcedNode is the client that is without the current policies for the longest time, since UnenforcedSince.
 	UnenforcedNode  string    `json:"unenforced_node,omitempty"`
 	UnenforcedSince time.Time `json:"unenforced_since,omitzero"`
-	// Acked is the version that the client acknowledged before; empty if it has acknowledged none on this connection.
-	Acked string `json:"acked,omitempty"`
-	// Changed are the objects of which the resource is made and that changed since the client last acknowledged it; all of which it is made,
-	// if it has acknowledged nothing.
-	Changed []conflicts.Ref `json:"changed"`
-	// Incomplete says that there may be more: the client last acknowledged the resource too long ago, or not on this connection.
-	Incomplete bool `json:"incomplete,omitempty"`
+	Acked           string    `json:"acked,omitempty"` // the version that the client acknowledged on this connection
+	// Changed are the objects of the resource that changed since the acknowledgement; without one, all its objects.
+	Changed    []conflicts.Ref `json:"changed"`
+	Incomplete bool            `json:"incomplete,omitempty"` // Changed may lack objects: the acknowledgement is too old
 
 	collection *xds.Collection
 	rejection  xds.Rejection
-	hosts      map[string]struct{} // the addresses of its clients
+	hosts      map[string]bool // the addresses of its clients
 }
 
-// maxRejected is how many rejected resources are listed.
+// maxRejected limits the listed resources.
 const maxRejected = 100
 
-// rejected returns resources that clients reject, those that most addresses reject first, and how many more there are. Of those that
-// equally many reject, addresses and then the connections of each take turns, what each has rejected for longest first. The list is not
-// nil.
+// rejected returns the rejected resources, and the number of those beyond the limit. Resources of more addresses come
+// first. Among equals, addresses and then their connections take turns, each with its oldest rejection first.
 func (s *Server) rejected() (list []Rejected, more int) {
-	type id struct{ typeURL, name string }
-	found := make(map[id]*Rejected)
-	for c := range s.opts.Clients.EachClient() {
-		for _, t := range c.Types {
-			for _, r := range t.Rejected {
-				key := id{t.TypeURL, r.Name}
-				one := found[key]
-				if one == nil {
-					one = &Rejected{Since: r.Since, hosts: make(map[string]struct{})}
-					found[key] = one
-				}
-				clients, node, since := one.Clients+1, one.UnenforcedNode, one.UnenforcedSince
-				if u := r.UnenforcedSince; !u.IsZero() && (since.IsZero() || u.Before(since)) {
-					node, since = ClientName(c.Node.GetId(), c.Peer), u
-				}
-				one.hosts[hostOf(c.Peer)] = struct{}{}
-				if clients == 1 || r.Since.Before(one.Since) {
-					*one = Rejected{
-						TypeURL: t.TypeURL, Resource: r.Name, Version: r.Version, Error: r.Error, Node: c.Node.GetId(), Peer: c.Peer, Since: r.Since,
-						Acked: r.Acked, Fallback: r.Fallback, collection: t.Collection, rejection: r, hosts: one.hosts,
+	type resourceID struct{ typeURL, name string }
+	resources := make(map[resourceID]*Rejected)
+	for client := range s.opts.Clients.EachClient() {
+		for _, subscription := range client.Types {
+			for _, rejection := range subscription.Rejected {
+				id := resourceID{subscription.TypeURL, rejection.Name}
+				rejected := resources[id]
+				if rejected == nil {
+					rejected = &Rejected{
+						TypeURL: id.typeURL, Resource: id.name, Changed: []conflicts.Ref{}, hosts: make(map[string]bool),
 					}
+					resources[id] = rejected
 				}
-				one.Clients, one.UnenforcedNode, one.UnenforcedSince = clients, node, since
+				rejected.add(&client, subscription.Collection, rejection)
 			}
 		}
 	}
-	all := slices.SortedFunc(maps.Values(found), func(a, b *Rejected) int {
+	sorted := slices.SortedFunc(maps.Values(resources), func(a, b *Rejected) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Resource, b.Resource))
 	})
-	takeTurns(all, func(peer string) string { return peer })
-	takeTurns(all, hostOf)
-	slices.SortStableFunc(all, func(a, b *Rejected) int { return cmp.Compare(len(b.hosts), len(a.hosts)) })
+	takeTurns(sorted, func(peer string) string { return peer })
+	takeTurns(sorted, hostOf)
+	slices.SortStableFunc(sorted, func(a, b *Rejected) int { return cmp.Compare(len(b.hosts), len(a.hosts)) })
 	list = []Rejected{}
-	for _, r := range all[:min(len(all), maxRejected)] {
-		r.Changed, r.Incomplete = s.changed(r)
-		list = append(list, *r)
+	for _, rejected := range sorted[:min(len(sorted), maxRejected)] {
+		s.addChanged(rejected)
+		list = append(list, *rejected)
 	}
-	return list, len(all) - len(list)
+	return list, len(sorted) - len(list)
 }
 
-// takeTurns orders rejections so that the first one of each client, which its peer's address tells, comes before the second one of any.
-func takeTurns(all []*Rejected, client func(peer string) string) {
-	count, rank := make(map[string]int), make(map[*Rejected]int)
-	for _, r := range all {
-		rank[r] = count[client(r.Peer)]
-		count[client(r.Peer)]++
+// add adds the rejection of a client.
+func (r *Rejected) add(client *xds.ClientStatus, collection *xds.Collection, rejection xds.Rejection) {
+	r.Clients++
+	r.hosts[hostOf(client.Peer)] = true
+	if since := rejection.UnenforcedSince; !since.IsZero() && (r.UnenforcedNode == "" || since.Before(r.UnenforcedSince)) {
+		r.UnenforcedNode, r.UnenforcedSince = ClientName(client.Node.GetId(), client.Peer), since
 	}
-	slices.SortStableFunc(all, func(a, b *Rejected) int { return cmp.Compare(rank[a], rank[b]) })
+	if r.Clients == 1 || rejection.Since.Before(r.Since) {
+		r.Version, r.Error, r.Since, r.Acked = rejection.Version, rejection.Error, rejection.Since, rejection.Acked
+		r.Node, r.Peer, r.Fallback = client.Node.GetId(), client.Peer, rejection.Fallback
+		r.collection, r.rejection = collection, rejection
+	}
+}
+
+// takeTurns puts the first resource of each client before the second one of any. A function tells clients by the peer.
+func takeTurns(list []*Rejected, client func(peer string) string) {
+	counts, turn := make(map[string]int), make(map[*Rejected]int)
+	for _, rejected := range list {
+		turn[rejected] = counts[client(rejected.Peer)]
+		counts[client(rejected.Peer)]++
+	}
+	slices.SortStableFunc(list, func(a, b *Rejected) int { return cmp.Compare(turn[a], turn[b]) })
 }
 
 // hostOf returns the IP address of a peer.
@@ -106,82 +107,73 @@ func hostOf(peer string) string {
 	return peer
 }
 
-// changed returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether
-// there may be more.
-func (s *Server) changed(r *Rejected) (all []conflicts.Ref, incomplete bool) {
-	all = []conflicts.Ref{}
-	if schema, ok := resource.SchemaByTypeURL(r.TypeURL); ok { // the resource is the object
-		if r.Resource == "" {
-			return all, true
-		}
-		namespace, name, found := strings.Cut(r.Resource, "/")
+// addChanged sets the changed objects of a resource.
+func (s *Server) addChanged(rejected *Rejected) {
+	schema, isObject := resource.SchemaByTypeURL(rejected.TypeURL)
+	switch {
+	case isObject && rejected.Resource == "", !isObject && s.opts.ChangedSince == nil:
+		rejected.Incomplete = true
+	case isObject:
+		namespace, name, found := strings.Cut(rejected.Resource, "/")
 		if !found {
-			namespace, name = "", r.Resource
+			namespace, name = "", rejected.Resource
 		}
-		return append(all, conflicts.Ref{Kind: schema.Kind, Namespace: namespace, Name: name}), false
+		rejected.Changed = []conflicts.Ref{{Kind: schema.Kind, Namespace: namespace, Name: name}}
+	default:
+		keys, complete := s.opts.ChangedSince(rejected.collection, rejected.rejection)
+		for _, key := range keys {
+			rejected.Changed = append(rejected.Changed, conflicts.Ref(key))
+		}
+		rejected.Incomplete = !complete || rejected.rejection.Revision == 0
 	}
-	if s.opts.ChangedSince == nil {
-		return all, true
-	}
-	keys, complete := s.opts.ChangedSince(r.collection, r.rejection)
-	for _, key := range keys {
-		all = append(all, conflicts.Ref(key))
-	}
-	return all, !complete || r.rejection.Revision == 0
 }
 
-// rejectedWith returns the rejected resources for which an object may be to blame.
-func (s *Server) rejectedWith(key resource.Key) (some []Rejected) {
-	all, _ := s.rejected()
-	for _, r := range all {
-		if slices.Contains(r.Changed, conflicts.Ref(key)) {
-			some = append(some, r)
-		}
-	}
-	return some
+// rejectedWith returns the rejected resources that an object may cause.
+func (s *Server) rejectedWith(key resource.Key) []Rejected {
+	list, _ := s.rejected()
+	return slices.DeleteFunc(list, func(rejected Rejected) bool {
+		return !slices.Contains(rejected.Changed, conflicts.Ref(key))
+	})
 }
 
 // What names the resource by its type, such as RouteConfiguration 80.
 func (r *Rejected) What() string {
-	kind := r.TypeURL[strings.LastIndexAny(r.TypeURL, "./")+1:]
-	return strings.TrimSpace(kind + " " + r.Resource)
+	return strings.TrimSpace(r.TypeURL[strings.LastIndexAny(r.TypeURL, "./")+1:] + " " + r.Resource)
 }
 
-// maxCauses is how many objects are named in one line.
+// maxCauses limits the objects that one line names.
 const maxCauses = 5
 
-// Causes says in one line what the client has instead, if that is a fallback, and which objects may be to blame.
+// Causes names in one line the fallback of the client and the objects that may be the cause.
 func (r *Rejected) Causes() string {
-	switch causes := r.causes(); {
-	case r.UnenforcedNode != "":
-		return "policies of " + r.UnenforcedNode + " are not in force since " + r.UnenforcedSince.UTC().Format(time.RFC3339) + "; " + causes
-	case r.Fallback != "":
-		return "it has " + r.Fallback + "; " + causes
-	default:
-		return causes
-	}
-}
-
-func (r *Rejected) causes() string {
 	var names []string
-	for _, o := range r.Changed[:min(len(r.Changed), maxCauses)] {
-		names = append(names, o.Key().String())
+	for _, object := range r.Changed[:min(len(r.Changed), maxCauses)] {
+		names = append(names, object.Key().String())
 	}
 	if len(r.Changed) > maxCauses {
 		names = append(names, "others")
 	}
-	text := strings.Join(names, ", ")
+	causes := strings.Join(names, ", ")
 	switch {
-	case r.Acked == "" && text != "":
-		return "the client has acknowledged no version of it; it is made of " + text
+	case r.Acked == "" && causes != "":
+		causes = "the client has acknowledged no version of it; it is made of " + causes
 	case r.Acked == "":
-		return "the client has acknowledged no version of it"
-	case text == "" && r.Incomplete:
-		return "what changed since the client last acknowledged it is not known"
-	case text == "":
-		return "no object of it changed since the client last acknowledged it"
+		causes = "the client has acknowledged no version of it"
+	case causes == "" && r.Incomplete:
+		causes = "what changed since the client last acknowledged it is not known"
+	case causes == "":
+		causes = "no object of it changed since the client last acknowledged it"
 	case r.Incomplete:
-		return "changed since the client last acknowledged it: " + text + ", and perhaps others earlier"
+		causes = "changed since the client last acknowledged it: " + causes + ", and perhaps others earlier"
+	default:
+		causes = "changed since the client last acknowledged it: " + causes
 	}
-	return "changed since the client last acknowledged it: " + text
+	switch {
+	case r.UnenforcedNode != "":
+		since := r.UnenforcedSince.UTC().Format(time.RFC3339)
+		return "policies of " + r.UnenforcedNode + " are not in force since " + since + "; " + causes
+	case r.Fallback != "":
+		return "it has " + r.Fallback + "; " + causes
+	}
+	return causes
 }

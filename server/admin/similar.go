@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,70 +14,80 @@ import (
 	"tributary/resource"
 )
 
-// maxSimilar is how many objects are proposed to who asked for one that is not there.
-const maxSimilar = 5
+const (
+	maxSimilar = 5  // proposals for a missing object or host
+	maxNamed   = 20 // explained objects of an address or a name
+)
 
-// ranked is a proposal; lower ranks are better.
-type ranked struct {
-	rank int
-	Similar
-}
+// proposals are objects with their ranks; lower ranks are better.
+type proposals map[int][]Similar
 
-// best returns the best of all, in order.
-func best(all []ranked) []Similar {
-	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, a.Key().Compare(b.Key())) })
-	var similar []Similar
-	for _, r := range all[:min(len(all), maxSimilar)] {
-		similar = append(similar, r.Similar)
+// best returns the best proposals, in order.
+func (p proposals) best() (similar []Similar) {
+	for rank := 0; len(p) > 0 && len(similar) < maxSimilar; rank++ {
+		slices.SortFunc(p[rank], func(a, b Similar) int { return a.Key().Compare(b.Key()) })
+		similar = append(similar, p[rank]...)
+		delete(p, rank)
 	}
-	return similar
+	return similar[:min(len(similar), maxSimilar)]
 }
 
-// similarKeys returns those of keys that look like key.
+// The ranks of likenesses other than by typing errors.
+const (
+	rankPart      = 9  // one text is a part of the other
+	rankLabel     = 10 // hosts with the same first label
+	rankOtherKind = 20 // more for another kind
+)
+
+// likeness returns the rank of two texts if there are few typing errors between them, or one is a part of the other.
+func likeness(a, b string) (rank int, similar bool) {
+	if distance := words.EditDistance(a, b); distance <= 1+min(len(a), len(b))/4 {
+		return distance, true
+	}
+	const shortest = 3 // a shorter text is a part of too many
+	return rankPart, min(len(a), len(b)) >= shortest && (strings.Contains(a, b) || strings.Contains(b, a))
+}
+
+// similarKeys returns the most similar keys.
 func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
-	var all []ranked
-	for k := range keys {
-		rank, ok := likeness(key.Name, k.Name)
+	found := proposals{}
+	for candidate := range keys {
+		rank, similar := likeness(key.Name, candidate.Name)
 		switch {
-		case !ok:
+		case !similar || candidate.Kind != key.Kind && rank > 0: // of another kind, only the same name
 			continue
-		case k.Kind != key.Kind && rank > 0: // of another kind, only what has the very name
-			continue
-		case k.Kind != key.Kind:
-			rank += 20
-		case k.Namespace != key.Namespace:
+		case candidate.Kind != key.Kind:
+			rank += rankOtherKind
+		case candidate.Namespace != key.Namespace:
 			rank++
 		}
-		all = append(all, ranked{rank, Similar{Ref: conflicts.Ref(k)}})
+		found[rank] = append(found[rank], Similar{Ref: conflicts.Ref(candidate)})
 	}
-	return best(all)
+	return found.best()
 }
 
-// similarHosts returns objects that speak of a host that looks like host. It decodes everything that has hosts.
-func similarHosts(s memstore.Snapshot, host string) []Similar {
+// similarHosts returns objects with a host that is similar to a host. It decodes all objects with hosts.
+func similarHosts(snapshot memstore.Snapshot, host string) []Similar {
 	first, _, _ := strings.Cut(host, ".")
-	var all []ranked
+	found := proposals{}
 	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule} {
-		for r := range s.List(kind, "") {
-			for _, h := range hostsOf(r) {
-				rank, ok := likeness(host, strings.ToLower(h))
-				if label, _, _ := strings.Cut(h, "."); !ok && label == first && label != "*" {
-					rank, ok = 10, true
+		for object := range snapshot.List(kind, "") {
+			for _, candidate := range hostsOf(object) {
+				rank, similar := likeness(host, strings.ToLower(candidate))
+				if label, _, _ := strings.Cut(candidate, "."); !similar && label == first && label != "*" {
+					rank, similar = rankLabel, true
 				}
-				if ok {
-					all = append(all, ranked{rank, Similar{Ref: conflicts.Ref(r.Key()), Host: h}})
+				if similar {
+					found[rank] = append(found[rank], Similar{Ref: conflicts.Ref(object.Key()), Host: candidate})
 				}
 			}
 		}
 	}
-	return best(all)
+	return found.best()
 }
 
-func hostsOf(r *resource.Resource) []string {
-	spec, err := r.Spec()
-	if err != nil {
-		return nil // it was decoded before it was let in
-	}
+func hostsOf(object *resource.Resource) []string {
+	spec, _ := object.Spec() // the source decoded it before
 	switch spec := spec.(type) {
 	case *networking.ServiceEntry:
 		return spec.GetHosts()
@@ -90,72 +99,63 @@ func hostsOf(r *resource.Resource) []string {
 	return nil
 }
 
-// likeness says whether somebody who wrote a may have meant b: there are few typing errors between them, or one is a part
-// of the other. Lower ranks are more alike.
-func likeness(a, b string) (rank int, ok bool) {
-	if d := words.EditDistance(a, b); d <= 1+min(len(a), len(b))/4 {
-		return d, true
-	}
-	const part = 3 // what is shorter is part of too much
-	if min(len(a), len(b)) >= part && (strings.Contains(a, b) || strings.Contains(b, a)) {
-		return 9, true
-	}
-	return 0, false
+func isAddress(text string) bool {
+	_, valid := resource.AddressIn(text)
+	return valid
 }
 
-// maxNamed is how many objects are explained to who asked for something that is no host.
-const maxNamed = 20
-
-func isAddress(text string) bool { _, is := resource.AddressIn(text); return is }
-
-// named returns the objects that have an address, as that of an endpoint or as their virtual one; or those of a name, and those that were
-// made of something that has this name in a registry, such as an interface. It decodes everything that has endpoints to find an address.
-func (s *Server) named(asked string) (keys []resource.Key, why string) {
+// named returns the objects with an address, as an endpoint's or as a virtual one; or those with a name, their own or
+// one in a registry, such as an interface. It decodes all objects with endpoints to find an address.
+func (s *Server) named(text string) (keys []resource.Key, why string) {
 	snapshot := s.opts.View.Snapshot()
-	address, isAddress := resource.AddressIn(asked)
-	is := func(text string) bool { a, ok := resource.AddressIn(text); return ok && a == address }
+	address, byAddress := resource.AddressIn(text)
 	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry} {
-		for r := range snapshot.List(kind, "") {
-			if isAddress && hasAddress(r, is) || !isAddress && madeOf(r, asked) {
-				keys = append(keys, r.Key())
+		for object := range snapshot.List(kind, "") {
+			matches := madeOf(object, text)
+			if byAddress {
+				matches = slices.ContainsFunc(addressesOf(object), func(candidate string) bool {
+					parsed, valid := resource.AddressIn(candidate)
+					return valid && parsed == address
+				})
+			}
+			if matches {
+				keys = append(keys, object.Key())
 			}
 		}
 	}
-	if !isAddress {
+	if byAddress {
+		why = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), text)
+	} else {
 		for key := range s.known() {
-			if key.Name == asked && !slices.Contains(keys, key) {
+			if key.Name == text && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
+		why = words.Count(len(keys), "object", "objects") + ": of this name, or made of what a registry calls so"
 	}
-	why = words.Count(len(keys), "object", "objects") + ": of this name, or made of what a registry calls so"
-	if isAddress {
-		why = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), asked)
-	}
-	if more := len(keys) - maxNamed; more > 0 {
+	if len(keys) > maxNamed {
 		why += fmt.Sprintf("; the first %d of them", maxNamed)
 	}
 	return keys, why
 }
 
-func hasAddress(r *resource.Resource, is func(string) bool) bool {
-	spec, err := r.Spec()
-	if err != nil {
-		return false // it was decoded before it was let in
-	}
+func addressesOf(object *resource.Resource) (addresses []string) {
+	spec, _ := object.Spec() // the source decoded it before
 	switch spec := spec.(type) {
 	case *networking.WorkloadEntry:
-		return is(spec.Address)
+		return []string{spec.GetAddress()}
 	case *networking.ServiceEntry:
-		return slices.ContainsFunc(spec.Addresses, is) ||
-			slices.ContainsFunc(spec.Endpoints, func(e *networking.WorkloadEntry) bool { return is(e.Address) })
+		for _, endpoint := range spec.GetEndpoints() {
+			addresses = append(addresses, endpoint.GetAddress())
+		}
+		return append(addresses, spec.GetAddresses()...)
 	}
-	return false
+	return nil
 }
 
-// madeOf reports whether the annotations that sources write say that an object was made of something of this name.
-func madeOf(r *resource.Resource, name string) bool {
-	for key, value := range r.Annotations() {
+// madeOf reports whether the annotations of sources have a name in a registry.
+func madeOf(object *resource.Resource, name string) bool {
+	for key, value := range object.Annotations() {
 		if strings.HasPrefix(key, "tributary/") && strings.EqualFold(value, name) {
 			return true
 		}

@@ -14,51 +14,50 @@ import (
 	"tributary/sources"
 )
 
-// Status is the answer of /debug/status.
+// Status is the answer of /debug/status. Its lists of problems have the first few.
 type Status struct {
 	Version string        `json:"version"`
 	Started time.Time     `json:"started"`
 	Uptime  string        `json:"uptime"`
-	Missing []string      `json:"missing,omitempty"` // what is in the way of serving; nothing if it is ready
+	Missing []string      `json:"missing,omitempty"` // obstacles to serving; empty if the server is ready
 	Config  ConfigStatus  `json:"config"`
 	Sources []SourceState `json:"sources"` // in order of precedence
 
-	Content     string                `json:"content"` // a hash of what is served: equal where the same objects are served
-	Objects     int                   `json:"objects"` // that are served
+	Content     string                `json:"content"` // a hash of the served objects: equal for equal objects
+	Objects     int                   `json:"objects"` // served
 	Kinds       map[resource.Kind]int `json:"kinds"`
 	Conflicts   ConflictCounts        `json:"conflicts"`
 	Quarantined int                   `json:"quarantined"`
-	Invalid     []Quarantined         `json:"invalid,omitempty"` // the first few of these
-	Unsure      int                   `json:"unsure,omitempty"`  // objects served only because something cannot be read
-	Unread      int                   `json:"unread,omitempty"`  // objects in what cannot be read at present, served as they were read before
-	Warnings    int                   `json:"warnings,omitempty"`
-	LeftOut     int                   `json:"leftOut,omitempty"` // instances that sources have, and that are not served
-	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
+	Invalid     []Quarantined         `json:"invalid,omitempty"`
+	Unsure      int                   `json:"unsure,omitempty"`   // objects served only because something is unreadable
+	Unread      int                   `json:"unread,omitempty"`   // objects of unreadable files or keys, served as before
+	Warnings    int                   `json:"warnings,omitempty"` // of validation
+	LeftOut     int                   `json:"leftOut,omitempty"`  // instances of sources that are not served
+	// WithoutEffect counts objects with parts that have no effect on the connected Envoys and gRPC clients.
 	WithoutEffect int `json:"without_effect,omitempty"`
-	// Unenforced is how many security objects Envoys and gRPC clients do not enforce, and NotEnforced the first few of these.
+	// Unenforced counts security objects that Envoys and gRPC clients do not enforce.
 	Unenforced  int           `json:"unenforced,omitempty"`
 	NotEnforced []NotEnforced `json:"not_enforced,omitempty"`
-	// Unresolved are the first few references that lead to no object, Unchecked the first few that cannot be checked, and
-	// Refused the first few objects that limits.productBytes keeps from Envoys and gRPC clients.
+	// Unresolved are references without an object, Unchecked those that cannot be checked, and Refused the objects that
+	// limits.productBytes keeps from Envoys and gRPC clients.
 	Unresolved      []ObjectProblem `json:"unresolved,omitempty"`
 	UnresolvedCount int             `json:"unresolved_count,omitempty"`
 	Unchecked       []string        `json:"unchecked,omitempty"`
 	UncheckedCount  int             `json:"unchecked_count,omitempty"`
 	Refused         []ObjectProblem `json:"refused,omitempty"`
 	RefusedCount    int             `json:"refused_count,omitempty"`
-	// Rejected are resources that clients reject, and RejectedMore is how many more there are.
-	Rejected     []Rejected `json:"rejected,omitempty"`
-	RejectedMore int        `json:"rejected_more,omitempty"`
-	Holds        int        `json:"holds"` // sources of which a loss is held
+	Rejected        []Rejected      `json:"rejected,omitempty"` // by clients
+	RejectedMore    int             `json:"rejected_more,omitempty"`
+	Holds           int             `json:"holds"` // sources with a loss on hold
 
-	Certificates []transport.Status `json:"certificates,omitempty"` // of our own listeners
+	Certificates []transport.Status `json:"certificates,omitempty"` // of the listeners
 
-	History *history.Health `json:"history,omitempty"` // what is wrong with it; nil if nothing is
+	History *history.Health `json:"history,omitempty"` // nil without defects
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
 
-// maxListed is how many things of a sort are told in full; the others are counted.
+// maxListed limits the lists of problems.
 const maxListed = 3
 
 // SourceState is a source without its lists.
@@ -116,163 +115,110 @@ type ConflictCounts struct {
 	Competing  int `json:"competing"`  // hosts claimed by several objects
 }
 
-// ClientState is a client without the history of its types.
-type ClientState struct {
-	Stream    uint64    `json:"stream"`
-	Node      string    `json:"node"`
-	Peer      string    `json:"peer"`
-	Identity  string    `json:"identity,omitempty"` // what it has proven to be
-	Connected time.Time `json:"connected"`
-	Delta     bool      `json:"delta"`
-	Types     int       `json:"types"`  // that it asks for
-	Synced    int       `json:"synced"` // of which it acknowledged the newest version
-	Nacks     uint64    `json:"nacks"`
-	Rejects   []Reject  `json:"rejects,omitempty"` // the types of which it rejected what it was sent last
-}
-
-// Reject is a rejection that stands.
-type Reject struct {
-	TypeURL string    `json:"type_url"`
-	Error   string    `json:"error"`
-	Time    time.Time `json:"time"`
-}
-
 // Status returns the state of the server.
 func (s *Server) Status() Status {
-	snapshot := s.opts.View.Snapshot()
-	all := s.opts.Sources.Status()
-	st := Status{
+	snapshot, sourceList := s.opts.View.Snapshot(), s.opts.Sources.Status()
+	status := Status{
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
-		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all),
+		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(sourceList),
 		Content: s.content(snapshot), Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
 		History: s.historyHealth(),
 	}
-	st.Rejected, st.RejectedMore = s.rejected()
+	status.Rejected, status.RejectedMore = s.rejected()
 	if s.opts.Certificates != nil {
-		st.Certificates = s.opts.Certificates()
+		status.Certificates = s.opts.Certificates()
 	}
 	for _, kind := range snapshot.Kinds() {
-		st.Kinds[kind] = snapshot.LenKind(kind)
+		status.Kinds[kind] = snapshot.LenKind(kind)
 	}
-	for _, src := range st.Sources {
-		st.Quarantined += src.Quarantined
-		st.Unsure += src.Unsure
-		st.Unread += src.Unread
-		st.Warnings += src.Warnings
-		st.LeftOut += src.LeftOut
-		if src.Hold != nil {
-			st.Holds++
+	for _, source := range status.Sources {
+		status.Quarantined += source.Quarantined
+		status.Unsure += source.Unsure
+		status.Unread += source.Unread
+		status.Warnings += source.Warnings
+		status.LeftOut += source.LeftOut
+		if source.Hold != nil {
+			status.Holds++
 		}
 	}
-	st.Conflicts.Shadowed, st.Conflicts.Competing = shadowed(s.opts.View), competing(s.opts.View)
-	for _, src := range all {
-		st.Conflicts.Duplicates += len(src.Conflicts)
+	status.Conflicts.Shadowed, status.Conflicts.Competing = shadowed(s.opts.View), competing(s.opts.View)
+	for _, source := range sourceList {
+		status.Conflicts.Duplicates += len(source.Conflicts)
 	}
-	if st.Quarantined > 0 {
-		all := s.Quarantined()
-		st.Invalid = all[:min(len(all), maxListed)]
+	if status.Quarantined > 0 {
+		status.Invalid = firstOf(s.Quarantined())
 	}
-	if s.opts.Affected != nil {
-		unresolved := make(map[resource.Key]bool) // status names their references as problems
-		for _, problem := range s.ObjectProblems().Unresolved {
-			unresolved[problem.Key()] = true
-		}
-		for _, key := range s.opts.Affected() {
-			if !unresolved[key] {
-				st.WithoutEffect++
-			}
-		}
-	}
-	s.fillProblems(&st)
+	s.fillProblems(&status)
 	if s.opts.Unenforced != nil {
-		all := s.opts.Unenforced()
-		st.Unenforced = len(all)
-		for _, key := range all[:min(len(all), maxListed)] {
+		keys := s.opts.Unenforced()
+		status.Unenforced = len(keys)
+		for _, key := range firstOf(keys) {
 			entry := NotEnforced{Ref: conflicts.Ref(key)}
 			if s.opts.WhyUnenforced != nil {
 				entry.Why = s.opts.WhyUnenforced(key)
 			}
-			st.NotEnforced = append(st.NotEnforced, entry)
+			status.NotEnforced = append(status.NotEnforced, entry)
 		}
 	}
-	return st
+	return status
 }
 
-// content returns a hash of the objects of a snapshot, whatever order they have come in.
-func (s *Server) content(of memstore.Snapshot) string {
+// firstOf returns the first maxListed elements.
+func firstOf[T any](list []T) []T { return list[:min(len(list), maxListed)] }
+
+// content returns a hash of the objects of a snapshot in any order.
+func (s *Server) content(snapshot memstore.Snapshot) string {
 	s.hashed.Lock()
 	defer s.hashed.Unlock()
-	if s.hashed.text == "" || s.hashed.of != of.Revision() {
+	if s.hashed.text == "" || s.hashed.revision != snapshot.Revision() {
 		var sum uint64
-		for r := range of.All() {
-			key, hash := r.Key(), uint64(14695981039346656037) // FNV-1a, without an allocation for each of many objects
-			for _, part := range [...]string{string(key.Kind), key.Namespace, key.Name, r.Version()} {
+		for object := range snapshot.All() {
+			key, hash := object.Key(), uint64(14695981039346656037) // FNV-1a without allocations
+			for _, part := range [...]string{string(key.Kind), key.Namespace, key.Name, object.Version()} {
 				for i := range len(part) {
 					hash = (hash ^ uint64(part[i])) * 1099511628211
 				}
-				hash = (hash ^ '/') * 1099511628211 // which no part has
+				hash = (hash ^ '/') * 1099511628211 // no part has a slash
 			}
 			sum += hash
 		}
-		s.hashed.of, s.hashed.text = of.Revision(), fmt.Sprintf("%016x", sum)
+		s.hashed.revision, s.hashed.text = snapshot.Revision(), fmt.Sprintf("%016x", sum)
 	}
 	return s.hashed.text
 }
 
-// sourceStates are the sources in the order in which the view has them, and after them those that it does not have yet.
-func (s *Server) sourceStates(all []sources.Status) []SourceState {
+// sourceStates returns the sources in the order of the view, and then those that the view does not have yet.
+func (s *Server) sourceStates(list []sources.Status) []SourceState {
 	order := s.opts.View.Sources()
 	position := func(name string) int {
-		if i := slices.IndexFunc(order, func(src aggregate.SourceStatus) bool { return src.Name == name }); i >= 0 {
-			return i
+		i := slices.IndexFunc(order, func(source aggregate.SourceStatus) bool { return source.Name == name })
+		if i < 0 {
+			return len(order)
 		}
-		return len(order)
+		return i
 	}
 	states := []SourceState{}
-	for _, src := range all {
+	for _, source := range list {
 		state := SourceState{
-			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
-			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
-			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
-			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
-			Unconfirmed: src.Unconfirmed, UnconfirmedUntil: src.UnconfirmedUntil,
-			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxListed)],
+			Name: source.Name, Address: source.Address, State: source.State.String(), Message: source.Message,
+			Since: source.Since, Synced: source.Synced, Stale: source.Stale, Quarantined: len(source.Quarantined),
+			LastPublish: source.LastPublish, Restarts: source.Restarts, LastError: source.LastError,
+			Restored: source.Restored, Foreign: source.Foreign, Unsure: source.Unsure, Unread: source.Unread,
+			Warnings: len(source.Warnings), LeftOut: source.LeftOutCount, Unconfirmed: source.Unconfirmed,
+			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstOf(source.Conflicts),
+			Hold: holdOf(source.Held),
 		}
-		if src.Kept != nil {
-			state.NotKept = src.Kept.Error
+		if source.Kept != nil {
+			state.NotKept = source.Kept.Error
 		}
-		if i := position(src.Name); i < len(order) {
+		if i := position(source.Name); i < len(order) {
 			state.Precedence = order[i].Precedence
 		}
-		for _, n := range src.Objects {
-			state.Objects += n
-		}
-		if h := src.Held; h != nil {
-			state.Hold = &Hold{ID: h.ID, Since: h.Since, Until: h.Until, Why: h.Why, Objects: h.Objects, Endpoints: h.Endpoints}
+		for _, count := range source.Objects {
+			state.Objects += count
 		}
 		states = append(states, state)
 	}
 	slices.SortStableFunc(states, func(a, b SourceState) int { return position(a.Name) - position(b.Name) })
-	return states
-}
-
-func (s *Server) clientStates() []ClientState {
-	states := []ClientState{}
-	for c := range s.opts.Clients.EachClient() {
-		state := ClientState{
-			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta,
-			Types: len(c.Types),
-		}
-		for _, t := range c.Types {
-			state.Nacks += t.Nacks
-			if t.Synced {
-				state.Synced++
-			}
-			if t.Rejects() {
-				state.Rejects = append(state.Rejects, Reject{t.TypeURL, t.NackError, t.NackAt})
-			}
-		}
-		states = append(states, state)
-	}
 	return states
 }

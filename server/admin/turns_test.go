@@ -165,7 +165,7 @@ func TestAClientThatReadsNothingDelaysNobody(t *testing.T) {
 }
 
 func TestOtherSitesMayNotReadPages(t *testing.T) {
-	h := ownPages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := refuseOtherSites(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(path, site, mode string) int {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		r.Header.Set("Sec-Fetch-Site", site)

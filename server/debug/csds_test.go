@@ -121,17 +121,3 @@ func TestNobodyIsLookedAtForWhoHasGone(t *testing.T) {
 	require.Equal(t, codes.Canceled, status.Code(err))
 	require.LessOrEqual(t, seen, 1000)
 }
-
-// A client that made itself a name without end costs nobody who looks for others by a regular expression.
-func TestARegularExpressionMatchesNoEndlessText(t *testing.T) {
-	for _, of := range []struct{ size, found int }{{maxText, 1}, {maxText + 1, 0}} {
-		any := []*matcherv3.NodeMatcher{
-			{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}}},
-		}
-		answer, err := NewCSDS(many{1, of.size}).encode(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: any})
-		require.NoError(t, err)
-		var got statusv3.ClientStatusResponse
-		require.NoError(t, proto.Unmarshal(answer.Materialize(), &got))
-		require.Len(t, got.GetConfig(), of.found)
-	}
-}

@@ -27,13 +27,6 @@ func FuzzMatchers(f *testing.F) {
 		{NodeId: &matcherv3.StringMatcher{
 			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "(a{1,9}){1,9}"}},
 		}},
-		{NodeMetadatas: []*matcherv3.StructMatcher{{
-			Path: []*matcherv3.StructMatcher_PathSegment{
-				{Segment: &matcherv3.StructMatcher_PathSegment_Key{Key: "LABELS"}},
-				{Segment: &matcherv3.StructMatcher_PathSegment_Key{Key: "app"}},
-			},
-			Value: &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: is("A")}},
-		}}},
 	} {
 		b, err := proto.Marshal(&statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{m}})
 		require.NoError(f, err)
