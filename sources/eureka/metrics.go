@@ -5,28 +5,23 @@ import "tributary/sources"
 // counts are the counters of a source. They continue from one run to the next.
 type counts struct {
 	*sources.CounterSet
-	full, changes, mismatches, memories, servers, singles sources.Counter
+	listings, changes, servers, suspicions sources.Counter
 }
 
 func newCounts() *counts {
-	c := &counts{
-		full:    sources.Counter{Name: "full_reads_total", Help: "Times that everything was read."},
-		changes: sources.Counter{Name: "changes_reads_total", Help: "Times that changes were read."},
-		mismatches: sources.Counter{
-			Name: "mismatches_total",
-			Help: "Times that the hash code of changes showed that some were missed.",
+	counters := &counts{
+		listings: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
+		changes: sources.Counter{
+			Name: "changes_reads_total",
+			Help: "Reads of recent changes, for proof that unlisted instances have gone.",
 		},
-		memories: sources.Counter{
-			Name: "memories_total",
-			Help: "Times that a server was another one, or restarted: its unlisted instances need not have gone.",
-		},
-		servers: sources.Counter{Name: "servers_total", Help: "Times that another server was followed."},
-		singles: sources.Counter{
-			Name: "singles_total",
-			Help: "Times that servers were asked about single instances, since listings can be old.",
+		servers: sources.Counter{Name: "servers_total", Help: "Changes to another server."},
+		suspicions: sources.Counter{
+			Name: "suspicions_total",
+			Help: "Times that unlisted instances began to stay for hold: after errors, at another server, or when many were missing.",
 		},
 	}
-	c.CounterSet = sources.NewCounters("tributary_eureka_",
-		&c.full, &c.changes, &c.mismatches, &c.memories, &c.servers, &c.singles)
-	return c
+	counters.CounterSet = sources.NewCounters("tributary_eureka_",
+		&counters.listings, &counters.changes, &counters.servers, &counters.suspicions)
+	return counters
 }
