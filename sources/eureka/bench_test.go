@@ -30,8 +30,6 @@ func (s steady) Changes(context.Context, string) (*client.Reply, error) {
 	return &client.Reply{Answer: &wire.Answer{}}, nil
 }
 
-func (s steady) Close() {}
-
 // many returns a server with a number of instances, ten of each service.
 func many(number int) steady {
 	answer := &wire.Answer{}

@@ -1,7 +1,8 @@
 // Package eureka reads the instances that are registered in a Eureka. README.md says what it does in which situation.
 //
-// It publishes one group for each host, see mapping.ID. Package wire decodes answers, and mapping makes ServiceEntries; they are pure.
-// Package client asks the servers. Here, run.go polls one server at a time, and state.go decides which instances are served.
+// It publishes one group for each host, see mapping.ID. Package wire decodes answers, and mapping makes ServiceEntries;
+// they are pure. Package client asks the servers. Here, run.go polls one server at a time, and state.go decides which
+// instances are served.
 package eureka
 
 import (
@@ -27,7 +28,8 @@ const (
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
 type Settings struct {
-	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all, none.
+	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all,
+	// none.
 	Apps, Skip []string
 	// Interval is the time between two polls. Default: 5s.
 	Interval time.Duration
@@ -42,7 +44,8 @@ type Settings struct {
 	CredentialsFile string
 	TLS             *adsc.TLS
 
-	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for none.
+	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for
+	// none.
 	Mapping mapping.Options
 	VIPs    registry.VIPs
 
@@ -50,7 +53,8 @@ type Settings struct {
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients try a server again after five minutes at the latest, and answers of servers are up to half a minute old.
+// The defaults. Clients try a server again after five minutes at the latest, and answers of servers are up to half a
+// minute old.
 const (
 	defaultInterval  = 5 * time.Second
 	defaultResync    = 10 * time.Minute
@@ -124,4 +128,28 @@ func (s Settings) selects(application string) bool {
 		return result
 	}
 	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(application))
+}
+
+// counts are the counters of a source. They continue from one run to the next.
+type counts struct {
+	*sources.CounterSet
+	listings, changes, servers, suspicions sources.Counter
+}
+
+func newCounts() *counts {
+	counters := &counts{
+		listings: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
+		changes: sources.Counter{
+			Name: "changes_reads_total",
+			Help: "Reads of recent changes, for proof that unlisted instances have gone.",
+		},
+		servers: sources.Counter{Name: "servers_total", Help: "Changes to another server."},
+		suspicions: sources.Counter{
+			Name: "suspicions_total",
+			Help: "Times that unlisted instances began to stay: after errors, at another server, or if many are missing.",
+		},
+	}
+	counters.CounterSet = sources.NewCounters("tributary_eureka_",
+		&counters.listings, &counters.changes, &counters.servers, &counters.suspicions)
+	return counters
 }

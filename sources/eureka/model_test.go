@@ -22,10 +22,10 @@ import (
 	"tributary/sources/registry"
 )
 
-// The model has two servers with equal content, instances that renew their leases, and a run of the source. Servers are killed and restart
-// empty, cannot be reached, answer from caches that may be stuck, or offer no changes. Instances register, deregister, are killed, and go
-// out of service. tributary restarts. An instance that is alive and was served is served at each moment. After a rest the source serves
-// exactly the instances that are alive.
+// The model has two servers with equal content, instances that renew their leases, and a run of the source. Servers are
+// killed and restart empty, cannot be reached, answer from caches that may be stuck, or offer no changes. Instances
+// register, deregister, are killed, and go out of service. tributary restarts. An instance that is alive and was served
+// is served at each moment. After a rest the source serves exactly the instances that are alive.
 
 const (
 	modelBeat  = 3  // seconds between renewals
@@ -60,7 +60,7 @@ type model struct {
 	t       *testing.T
 	random  *rand.Rand
 	now     int // in seconds
-	clock   int64
+	clock   wire.Number
 	servers []*modelServer
 	living  map[string]bool // whether instances are in service
 	born    map[string]int
@@ -80,8 +80,8 @@ func (m *model) note(format string, args ...any) {
 }
 
 // tick returns the next unused millisecond.
-func (m *model) tick() int64 {
-	m.clock = max(m.clock+1, m.time().UnixMilli())
+func (m *model) tick() wire.Number {
+	m.clock = max(m.clock+1, wire.Number(m.time().UnixMilli()))
 	return m.clock
 }
 
@@ -103,7 +103,7 @@ func (m *model) remove(server *modelServer, address string) {
 }
 
 // changed reports a change. Evicted is the time of any change here.
-func (s *modelServer) changed(address string, instance wire.Instance, when int64) {
+func (s *modelServer) changed(address string, instance wire.Instance, when wire.Number) {
 	instance.Evicted = when
 	s.changes[address] = instance
 }
@@ -135,7 +135,7 @@ func (m *model) beat() {
 			}
 		}
 		for address, change := range server.changes {
-			if m.time().UnixMilli()-change.Evicted > 20_000 {
+			if wire.Number(m.time().UnixMilli())-change.Evicted > 20_000 {
 				delete(server.changes, address)
 			}
 		}
@@ -143,8 +143,6 @@ func (m *model) beat() {
 }
 
 func (m *model) Servers() []string { return []string{"a", "b"} }
-
-func (m *model) Close() {}
 
 var errModel = errors.New("away")
 
@@ -199,7 +197,8 @@ func (m *model) poll() {
 		}
 	}
 	for address := range served {
-		// Earlier, an older answer need not have it. And the hold of an instance that was at its place before does not begin again.
+		// Earlier, an older answer need not have it. And the hold of an instance that was at its place before does not begin
+		// again.
 		_, listed := m.current.state.listed[mapping.InstanceOf(up(address)[0].Key)]
 		if m.living[address] && m.now-m.born[address] > modelStuck && listed {
 			m.safe[address] = true
@@ -226,7 +225,7 @@ func (m *model) change() {
 		delete(m.living, address)
 		m.note("%s is killed", address)
 	case event == 6 && lives && m.now >= max(m.servers[0].stuck, m.servers[1].stuck):
-		m.living[address], m.born[address] = !m.living[address], m.now // caches of the other server may have the earlier status
+		m.living[address], m.born[address] = !m.living[address], m.now // a cache may have the earlier status
 		delete(m.safe, address)
 		m.note("%s is in service: %t", address, m.living[address])
 		m.each(func(server *modelServer) { m.register(server, address) })
@@ -272,7 +271,8 @@ func TestModel(t *testing.T) {
 	require.NoError(t, err)
 	for seed := range modelSeeds() {
 		m := &model{
-			t: t, random: rand.New(rand.NewPCG(seed, 1)), living: map[string]bool{}, born: map[string]int{}, safe: map[string]bool{},
+			t: t, random: rand.New(rand.NewPCG(seed, 1)),
+			living: map[string]bool{}, born: map[string]int{}, safe: map[string]bool{},
 			servers: []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
 			sink: &shelf{groups: map[string]sources.Content{}},
 		}

@@ -20,7 +20,6 @@ type serverAPI interface {
 	Servers() []string
 	Listing(ctx context.Context, server string, previous client.Sum) (*client.Reply, error)
 	Changes(ctx context.Context, server string) (*client.Reply, error)
-	Close()
 }
 
 // run is one run of a source. Its loop owns it.
@@ -42,7 +41,6 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer unregister()
-	defer s.servers.Close()
 	current := s.begin(sink, time.Now())
 	return worker.Do(func() error { // a panic is a failure of the source
 		registry.Publish(ctx, sink, nil, 0, func(now time.Time) registry.Batch { return current.poll(ctx, now) })
@@ -88,14 +86,14 @@ func (r *run) poll(ctx context.Context, now time.Time) registry.Batch {
 	r.state.Explained = !r.state.unproven()
 	batch := registry.Batch{Contents: r.state.Contents(now), Synced: !r.synced}
 	r.state.suspicion, r.synced = r.state.suspicion.Settle(now), true
-	r.health = r.state.health(now)
+	r.health = r.state.health()
 	batch.Health, batch.Note = r.health, r.state.NoteOf(r.state.suspicion)
 	batch.Next = min(r.settings.Interval, registry.Wait(registry.Earlier(r.state.Next(), r.state.suspicion.End), now))
 	return batch
 }
 
-// read reads the listing of the followed server. If that fails, it follows the next server that answers. From time to time it returns to
-// the first server that does not list much less.
+// read reads the listing of the followed server. If that fails, it follows the next server that answers. From time to
+// time it returns to the first server that does not list much less.
 func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, switched bool, err error) {
 	servers, first := r.servers.Servers(), r.server
 	returning := !now.Before(r.returns)
@@ -106,12 +104,13 @@ func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, swi
 		candidate := (first + offset) % len(servers)
 		reply, failure := r.servers.Listing(ctx, servers[candidate], r.sum)
 		switched = candidate != r.server
+		least := len(r.state.listed) - maxLoss(len(r.state.listed))
 		switch {
 		case failure != nil && err == nil:
 			err = failure
 		case failure != nil:
 			err = fmt.Errorf("%w; %w", err, failure)
-		case returning && switched && reply.Answer != nil && len(reply.Instances)+maxLoss(len(r.state.listed)) < len(r.state.listed):
+		case returning && switched && reply.Answer != nil && len(reply.Instances) < least:
 		default:
 			if switched {
 				r.counts.servers.Add(1)
@@ -127,8 +126,10 @@ func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, swi
 // shownProblems bounds the instances in the status.
 const shownProblems = 3
 
+const suspicionText = "the server was away, is another one or lost many instances"
+
 // health returns the status of a source that can read.
-func (s *state) health(now time.Time) sources.Health {
+func (s *state) health() sources.Health {
 	problems := slices.Clone(s.problems[:min(len(s.problems), shownProblems)])
 	if more := len(s.problems) - shownProblems; more > 0 {
 		problems = append(problems, fmt.Sprintf("and %d more instances", more))
@@ -137,9 +138,9 @@ func (s *state) health(now time.Time) sources.Health {
 	var end time.Time
 	if held > 0 {
 		text := registry.HeldText(held, s.HeldServices())
-		if now.Before(s.suspicion.End) {
+		if !s.Explained {
 			end = s.suspicion.End
-			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest, as the server was away, is another one or lost many"
+			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest: " + suspicionText
 		}
 		problems = append(problems, text)
 	}

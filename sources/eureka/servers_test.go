@@ -30,7 +30,6 @@ func newCluster(t *testing.T, count int) *cluster {
 	}
 	source, err := New("eureka://"+strings.Join(hosts, ","), Settings{Hold: time.Hour, Resync: time.Hour})
 	require.NoError(t, err)
-	t.Cleanup(source.servers.Close)
 	created.run = source.begin(&shelf{groups: map[string]sources.Content{}}, time.Now())
 	return created
 }
@@ -98,7 +97,8 @@ func TestSeveralServers(t *testing.T) {
 	require.Equal(t, registry.Batch{Health: c.health, Next: time.Hour}, c.poll(ctx, time.Now()))
 }
 
-// TestChangesProveTheEnd has instances go during a suspicion: at once if the server reports their end, else after the hold.
+// TestChangesProveTheEnd has instances go during a suspicion: at once if the server reports their end, else after the
+// hold.
 func TestChangesProveTheEnd(t *testing.T) {
 	c := newCluster(t, 1)
 	server := c.servers[0]

@@ -16,13 +16,14 @@ import (
 	"tributary/sources/registry"
 )
 
-// state decides which instances are served. It does no I/O and has no clock. Its maps have the keys of mapping.InstanceOf.
+// state decides which instances are served. It does no I/O and has no clock. Its maps have the keys of
+// mapping.InstanceOf.
 type state struct {
 	*registry.Machine[mapping.ID]
 	mapper     *mapping.Mapper
 	settings   Settings
 	suspicion  registry.Suspicion
-	listed     map[string]wire.Instance // the last listing, with the last readable version of each instance
+	listed     map[string]wire.Instance // the last listing
 	ended      map[string]time.Time     // when instances ended, as the server reports
 	displaced  map[place]bool           // places at which the last listing has a new service
 	unselected int                      // listed applications that the settings leave out
@@ -45,7 +46,8 @@ type placement struct {
 
 func newState(mapper *mapping.Mapper, settings Settings) *state {
 	created := &state{mapper: mapper, settings: settings}
-	created.Machine = registry.NewMachine(mapper, func(mapping.ID) time.Duration { return settings.KeepEmpty }, created.keepUntil)
+	keepEmpty := func(mapping.ID) time.Duration { return settings.KeepEmpty }
+	created.Machine = registry.NewMachine(mapper, keepEmpty, created.keepUntil)
 	return created
 }
 
@@ -56,12 +58,13 @@ func (s *state) restore(group string, published []*resource.Resource) {
 	})
 }
 
-// maxLoss returns how many instances may go at once without a suspicion: at most 15 %, as Eureka itself evicts, but at least one.
+// maxLoss returns how many instances may go at once without a suspicion: at most 15 %, as Eureka itself evicts, but at
+// least one.
 func maxLoss(instances int) int { return instances - instances*85/100 }
 
-// takeListing takes a listing of a server. It reports whether a suspicion began: the listing proves nothing about unlisted instances after
-// an outage, from another server (switched) or one that took most instances at another time, if it cannot be read as a whole, or if too
-// many instances are missing.
+// takeListing takes a listing of a server. It reports whether a suspicion began: the listing proves nothing about
+// unlisted instances after an outage, from another server (switched) or one that took most instances at another time,
+// if it cannot be read as a whole, or if too many instances are missing.
 func (s *state) takeListing(answer *wire.Answer, switched bool, now time.Time) (suspicious bool) {
 	previous := s.listed
 	s.listed, s.problems = make(map[string]wire.Instance, len(answer.Instances)), nil
@@ -70,26 +73,15 @@ func (s *state) takeListing(answer *wire.Answer, switched bool, now time.Time) (
 		s.problems = append(s.problems, fmt.Sprintf("%s without a name: %v", nameless, answer.Why))
 	}
 	missing, again := len(previous), 0
-	instances := slices.Clone(answer.Instances)
-	for index, instance := range instances {
+	for _, instance := range answer.Instances {
 		identity := mapping.InstanceOf(instance.Key)
-		earlier, listed := previous[identity]
-		if listed {
+		if earlier, listed := previous[identity]; listed {
 			missing--
-		}
-		if listed && instance.Registered != earlier.Registered {
-			again++
-		}
-		if instance.Broken != nil {
-			s.problems = append(s.problems, fmt.Sprintf("%s cannot be read: %v", instance.Key, instance.Broken))
-			if listed && earlier.Broken == nil {
-				if instance.Status != wire.Unknown {
-					earlier.Status = instance.Status
-				}
-				instance = earlier
+			if instance.Registered != earlier.Registered {
+				again++
 			}
 		}
-		instances[index], s.listed[identity] = instance, instance
+		s.listed[identity] = instance
 	}
 	suspicious = switched || !s.suspicion.Away.IsZero() || answer.Nameless > 0 || missing > maxLoss(len(previous)) ||
 		2*again > len(previous)-missing
@@ -98,7 +90,7 @@ func (s *state) takeListing(answer *wire.Answer, switched bool, now time.Time) (
 		s.suspicion, pause = s.suspicion.Return(now, s.settings.Hold)
 		s.Postpone(pause) // no instance could register during the outage
 	}
-	s.TakeAll(s.offers(instances))
+	s.TakeAll(s.offers(slices.Clone(answer.Instances)))
 	s.Reconsider()
 	return suspicious
 }
@@ -130,7 +122,8 @@ func (s *state) offers(instances []wire.Instance) map[string]registry.Offers[map
 			unselected[instance.App] = true
 			continue
 		}
-		if instance.Broken != nil {
+		if instance.Broken != nil { // what is served of it stays: see keepUntil
+			s.problems = append(s.problems, fmt.Sprintf("%s cannot be read: %v", instance.Key, instance.Broken))
 			leaveOut(instance, "cannot be read: "+instance.Broken.Error())
 			continue
 		}
@@ -175,17 +168,17 @@ func (s *state) takeChanges(changes []wire.Instance) {
 	s.ended = map[string]time.Time{}
 	for _, change := range changes {
 		if change.Action == wire.Deleted {
-			s.ended[mapping.InstanceOf(change.Key)] = time.UnixMilli(change.Evicted)
+			s.ended[mapping.InstanceOf(change.Key)] = time.UnixMilli(int64(change.Evicted))
 		}
 	}
 	s.Reconsider()
 }
 
-// reportsEnd reports whether the instance of an endpoint ended after the endpoint was first listed. An earlier end is old: the instance
-// registered again.
+// reportsEnd reports whether the instance of an endpoint ended after the endpoint was first listed. An earlier end is
+// old: the instance registered again.
 func (s *state) reportsEnd(endpoint registry.Known[registry.Endpoint]) bool {
 	end, reported := s.ended[endpoint.Value.Instance]
-	return reported && !end.Before(endpoint.Since)
+	return reported && !end.Before(endpoint.Since.Truncate(time.Second))
 }
 
 // keepUntil returns how long an unlisted endpoint stays.

@@ -2,14 +2,15 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -20,8 +21,50 @@ import (
 	"tributary/sources/eureka/wire"
 )
 
-// TLS returns the TLS configuration for a connection to a host. The client calls it for each connection, since certificates change. Nil
-// stands for connections without TLS.
+// The schemes of addresses of a Eureka.
+const (
+	Scheme       = "eureka"
+	SecureScheme = "eureka+https"
+)
+
+const (
+	defaultPort = "8761"
+	defaultPath = "/eureka"
+)
+
+// Address has the servers of a Eureka: eureka://[user:password@]host:8761,host:8761/eureka?backup=host:8761. Preferred
+// servers come first. Its path has a slash in front and none behind, or is empty.
+type Address struct {
+	address.Address
+
+	Secure bool // the address asks for TLS; the settings can do so, too
+}
+
+// ParseAddress reads an address.
+func ParseAddress(text string) (Address, error) {
+	scheme := Scheme
+	if strings.HasPrefix(text, SecureScheme+"://") {
+		scheme = SecureScheme
+	}
+	parsed, err := address.Parse(scheme, "host:"+defaultPort+defaultPath, defaultPort, text)
+	if err != nil {
+		return Address{}, err
+	}
+	for name := range parsed.Params {
+		if name != "backup" {
+			return Address{}, fmt.Errorf("address: unknown parameter %q; known: backup", name)
+		}
+	}
+	parsed.Path = strings.TrimRight((&url.URL{Path: cmp.Or(parsed.Path, defaultPath)}).EscapedPath(), "/")
+	if strings.HasSuffix(parsed.Path, "/apps") || strings.Contains(parsed.Path, "/apps/") {
+		const message = "address: the path is that of the API, such as %s; /apps, which is below it, is added"
+		return Address{}, fmt.Errorf(message, defaultPath)
+	}
+	return Address{parsed, scheme == SecureScheme}, nil
+}
+
+// TLS returns the TLS configuration for a host. The client calls it for each request, since certificates change. Nil:
+// no TLS.
 type TLS func(host string) (*tls.Config, error)
 
 // ErrDenied is the error of a server that refuses the credentials.
@@ -39,44 +82,16 @@ const (
 type Client struct {
 	address         Address
 	credentialsFile string
-	scheme          string
-	http            *http.Client
+	secure          TLS
 }
 
 // New returns a client. It reads credentialsFile, if there is one, for each request.
 func New(servers Address, credentialsFile string, secure TLS) *Client {
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{
-		DialContext: dialer.DialContext, ResponseHeaderTimeout: headerTimeout, IdleConnTimeout: 5 * time.Minute,
-		MaxResponseHeaderBytes: 64 << 10,
-	}
-	client := &Client{address: servers, credentialsFile: credentialsFile, scheme: "http", http: &http.Client{
-		Transport: transport, Timeout: totalTimeout,
-		// A redirect leads to a login page, not to a Eureka.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-	if secure != nil {
-		client.scheme = "https"
-		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			host, _, err := net.SplitHostPort(address)
-			if err != nil {
-				return nil, err
-			}
-			config, err := secure(host)
-			if err != nil {
-				return nil, err
-			}
-			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
-		}
-	}
-	return client
+	return &Client{servers, credentialsFile, secure}
 }
 
 // Servers returns the addresses of the servers, preferred ones first.
 func (c *Client) Servers() []string { return c.address.Servers }
-
-// Close closes idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Sum is the checksum of an answer's text.
 type Sum [sha256.Size]byte
@@ -99,28 +114,38 @@ func (c *Client) Changes(ctx context.Context, server string) (*Reply, error) {
 }
 
 func (c *Client) get(ctx context.Context, server, path string, previous Sum) (*Reply, error) {
-	target := c.scheme + "://" + server + c.address.Path + path
-	fail := func(err error) (*Reply, error) { return nil, fmt.Errorf("GET %s: %w", target, err) }
-	user, password, err := c.credentials()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+server+c.address.Path+path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	fail := func(err error) (*Reply, error) { return nil, fmt.Errorf("GET %s: %w", request.URL, err) }
+	transport := &http.Transport{
+		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		ResponseHeaderTimeout: headerTimeout, MaxResponseHeaderBytes: 64 << 10,
+	}
+	if c.secure != nil {
+		request.URL.Scheme = "https"
+		if transport.TLSClientConfig, err = c.secure(request.URL.Hostname()); err != nil {
+			return fail(err)
+		}
+	}
+	user, password, err := c.credentials()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
 	if user != "" {
 		request.SetBasicAuth(user, password.Reveal())
 	}
-	response, err := c.http.Do(request)
+	// A redirect leads to a login page, not to a Eureka.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := (&http.Client{Transport: transport, Timeout: totalTimeout, CheckRedirect: stay}).Do(request)
 	if err != nil {
-		return nil, address.Hint(err, c.scheme == "https") // names the URL
+		return nil, address.Hint(err, c.secure != nil) // names the URL
 	}
 	intake.Bound(response)      //nolint:bodyclose // it is closed below
 	defer response.Body.Close() //nolint:errcheck // it was read
 	if err := checkStatus(response); err != nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
 		return fail(err)
 	}
 	text, err := intake.Read(response.Body, maxBody)

@@ -1,7 +1,7 @@
 // Package wire decodes the JSON of Eureka servers. It is pure: no I/O, no clock.
 //
-// Seen with the server of Spring Cloud 2023.0.3 (Eureka 2.0.3). Older servers convert XML to JSON: a list with one element becomes that
-// element, and numbers become strings. The package reads both.
+// Seen with the server of Spring Cloud 2023.0.3 (Eureka 2.0.3). Older servers convert XML to JSON: a list with one
+// element becomes that element, and numbers become strings. The package reads both.
 package wire
 
 import (
@@ -28,7 +28,10 @@ type Answer struct {
 }
 
 // Key identifies an instance.
-type Key struct{ App, ID string }
+type Key struct {
+	App string `json:"app"`
+	ID  string `json:"instanceId"`
+}
 
 // Compare orders keys.
 func (k Key) Compare(other Key) int {
@@ -51,27 +54,25 @@ const (
 // Deleted is the action of an instance that deregistered or whose lease expired.
 const Deleted = "DELETED"
 
-// Instance is an instance of an application. Names of applications are in upper case. Times are in milliseconds; zero if missing.
+// Instance is an instance of an application. Names of applications are in upper case. Times are in milliseconds; zero
+// if missing.
 type Instance struct {
 	Key
-	HostName, IP     string
-	Status           string // after an override
-	Overridden       string // the status that an operator set; otherwise Unknown
-	Action           string // in an answer with changes
-	Port, SecurePort Port
-	VIP, SecureVIP   string // comma-separated lists
-	DataCenterZone   string // on Amazon
-	Metadata         map[string]string
-	Registered       int64 // by the clock of the server; each server has its own time
-	Evicted          int64 // when it ended, by the clock of the server
-	Dirty            int64 // when it last changed itself, by its own clock
-	Broken           error // an invalid field; the other fields are set if they can be read
-}
-
-// Port is a port of an instance.
-type Port struct {
-	Number  int // 0 if there is none
-	Enabled bool
+	HostName       string `json:"hostName"`
+	IP             string `json:"ipAddr"`
+	Status         string `json:"status"`           // after an override
+	Overridden     string `json:"overriddenStatus"` // the status that an operator set; otherwise Unknown
+	Action         string `json:"actionType"`       // in an answer with changes
+	Port           Port   `json:"port"`
+	SecurePort     Port   `json:"securePort"`
+	VIP            string `json:"vipAddress"` // a comma-separated list, as SecureVIP
+	SecureVIP      string `json:"secureVipAddress"`
+	DataCenterZone string `json:"-"` // on Amazon
+	Metadata       Values `json:"metadata"`
+	Registered     Number `json:"-"`                  // by the clock of the server; each server has its own time
+	Evicted        Number `json:"-"`                  // when it ended, by the clock of the server
+	Dirty          Number `json:"lastDirtyTimestamp"` // when it last changed itself, by its own clock
+	Broken         error  `json:"-"`                  // an invalid field; the other fields are set
 }
 
 // Decode reads an answer. An invalid instance does not affect others.
@@ -136,133 +137,105 @@ func (a *Answer) add(application string, raw json.RawMessage) {
 }
 
 func decodeInstance(application string, raw json.RawMessage) (Instance, error) {
-	var document struct {
-		ID         text            `json:"instanceId"`
-		App        text            `json:"app"`
-		HostName   text            `json:"hostName"`
-		IP         text            `json:"ipAddr"`
-		Status     text            `json:"status"`
-		Overridden text            `json:"overriddenStatus"`
-		Action     text            `json:"actionType"`
-		Port       json.RawMessage `json:"port"`
-		Secure     json.RawMessage `json:"securePort"`
-		VIP        text            `json:"vipAddress"`
-		SecureVIP  text            `json:"secureVipAddress"`
-		Metadata   values          `json:"metadata"`
+	document := struct {
+		Instance
+
 		DataCenter struct {
-			Metadata values `json:"metadata"`
+			Metadata Values `json:"metadata"`
 		} `json:"dataCenterInfo"`
 		Lease struct {
-			Registered text `json:"registrationTimestamp"`
-			Evicted    text `json:"evictionTimestamp"`
+			Registered Number `json:"registrationTimestamp"`
+			Evicted    Number `json:"evictionTimestamp"`
 		} `json:"leaseInfo"`
-		Dirty text `json:"lastDirtyTimestamp"`
-	}
-	err := json.Unmarshal(raw, &document)
-	if err != nil { // decoding ended at that field: read the fields that identify the instance and its status
-		var fields map[string]json.RawMessage
-		_ = json.Unmarshal(raw, &fields)
-		for name, field := range map[string]*text{"instanceId": &document.ID, "hostName": &document.HostName, "status": &document.Status} {
-			if value, present := fields[name]; present && *field == "" {
-				_ = field.UnmarshalJSON(value)
-			}
-		}
-	}
-	metadata := document.DataCenter.Metadata
-	instance := Instance{
-		Key: Key{
-			App: strings.ToUpper(cmp.Or(application, string(document.App))),
-			ID:  string(cmp.Or(document.ID, text(metadata["instance-id"]), document.HostName)),
-		},
-		HostName: names.Host(string(document.HostName)), IP: names.Host(string(document.IP)),
-		Status: status(document.Status), Overridden: status(document.Overridden), Action: string(document.Action),
-		VIP: string(document.VIP), SecureVIP: string(document.SecureVIP),
-		DataCenterZone: metadata["availability-zone"], Metadata: document.Metadata,
-		Registered: document.Lease.Registered.number(), Evicted: document.Lease.Evicted.number(), Dirty: document.Dirty.number(),
-	}
-	var portErr, secureErr error
-	instance.Port, portErr = decodePort("port", document.Port, true)
-	instance.SecurePort, secureErr = decodePort("securePort", document.Secure, false)
-	return instance, cmp.Or(err, portErr, secureErr)
+	}{Instance: Instance{Port: Port{Enabled: true}}} // the default; that of the secure port is false
+	err := json.Unmarshal(raw, &document) // an invalid field does not end decoding
+	instance, metadata := document.Instance, document.DataCenter.Metadata
+	instance.App = strings.ToUpper(cmp.Or(application, instance.App))
+	instance.ID = cmp.Or(instance.ID, metadata["instance-id"], instance.HostName)
+	instance.HostName, instance.IP = names.Host(instance.HostName), names.Host(instance.IP)
+	instance.Status, instance.Overridden = status(instance.Status), status(instance.Overridden)
+	instance.DataCenterZone = metadata["availability-zone"]
+	instance.Registered, instance.Evicted = document.Lease.Registered, document.Lease.Evicted
+	return instance, cmp.Or(err, instance.Port.finish("port"), instance.SecurePort.finish("securePort"))
 }
 
-// decodePort reads {"$": 8080, "@enabled": "true"}, or a number. enabled is Eureka's default.
-func decodePort(name string, raw json.RawMessage, enabled bool) (Port, error) {
-	document := struct {
-		Number  text  `json:"$"`
-		Enabled *text `json:"@enabled"`
-	}{}
-	target := any(&document.Number)
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
-		return Port{}, nil
-	} else if raw[0] == '{' {
-		target = &document
-	}
-	if err := json.Unmarshal(raw, target); err != nil {
-		return Port{}, fmt.Errorf("%s: %w", name, err)
-	}
-	if document.Enabled != nil {
-		enabled = names.IsTrue(string(*document.Enabled))
-	}
-	if document.Number == "" {
-		return Port{}, nil
-	}
-	number, err := strconv.ParseUint(string(document.Number), 10, 16)
-	if err != nil && enabled {
-		return Port{}, fmt.Errorf("%s: %q is none", name, string(document.Number))
-	}
-	return Port{int(number), enabled && number > 0}, nil //nolint:gosec // up to 65535
-}
-
-func status(value text) string {
-	switch upper := strings.ToUpper(string(value)); upper {
+func status(value string) string {
+	switch upper := strings.ToUpper(value); upper {
 	case Up, Down, Starting, OutOfService:
 		return upper
 	}
 	return Unknown
 }
 
-// text is a JSON string, or the text of a number or boolean.
+// Port is a port of an instance.
+type Port struct {
+	Number  int // 0 if there is none
+	Enabled bool
+
+	invalid text
+}
+
+// UnmarshalJSON reads {"$": 8080, "@enabled": "true"}, or a number. Without @enabled, Enabled stays.
+func (p *Port) UnmarshalJSON(raw []byte) error {
+	document := struct {
+		Number  text `json:"$"`
+		Enabled text `json:"@enabled"`
+	}{Enabled: text(strconv.FormatBool(p.Enabled))}
+	if raw[0] != '{' || json.Unmarshal(raw, &document) != nil {
+		_ = document.Number.UnmarshalJSON(raw)
+	}
+	p.Enabled = names.IsTrue(string(document.Enabled))
+	number, err := strconv.ParseUint(string(document.Number), 10, 16)
+	if err != nil {
+		number, p.invalid = 0, document.Number
+	}
+	p.Number = int(number) //nolint:gosec // up to 65535
+	return nil
+}
+
+// finish returns an error if the port is enabled and invalid.
+func (p *Port) finish(name string) (err error) {
+	if p.Enabled && p.invalid != "" {
+		err = fmt.Errorf("%s: %q is none", name, string(p.invalid))
+	}
+	*p = Port{Number: p.Number, Enabled: p.Enabled && p.Number > 0}
+	return err
+}
+
+// text is a JSON string, or the text of any other value.
 type text string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *text) UnmarshalJSON(raw []byte) error {
-	switch raw[0] {
-	case '"':
+	if raw[0] == '"' {
 		return json.Unmarshal(raw, (*string)(t))
-	case '{', '[':
-		return fmt.Errorf("want a text, got %.20s", raw)
-	case 'n': // null
-		return nil
 	}
-	*t = text(raw)
+	if *t = text(raw); string(raw) == "null" {
+		*t = ""
+	}
 	return nil
 }
 
-func (t text) number() int64 {
-	number, err := strconv.ParseInt(string(t), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return number
-}
-
-// values is an object of texts. Keys with @ are attributes of the XML.
-type values map[string]string
+// Number is a number, or its text. Zero stands for any other value.
+type Number int64
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (v *values) UnmarshalJSON(raw []byte) error {
-	if raw[0] != '{' { // an empty element of the XML
-		return nil
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		return err
-	}
-	*v = make(values, len(fields))
-	for key, raw := range fields {
-		var value text
-		if !strings.HasPrefix(key, "@") && value.UnmarshalJSON(raw) == nil {
+func (n *Number) UnmarshalJSON(raw []byte) error {
+	number, _ := strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
+	*n = Number(number)
+	return nil
+}
+
+// Values is an object of texts. Keys with @ are attributes of the XML.
+type Values map[string]string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *Values) UnmarshalJSON(raw []byte) error {
+	var fields map[string]text
+	_ = json.Unmarshal(raw, &fields) // an empty element of the XML is no object
+	*v = make(Values, len(fields))
+	for key, value := range fields {
+		if !strings.HasPrefix(key, "@") {
 			(*v)[key] = string(value)
 		}
 	}

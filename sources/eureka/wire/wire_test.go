@@ -41,7 +41,7 @@ func TestChanges(t *testing.T) {
 		case "10.0.0.1:CARTS:80":
 			require.Equal(t, []any{wire.OutOfService, wire.OutOfService, "MODIFIED"}, []any{i.Status, i.Overridden, i.Action})
 		case "10.0.0.2:CARTS:80":
-			require.Equal(t, []any{wire.Up, wire.Deleted, int64(1795335399948)}, []any{i.Status, i.Action, i.Evicted},
+			require.Equal(t, []any{wire.Up, wire.Deleted, wire.Number(1795335399948)}, []any{i.Status, i.Action, i.Evicted},
 				"it keeps the status that it had")
 		}
 	}
