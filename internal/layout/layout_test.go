@@ -80,7 +80,6 @@ var arrows = map[string][]string{
 
 	"sources/eureka":            {"resource", "sources", "adsc", "sources/registry", "sources/eureka/"},
 	"sources/eureka/wire":       {},
-	"sources/eureka/view":       {"sources/eureka/wire"},
 	"sources/eureka/client":     {"sources/eureka/wire"},
 	"sources/eureka/mapping":    {"resource", "sources/registry", "sources/eureka/wire"},
 	"sources/eureka/eurekatest": {},

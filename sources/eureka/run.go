@@ -107,7 +107,7 @@ func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, swi
 		least := len(r.state.listed) - maxLoss(len(r.state.listed))
 		switch {
 		case failure != nil && err == nil:
-			err = failure
+			err = fmt.Errorf("no server answers: %w", failure)
 		case failure != nil:
 			err = fmt.Errorf("%w; %w", err, failure)
 		case returning && switched && reply.Answer != nil && len(reply.Instances) < least:
