@@ -74,3 +74,5 @@ func (s *Eureka) open(address string, p Parts) (sources.Source, error) {
 }
 
 func (s *Eureka) reading() any { return reading(*s, s.Source().Mapping.WithDefaults()) }
+
+func (*Eureka) onlyHosts() bool { return true }
