@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -329,7 +330,7 @@ func serverSchemes() string {
 		if scheme.Kind != "" {
 			label += "?kind=" + scheme.Kind
 		}
-		if strings.Contains(scheme.Address, "%s") {
+		if reflect.ValueOf(scheme.Settings()).Elem().FieldByName("TLSSettings").IsValid() {
 			labels = append(labels, label)
 		}
 	}
