@@ -26,7 +26,7 @@ func (s steady) Listing(_ context.Context, _ string, previous client.Sum) (*clie
 	return s.reply, nil
 }
 
-func (s steady) Changes(context.Context, string) (*client.Reply, error) {
+func (s steady) Changes(context.Context, string, client.Sum) (*client.Reply, error) {
 	return &client.Reply{Answer: &wire.Answer{}}, nil
 }
 

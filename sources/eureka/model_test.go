@@ -87,7 +87,8 @@ func (m *model) tick() wire.Number {
 
 func (m *model) register(server *modelServer, address string) {
 	instance := up(address)[0]
-	if instance.Registered, instance.Action = m.tick(), "ADDED"; !m.living[address] {
+	instance.Registered, instance.Action = m.tick(), "ADDED"
+	if instance.Updated = m.clock; !m.living[address] {
 		instance.Status, instance.Overridden = wire.OutOfService, wire.OutOfService
 	}
 	server.instances[address], server.renewed[address] = instance, m.now
@@ -154,7 +155,7 @@ func (m *model) Listing(_ context.Context, name string, previous client.Sum) (*c
 	return reply, err
 }
 
-func (m *model) Changes(_ context.Context, name string) (*client.Reply, error) {
+func (m *model) Changes(_ context.Context, name string, _ client.Sum) (*client.Reply, error) {
 	return m.reply(name, "/apps/delta")
 }
 

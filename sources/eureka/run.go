@@ -12,6 +12,7 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/eureka/client"
+	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
 )
 
@@ -19,17 +20,18 @@ import (
 type serverAPI interface {
 	Servers() []string
 	Listing(ctx context.Context, server string, previous client.Sum) (*client.Reply, error)
-	Changes(ctx context.Context, server string) (*client.Reply, error)
+	Changes(ctx context.Context, server string, previous client.Sum) (*client.Reply, error)
 }
 
 // run is one run of a source. Its loop owns it.
 type run struct {
 	*Source
 	state    *state
-	server   int        // the index of the followed server
-	sum      client.Sum // of its last listing
-	returns  time.Time  // when to try the first server again
-	failures int        // polls in a row that failed
+	server   int           // the index of the followed server
+	listing  *client.Reply // its last answers
+	changes  *client.Reply
+	returns  time.Time // when to try the first server again
+	failures int       // polls in a row that failed
 	synced   bool
 	health   sources.Health // the last one
 }
@@ -50,13 +52,15 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 
 // begin returns a run with the content and note of the previous one.
 func (s *Source) begin(sink sources.Sink, now time.Time) *run {
-	current := &run{Source: s, state: newState(s.mapper, s.settings)}
+	current := &run{Source: s, state: newState(s.mapper, s.settings), listing: &client.Reply{}, changes: noChanges}
 	registry.Restore(sink, current.state.restore)
 	current.state.suspicion = current.state.Resume(sink, now)
 	return current
 }
 
-// poll reads a listing, and returns the changes to publish.
+var noChanges = &client.Reply{Answer: &wire.Answer{}}
+
+// poll reads a listing and recent changes, and returns the content to publish.
 func (r *run) poll(ctx context.Context, now time.Time) registry.Batch {
 	begin := time.Now()
 	reply, switched, err := r.read(ctx, now)
@@ -74,15 +78,20 @@ func (r *run) poll(ctx context.Context, now time.Time) registry.Batch {
 	}
 	r.failures = 0
 	r.counts.listings.Add(1)
-	if reply.Answer != nil && r.state.takeListing(reply.Answer, switched, now) {
-		r.counts.suspicions.Add(1)
+	changes, err := r.servers.Changes(ctx, r.servers.Servers()[r.server], r.changes.Sum)
+	switch {
+	case err != nil: // the server does not offer them: the listing counts alone
+		changes = noChanges
+	case changes.Answer == nil:
+		changes = r.changes
 	}
-	if r.state.unproven() {
-		r.counts.changes.Add(1)
-		if changes, err := r.servers.Changes(ctx, r.servers.Servers()[r.server]); err == nil { // else there is no proof
-			r.state.takeChanges(changes.Instances)
+	if reply != r.listing || changes.Sum != r.changes.Sum {
+		if r.state.takeListing(reply.Apply(changes.Answer), switched, now) {
+			r.counts.suspicions.Add(1)
 		}
+		r.state.takeChanges(changes.Instances)
 	}
+	r.listing, r.changes = reply, changes
 	r.state.Explained = !r.state.unproven()
 	batch := registry.Batch{Contents: r.state.Contents(now), Synced: !r.synced}
 	r.state.suspicion, r.synced = r.state.suspicion.Settle(now), true
@@ -102,7 +111,7 @@ func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, swi
 	}
 	for offset := range servers {
 		candidate := (first + offset) % len(servers)
-		reply, failure := r.servers.Listing(ctx, servers[candidate], r.sum)
+		reply, failure := r.servers.Listing(ctx, servers[candidate], r.listing.Sum)
 		switched = candidate != r.server
 		least := len(r.state.listed) - maxLoss(len(r.state.listed))
 		switch {
@@ -115,10 +124,13 @@ func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, swi
 			if switched {
 				r.counts.servers.Add(1)
 			}
-			r.server, r.sum = candidate, reply.Sum
+			r.server = candidate
+			if reply.Answer == nil {
+				reply = r.listing
+			}
 			return reply, switched, nil
 		}
-		r.sum = client.Sum{} // the next listing counts, whatever it is
+		r.listing = &client.Reply{} // the next listing counts, whatever it is
 	}
 	return nil, false, err
 }

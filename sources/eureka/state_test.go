@@ -133,9 +133,7 @@ func (b *book) take(r reading, now time.Time) {
 		b.suspicion = b.suspicion.Leave(now)
 	}
 	b.takeListing(r.answer, r.switched, now)
-	if b.unproven() {
-		b.takeChanges(r.changes)
-	}
+	b.takeChanges(r.changes)
 	b.settle(now)
 }
 

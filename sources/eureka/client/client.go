@@ -108,9 +108,9 @@ func (c *Client) Listing(ctx context.Context, server string, previous Sum) (*Rep
 	return c.get(ctx, server, "/apps", previous)
 }
 
-// Changes reads the changes of the last minutes. Not every server offers them.
-func (c *Client) Changes(ctx context.Context, server string) (*Reply, error) {
-	return c.get(ctx, server, "/apps/delta", Sum{})
+// Changes reads the changes of the last minutes, as Listing does. Not every server offers them.
+func (c *Client) Changes(ctx context.Context, server string, previous Sum) (*Reply, error) {
+	return c.get(ctx, server, "/apps/delta", previous)
 }
 
 func (c *Client) get(ctx context.Context, server, path string, previous Sum) (*Reply, error) {

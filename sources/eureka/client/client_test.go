@@ -82,7 +82,7 @@ func TestRefusals(t *testing.T) {
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps: ")
 		require.ErrorContains(t, err, fmt.Sprint(status))
 		require.Equal(t, denied, errors.Is(err, client.ErrDenied))
-		_, err = c.Changes(t.Context(), s.Host())
+		_, err = c.Changes(t.Context(), s.Host(), client.Sum{})
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps/delta: ")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,10 +70,11 @@ type Instance struct {
 	SecureVIP      string `json:"secureVipAddress"`
 	DataCenterZone string `json:"-"` // on Amazon
 	Metadata       Values `json:"metadata"`
-	Registered     Number `json:"-"`                  // by the clock of the server; each server has its own time
-	Evicted        Number `json:"-"`                  // when it ended, by the clock of the server
-	Dirty          Number `json:"lastDirtyTimestamp"` // when it last changed itself, by its own clock
-	Broken         error  `json:"-"`                  // an invalid field; the other fields are set
+	Updated        Number `json:"lastUpdatedTimestamp"` // when the server last changed it
+	Registered     Number `json:"-"`                    // by the clock of the server; each server has its own time
+	Evicted        Number `json:"-"`                    // when it ended, by the clock of the server
+	Dirty          Number `json:"lastDirtyTimestamp"`   // when it last changed itself, by its own clock
+	Broken         error  `json:"-"`                    // an invalid field; the other fields are set
 }
 
 // Decode reads an answer. An invalid instance does not affect others.
@@ -115,6 +117,27 @@ func Decode(body []byte) (*Answer, error) {
 	slices.SortStableFunc(answer.Instances, func(a, b Instance) int { return a.Compare(b.Key) })
 	answer.Instances = slices.CompactFunc(answer.Instances, func(a, b Instance) bool { return a.Key == b.Key })
 	return answer, nil
+}
+
+// Apply returns a listing after recent changes, since a server may repeat an older listing for minutes. A change that is
+// older than the listed instance does not count.
+func (a *Answer) Apply(changes *Answer) *Answer {
+	instances := make(map[Key]Instance, len(a.Instances))
+	for _, instance := range a.Instances {
+		instances[instance.Key] = instance
+	}
+	for _, change := range changes.Instances {
+		instance, listed := instances[change.Key]
+		switch {
+		case change.Action == Deleted && change.Evicted >= instance.Registered:
+			delete(instances, change.Key)
+		case change.Action != Deleted && (!listed || change.Updated > instance.Updated):
+			instances[change.Key] = change
+		}
+	}
+	after := &Answer{Nameless: a.Nameless + changes.Nameless, Why: cmp.Or(a.Why, changes.Why)}
+	after.Instances = slices.SortedFunc(maps.Values(instances), func(a, b Instance) int { return a.Compare(b.Key) })
+	return after
 }
 
 var errTooMany = fmt.Errorf("the answer has more than %d instances", MaxInstances)

@@ -27,7 +27,7 @@ func TestSpring(t *testing.T) {
 		Action:     "ADDED", Port: wire.Port{Number: 28080, Enabled: true}, SecurePort: wire.Port{Number: 443}, VIP: "orders",
 		SecureVIP:  "orders",
 		Metadata:   map[string]string{"zone": "z1", "management.port": "28080", "version": "v1"},
-		Registered: 1795335318458, Dirty: 1795335318278,
+		Registered: 1795335318458, Updated: 1795335318461, Dirty: 1795335318278,
 	}}}, a)
 }
 
@@ -54,7 +54,7 @@ func TestOldServers(t *testing.T) {
 		Key: wire.Key{App: "SAMPLE", ID: "i-0a1b2c3d"}, HostName: "i-0a1b2c3d.example", IP: "10.1.2.3", Status: wire.Up, Overridden: wire.Unknown,
 		Action: "ADDED", Port: wire.Port{Number: 7001, Enabled: true}, SecurePort: wire.Port{Number: 7002}, VIP: "sample.example.net:7001",
 		SecureVIP: "sample.example.net:7002", DataCenterZone: "us-east-1c", Metadata: map[string]string{},
-		Registered: 1400000000001, Dirty: 1400000000000,
+		Registered: 1400000000001, Updated: 1400000000003, Dirty: 1400000000000,
 	}}, a.Instances)
 }
 
@@ -119,6 +119,38 @@ func TestTheLastOfSeveralCounts(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, a.Instances, 1)
 	require.Equal(t, wire.Down, a.Instances[0].Status)
+}
+
+// TestApply shows the effect of a change on two instances that were registered at 10 and 20.
+func TestApply(t *testing.T) {
+	instance := func(id, status, action string, when wire.Number) wire.Instance {
+		result := wire.Instance{
+			Key: wire.Key{App: "A", ID: id}, Status: status, Action: action, Registered: when, Updated: when,
+		}
+		if action == wire.Deleted {
+			result.Registered, result.Evicted = 1, when
+		}
+		return result
+	}
+	listing := &wire.Answer{Instances: []wire.Instance{instance("a", "UP", "", 10), instance("b", "UP", "", 20)}}
+	for name, test := range map[string]struct {
+		change wire.Instance
+		want   string
+	}{
+		"an instance came":                   {instance("c", "UP", "ADDED", 30), "a UP b UP c UP "},
+		"an instance is down":                {instance("a", "DOWN", "MODIFIED", 30), "a DOWN b UP "},
+		"it was down, earlier":               {instance("b", "DOWN", "MODIFIED", 19), "a UP b UP "},
+		"it went":                            {instance("b", "UP", wire.Deleted, 30), "a UP "},
+		"it went, and came again since then": {instance("b", "UP", wire.Deleted, 19), "a UP b UP "},
+		"an unlisted instance went":          {instance("c", "UP", wire.Deleted, 30), "a UP b UP "},
+	} {
+		text := ""
+		for _, after := range listing.Apply(&wire.Answer{Instances: []wire.Instance{test.change}}).Instances {
+			text += after.ID + " " + after.Status + " "
+		}
+		require.Equal(t, test.want, text, name)
+	}
+	require.Len(t, listing.Instances, 2, "a listing does not change")
 }
 
 func TestPorts(t *testing.T) {
