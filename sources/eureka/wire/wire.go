@@ -119,8 +119,8 @@ func Decode(body []byte) (*Answer, error) {
 	return answer, nil
 }
 
-// Apply returns a listing after recent changes, since a server may repeat an older listing for minutes. A change that is
-// older than the listed instance does not count.
+// Apply returns a listing after recent changes, since a server may repeat an older listing for minutes. A change that
+// is older than the listed instance does not count.
 func (a *Answer) Apply(changes *Answer) *Answer {
 	instances := make(map[Key]Instance, len(a.Instances))
 	for _, instance := range a.Instances {
