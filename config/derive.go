@@ -9,6 +9,9 @@ type Derive struct {
 	// The source has all Services of its cluster: a backend that is none of them is reported, and the proxies of a Gateway are those that its
 	// Service selects.
 	AllServices bool `json:"allServices,omitempty"`
+	// The istiods that read the objects are 1.31 or later: redirects that replace a prefix have prefixRewrite. Envoys
+	// understand both forms. Default: false, for istiod up to 1.30.
+	PrefixRewrite bool `json:"prefixRewrite,omitempty"`
 	// Which Ingresses are taken: STRICT those of the class, DEFAULT also those without one, OFF none. Default: STRICT.
 	IngressControllerMode string `json:"ingressControllerMode,omitempty"`
 	// Class of Ingresses that needs no IngressClass. Default: istio.

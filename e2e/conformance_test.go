@@ -133,6 +133,9 @@ func TestGatewayConformance(t *testing.T) {
 				if reason := conformanceReason(test.ShortName); reason != "" && selected == "" {
 					t.Skip(reason)
 				}
+				if strings.HasPrefix(test.ShortName, "Mesh") && selected == "" && os.Getenv("E2E_NIGHTLY") == "" {
+					t.Skip("E2E_NIGHTLY=1 runs the tests of the mesh")
+				}
 				started.Add(1)
 				test.Run(t, suite)
 			})

@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/e2e/fixture"
 	"tributary/sources/consul/consultest"
@@ -69,6 +70,11 @@ var floods = []flood{
 		nightly: true,
 	},
 	{name: "EnvoyFilter, 1,000 patches, one left out", documents: floodPatches},
+	{name: "HTTPRoute, 2,000 hostnames × 500 rules", documents: func() string { return floodHTTPRoute(2000, 500) }, nightly: true},
+	{
+		name:      "ServiceEntry, 80 hosts × 80 ports, 2,000 WorkloadEntries",
+		documents: func() string { return floodWorkloads(80, 80, 2000) }, nightly: true,
+	},
 }
 
 // TestFloods floods tributary from one source. The test measures how long the changes of another source take to an
@@ -148,7 +154,7 @@ func startFlooded(t *testing.T) *flooded {
 var hugeMessages = grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 30))
 
 func (f *flooded) configuration(source string) string {
-	return fmt.Sprintf("configSources:\n- {name: rules, address: %q}\n- {name: files, address: %q}\n%s",
+	return fmt.Sprintf("configSources:\n- {name: rules, address: %q}\n- {name: files, address: %q, derive: {}}\n%s",
 		"fs://"+f.rules, "fs://"+f.evil, source)
 }
 
@@ -201,8 +207,19 @@ func (f *flooded) follow(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close() })
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
 	require.NoError(t, err)
-	node := &corev3.Node{Id: "sidecar~10.9.8.21~x.evil~evil.svc.cluster.local"}
-	names := map[string][]string{resourcev3.ClusterType: nil, resourcev3.ListenerType: nil, resourcev3.RouteType: {"80", "8000"}}
+	f.followAs(t, stream, &corev3.Node{Id: "sidecar~10.9.8.21~x.evil~evil.svc.cluster.local"}, "80", "8000")
+	gateway, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+	require.NoError(t, err)
+	metadata, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"istio.io/gateway-name": "g"}})
+	require.NoError(t, err)
+	f.followAs(t, gateway, &corev3.Node{Id: "router~10.9.8.22~y.evil~evil.svc.cluster.local", Metadata: metadata}, "http.80")
+}
+
+func (f *flooded) followAs(
+	t *testing.T, stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, node *corev3.Node, routes ...string,
+) {
+	t.Helper()
+	names := map[string][]string{resourcev3.ClusterType: nil, resourcev3.ListenerType: nil, resourcev3.RouteType: routes}
 	for kind, wanted := range names {
 		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: kind, ResourceNames: wanted}))
 	}
@@ -249,6 +266,35 @@ func floodPorts(objects, hosts, ports int) string {
 		for i := range ports {
 			fmt.Fprintf(&text, "  - {number: %d, name: http-%d, protocol: HTTP}\n", 8000+i, i)
 		}
+	}
+	return text.String()
+}
+
+func floodHTTPRoute(hostnames, rules int) string {
+	var text strings.Builder
+	text.WriteString("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: evil}\n" +
+		"spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}\n---\n" +
+		"apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r, namespace: evil}\n" +
+		"spec:\n  parentRefs: [{name: g}]\n  hostnames:\n")
+	for i := range hostnames {
+		fmt.Fprintf(&text, "  - h%d.example.com\n", i)
+	}
+	text.WriteString("  rules:\n")
+	for i := range rules {
+		fmt.Fprintf(&text, "  - {matches: [{path: {value: /%d}}], backendRefs: [{name: a, port: 80}]}\n", i)
+	}
+	return text.String()
+}
+
+func floodWorkloads(hosts, ports, workloads int) string {
+	var text strings.Builder
+	text.WriteString(floodPorts(1, hosts, ports))
+	documents := strings.Replace(text.String(), "endpoints: [{address: 127.0.0.1}]", "workloadSelector: {labels: {app: a}}", 1)
+	text.Reset()
+	text.WriteString(documents)
+	for i := range workloads {
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w%d, namespace: evil}\n"+
+			"spec: {address: 10.0.%d.%d, labels: {app: a}}\n", i, i/250, i%250)
 	}
 	return text.String()
 }

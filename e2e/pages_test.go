@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,6 +88,11 @@ var walks = map[string]struct {
 		}, fromThePackage,
 	},
 	"docs/first-request.md": {[]string{"1-a-service", "2-through-envoy", "3-through-a-gateway", "4-from-grpc"}, firstRequest},
+	"docs/first-mutual-tls.md": {
+		[]string{
+			"1-certificates", "2-a-service-and-its-policies", "3-the-services-envoy", "4-the-callers-envoy", "4-the-callers-envoy 2",
+		}, firstMutualTLS,
+	},
 }
 
 // fromThePackage is the machine of docs/start.md on which the package is installed: there is a Consul, and an istiod is started with what
@@ -176,6 +182,39 @@ func firstRequest(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, ready(step)) }, 20*time.Second, 10*time.Millisecond, step.Command)
 	}
 	return nil
+}
+
+// firstMutualTLS is the machine of firstRequest, with the inbound port of the second page in place of the gateway's.
+func firstMutualTLS(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
+	prepare := firstRequest(t, s)
+	inbound := strconv.Itoa(fixture.FreePort(t))
+	service, err := strconv.Atoi(strings.TrimPrefix(s.Instead["127.0.0.1:8080"], "127.0.0.1:"))
+	require.NoError(t, err)
+	maps.Copy(s.Instead, map[string]string{
+		"http: 9443": "http: " + inbound, "number: 9443": "number: " + inbound, "127.0.0.1:9443": "127.0.0.1:" + inbound,
+		"127.0.0.1:9080": strings.Replace(s.Instead["http: 9080"], "http: ", "127.0.0.1:", 1),
+	})
+	s.Ends["curl -sS http://127.0.0.1:9443/"] = []int{52, 56} // an empty reply, or a reset
+	status := http.StatusOK
+	ready := func(step pagetest.Step) error {
+		switch {
+		case strings.HasPrefix(step.Command, "sed"):
+			status = http.StatusForbidden
+		case strings.Contains(step.Command, "9443/"):
+			conn, err := net.Dial("tcp", "127.0.0.1:"+inbound) //nolint:noctx // of this machine
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		case strings.HasPrefix(step.Command, "curl"): // a person is slower than Envoys
+			return answeredWith(t, service, "web.example", status)
+		}
+		return nil
+	}
+	s.Before = func(step pagetest.Step) {
+		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, ready(step)) }, 20*time.Second, 10*time.Millisecond, step.Command)
+	}
+	return prepare
 }
 
 // consoles says of each other block what it is run on.

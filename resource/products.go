@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -104,6 +105,39 @@ func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
 	return 0
 }
 
+// Selection returns the workload selector of a ServiceEntry, and how many endpoints it makes of a workload. It returns
+// nil for other objects.
+func Selection(r *Resource) (labels map[string]string, endpoints int64) {
+	if r == nil || r.Key().Kind != ServiceEntry || countFields(r.body, selectorField) == 0 {
+		return nil, 0
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return nil, 0
+	}
+	s := spec.(*networking.ServiceEntry)
+	return s.GetWorkloadSelector().GetLabels(), int64(len(s.GetHosts())) * int64(len(s.GetPorts()))
+}
+
+// Workload returns the labels of a WorkloadEntry and the bytes of one endpoint that it is, or nil.
+func Workload(r *Resource) (labels map[string]string, bytes int64) {
+	if r == nil || r.Key().Kind != WorkloadEntry {
+		return nil, 0
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return nil, 0
+	}
+	labels = maps.Clone(r.Labels())
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	for name, value := range spec.(*networking.WorkloadEntry).GetLabels() {
+		labels[name] = cmp.Or(labels[name], value)
+	}
+	return labels, endpointCost + int64(len(r.body))
+}
+
 // Delegates returns the keys of the delegates of a VirtualService.
 func Delegates(r *Resource) (keys []Key) {
 	if r == nil || r.Key().Kind != VirtualService || !delegates(r.body) {
@@ -153,6 +187,7 @@ func delegated(s *networking.VirtualService, namespace string, lookup func(Key) 
 const (
 	hostsField    = 1  // of a ServiceEntry or VirtualService
 	httpField     = 3  // of a VirtualService
+	selectorField = 9  // of a ServiceEntry
 	delegateField = 20 // of an HTTPRoute
 )
 

@@ -70,7 +70,10 @@ func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
 	return warnings
 }
 
-// GatewaySemantics is the annotation of a Gateway that was made of an object of Gateway API, with the value "gateway".
+// DerivedFrom is the annotation that names the origins of a derived object: KIND/NAMESPACE/NAME, ", " between two.
+const DerivedFrom = "tributary/derived-from"
+
+// GatewaySemantics is the annotation of a Gateway that derives from the Gateway API, with the value "gateway".
 const GatewaySemantics = "internal.istio.io/gateway-semantics"
 
 // RouteSemantics is the annotation of a VirtualService that was made of an object of Kubernetes: with the value "gateway" of one of

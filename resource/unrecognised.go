@@ -119,6 +119,9 @@ func (doc *Document) suspect(root *yaml.Node, head *envelope) {
 	}
 	if doc.Key.Name == "" && doc.MayRestrict {
 		doc.Key = Key{Namespace: head.namespace}
+		if head.schema != nil {
+			doc.Key.Kind = head.schema.Kind
+		}
 	}
 	doc.explainRefusal()
 }

@@ -45,21 +45,28 @@ func (j judge) takesPolicies() bool {
 
 // noteNeverValid counts the rejects that may restrict traffic and are no versions of what the group keeps. A reject
 // that counted once does so until it is gone. One reject may stand for several kept objects, such as a broken list: a
-// later reject that comes without a further kept object was never valid.
+// later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept
+// object.
 func (g *group) noteNeverValid() {
-	rejects, kept := 0, 0
-	for _, q := range g.quarantine {
-		if q.mayRestrict {
-			rejects++
-		}
-	}
+	rejects, kept, elsewhere := 0, 0, 0
+	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig is in none
 	for key, sure := range g.keeps {
 		if !sure && resource.Restricts(key.Kind) {
 			kept++
+			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
+		}
+	}
+	for _, q := range g.quarantine {
+		if !q.mayRestrict {
+			continue
+		}
+		isMesh := keepsMesh && (q.Kind == "" || q.Kind == resource.MeshConfig)
+		if rejects++; q.Namespace != "" && !keptIn[q.Namespace] && !isMesh {
+			elsewhere++
 		}
 	}
 	further := max(0, rejects-g.restrictingRejects-max(0, kept-g.restrictingKept))
-	neverValid := max(rejects-kept, min(g.neverValid+further, rejects))
+	neverValid := max(rejects-kept, elsewhere, min(g.neverValid+further, rejects))
 	if neverValid != g.neverValid || rejects != g.restrictingRejects || kept != g.restrictingKept {
 		remarks := g.remark()
 		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, kept

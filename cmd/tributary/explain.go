@@ -19,6 +19,7 @@ import (
 	"tributary/internal/history"
 	"tributary/resource"
 	"tributary/server/admin"
+	"tributary/sources/derive"
 )
 
 type adminFlags struct {
@@ -100,6 +101,7 @@ knows.`,
 		Example: `  tributary explain se shop/reviews
   tributary explain virtualservice reviews -n shop -o json
   tributary explain reviews.shop.svc.cluster.local --admin mesh-1.example:16014
+  tributary explain httproute shop/reviews
   tributary explain 10.2.0.3
   tributary explain reviews
   tributary explain com.acme.Demo`,
@@ -134,7 +136,8 @@ knows.`,
 func question(args []string, namespace string) (asked string, query url.Values, err error) {
 	if len(args) == 1 {
 		if kind, object, ok := strings.Cut(args[0], "/"); ok && object != "" {
-			if _, known := resource.SchemaByName(kind); known { // as get -o name prints it
+			_, derives := derive.KindNamed(kind)
+			if _, exists := resource.SchemaByName(kind); exists || derives { // as get -o name prints it
 				return question([]string{kind, object}, namespace)
 			}
 		}
@@ -147,11 +150,16 @@ func question(args []string, namespace string) (asked string, query url.Values, 
 		}
 		return host, url.Values{"host": {host}}, nil
 	}
+	name := args[1]
+	if parent, ok := derive.KindNamed(args[0]); ok && parent.Kind != string(resource.Gateway) {
+		key, err := namedIn(namespace, name)
+		key.Kind = resource.Kind(parent.Kind)
+		return key.String(), url.Values{"kind": {parent.Kind}, "namespace": {key.Namespace}, "name": {key.Name}}, err
+	}
 	schema, err := schemaNamed(args[0])
 	if err != nil {
 		return "", nil, err
 	}
-	name := args[1]
 	if schema.Bare {
 		name = strings.TrimPrefix(name, "/") // as the key is printed
 	}

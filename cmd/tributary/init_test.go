@@ -47,6 +47,20 @@ func TestInit(t *testing.T) {
 		"/tributary.yaml\n", said)
 	assert.Len(t, valid(dir+"/tributary.yaml"), 2)
 
+	// Files of the Gateway API are read with derive.
+	gateways := t.TempDir()
+	write(t, gateways+"/edge/gateway.yaml", "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n"+
+		"metadata: {name: public, namespace: edge}\n"+
+		"spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}\n")
+	code, said = initialized(gateways+"/tributary.yaml", none)
+	require.Zero(t, code, said)
+	cfg, err := config.Load(gateways + "/tributary.yaml")
+	require.NoError(t, err)
+	written, err := os.ReadFile(gateways + "/tributary.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(written), "derive: {}  # makes")
+	assert.Len(t, cfg.ConfigSources, 1)
+
 	// It is never written over.
 	before, err := os.ReadFile(dir + "/tributary.yaml")
 	require.NoError(t, err)
@@ -97,7 +111,7 @@ func TestInit(t *testing.T) {
 	dir = t.TempDir()
 	code, said = initialized(dir+"/tributary.yaml", none)
 	require.Zero(t, code, said)
-	cfg, err := config.Load(dir + "/tributary.yaml")
+	cfg, err = config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	assert.Len(t, cfg.ConfigSources, 1)
 	assert.DirExists(t, dir+"/rules")

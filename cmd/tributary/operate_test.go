@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,7 @@ func TestClientKick_Reconnects(t *testing.T) {
 		eventually(t, func() error {
 			_, body := s.page(t, "/debug/clients")
 			match := regexp.MustCompile(`"stream": (\d+)`).FindStringSubmatch(body)
-			if match == nil || match[1] == other {
+			if match == nil || match[1] == other || !strings.Contains(body, "watcher") {
 				return errors.New(body)
 			}
 			id = match[1]

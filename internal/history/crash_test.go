@@ -92,7 +92,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			newest = max(newest, was[e.Name])
 		}
 		require.GreaterOrEqual(t, newest, written)
-		served := h.servedBefore()
+		served, whole := h.servedBefore()
+		require.True(t, whole)
 		require.NotEmpty(t, served)
 		for key, object := range served {
 			if last, told := was[key.Name]; told {

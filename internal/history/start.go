@@ -11,8 +11,8 @@ import (
 	"tributary/resource"
 )
 
-// begin records the differences between the objects that an earlier process served and a snapshot. If the earlier ones
-// are not known, or changes were lost since an attempt that failed, it writes a base after a gap instead.
+// begin records the differences between the objects that an earlier process served and a snapshot. If the earlier
+// ones are not known, or changes were lost since an attempt that failed, it writes a base after a gap instead.
 func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
 	if missed := snapshot.Revision() - h.served.Revision(); h.failed && missed > 0 {
 		h.files.invalidateBase()
@@ -21,24 +21,36 @@ func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
 	}
 	h.served = snapshot
 	changes := func(func(*Entry) bool) {}
-	if objects := h.servedBefore(); objects != nil {
+	objects, intact := h.servedBefore()
+	if objects != nil {
 		changes = unwatchedChanges(objects, snapshot, now)
-	} else {
-		h.gap = now
+	}
+	for range changes {
+		if !intact { // a lost record may have the change
+			objects = nil
+		}
+		break
+	}
+	if objects == nil {
+		changes, h.gap = func(func(*Entry) bool) {}, now
 	}
 	h.write(now, changes)
 	h.begun, h.gap = !h.failed, time.Time{} // after an error, the next commit begins again
 }
 
-// servedBefore returns the objects to which the base and the records since then lead, or nil if they are not known.
-func (h *History) servedBefore() (objects map[resource.Key]*Object) {
+// servedBefore returns the objects that the base and the records since then tell, or nil if they are not known. They
+// are intact if none of these records is damaged. Damage at the end is no matter: the comparison finds the lost
+// changes.
+func (h *History) servedBefore() (objects map[resource.Key]*Object, intact bool) {
 	base := h.files.base
+	intact = true
 	for _, segment := range h.files.segments {
 		if segment.number == base.number && segment.size > 0 && base.size > 0 {
 			objects = h.readBase(h.files.path(base.number, baseSuffix))
 		}
 	}
 	for record := range h.records(h.files.segments) {
+		intact = intact && (!record.damaged || record.segment < base.number || record.Mark != "")
 		switch {
 		case base.number == 0 && record.Mark != "":
 			h.damaged(h.files.path(h.files.last().number, baseSuffix), fs.ErrNotExist)
@@ -46,14 +58,14 @@ func (h *History) servedBefore() (objects map[resource.Key]*Object) {
 		case record.Mark == "" && record.Kind != "":
 			entry, err := record.entry()
 			if err != nil {
-				return nil
+				return nil, false
 			}
 			if objects[entry.Key()] = entry.New; entry.New == nil {
 				delete(objects, entry.Key())
 			}
 		}
 	}
-	return objects
+	return objects, intact
 }
 
 // readBase returns the versions of the objects in a base, or nil if it is damaged.

@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"server/mcp":          {"resource", "memstore", "aggregate", "server/access", "server/families", "server/xds"},
 	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds", "server/envoy/"},
 	"server/admin": {
-		"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug",
+		"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/derive", "sources/guard", "server/debug",
 		"server/verify", "server/identity", "server/transport", "server/xds",
 	},
 	"server/debug":     {"server/xds"},

@@ -27,6 +27,12 @@ var where = map[string]string{
 	"docs/first-request.md#3-through-a-gateway": EndToEnd,
 	"docs/first-request.md#4-from-grpc":         EndToEnd,
 
+	"docs/first-mutual-tls.md#1-certificates":               EndToEnd,
+	"docs/first-mutual-tls.md#2-a-service-and-its-policies": EndToEnd,
+	"docs/first-mutual-tls.md#3-the-services-envoy":         EndToEnd,
+	"docs/first-mutual-tls.md#4-the-callers-envoy":          EndToEnd,
+	"docs/first-mutual-tls.md#4-the-callers-envoy 2":        EndToEnd,
+
 	"docs/doctor.md#init":                                         Commands,
 	"docs/doctor.md#doctor":                                       Commands,
 	"docs/history.md#history":                                     Commands,

@@ -179,9 +179,22 @@ func EditDistance(a, b string) int {
 	return last[len(b)]
 }
 
+// isPlain reports whether text is printable ASCII.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // Printable returns text with escapes in the place of characters that a terminal obeys instead of showing them, but for some:
 // control and format characters, such as those that change the direction of what follows, and separators of lines.
 func Printable(text, but string) string {
+	if isPlain(text) {
+		return text
+	}
 	is := func(r rune) bool {
 		return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) && !strings.ContainsRune(but, r)
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -10,8 +11,10 @@ import (
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/derive"
 )
 
 // Explanation is the answer of /debug/explain: why an object, or what is said of a host, is what it is.
@@ -20,6 +23,8 @@ type Explanation struct {
 	// NotReady says that nothing is sent to clients yet, whatever there is.
 	NotReady bool        `json:"notReady,omitempty"`
 	Objects  []Explained `json:"objects"` // that there are of what was asked for, in key order
+	// Picture draws the way of a request to a host that was asked for, one line each.
+	Picture []string `json:"picture,omitempty"`
 	// Excluded is what the transforms of a source leave out. It is there if nothing was found.
 	Excluded []sources.Excluded `json:"excluded,omitempty"`
 	// Unread is what might be what was asked for, and is too broken to tell. It is there if nothing was found.
@@ -127,11 +132,21 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want ?host=HOST, or ?kind=KIND&namespace=NAMESPACE&name=NAME", http.StatusBadRequest)
 		return
 	default:
+		key := resource.Key{Namespace: q.Get("namespace"), Name: name}
+		if parent, ok := derive.KindNamed(kind); ok && parent.Kind != string(resource.Gateway) {
+			key.Kind = resource.Kind(parent.Kind)
+			e = s.explainParent(key)
+			break
+		}
 		schema, ok := kindNamed(w, kind)
 		if !ok {
 			return
 		}
-		e = s.Explain(resource.Key{Kind: schema.Kind, Namespace: q.Get("namespace"), Name: name})
+		key.Kind = schema.Kind
+		e = s.Explain(key)
+		if derived := s.explainParent(key); len(e.Objects) == 0 && len(derived.Objects) > 0 {
+			e = derived
+		}
 	}
 	if len(e.Objects) > 0 {
 		e.Translated = s.translated()
@@ -156,6 +171,26 @@ func (s *Server) Explain(key resource.Key) Explanation {
 	return e
 }
 
+// explainParent explains the objects that are derived from an object of the Gateway API or an Ingress.
+func (s *Server) explainParent(parent resource.Key) Explanation {
+	e := Explanation{Objects: []Explained{}}
+	name := fmt.Sprintf("%s/%s/%s", parent.Kind, parent.Namespace, parent.Name)
+	for object := range s.opts.View.Snapshot().All() {
+		if slices.Contains(strings.Split(object.Annotations()[resource.DerivedFrom], ", "), name) {
+			e.Objects = append(e.Objects, s.explained(s.opts.View.Explain(object.Key())))
+		}
+	}
+	e.Why = words.Count(len(e.Objects), "object is", "objects are") + " derived from it"
+	for _, source := range s.opts.Sources.Status() {
+		for _, warning := range source.Warnings {
+			if strings.Contains(warning, " "+parent.String()+": ") {
+				e.Why += "; " + source.Name + ": " + warning
+			}
+		}
+	}
+	return e
+}
+
 // known yields the keys that are served, and those of what is not served because it is not valid.
 func (s *Server) known() iter.Seq[resource.Key] {
 	return func(yield func(resource.Key) bool) {
@@ -175,7 +210,7 @@ func (s *Server) known() iter.Seq[resource.Key] {
 
 func (s *Server) explainHost(host string) Explanation {
 	found := s.opts.View.ExplainHost(host)
-	e := Explanation{Why: found.Why, Objects: []Explained{}}
+	e := Explanation{Why: found.Why, Objects: []Explained{}, Picture: s.Picture(found.Host)}
 	for _, o := range found.Objects {
 		e.Objects = append(e.Objects, s.explained(o))
 	}

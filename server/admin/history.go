@@ -135,12 +135,12 @@ func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.K
 	return schema.Kind, true
 }
 
-// Recent returns the newest changes since a time, in order of time.
-func (s *Server) Recent(since time.Time, limit int) (*history.Answer, error) {
+// History returns changes of objects, in order of time.
+func (s *Server) History(query history.Query) (*history.Answer, error) {
 	if s.opts.History == nil {
 		return nil, errNoHistory
 	}
-	return s.opts.History.Find(history.Query{Since: since, Limit: limit})
+	return s.opts.History.Find(query)
 }
 
 // gone is the last change of an object that is not served; nil if that is not known.

@@ -9,6 +9,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
 )
 
 // budget bounds the memory that the objects of a namespace multiply into together, see resource.Multiplied. It refuses
@@ -16,17 +17,20 @@ import (
 type budget struct {
 	limit     int64 // bytes of a namespace; negative for no limit
 	log       *slog.Logger
-	sizes     map[string]map[resource.Key]int64 // of the objects that multiply, by namespace
-	delegates map[resource.Key][]resource.Key   // of the VirtualServices with routes that delegate
-	refused   map[resource.Key]int64            // with the size of all in the namespace
-	lastGood  map[resource.Key]int64            // the sizes of the versions that the mesh keeps of refused objects
+	sizes     map[string]map[resource.Key]int64     // of the objects that multiply, by namespace
+	delegates map[resource.Key][]resource.Key       // of the VirtualServices with routes that delegate
+	selecting map[string]map[resource.Key]selection // the ServiceEntries that select workloads, by namespace
+	workloads map[string]map[resource.Key]selection // the WorkloadEntries, by namespace
+	refused   map[resource.Key]int64                // with the size of all in the namespace
+	lastGood  map[resource.Key]int64                // the sizes of the versions that the mesh keeps of refused objects
 }
 
 func newBudget(limit int64, log *slog.Logger) *budget {
 	return &budget{
 		limit: cmp.Or(limit, resource.MaxProducts), log: log, sizes: make(map[string]map[resource.Key]int64),
 		delegates: make(map[resource.Key][]resource.Key),
-		refused:   make(map[resource.Key]int64), lastGood: make(map[resource.Key]int64),
+		selecting: make(map[string]map[resource.Key]selection), workloads: make(map[string]map[resource.Key]selection),
+		refused: make(map[resource.Key]int64), lastGood: make(map[resource.Key]int64),
 	}
 }
 
@@ -37,8 +41,20 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		return keys
 	}
 	changed, before := make(map[string]bool), make(map[resource.Key]int64)
-	for _, key := range b.withRoots(keys, view) {
+	dependent := make(map[resource.Key]bool)
+	noteDependent := func(keys []resource.Key) {
+		for _, key := range keys {
+			_, selects := b.selecting[key.Namespace][key]
+			dependent[key] = dependent[key] || selects || b.delegates[key] != nil
+		}
+	}
+	noteDependent(keys)
+	concerned := b.withSelecting(b.withRoots(keys, view), view)
+	noteDependent(concerned)
+	for _, key := range concerned {
 		size, space := resource.Multiplied(view.Get(key), view.Get), b.sizes[key.Namespace]
+		selection := b.selecting[key.Namespace][key]
+		size += selection.endpoints * selection.bytes
 		if before[key] = space[key]; size == 0 && space[key] == 0 {
 			continue
 		}
@@ -60,7 +76,7 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		set[key] = true
 	}
 	for namespace := range changed {
-		b.divide(b.sizes[namespace], before, set, inMesh)
+		b.divide(b.sizes[namespace], before, set, func(key resource.Key) bool { return inMesh(key) && !dependent[key] })
 	}
 	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
 }
@@ -91,8 +107,61 @@ func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resour
 	return result
 }
 
+// selection has the labels for workloads of a ServiceEntry, the endpoints that it makes of each, and the bytes
+// of one endpoint of all. That of a WorkloadEntry has its own labels and bytes.
+type selection struct {
+	labels           map[string]string
+	endpoints, bytes int64
+}
+
+// withSelecting takes over workloads and the ServiceEntries that select them. It returns keys and those of the
+// ServiceEntries that select other workloads than before.
+func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []resource.Key {
+	result := slices.Clone(keys)
+	replace := func(spaces map[string]map[resource.Key]selection, key resource.Key, s selection) {
+		if delete(spaces[key.Namespace], key); s.labels == nil {
+			return
+		}
+		if spaces[key.Namespace] == nil {
+			spaces[key.Namespace] = make(map[resource.Key]selection)
+		}
+		spaces[key.Namespace][key] = s
+	}
+	for _, key := range keys {
+		r := view.Get(key)
+		if key.Kind == resource.WorkloadEntry {
+			before, after := b.workloads[key.Namespace][key], selection{}
+			after.labels, after.bytes = resource.Workload(r)
+			replace(b.workloads, key, after)
+			for entry, s := range b.selecting[key.Namespace] {
+				if change := s.bytesOf(after) - s.bytesOf(before); change != 0 {
+					s.bytes += change
+					b.selecting[key.Namespace][entry], result = s, append(result, entry)
+				}
+			}
+		} else if key.Kind == resource.ServiceEntry {
+			var s selection
+			s.labels, s.endpoints = resource.Selection(r)
+			for _, w := range b.workloads[key.Namespace] {
+				s.bytes += s.bytesOf(w)
+			}
+			replace(b.selecting, key, s)
+		}
+	}
+	slices.SortFunc(result, resource.Key.Compare)
+	return slices.Compact(result)
+}
+
+// bytesOf returns the bytes of an endpoint of a workload if s selects it.
+func (s selection) bytesOf(workload selection) int64 {
+	if len(s.labels) == 0 || workload.labels == nil || !model.SelectsLabels(s.labels, workload.labels) {
+		return 0
+	}
+	return workload.bytes
+}
+
 // divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once
-// more.
+// more; objects that multiply by others have none, since these go on changing.
 func (b *budget) divide(
 	sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool,
 ) {

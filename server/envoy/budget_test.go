@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -138,4 +139,56 @@ func TestBudget_KeepsLastVersion(t *testing.T) {
 	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "evil", Name: "a"}})
 	put(multiplying("b", 30, 3))
 	require.Equal(t, []string{"base.example.com", "h0.b.example.com", "h25.b.example.com"}, update())
+}
+
+// An object whose products grow with other objects is refused, and the mesh has no version of it: that would grow as well.
+func TestBudget_OtherObjectsGrow(t *testing.T) {
+	workloads := func(n int) (text string) {
+		for i := range n {
+			text += fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w%d, namespace: evil}\n"+
+				"spec: {address: 10.0.0.%d, labels: {app: a}}\n---\n", i, i)
+		}
+		return text
+	}
+	selecting := strings.Replace(multiplying("root", 20, 20), "endpoints: [{address: 10.0.0.1}]", "workloadSelector: {labels: {app: a}}", 1)
+	for name, tt := range map[string]struct {
+		root         string
+		kind         resource.Kind
+		small, large string
+	}{
+		"workloads":        {selecting, resource.ServiceEntry, workloads(1), workloads(200)},
+		"workloads, first": {selecting, resource.ServiceEntry, "", workloads(200)},
+		"delegate": {
+			delegating("root", "d", 10, 10), resource.VirtualService, delegate("d", 1), delegate("d", 200),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := resource.Key{Kind: tt.kind, Namespace: "evil", Name: "root"}
+			for _, texts := range [][]string{{tt.root + tt.small, tt.large}, {tt.large + tt.root}, {tt.large, tt.root}} {
+				var table memstore.Table
+				c := New(&table, Options{ProductBytes: 32 << 20, Log: slog.New(slog.DiscardHandler)})
+				for _, text := range texts {
+					objects := decoded(t, text)
+					table.Apply(objects, nil)
+					var keys []resource.Key
+					for _, r := range objects {
+						keys = append(keys, r.Key())
+					}
+					c.update(keys, table.Snapshot(), false, true)
+				}
+				require.NotEmpty(t, c.budget.why(key))
+				require.False(t, c.mesh.Has(key))
+				var gone []resource.Key
+				for r := range table.Snapshot().All() {
+					if r.Key() != key {
+						gone = append(gone, r.Key())
+					}
+				}
+				table.Apply(nil, gone)
+				c.update(gone, table.Snapshot(), false, true)
+				require.Empty(t, c.budget.refused)
+				require.True(t, c.mesh.Has(key))
+			}
+		})
+	}
 }

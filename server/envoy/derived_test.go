@@ -33,6 +33,7 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 	const spec = `{hosts: [a.example], gateways: [default/front], http: [
 		{name: moved, match: [{uri: {prefix: /old/}}], redirect: {uri: "%PREFIX()%/new", derivePort: FROM_REQUEST_PORT}},
 		{name: stays, match: [{uri: {prefix: /https}}], redirect: {port: 443}},
+		{name: new, match: [{uri: {prefix: /former/}}], redirect: {prefixRewrite: /new}},
 		{name: cut, match: [{uri: {prefix: /a.b}}], rewrite: {uri: /}, route: [{destination: {host: a.example}}]},
 		{name: none, match: [{uri: {prefix: /}}], route: [{destination: {host: short}}]}, {name: last, route: [{destination: {host: x.y}}]}]}`
 	routes := func(semantics string) map[string]*routev3.Route {
@@ -44,12 +45,13 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 				all[r.GetName()] = r
 			}
 		}
-		require.Len(t, all, 4, "what follows one that matches all is left out")
+		require.Len(t, all, 5, "what follows one that matches all is left out")
 		return all
 	}
 	of := routes("gateway")
 	require.Equal(t, "/old", of["moved"].GetMatch().GetPathSeparatedPrefix())
 	require.Equal(t, "/new", of["moved"].GetRedirect().GetPrefixRewrite())
+	require.Equal(t, "/new", of["new"].GetRedirect().GetPrefixRewrite())
 	require.Equal(t, uint32(8443), of["moved"].GetRedirect().GetPortRedirect())
 	require.Zero(t, of["stays"].GetRedirect().GetPortRedirect(), "it is the port of https")
 	require.Equal(t, `^/a\.b(/?)(.*)`, of["cut"].GetRoute().GetRegexRewrite().GetPattern().GetRegex())

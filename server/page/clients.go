@@ -14,9 +14,10 @@ import (
 
 // Clients is the panel of those who are served.
 type Clients struct {
-	All   []Client
-	Pager Pager
-	Of    []Station // by kind
+	All    []Client
+	Pager  Pager
+	Of     []Station // by kind
+	Filter string    // part of the node ID, address or identity
 }
 
 // Client is one of them.
@@ -76,9 +77,12 @@ func standing(t *xds.TypeStatus) (class, note string) {
 
 // clientsOf are the clients of a page, in whose trouble is worst, else in order of arrival.
 func clientsOf(all []xds.ClientStatus, q query) Clients {
-	all = slices.Clone(all)
+	all = slices.DeleteFunc(slices.Clone(all), func(c xds.ClientStatus) bool {
+		text := strings.ToLower(strings.Join([]string{c.Node.GetId(), c.Node.GetCluster(), c.Peer, c.Identity}, "\n"))
+		return !strings.Contains(text, strings.ToLower(q.client))
+	})
 	slices.SortStableFunc(all, func(a, b xds.ClientStatus) int { return severity(condition(&a)) - severity(condition(&b)) })
-	c := Clients{Pager: newPager(q, "clients", q.clients, len(all)), Of: stationsOfClients(all)}
+	c := Clients{Filter: q.client, Pager: newPager(q, "clients", q.clients, len(all)), Of: stationsOfClients(all)}
 	for i := range all[c.Pager.from:c.Pager.to] {
 		c.All = append(c.All, clientOf(&all[c.Pager.from+i]))
 	}

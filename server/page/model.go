@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"tributary/aggregate"
-	"tributary/internal/history"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -33,8 +32,7 @@ type Page struct {
 	Pages    []admin.Page
 	Shell    Shell
 
-	Changes      history.Answer // the latest, the newest first
-	ChangesError string         // why there are none
+	Changes Changes
 }
 
 // Verdict is whether all is well, what is wrong, why, and what to do.

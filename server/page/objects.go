@@ -24,6 +24,8 @@ type Objects struct {
 	Lost   []Lost // in quarantine, or held
 	More   string // what is not in the table
 	Pager  Pager
+	// Picture draws the way of a request, if the filter is a host.
+	Picture []string
 }
 
 // Choice is a kind to choose.

@@ -14,7 +14,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -42,11 +41,12 @@ type Program interface {
 	ObjectProblems() admin.ObjectProblems
 	Explain(key resource.Key) admin.Explanation
 	SpeakOf(host string) []resource.Key
+	Picture(host string) []string
 	IsHeld(key resource.Key) bool
 	// XDS returns host:port of the xDS server, as it listens; or empty.
 	XDS() string
-	// Recent returns the newest changes since a time.
-	Recent(since time.Time, limit int) (*history.Answer, error)
+	// History returns changes of objects, in order of time.
+	History(query history.Query) (*history.Answer, error)
 }
 
 //go:embed static
@@ -58,7 +58,6 @@ var source string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"at":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"count": count,
-	"link":  func(e *history.Entry) string { return query{}.of(e.Key()).link("object") },
 	"lines": linesOf,
 	"add": func(all ...int) (sum int) {
 		for _, n := range all {
@@ -151,49 +150,12 @@ func (h *Handler) view(r *http.Request) *Page {
 	p.Revision, p.Config = now.revision, now.status.Config
 	p.Verdict, p.Flow = verdictOf(&now.status, q, p.Shell), flowOf(&now.status, now.clients)
 	p.Sources, p.Objects, p.Clients = sourcesOf(&now.status, p.Shell), objectsOf(&now.status, f, q), clientsOf(now.clients, q)
+	p.Objects.Picture = h.program.Picture(q.filter)
 	if q.object != (resource.Key{}) {
 		e := h.program.Explain(q.object)
 		p.Detail = detailOf(&e, f.snapshot.Get(q.object), losers, q, p.Shell)
 	}
 	p.Status = now.status
-	p.Changes, p.ChangesError = now.recent.answer, now.recent.problem
+	p.Changes = h.changes(q, now.recent)
 	return p
-}
-
-const (
-	// recently is the age of the oldest changes that are shown, and maxChanges their number.
-	recently, maxChanges = 15 * time.Minute, 20
-	// changesFor is how long changes are shown before the history, which is on disk, is read again.
-	changesFor = 5 * time.Second
-)
-
-// recent are the latest changes at a time, the newest first.
-type recent struct {
-	readAt   time.Time
-	revision memstore.Revision // of the view
-	changed  time.Time         // when this revision was seen first
-	answer   history.Answer
-	problem  string // the reason for an empty answer
-}
-
-// changesAt returns the latest changes of a revision of the view, given the previous ones. The history follows the view
-// with a delay, so it is read again for changesFor after each change.
-func changesAt(program Program, revision memstore.Revision, previous recent) recent {
-	now := time.Now()
-	next := recent{readAt: now, revision: revision, changed: previous.changed}
-	if revision != previous.revision || previous.readAt.IsZero() {
-		next.changed = now
-	}
-	if now.Sub(next.changed) > changesFor && now.Sub(previous.readAt) < changesFor {
-		return previous
-	}
-	answer, err := program.Recent(now.Add(-recently), maxChanges)
-	if err != nil {
-		next.problem = err.Error()
-		return next
-	}
-	next.answer = *answer
-	next.answer.Entries = slices.Clone(answer.Entries)
-	slices.Reverse(next.answer.Entries)
-	return next
 }

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"html"
 	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +71,14 @@ func (p *program) Guarded() []admin.Guarded               { return p.guarded }
 func (p *program) ObjectProblems() admin.ObjectProblems   { return p.problems }
 func (p *program) Explain(resource.Key) admin.Explanation { return p.explained }
 func (p *program) XDS() string                            { return ":16010" }
-func (p *program) Recent(time.Time, int) (*history.Answer, error) {
+func (p *program) Picture(host string) []string {
+	if host == "" {
+		return nil
+	}
+	return []string{host, "└─ VirtualService shop/reviews"}
+}
+
+func (p *program) History(history.Query) (*history.Answer, error) {
 	if p.changed == nil {
 		return nil, errors.New("there is no history")
 	}
@@ -278,7 +287,21 @@ func TestChanges(t *testing.T) {
 	got := show()
 	assert.Contains(t, got, `<th scope="row">by SIGHUP</th><td>reloaded `, "an event is about no object, and has no link")
 	assert.Contains(t, got, "3 earlier changes are not shown.")
-	assert.Less(t, strings.Index(got, ">shop/second</a></th><td>deleted "), strings.Index(got, ">shop/first</a></th><td>added "))
+	assert.Less(t, strings.Index(got, ">shop/second</a></th>"), strings.Index(got, ">shop/first</a></th>"))
+
+	p.changed = []*history.Entry{{
+		Time: noon, Event: "updated", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Source: "rules",
+		Old: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Labels: map[string]string{"a": "1"}},
+		New: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Labels: map[string]string{"a": "2"}},
+	}}
+	got = get(t, New(p, slog.New(slog.DiscardHandler)), "/?since=24h").Body.String()
+	open := regexp.MustCompile(`<a href="(/[^"]*change=[^"]*)#changes" data-nav>updated`).FindStringSubmatch(got)
+	require.NotNil(t, open, got)
+	assert.NotContains(t, got, `<span class="ins">`)
+	got = get(t, New(p, slog.New(slog.DiscardHandler)), html.UnescapeString(open[1])).Body.String()
+	assert.Contains(t, got, `a: &#34;2&#34;`)
+	assert.Contains(t, got, `aria-current="true">a day</a>`)
+	assert.Contains(t, got, "history --since 24h")
 }
 
 // TestChanges_ShowTheNewestAtOnce checks that a change that the history has late makes a new revision of the page.

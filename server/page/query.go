@@ -32,6 +32,9 @@ type query struct {
 	object  resource.Key // or zero
 	page    int          // of the objects, from 1
 	clients int          // the page of the clients, from 1
+	client  string       // part of a node ID, address or identity
+	age     string       // of windows
+	change  string       // time and key of the open change
 }
 
 // parse reads a query. What makes no sense is as if it were not there: it came from an address that somebody typed.
@@ -42,6 +45,16 @@ func parse(v url.Values) query {
 	}
 	if schema, ok := resource.SchemaByName(v.Get("kind")); ok {
 		q.kind = schema.Kind
+	}
+	q.client = strings.TrimSpace(v.Get("client"))
+	if len(q.client) > longestFilter {
+		q.client = strings.ToValidUTF8(q.client[:longestFilter], "")
+	}
+	q.change, q.age = v.Get("change"), windows[0].age
+	for _, window := range windows {
+		if window.age == v.Get("since") {
+			q.age = window.age
+		}
 	}
 	switch show := v.Get("show"); show {
 	case showShadowed, showQuarantined, showHeld, showUnresolved:
@@ -79,6 +92,11 @@ func (q query) link(anchor string) string {
 	if q.object != (resource.Key{}) {
 		set("object", string(q.object.Kind)+"/"+q.object.Namespace+"/"+q.object.Name)
 	}
+	if q.age != windows[0].age {
+		set("since", q.age)
+	}
+	set("change", q.change)
+	set("client", q.client)
 	if q.page > 1 {
 		set("page", strconv.Itoa(q.page))
 	}

@@ -59,6 +59,7 @@ type world struct {
 
 type fakeDomain struct {
 	index    uint64
+	wipes    int // which end the queries that wait
 	services map[string]instances
 	at       map[string]uint64
 	fails    error
@@ -111,6 +112,7 @@ func (f *fakeDomain) wipe() {
 	clear(f.services)
 	clear(f.at)
 	f.index = 2
+	f.wipes++
 }
 
 // ask answers a query when read has something newer.
@@ -126,12 +128,16 @@ func (w *world) ask(ctx context.Context, d domain, q query, read func(*fakeDomai
 		w.nowReads--
 		w.mu.Unlock()
 	}()
-	for {
+	for wipes := -1; ; {
 		w.mu.Lock()
 		f, changed := w.domains[d], w.changed
 		err, at := f.fails, read(f)
+		if wipes >= 0 && wipes != f.wipes {
+			err = cmp.Or[error](err, errDown)
+		}
+		wipes = f.wipes
 		w.mu.Unlock()
-		if err != nil || q.index == 0 || at != q.index {
+		if err != nil || q.index == 0 || at > q.index { // a query that begins with an index of the future waits, too
 			return err
 		}
 		select {

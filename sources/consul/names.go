@@ -150,7 +150,7 @@ func (r *run) namesFailed(p *part, err error) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.fail(t)
+	p.fail(t, time.Now())
 	r.wakeup.Notify()
 	return true
 }

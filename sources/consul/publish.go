@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/judge"
@@ -50,7 +51,7 @@ func (r *run) publish(ctx context.Context) {
 		case <-ctx.Done():
 			if r.keeper != nil {
 				r.mu.Lock()
-				note := r.records().Encode()
+				note := r.records(time.Now()).Encode()
 				r.mu.Unlock()
 				r.keeper.Keep(note)
 			}
@@ -156,7 +157,7 @@ func (r *run) gather(now time.Time) (g gathered) {
 	}
 	if r.unkept || now.Sub(r.keptAt) >= indexAfter {
 		r.unkept, r.keptAt = false, now
-		g.note = r.records().Encode()
+		g.note = r.records(now).Encode()
 	}
 	g.health = r.health(now)
 	return g
@@ -294,15 +295,20 @@ func (r *run) health(now time.Time) sources.Health {
 			starting = true
 		}
 		if p.suspected(now) {
-			messages = append(messages, fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), p.suspicion.Why,
-				p.suspicion.Until.UTC().Format(time.TimeOnly)))
+			suspicion := p.suspicionAt(now)
+			messages = append(messages, fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), suspicion.Why,
+				suspicion.Until.UTC().Format(time.TimeOnly)))
 			if held := registry.First(p.heldServices(), "services"); len(held) > 0 {
 				messages[len(messages)-1] += " (" + held[0] + ")"
 			}
 			unconfirmed += p.unconfirmed()
-			if p.suspicion.Until.After(end) {
-				end = p.suspicion.Until
+			if suspicion.Until.After(end) {
+				end = suspicion.Until
 			}
+		} else if count := p.unconfirmed(); count > 0 && t == nil && some == "" && p.complete() {
+			messages = append(messages, fmt.Sprintf("%sthe hold has ended: %s read again, with missing instances", p.prefix(),
+				words.Count(count, "service is", "services are")))
+			unconfirmed += count
 		}
 	}
 	message := strings.Join(messages, "; ")

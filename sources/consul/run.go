@@ -226,10 +226,10 @@ func (r *run) recall(k sources.Keeper, now time.Time) judge.Records {
 }
 
 // records are what is to be kept of all parts. The caller holds mu.
-func (r *run) records() judge.Records {
+func (r *run) records(now time.Time) judge.Records {
 	all := judge.Records{Of: r.settings.selecting(), Parts: make(map[string]judge.Record)}
 	for _, p := range r.parts {
-		record := judge.Record{Suspicion: p.suspicion}
+		record := judge.Record{Suspicion: p.suspicionAt(now)}
 		if p.known || p.based {
 			record.Index, record.Cluster, record.Made = p.listing.Index, p.cluster, p.nodes.believed
 			record.Names = slices.Sorted(maps.Keys(p.listing.names))

@@ -31,6 +31,7 @@ type part struct {
 	certain   int             // the last of them that was good: it vouches for what was so when it began
 	behind    *trouble        // with its servers: no leader, or too long without contact to it
 	suspicion judge.Suspicion // that Consul lost its data
+	away      time.Time       // when the trouble began
 	cluster   string          // that was believed last; empty if it is not known
 	based     bool            // the listing is the last one of an earlier run, until the names are known
 	held      []string        // services that an earlier run held and Consul did not list; used until the names are known
@@ -82,7 +83,7 @@ func (p *part) suspected(now time.Time) bool {
 
 // suspect notes that the domain lost its data, and why that is. What was made anew by that is no reason to suspect it again.
 func (p *part) suspect(why string, now time.Time) {
-	p.suspicion = judge.Suspicion{Until: now.Add(p.resetHold), Why: why}
+	p.suspicion, p.away = judge.Suspicion{Until: now.Add(p.resetHold), Why: why}, now
 	p.nodes.believe(now)
 }
 
@@ -289,12 +290,12 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	case doubtful:
 		return m, nil, nil
 	case foreign:
-		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()})
+		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()}, now)
 		return m, nil, nil
 	case denied:
 		p.fail(&trouble{state: sources.Denied, message: unseen(l.anonymous,
 			"the token does not show any service (service:read and node:read are needed)",
-			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)})
+			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)}, now)
 		return m, nil, nil
 	}
 	p.nodes.learn(l.nodes, now)
@@ -305,6 +306,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 		p.nodes.believe(now.Add(-p.resetHold))
 		p.forgetNodes()
 	}
+	back := p.known && l.Index < p.listing.Index // watches that began before wait for indexes of the future
 	p.known, p.listing = true, l
 	p.cluster = cmp.Or(l.cluster, p.cluster)
 	if l.Confirming {
@@ -315,7 +317,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 		switch {
 		case s == nil:
 			added = append(added, name)
-		case !s.listed:
+		case !s.listed || back:
 			s.delisted = false
 			check = append(check, s)
 		}
@@ -345,7 +347,10 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 }
 
 // fail notes that the names could not be read.
-func (p *part) fail(t *trouble) {
+func (p *part) fail(t *trouble, now time.Time) {
+	if p.trouble == nil {
+		p.away = now
+	}
 	p.trouble = t
 	if p.down == nil {
 		p.down = make(chan struct{})
@@ -360,12 +365,18 @@ func (p *part) ask() {
 	}
 }
 
-// recover notes that they could, and wakes all who waited for that. A Consul that has lost its data is told it anew from here on.
-func (p *part) recover(now time.Time) {
-	if until := now.Add(p.resetHold); p.trouble != nil && p.suspicion.Why != "" && until.After(p.suspicion.Until) {
-		p.suspicion.Until = until
+// suspicionAt returns the suspicion. It does not pass while the names cannot be read, since nobody can tell Consul anything then.
+func (p *part) suspicionAt(now time.Time) judge.Suspicion {
+	s := p.suspicion
+	if p.trouble != nil && !s.Until.IsZero() {
+		s.Until = s.Until.Add(max(0, now.Sub(p.away)))
 	}
-	p.trouble = nil
+	return s
+}
+
+// recover notes that they could, and wakes all who waited for that.
+func (p *part) recover(now time.Time) {
+	p.suspicion, p.trouble = p.suspicionAt(now), nil
 	if p.down != nil {
 		close(p.down)
 		p.down = nil

@@ -242,7 +242,7 @@ func TestBackendTLSVerifiesTheHostname(t *testing.T) {
 		"hostname: a.example, wellKnownCACertificates: Newer":               "invalid://, a.example of [a.example]",
 		"hostname: a.example, wellKnownCACertificates: Newer, " + refs:      "invalid://, a.example of [a.example]",
 		"hostname: a.example, caCertificateRefs: [{kind: Bundle, name: a}]": "invalid://, a.example of [a.example]",
-		"hostname: '', " + refs:                                             "configmap://shop/ca,  of []", // the host of requests
+		"hostname: '', " + refs:                                             "invalid://,  of []",
 	} {
 		s := derive.NewSet(derive.Options{})
 		put(t, s, v1, "BackendTLSPolicy", "shop/p", "{targetRefs: [{group: '', kind: Service, name: web}], validation: {"+validation+"}}")

@@ -21,6 +21,7 @@ type derivation struct {
 	byHost     map[string][]contribution
 	refused    bool // something in the rule that is converted was refused
 	made       map[resource.Key]*resource.Resource
+	products   map[string]int64 // the bytes that routes are estimated at, by namespace
 	problems   []string
 }
 
@@ -30,6 +31,7 @@ func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 	d := &derivation{
 		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
 		byHost: make(map[string][]contribution), made: make(map[resource.Key]*resource.Resource),
+		products: make(map[string]int64),
 	}
 	for key, o := range s.placed {
 		if key.Namespace != "" || key.Kind == "Namespace" {
@@ -74,6 +76,11 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		}
 	}
 	origin := resource.Origin{Source: of[0].origin.Source, Place: strings.Join(places, ", ")}
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = make(map[string]string)
+	}
+	annotations[resource.DerivedFrom] = parentsText(of)
 	r, err := resource.New(resource.Meta{Key: key, Annotations: annotations, Created: of[0].CreationTimestamp, Origin: origin}, spec)
 	if other, ok := d.made[key]; ok {
 		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
@@ -83,6 +90,18 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		return
 	}
 	d.made[key] = r
+}
+
+// maxParents limits the annotation, since a host may have thousands of routes.
+const maxParents = 200
+
+// parentsText returns the value of resource.DerivedFrom.
+func parentsText(parents []*object) string {
+	var names []string
+	for _, parent := range parents[:min(len(parents), maxParents)] {
+		names = append(names, fmt.Sprintf("%s/%s/%s", parent.Kind, parent.Namespace, parent.Name))
+	}
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // all returns the objects of some kinds in the order of their precedence: by age, namespace and name.

@@ -178,7 +178,8 @@ func (n node) bind(t *target) {
 	for _, namespace := range l.namespaces {
 		server.Hosts = append(server.Hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
 	}
-	n.add(key, t.annotations, &networking.Gateway{Selector: t.selector, Servers: []*networking.Server{server}}, n.object)
+	parents := slices.Compact([]*object{n.object, t.gateway.object}) // a ListenerSet and its Gateway, or the Gateway
+	n.add(key, t.annotations, &networking.Gateway{Selector: t.selector, Servers: []*networking.Server{server}}, parents...)
 }
 
 // serverTLS returns the TLS settings of a listener, and what is wrong with them. Secrets are not read: they are taken as they are named.

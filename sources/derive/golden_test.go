@@ -274,7 +274,11 @@ func plain(d *document) string {
 	if d == nil {
 		return ""
 	}
-	text, _ := yaml.Marshal(map[string]any{"spec": d.Spec, "annotations": d.Metadata.Annotations})
+	annotations := maps.Clone(d.Metadata.Annotations)
+	if delete(annotations, resource.DerivedFrom); len(annotations) == 0 {
+		annotations = nil
+	}
+	text, _ := yaml.Marshal(map[string]any{"spec": d.Spec, "annotations": annotations})
 	return string(text)
 }
 

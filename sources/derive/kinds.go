@@ -107,6 +107,18 @@ func fill(value, rules any) any {
 }
 
 // kindNamed returns the kind of this name; an empty one if it is none of Kinds.
+// KindNamed finds a kind of the Gateway API or of Ingresses by its name or plural, in any case.
+func KindNamed(name string) (kind Kind, exists bool) {
+	i := slices.IndexFunc(Kinds, func(k Kind) bool {
+		isService := k.Group == "" || k.Group == istioGroup
+		return !isService && (strings.EqualFold(k.Kind, name) || strings.EqualFold(k.Plural, name))
+	})
+	if i < 0 {
+		return Kind{}, false
+	}
+	return Kinds[i], true
+}
+
 func kindNamed(kind resource.Kind) (named Kind) {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
 		named = Kinds[i]

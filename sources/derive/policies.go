@@ -88,7 +88,8 @@ func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 }
 
 // clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named. Without names of its
-// own, the certificate must have the hostname, which istiod 1.27.9 does not ask for. With invalid:// nothing connects.
+// own, the certificate must have the hostname, which istiod 1.27.9 does not ask for. With invalid:// nothing connects:
+// a validation that lacks the hostname or the authorities is none.
 func (n node) clientTLS() *networking.ClientTLSSettings {
 	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {
@@ -103,12 +104,22 @@ func (n node) clientTLS() *networking.ClientTLSSettings {
 		return tls
 	}
 	refs, roots := n.list("caCertificateRefs"), n.text("wellKnownCACertificates")
+	wrong := ""
 	switch {
+	case tls.GetSni() == "":
+		wrong = "the hostname is missing"
+	case n.unread():
+		wrong = "something in it is not read, and may be a check of certificates"
 	case roots != "" && roots != "System":
-		n.get("wellKnownCACertificates").report("%q is not supported: connections fail", roots)
-		tls.CredentialName = "invalid://"
+		wrong = fmt.Sprintf("wellKnownCACertificates %q is not supported", roots)
+	case len(refs) == 0 && roots == "":
+		wrong = "caCertificateRefs or wellKnownCACertificates is missing"
+	case roots != "":
 		return tls
-	case len(refs) == 0 || roots != "":
+	}
+	if wrong != "" {
+		n.report("%s: connections fail", wrong)
+		tls.CredentialName = "invalid://"
 		return tls
 	}
 	ref, wrong := refs[0].refer("ConfigMap")

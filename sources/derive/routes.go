@@ -130,7 +130,10 @@ func (d *derivation) routes() {
 			continue
 		}
 		for _, b := range n.bindings() {
-			routes := n.convert(b)
+			routes := n.affordable(n.convert(b), len(b.hosts))
+			if routes == nil {
+				break
+			}
 			for _, h := range b.hosts {
 				key := b.key + "/" + h
 				switch all := d.byHost[key]; {
@@ -151,6 +154,32 @@ func (d *derivation) routes() {
 			}
 		}
 	}
+}
+
+// affordable counts the memory of routes that are made for so many hosts. Those that take more than the routes of a
+// namespace may take answer 500, so that no less exact route gets their requests; nil if even that is too much. The
+// oldest routes count first.
+func (n node) affordable(routes *networking.VirtualService, hosts int) *networking.VirtualService {
+	spent := n.products[n.Namespace]
+	fits := func(v *networking.VirtualService) bool {
+		bytes, _ := resource.Products(v)
+		n.products[n.Namespace] = spent + bytes*int64(hosts)
+		return n.products[n.Namespace] <= resource.MaxProducts
+	}
+	if fits(routes) {
+		return routes
+	}
+	n.report("the routes of namespace %s, by host and listener, are estimated at more than %d MB of memory: "+
+		"give fewer hostnames; requests of this one get 500", n.Namespace, resource.MaxProducts>>20)
+	refused := &networking.VirtualService{
+		Gateways: routes.GetGateways(), Http: []*networking.HTTPRoute{refusedRoute(nil)},
+	}
+	n.products[n.Namespace] = spent
+	if len(routes.GetHttp()) > 0 && fits(refused) {
+		return refused
+	}
+	n.products[n.Namespace] = spent
+	return nil
 }
 
 // convert returns the rules of a route for what it is attached to. Those that are wrong answer 500.

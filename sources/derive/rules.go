@@ -295,7 +295,9 @@ func (n node) redirect() *networking.HTTPRedirect {
 	path := n.get("path")
 	path.checkReplacement()
 	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
-		out.Uri = replacesPrefix + path.replacedPrefix()
+		if out.Uri = replacesPrefix + path.replacedPrefix(); n.opts.PrefixRewrite {
+			out.Uri, out.PrefixRewrite = "", path.replacedPrefix()
+		}
 	}
 	return out
 }
@@ -325,6 +327,9 @@ func slashed(action proto.Message) {
 	case *networking.HTTPRedirect:
 		if prefix, ok := strings.CutPrefix(action.GetUri(), replacesPrefix); ok && prefix != "/" {
 			action.Uri += "/"
+		}
+		if prefix := action.GetPrefixRewrite(); prefix != "" && prefix != "/" {
+			action.PrefixRewrite += "/"
 		}
 	}
 }

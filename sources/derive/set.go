@@ -25,6 +25,8 @@ type Options struct {
 	// AllServices says that every Service of the cluster is put into the Set: a backend that is none of them is reported, and gateways
 	// are selected by their Service. Otherwise, backends are taken as they are named, and gateways are selected by label.
 	AllServices bool
+	// PrefixRewrite makes redirects that replace a prefix for istiod 1.31 and later, which has a field for it.
+	PrefixRewrite bool
 
 	// Which Ingresses are taken, and which workloads serve them, as Istio's mesh configuration says it.
 	IngressControllerMode string // "STRICT", if empty: only Ingresses of our class; "DEFAULT": also those without a class; or "OFF"

@@ -9,12 +9,12 @@ import (
 	"tributary/sources/derive"
 )
 
-// keptKinds are the kinds that are kept of files if they are of other APIs, as resource.Options name them.
-var keptKinds = strings.Join(words.Each(derive.Kinds, func(k derive.Kind) string { return k.Kind + "." + k.Group }), " ")
+// DerivedKinds are the kinds of derive, as resource.Options name them.
+var DerivedKinds = strings.Join(words.Each(derive.Kinds, func(k derive.Kind) string { return k.Kind + "." + k.Group }), " ")
 
-// DecodeDeriving makes of a text what a file of it has, and what is derived of that.
+// DecodeDeriving returns the objects of a text, and those that derive from them.
 func DecodeDeriving(place string, text []byte, o resource.Options, d derive.Options) []sources.Content {
-	o.Keep = keptKinds
+	o.Keep = DerivedKinds
 	c := sources.Decode(place, place, text, o)
 	all := derive.NewSet(d)
 	all.Replace(place, &c)

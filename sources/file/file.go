@@ -110,7 +110,7 @@ func New(address string, settings Settings) (*Source, error) {
 	}
 	decode.MaxBytes = int(settings.MaxFileBytes)
 	if settings.Derive != nil {
-		decode.Keep = keptKinds
+		decode.Keep = DerivedKinds
 		o := *settings.Derive
 		o.DomainSuffix = cmp.Or(o.DomainSuffix, decode.DomainSuffix)
 		settings.Derive = &o

@@ -205,6 +205,34 @@ func TestTimeline(t *testing.T) {
 	})
 }
 
+// TestRestore_ReusesAResourceVersion restores a cluster that then gives the resource version of a lost change to another
+// change of the same object, and is soon ahead of all versions before.
+func TestRestore_ReusesAResourceVersion(t *testing.T) {
+	server := kubetest.Start(t, istio())
+	put(server, "shop", "a", 1)
+	saved := server.Snapshot()
+	s := quick(t, server, Settings{Hold: time.Hour})
+	s.watchFor = time.Hour
+	var away atomic.Bool
+	s.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
+		if away.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	r := start(t, server, s).synced()
+	put(server, "shop", "a", 2)
+	r.await("the change", func() bool { return r.ports()["a"] == 82 })
+	away.Store(true)
+	server.Restore(saved)
+	put(server, "shop", "a", 3)
+	for i := range 5 {
+		server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
+	}
+	away.Store(false)
+	r.await("the change after the restore", func() bool { return r.ports()["a"] == 83 })
+}
+
 // TestARestoreThatOneCutConnectionSees brings an object back or takes one away, while the server is soon ahead of what was seen.
 func TestARestoreThatOneCutConnectionSees(t *testing.T) {
 	ahead := func(server *kubetest.Server) {

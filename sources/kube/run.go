@@ -38,6 +38,7 @@ type run struct {
 	served  map[*kind]string    // in which version the server has a kind; empty if it does not, no entry if that is uncertain
 	missing map[*kind]time.Time // since when the server does not list a kind
 	down    error               // why the kinds are not known; nil if they are
+	looked  time.Time           // when that was last found out
 	pending map[string]pending  // by group, what is to be published
 	started bool                // what can be read was, and is published
 	kept    string              // the note for the next run
@@ -77,7 +78,10 @@ func newRun(s *Source, sink sources.Sink) *run {
 		}
 		for _, n := range namespaces {
 			m := memory{objects: make(map[string]uint64), unread: make(map[string]string)}
-			r.streams = append(r.streams, &stream{run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m})
+			r.streams = append(r.streams, &stream{
+				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m,
+				digests: make(map[string]uint64),
+			})
 			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].memory)
 		}
 	}
@@ -242,12 +246,14 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 		if left := s.Until.Sub(now); s.Absent && left > 0 {
 			pause = min(pause, left)
 		}
-		if s.Absent && err != nil {
-			s.doubt(now.Add(r.settings.Hold), s.Why) // nobody knows whether the kind is missing all the time
-		} else if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
+		if s.Absent && (again || err != nil) && s.Until.After(r.looked) && !r.looked.IsZero() {
+			s.Until = s.Until.Add(now.Sub(r.looked)) // nobody knows whether the kind was missing all the time
+		}
+		if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
 			s.news.Notify() // each time that a kind is missing, too: only that ends a hold
 		}
 	}
+	r.looked = now
 	return pause
 }
 

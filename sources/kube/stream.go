@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -86,6 +87,8 @@ type stream struct {
 	fresh  bool      // it was listed since the last watch
 	relist time.Time // when it is listed again, though the watch brings all changes
 	size   int       // bytes of the objects of the last list, and of all events since
+	// digests are those of the objects, by key: a restored cluster gives the same resource version to other content.
+	digests map[string]uint64
 
 	// guarded by run.mu
 	memory
@@ -95,6 +98,8 @@ type stream struct {
 	deleting time.Time          // when the first of a series of deletions came
 	deleted  time.Time          // when the last one came
 }
+
+var digestSeed = maphash.MakeSeed()
 
 // where names the stream in messages and in the saved state.
 func (s *stream) where() string {
@@ -252,7 +257,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	defer cancel()
 	ctx, list := intake.Begin(ctx)
 	defer list.Release()
-	size, taken := 0, 0
+	size, taken, digests := 0, 0, make(map[string]uint64)
 	for pages, more := 0, true; more; pages++ {
 		p, err := client.page(ctx, path, query)
 		if now := p.Metadata.Version; err == nil && version > 0 && version != now {
@@ -265,6 +270,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			if err = wrong; listed[m.key] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key) // as if each page were the first
 			}
+			digests[m.key] = maphash.Bytes(digestSeed, p.Items[i])
 			if s.trim != nil {
 				p.Items[i] = s.trim(p.Items[i])
 			}
@@ -287,10 +293,11 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	}
 	_ = s.keep(ctx, size) // no more than before
 	for i, m := range metas {
-		if listed[m.key] > 0 {
+		if listed[m.key] > 0 || s.digests[m.key] != digests[m.key] {
 			s.take(m, objects[i])
 		}
 	}
+	s.digests = digests
 	s.drop(deleted...)
 	for _, stream := range s.streams {
 		if wasOlder && stream.cut != nil {
@@ -389,6 +396,7 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	case "ADDED", "MODIFIED":
 		s.objects[m.key] = m.Version
 		delete(s.unread, m.key)
+		s.digests[m.key] = maphash.Bytes(digestSeed, object)
 		s.take(m, object)
 	case "DELETED":
 		if s.heard.Sub(s.deleted) >= 5*s.delay {
@@ -396,6 +404,7 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 		}
 		s.deleted = s.heard
 		s.forget(m.key)
+		delete(s.digests, m.key)
 		s.drop(m.key)
 	}
 	s.wakeup.Notify()

@@ -18,6 +18,7 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/derive"
 	"tributary/sources/file"
 )
 
@@ -68,6 +69,7 @@ func FindRegistries(ctx context.Context, host string, all []Registry) (found []R
 type FoundFiles struct {
 	Path    string // relative to the directory of the configuration
 	Objects int
+	Derives bool // Istio's objects derive from some of the objects
 }
 
 // maxFiles is how many files are read to find objects: this is a first look.
@@ -75,13 +77,14 @@ const maxFiles = 2000
 
 // FindFiles returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the
 // configuration, which is no object. What else is no object of ours is passed over.
-func FindFiles(root string) (all []FoundFiles, err error) {
-	counts := make(map[string]int)
+func FindFiles(root string) (places []FoundFiles, err error) {
+	counts, derives := make(map[string]int), make(map[string]bool)
 	files := 0
 	options, err := sources.Texts{}.Options()
 	if err != nil {
 		return nil, err
 	}
+	options.Keep = file.DerivedKinds
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil && path == root:
@@ -98,11 +101,18 @@ func FindFiles(root string) (all []FoundFiles, err error) {
 		if err != nil || config.Recognize(text) {
 			return nil //nolint:nilerr // the server says so
 		}
-		for _, r := range sources.Decode(path, path, text, options).Resources {
+		relative, _ := filepath.Rel(root, path) // it is below root
+		top, _, _ := strings.Cut(relative, string(filepath.Separator))
+		content := sources.Decode(path, path, text, options)
+		for _, r := range content.Resources {
 			if _, known := resource.SchemaOf(r.Key().Kind); known {
-				relative, _ := filepath.Rel(root, path) // it is below root
-				top, _, _ := strings.Cut(relative, string(filepath.Separator))
 				counts[top]++
+			}
+		}
+		for _, other := range content.Others {
+			if _, isParent := derive.KindNamed(string(other.Key.Kind)); isParent {
+				counts[top]++
+				derives[top] = true
 			}
 		}
 		return nil
@@ -111,10 +121,10 @@ func FindFiles(root string) (all []FoundFiles, err error) {
 		return nil, err
 	}
 	for path, n := range counts {
-		all = append(all, FoundFiles{path, n})
+		places = append(places, FoundFiles{path, n, derives[path]})
 	}
-	slices.SortFunc(all, func(a, b FoundFiles) int { return strings.Compare(a.Path, b.Path) })
-	return all, nil
+	slices.SortFunc(places, func(a, b FoundFiles) int { return strings.Compare(a.Path, b.Path) })
+	return places, nil
 }
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
@@ -145,6 +155,9 @@ configSources:
 		taken = append(taken, name)
 		fmt.Fprintf(&b, "# Files: %s when this was written. They are watched.\n- name: %s\n  address: %s\n",
 			words.Count(d.Objects, "object", "objects"), strconv.Quote(name), strconv.Quote("fs://./"+d.Path))
+		if d.Derives {
+			b.WriteString("  derive: {}  # makes Istio's objects of Gateway API and Ingresses\n")
+		}
 	}
 	for _, r := range registries {
 		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.What, r.Name, strconv.Quote(r.Address))
@@ -155,6 +168,7 @@ configSources:
 	}
 	b.WriteString(`# Others, for example:
 # - {name: dc1, address: "consul://consul.example:8500", tokenFile: consul.token}
+# Istio's objects of a cluster; services: {} adds its Services, derive: {} the Gateway API.
 # - {name: cluster, address: "k8s:///etc/tributary/cluster.kubeconfig"}
 # - {name: istiod, address: "xds://istiod.example:15012", tokenFile: token, tlsSettings: {mode: SIMPLE}}
 `)

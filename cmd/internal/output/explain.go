@@ -33,6 +33,12 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	if len(e.Objects) > 1 {
 		t.line("%s: %s\n", asked, e.Why)
 	}
+	for _, line := range e.Picture {
+		t.line("%s", line)
+	}
+	if len(e.Picture) > 0 {
+		t.line("")
+	}
 	for i, o := range e.Objects {
 		if i > 0 {
 			t.line("")

@@ -176,7 +176,7 @@ var declared = merged(declaredOfMesh, declaredOfSecurity, declaredOfExtensions, 
 	"istio.networking.v1alpha3.Headers":                  {translated: "request response"},
 	"istio.networking.v1alpha3.Headers.HeaderOperations": {translated: "set add remove"},
 	"istio.networking.v1alpha3.HTTPRedirect": {
-		translated: "uri authority port derivePort scheme redirectCode", unsupported: map[string]string{"prefixRewrite": "the path stays"},
+		translated: "uri authority port derivePort scheme redirectCode prefixRewrite",
 	},
 	"istio.networking.v1alpha3.HTTPDirectResponse": {translated: "status body"},
 	"istio.networking.v1alpha3.HTTPBody":           {translated: "string bytes"},

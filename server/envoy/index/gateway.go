@@ -86,7 +86,7 @@ func (m *Mesh) setGateway(key resource.Key, r *resource.Resource, spec *networki
 	if spec != nil {
 		g := &model.Gateway{
 			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec,
-			Derived: r.Annotations()[resource.GatewaySemantics] == "gateway",
+			Derived: r.Annotations()[resource.GatewaySemantics] == "gateway", Parents: r.Annotations()[resource.DerivedFrom],
 		}
 		m.Gateways[key] = g
 		m.name(g, 1)

@@ -112,6 +112,11 @@ func gatewayOf(g *model.Gateway) (key resource.Key, derived bool) {
 	if label := g.Spec.GetSelector()[derivedName]; derived && label != "" {
 		name = label // a ListenerSet has another name than its Gateway
 	}
+	for parent := range strings.SplitSeq(g.Parents, ", ") {
+		if gateway, isGateway := strings.CutPrefix(parent, "Gateway/"+g.Key.Namespace+"/"); derived && isGateway {
+			name = gateway
+		}
+	}
 	return resource.Key{Kind: resource.Gateway, Namespace: g.Key.Namespace, Name: name}, derived
 }
 

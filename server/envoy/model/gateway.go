@@ -26,7 +26,8 @@ type Gateway struct {
 	Key     resource.Key
 	Created time.Time
 	Version string
-	Derived bool // Of an object of Gateway API.
+	Derived bool   // Of an object of Gateway API.
+	Parents string // The origins of a derived Gateway, see resource.DerivedFrom.
 	Spec    *networking.Gateway
 }
 

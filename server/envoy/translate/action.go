@@ -29,9 +29,13 @@ func (w routeContext) redirect(r *networking.HTTPRedirect, match *routev3.RouteM
 	a := &routev3.RedirectAction{
 		HostRedirect: r.GetAuthority(), PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()},
 	}
-	if prefix, ok := strings.CutPrefix(r.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
+	prefix, replaces := r.GetPrefixRewrite(), r.GetPrefixRewrite() != ""
+	if derived, ok := strings.CutPrefix(r.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
+		prefix, replaces = derived, true
+	}
+	if replaces {
 		a.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
-		if prefix == "/" {
+		if prefix == "/" && w.rule.Derived == model.DerivedGateway {
 			a.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: withoutPrefix(match)}
 		}
 	}

@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A reject of another namespace than what the group kept was never valid there.
+func TestFirstSightBesideWhatIsKept(t *testing.T) {
+	const audit = sightHead + sightMeta + "spec: {action: AUDIT}\n"
+	nameless := func(kind string) string {
+		return "apiVersion: security.istio.io/v1\nkind: " + kind + "\nmetadata: {namespace: other}\nspec: {}\n"
+	}
+	for name, tt := range map[string]struct{ before, after map[string]string }{
+		"in its place": {
+			map[string]string{"a.yaml": audit}, map[string]string{"a.yaml": nameless("AuthorizationPolicy")},
+		},
+		"in its place, other kind": {
+			map[string]string{"a.yaml": audit}, map[string]string{"a.yaml": nameless("PeerAuthentication")},
+		},
+		"in another file": {
+			map[string]string{"a.yaml": audit}, map[string]string{"a.yaml": "", "b.yaml": nameless("AuthorizationPolicy")},
+		},
+		"beside it": {
+			map[string]string{"a.yaml": audit}, map[string]string{"a.yaml": audit + "---\n" + nameless("AuthorizationPolicy")},
+		},
+		"in place of a MeshConfig": {
+			map[string]string{"a.yaml": "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: mesh}\nspec: {}\n"},
+			map[string]string{"a.yaml": nameless("AuthorizationPolicy")},
+		},
+		"beside a broken one": {
+			map[string]string{"a.yaml": audit},
+			map[string]string{"a.yaml": strings.Replace(audit, "name: deny, ", "", 1) + "---\n" + nameless("AuthorizationPolicy")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			sightConfig(t, dir, "")
+			write(t, dir+"/rules/gateways.yaml", sightGateways())
+			for file, text := range tt.before {
+				write(t, dir+"/rules/"+file, text)
+			}
+			r := start(t, dir)
+			r.awaitReady(t)
+			require.False(t, refuses(t, r, "other"))
+			for file, text := range tt.after {
+				if text == "" {
+					require.NoError(t, os.Remove(dir+"/rules/"+file))
+				} else {
+					write(t, dir+"/rules/"+file, text)
+				}
+			}
+			eventually(t, func() error {
+				if !strings.Contains(r.page(t, "/debug/quarantine"), "metadata.name") {
+					return errors.New("not in quarantine yet: " + r.page(t, "/debug/quarantine"))
+				}
+				return nil
+			})
+			eventually(t, func() error {
+				if !refuses(t, r, "other") {
+					return errors.New("Envoys of the namespace do not refuse: " + r.page(t, "/debug/quarantine"))
+				}
+				return nil
+			})
+		})
+	}
+}

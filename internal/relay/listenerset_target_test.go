@@ -1,0 +1,71 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/server/xds"
+)
+
+// A policy whose target is a Gateway is for the listeners of its ListenerSets, too, if a Service selects the Envoys.
+func TestPolicyOfAGatewayWithListenerSets(t *testing.T) {
+	const objects = `
+apiVersion: v1
+kind: Service
+metadata: {name: gw, namespace: shop}
+spec: {selector: {a: b}, ports: [{name: http, port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: shop}
+spec:
+  gatewayClassName: istio
+  addresses: [{type: Hostname, value: gw}]
+  allowedListeners: {namespaces: {from: All}}
+  listeners: [%s]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: set, namespace: %s}
+spec: {parentRef: {name: public, namespace: shop}, listeners: [{name: x, port: 80, protocol: HTTP}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: deny, namespace: shop}
+spec: {action: DENY, rules: [{}], targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: public}]}
+`
+	for _, listeners := range []string{
+		"{name: own, port: 81, protocol: HTTP}", "", "{name: udp, port: 82, protocol: UDP}",
+	} {
+		for _, namespace := range []string{"shop", "other"} {
+			t.Run(namespace+" beside "+listeners, func(t *testing.T) {
+				dir := t.TempDir()
+				sightConfig(t, dir, ", derive: {}")
+				write(t, dir+"/rules/a.yaml", fmt.Sprintf(objects, listeners, namespace))
+				r := start(t, dir)
+				r.awaitReady(t)
+				metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": "shop", "LABELS": map[string]any{"a": "b"}})
+				require.NoError(t, err)
+				s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "",
+					&corev3.Node{Id: "router~10.0.0.1~a.shop~x", Metadata: metadata})
+				require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
+				var resp *discovery.DiscoveryResponse
+				for resp.GetTypeUrl() != xds.ListenerURL {
+					resp, err = s.stream.Recv()
+					require.NoError(t, err)
+				}
+				require.NotEmpty(t, resp.GetResources())
+				for _, listener := range resp.GetResources() {
+					require.Contains(t, strings.ReplaceAll(fmt.Sprint(listener), " ", ""), "http.rbac.v3.RBAC]")
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package page
+
+import (
+	"slices"
+	"time"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"tributary/internal/history"
+	"tributary/memstore"
+)
+
+// Changes is the panel of changes, the newest first.
+type Changes struct {
+	Entries []Change
+	Windows []Window
+	Age     string // of the window, as the command history takes it
+	Earlier int    // changes that are not shown
+	Waiting bool   // the history begins when all sources were read
+	Problem string // the reason for an empty panel
+}
+
+// Change is one entry, with its difference if the reader opened it.
+type Change struct {
+	*history.Entry
+	Link string // of its object
+	Open string // the address that opens it, or closes it
+	Diff string
+}
+
+// Window is a choice of how far the panel looks back.
+type Window struct {
+	Name, Link string
+	Chosen     bool
+}
+
+// windows are the choices, the default first.
+var windows = []struct{ name, age string }{
+	{"15 minutes", "15m"}, {"an hour", "1h"}, {"a day", "24h"}, {"a week", "168h"},
+}
+
+// changes fills the panel. The recent changes serve the default window.
+func (h *Handler) changes(q query, latest recent) Changes {
+	panel := Changes{Age: q.age}
+	for _, window := range windows {
+		to := q
+		to.age, to.change = window.age, ""
+		panel.Windows = append(panel.Windows, Window{window.name, to.link("changes"), window.age == q.age})
+	}
+	answer, problem := latest.answer, latest.problem
+	if q.age != windows[0].age {
+		duration, _ := time.ParseDuration(q.age) // one of windows
+		older, err := h.program.History(history.Query{Since: time.Now().Add(-duration), Limit: maxOlder})
+		if err != nil {
+			answer, problem = history.Answer{}, err.Error()
+		} else {
+			answer, problem = newestFirst(older), ""
+		}
+	}
+	panel.Earlier, panel.Waiting, panel.Problem = answer.Earlier, answer.Waiting, problem
+	for _, entry := range answer.Entries {
+		change, to := Change{Entry: entry, Link: q.of(entry.Key()).link("object")}, q
+		to.change = entry.Time.UTC().Format(time.RFC3339Nano) + " " + entry.Key().String()
+		if q.change == to.change {
+			change.Diff = h.difference(entry)
+			to.change = ""
+		}
+		change.Open = to.link("changes")
+		panel.Entries = append(panel.Entries, change)
+	}
+	return panel
+}
+
+// difference returns the unified difference of a change, or why there is none.
+func (h *Handler) difference(entry *history.Entry) string {
+	key := entry.Key()
+	answer, err := h.program.History(history.Query{
+		Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Since: entry.Time, Limit: maxOlder, Details: true,
+	})
+	if err != nil {
+		return err.Error()
+	}
+	i := slices.IndexFunc(answer.Entries, func(e *history.Entry) bool { return e.Time.Equal(entry.Time) })
+	if i < 0 || entry.Unknown {
+		return "The history does not have the object before this change."
+	}
+	change := answer.Entries[i]
+	diff := udiff.Unified("before", "after", text(change.Old.Resource()), text(change.New.Resource()))
+	if diff == "" {
+		return "The content is the same: it comes from another place."
+	}
+	return diff
+}
+
+// newestFirst returns an answer in the order of the panel.
+func newestFirst(answer *history.Answer) history.Answer {
+	ordered := *answer
+	ordered.Entries = slices.Clone(answer.Entries)
+	slices.Reverse(ordered.Entries)
+	return ordered
+}
+
+const (
+	// recently is the first of windows, and maxChanges the number of changes that it shows; maxOlder that of the others.
+	recently, maxChanges, maxOlder = 15 * time.Minute, 20, 200
+	// changesFor is how long changes are shown before the history, which is on disk, is read again.
+	changesFor = 5 * time.Second
+)
+
+// recent are the latest changes at a time, the newest first.
+type recent struct {
+	readAt   time.Time
+	revision memstore.Revision // of the view
+	changed  time.Time         // when this revision was seen first
+	answer   history.Answer
+	problem  string // the reason for an empty answer
+}
+
+// changesAt returns the latest changes of a revision of the view, given the previous ones. The history follows the view
+// with a delay, so it is read again for changesFor after each change.
+func changesAt(program Program, revision memstore.Revision, previous recent) recent {
+	now := time.Now()
+	next := recent{readAt: now, revision: revision, changed: previous.changed}
+	if revision != previous.revision || previous.readAt.IsZero() {
+		next.changed = now
+	}
+	if now.Sub(next.changed) > changesFor && now.Sub(previous.readAt) < changesFor {
+		return previous
+	}
+	answer, err := program.History(history.Query{Since: now.Add(-recently), Limit: maxChanges})
+	if err != nil {
+		next.problem = err.Error()
+		return next
+	}
+	next.answer = newestFirst(answer)
+	return next
+}
