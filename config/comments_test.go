@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"tributary/config"
 )
 
 // comments are the comments above the fields of structs, by "package.Type.Field".
@@ -53,7 +55,13 @@ func fields(typ reflect.Type) []reflect.StructField {
 			all = append(all, fields(bare(f.Type))...)
 			continue
 		}
-		f.Tag += reflect.StructTag(` jsonschema:` + strconv.Quote(comments()[typ.String()+"."+f.Name]))
+		comment := comments()[typ.String()+"."+f.Name]
+		if typ == reflect.TypeFor[config.Source]() && f.Name == "Address" {
+			for _, scheme := range config.Schemes() {
+				comment += " " + scheme.Form
+			}
+		}
+		f.Tag += reflect.StructTag(` jsonschema:` + strconv.Quote(comment))
 		all = append(all, f)
 	}
 	return all

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,8 +144,8 @@ configSources:
 					"validation, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper " +
-					"and nacos?kind=dubbo and nacos?kind=services and eureka and k8s and xds; known here: address, defaultNamespace, derive, " +
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for " + serverSchemes() +
+					"; known here: address, defaultNamespace, derive, " +
 					"domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, " +
 					"quietDelay, required, " +
 					"rescanInterval, transform, unknownFields, validation",
@@ -192,8 +194,7 @@ configSources:
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
-				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs" (did you mean fs?); known: consul, consul+https, consul-kv, ` +
-					`consul-kv+https, zookeeper, nacos, eureka, eureka+https, k8s, fs, xds`,
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs" (did you mean fs?); known: ` + schemeNames(),
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -308,10 +309,37 @@ configSources:
 	}
 }
 
+// schemeNames returns the names of all schemes, each once.
+func schemeNames() string {
+	var names []string
+	for _, scheme := range config.Schemes() {
+		for _, name := range scheme.Names {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// serverSchemes returns the schemes that have tlsSettings.
+func serverSchemes() string {
+	var labels []string
+	for _, scheme := range config.Schemes() {
+		label := scheme.Names[0]
+		if scheme.Kind != "" {
+			label += "?kind=" + scheme.Kind
+		}
+		if reflect.ValueOf(scheme.Settings()).Elem().FieldByName("TLSSettings").IsValid() {
+			labels = append(labels, label)
+		}
+	}
+	return strings.Join(labels, " and ")
+}
+
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
-	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, consul-kv, `+
-		`consul-kv+https, zookeeper, nacos, eureka, eureka+https, k8s, fs, xds`)
+	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: `+schemeNames())
 }
 
 func TestLoadAndFind(t *testing.T) {

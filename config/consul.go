@@ -146,3 +146,5 @@ func (s *ConsulKV) open(address string, p Parts) (sources.Source, error) {
 	settings.Registerer = p.Metrics
 	return consulkv.New(address, settings)
 }
+
+func (*Consul) onlyHosts() bool { return true }

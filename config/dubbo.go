@@ -161,3 +161,5 @@ func (s *DubboConsul) reading() any {
 	assign(&made, s.options().WithDefaults())
 	return made
 }
+
+func (m *DubboMapping) onlyHosts() bool { return m.Subsets == "" }

@@ -16,11 +16,11 @@ type Eureka struct {
 	// Names of applications to leave out, * for any characters.
 	Skip []string `json:"skip,omitempty" reading:"set"`
 
-	// How often changes are asked for. Default: 5s.
+	// How often all instances are read. Default: 5s.
 	Interval Duration `json:"interval,omitempty" reading:"-"`
-	// How often everything is read once more, and the servers are compared. Default: 10m.
+	// When to return to the first servers of the address, after another server was followed. Default: 10m.
 	Resync Duration `json:"resync,omitempty" reading:"-"`
-	// How long instances stay that are not listed when nothing proves that they have gone, as after a server was started anew. Default: 6m.
+	// How long unlisted instances stay while nothing proves that they have gone, as after a restart of the server. Default: 6m.
 	Hold Duration `json:"hold,omitempty" reading:"-"`
 	// How long a service without instances stays, without endpoints. Default: 24h.
 	KeepEmpty Duration `json:"keepEmpty,omitempty" reading:"-"`
@@ -74,3 +74,5 @@ func (s *Eureka) open(address string, p Parts) (sources.Source, error) {
 }
 
 func (s *Eureka) reading() any { return reading(*s, s.Source().Mapping.WithDefaults()) }
+
+func (*Eureka) onlyHosts() bool { return true }

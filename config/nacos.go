@@ -63,3 +63,5 @@ func (s *Nacos) open(address string, p Parts) (sources.Source, error) {
 }
 
 func (s *Nacos) reading() any { return reading(*s, s.Source().Mapping.WithDefaults()) }
+
+func (*Nacos) onlyHosts() bool { return true }

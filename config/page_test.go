@@ -260,19 +260,7 @@ func title(s config.Scheme) string {
 }
 
 // example is an address of a kind of source.
-func example(s config.Scheme) string {
-	address := s.Names[0] + "://h:1"
-	switch s.Names[0] {
-	case "consul-kv", "eureka":
-		address += "/a"
-	case "fs":
-		address = "fs:///a"
-	}
-	if s.Kind != "" {
-		address += "?kind=" + s.Kind
-	}
-	return address
-}
+func example(s config.Scheme) string { return strings.ReplaceAll(s.Address, "%s", "h:1") }
 
 // keyOf is the name that a field has in the file, if it has one.
 func keyOf(f reflect.StructField) string {

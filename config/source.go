@@ -21,13 +21,7 @@ import (
 	addresses "tributary/internal/address"
 	"tributary/internal/words"
 	"tributary/sources"
-	"tributary/sources/consul"
-	"tributary/sources/consulkv"
-	"tributary/sources/dubbo"
-	"tributary/sources/eureka"
-	"tributary/sources/file"
 	"tributary/sources/kube"
-	"tributary/sources/nacos"
 	"tributary/sources/transform"
 	"tributary/sources/xds"
 )
@@ -37,13 +31,7 @@ import (
 type Source struct {
 	// Name of the source in status, metrics and messages. Unique; by default made of the address.
 	Name string `json:"name,omitempty"`
-	// Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server
-	// of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with
-	// ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects
-	// in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is
-	// a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds. eureka://host:port,host:port/eureka or
-	// eureka+https://host:port/eureka are the servers of a Eureka. k8s:///path/kubeconfig?context=NAME is a Kubernetes cluster, k8s:// that of
-	// the usual kubeconfig or of the Pod, and k8s://host:port its API server.
+	// Where to read from.
 	Address string `json:"address"`
 	// Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0.
 	Precedence int `json:"precedence,omitempty"`
@@ -99,37 +87,6 @@ func (s *Source) New(p Parts) (sources.Source, error) { return s.Settings.open(s
 func (s *Source) PartialStart() bool {
 	of, written := s.Settings.(interface{ startsInPart() bool })
 	return !written || of.startsInPart()
-}
-
-// Scheme is a kind of source.
-type Scheme struct {
-	Names []string // what its addresses begin with
-	// what their parameter kind says, where one name stands for several kinds of source; without it the first of these is meant
-	Kind     string
-	Settings func() Settings
-}
-
-func (s Scheme) label() string {
-	if s.Kind != "" {
-		return s.Names[0] + "?kind=" + s.Kind
-	}
-	return s.Names[0]
-}
-
-// Schemes are the kinds of source there are.
-func Schemes() []Scheme {
-	return []Scheme{
-		{[]string{consul.Scheme, consul.SecureScheme}, "", func() Settings { return new(Consul) }},
-		{[]string{dubbo.ConsulScheme, dubbo.ConsulSecureScheme}, dubbo.Kind, func() Settings { return new(DubboConsul) }},
-		{[]string{consulkv.Scheme, consulkv.SecureScheme}, "", func() Settings { return new(ConsulKV) }},
-		{[]string{dubbo.Scheme}, "", func() Settings { return new(Dubbo) }},
-		{[]string{dubbo.NacosScheme}, dubbo.Kind, func() Settings { return new(Dubbo) }},
-		{[]string{nacos.Scheme}, nacos.Kind, func() Settings { return new(Nacos) }},
-		{[]string{eureka.Scheme, eureka.SecureScheme}, "", func() Settings { return new(Eureka) }},
-		{[]string{kube.Scheme}, "", func() Settings { return new(Kube) }},
-		{[]string{file.Scheme}, "", func() Settings { return new(File) }},
-		{[]string{xds.Scheme}, "", func() Settings { return new(XDS) }},
-	}
 }
 
 // schemeOf returns the scheme of an address, by the name that it has there. What a parameter kind says is of no interest where the name has

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -107,6 +108,14 @@ func newSchema() *cobra.Command {
 
 func newInit() *cobra.Command { return initOf(check.Registries()) }
 
+func registryNames(registries []check.Registry) string {
+	var names []string
+	for _, registry := range registries {
+		names = append(names, registry.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // initOf is the command that looks for registries.
 func initOf(registries []check.Registry) *cobra.Command {
 	var host string
@@ -114,8 +123,8 @@ func initOf(registries []check.Registry) *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Write a first configuration of what is found",
 		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in files
-beside it, and of the registries that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and Eureka. A file
-that is there already is never changed.`,
+beside it, and of the registries that answer on this machine on their usual ports (` + registryNames(registries) + `). A file that
+is there already is never changed.`,
 		Example: `  tributary init
   tributary init /etc/tributary/tributary.yaml --host registry.example`,
 		Args: cobra.MaximumNArgs(1),

@@ -28,7 +28,6 @@ var arrows = map[string][]string{
 	"sources/transform":   {"resource"},
 	"sources/file":        {"resource", "sources", "sources/derive"},
 	"sources/xds":         {"resource", "sources", "adsc"},
-	"sources/consul":      {"resource", "sources", "adsc", "sources/registry", "sources/consul/"},
 	"sources/sourcetest":  {"resource", "memstore", "sources", "sources/guard"},
 	"config":              {"resource", "server/access", "server/identity", "sources", "sources/"},
 	"aggregate":           {"resource", "memstore", "aggregate/conflicts"},
@@ -71,22 +70,14 @@ var arrows = map[string][]string{
 	"sources/dubbo/zookeeper":        {"sources/dubbo/registry", "sources/dubbo/provider"},
 	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},
 
-	"sources/nacos":           {"resource", "sources", "adsc", "sources/registry", "sources/nacos/"},
-	"sources/nacos/client":    {"sources/nacos/wire"},
-	"sources/nacos/wire":      {},
-	"sources/nacos/mapping":   {"resource", "sources", "sources/registry", "sources/nacos/client"},
-	"sources/kube/mapping":    {"resource", "sources", "sources/registry"},
-	"sources/nacos/nacostest": {"sources/nacos/wire"},
+	"sources/nacos/client": {"sources/nacos/wire"},
+	"sources/nacos/wire":   {},
+	"sources/kube/mapping": {"resource", "sources", "sources/registry"},
 
-	"sources/eureka":            {"resource", "sources", "adsc", "sources/registry", "sources/eureka/"},
-	"sources/eureka/wire":       {},
-	"sources/eureka/view":       {"sources/eureka/wire"},
-	"sources/eureka/client":     {"sources/eureka/wire"},
-	"sources/eureka/mapping":    {"resource", "sources/registry", "sources/eureka/wire"},
-	"sources/eureka/eurekatest": {},
+	"sources/eureka/wire":   {},
+	"sources/eureka/client": {"sources/eureka/wire"},
 
-	"sources/kube":          {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
-	"sources/kube/kubetest": {},
+	"sources/kube": {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
 	"server/envoy/binary":    {"server/envoy/model"},
@@ -152,6 +143,10 @@ func allowedFor(name string) ([]string, bool) {
 		if strings.HasSuffix(prefix, "/") && strings.HasPrefix(name, prefix) {
 			return allowed, true
 		}
+	}
+	if folder, found := strings.CutPrefix(name, "sources/"); found { // a source, which knows no other one
+		source, _, _ := strings.Cut(folder, "/")
+		return []string{"resource", "sources", "adsc", "sources/registry", "sources/" + source + "/"}, true
 	}
 	return nil, false
 }

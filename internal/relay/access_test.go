@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"tributary/config"
 	"tributary/server/identity"
 )
 
@@ -210,15 +212,9 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	nowhere := down(t)
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nidentity: {tokens: tokens}\nconfigSources:\n" +
 		"- {address: 'fs://" + dir + "/rules'}\n" +
-		"- {name: e, address: 'eureka://me:" + planted + "eureka@" + nowhere + "/eureka'}\n" +
-		"- {name: n, address: 'consul://" + nowhere + "', tokenFile: consul}\n" +
-		"- {name: kv, address: 'consul-kv://" + nowhere + "/mesh', tokenFile: consul}\n" +
-		"- {name: z, address: 'zookeeper://me:" + planted + "zk@" + nowhere + "'}\n" +
+		plantedSources(t, planted, nowhere) +
 		"- {name: z2, address: 'zookeeper://" + nowhere + "/other?username=me&password=" + planted + "zk'}\n" +
-		"- {name: na, address: 'nacos://me:" + planted + "nacos@" + nowhere + "'}\n" +
-		"- {name: ns, address: 'nacos://" + nowhere + "?kind=services&username=me&password=" + planted + "nacos'}\n" +
-		"- {name: kube, address: 'k8s://" + nowhere + "', tokenFile: consul}\n" +
-		"- {name: x, address: 'xds://" + nowhere + "', tokenFile: consul, tlsSettings: {mode: SIMPLE}}\n"
+		"- {name: ns, address: 'nacos://" + nowhere + "?kind=services&username=me&password=" + planted + "nacos'}\n"
 	write(t, dir+"/tributary.yaml", text)
 	r := start(t, dir)
 	eventually(t, func() error {
@@ -253,6 +249,32 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	require.NotContains(t, seen, planted)
 	require.NotContains(t, seen, token[10:])
 	require.NotContains(t, seen, strings.Fields(line)[1][7:])
+}
+
+// plantedSources returns each source that reads a server, with a secret in each form that its configuration may have.
+func plantedSources(t *testing.T, planted, server string) (text string) {
+	t.Helper()
+	for index, scheme := range config.Schemes() {
+		if !strings.Contains(scheme.Address, "%s") {
+			continue
+		}
+		before, forms := text, []string{"tokenFile: consul", "tokenFile: consul, tlsSettings: {mode: SIMPLE}", "precedence: 0"}
+		for form, keys := range forms {
+			credentials := ""
+			if form == 2 {
+				credentials = "me:" + planted + scheme.Names[0] + "@"
+			}
+			line := fmt.Sprintf("- {name: p%d-%d, address: '%s', %s}\n", index, form,
+				strings.Replace(scheme.Address, "%s", credentials+server, 1), keys)
+			if _, err := config.Parse("t.yaml", []byte("configSources:\n"+line)); err == nil {
+				text += line
+			} else {
+				require.NotContains(t, err.Error(), planted)
+			}
+		}
+		require.NotEqual(t, before, text, scheme.Address)
+	}
+	return text
 }
 
 func glob(t *testing.T, pattern string) []string {

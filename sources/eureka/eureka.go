@@ -1,16 +1,13 @@
-// Package eureka reads the instances that are registered in a Eureka.
+// Package eureka reads the instances that are registered in a Eureka. README.md says what it does in which situation.
 //
-// It publishes one group for each host, see mapping.ID. README.md says what it does in which situation.
-//
-// Package wire decodes answers, view follows a server's listing, and mapping makes ServiceEntries; they are pure. Package client asks
-// servers. Here, follow.go follows one of several servers, state.go decides what a listing proves, confirm.go asks the servers about
-// instances that would go, and run.go publishes what the machine of package registry decides.
+// It publishes one group for each host, see mapping.ID. Package wire decodes answers, and mapping makes ServiceEntries;
+// they are pure. Package client asks the servers. Here, run.go polls one server at a time, and state.go decides which
+// instances are served.
 package eureka
 
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,22 +28,24 @@ const (
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
 type Settings struct {
-	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all, none.
+	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all,
+	// none.
 	Apps, Skip []string
-	// Interval is how often changes are read. Default: 5s.
+	// Interval is the time between two polls. Default: 5s.
 	Interval time.Duration
-	// Resync is how often everything is read again, and the servers compared. Default: 10m.
+	// Resync is the time after which the source returns to the first servers of the address. Default: 10m.
 	Resync time.Duration
 	// Hold is how long unlisted instances stay while nothing proves that they have gone. Default: 6m.
 	Hold time.Duration
 	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
 
-	// CredentialsFile has user:password. Default: those in the address.
+	// CredentialsFile has user:password. Default: the credentials in the address.
 	CredentialsFile string
 	TLS             *adsc.TLS
 
-	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for none.
+	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for
+	// none.
 	Mapping mapping.Options
 	VIPs    registry.VIPs
 
@@ -54,7 +53,7 @@ type Settings struct {
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients whose server does not answer try again after five minutes at the latest, and servers' answers are up to half a
+// The defaults. Clients try a server again after five minutes at the latest, and answers of servers are up to half a
 // minute old.
 const (
 	defaultInterval  = 5 * time.Second
@@ -66,7 +65,7 @@ const (
 // Source is a sources.Source of a Eureka. Between runs it keeps its counters.
 type Source struct {
 	settings Settings
-	client   *client.Client
+	servers  serverAPI
 	mapper   *mapping.Mapper
 	counts   *counts
 }
@@ -75,14 +74,14 @@ var _ sources.Source = (*Source)(nil)
 
 // New returns a source of the Eureka at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
-	a, err := client.ParseAddress(address)
+	servers, err := client.ParseAddress(address)
 	if err != nil {
 		return nil, err
 	}
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	if a.Secure {
+	if servers.Secure {
 		var secure adsc.TLS
 		if settings.TLS != nil {
 			secure = *settings.TLS
@@ -90,30 +89,29 @@ func New(address string, settings Settings) (*Source, error) {
 		secure.Mode = cmp.Or(secure.Mode, adsc.TLSSimple)
 		settings.TLS = &secure
 	}
-	if a.Secure && !settings.TLS.Secure() {
+	if servers.Secure && !settings.TLS.Secure() {
 		return nil, fmt.Errorf("tlsSettings: mode: the address asks for TLS, got %q", settings.TLS.Mode)
 	}
 	secure, err := settings.TLS.Dialer()
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}
-	if settings.CredentialsFile != "" && a.User != "" {
+	if settings.CredentialsFile != "" && servers.User != "" {
 		return nil, fmt.Errorf("credentialsFile: the address has a user, too")
 	}
-	m, err := mapping.New(settings.Mapping, settings.VIPs)
+	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
 	if err != nil {
 		return nil, err
 	}
-	c := client.New(a, settings.CredentialsFile, secure)
-	return &Source{settings: settings, client: c, mapper: m, counts: newCounts()}, c.CheckCredentials()
+	reader := client.New(servers, settings.CredentialsFile, secure)
+	source := &Source{settings: settings, servers: reader, mapper: mapper, counts: newCounts()}
+	return source, reader.CheckCredentials()
 }
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
-	if err := cmp.Or(registry.CheckPatterns("apps", s.Apps), registry.CheckPatterns("skip", s.Skip)); err != nil {
-		return err
-	}
 	return cmp.Or(
+		registry.CheckPatterns("apps", s.Apps), registry.CheckPatterns("skip", s.Skip),
 		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
 		registry.Time("resync", &s.Resync, defaultResync, 10*time.Millisecond, 24*time.Hour),
 		registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
@@ -121,15 +119,33 @@ func (s *Settings) complete() error {
 	)
 }
 
-func upper(all []string) []string {
-	all = slices.Clone(all)
-	for n := range all {
-		all[n] = strings.ToUpper(all[n])
+// selects reports whether an application is to be read.
+func (s Settings) selects(application string) bool {
+	upper := func(patterns []string) (result []string) {
+		for _, pattern := range patterns {
+			result = append(result, strings.ToUpper(pattern))
+		}
+		return result
 	}
-	return all
+	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(application))
 }
 
-// selects reports whether an application is to be read.
-func (s Settings) selects(app string) bool {
-	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(app))
+// counts are the counters of a source. They continue from one run to the next.
+type counts struct {
+	*sources.CounterSet
+	listings, servers, suspicions sources.Counter
+}
+
+func newCounts() *counts {
+	counters := &counts{
+		listings: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
+		servers:  sources.Counter{Name: "servers_total", Help: "Changes to another server."},
+		suspicions: sources.Counter{
+			Name: "suspicions_total",
+			Help: "Times that unlisted instances began to stay: after errors, at another server, or if many are missing.",
+		},
+	}
+	counters.CounterSet = sources.NewCounters("tributary_eureka_",
+		&counters.listings, &counters.servers, &counters.suspicions)
+	return counters
 }

@@ -3,7 +3,6 @@ package eureka
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,391 +15,299 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
-	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
 )
 
-// The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed
-// and come back empty, cannot be reached by us or (one of two that knows no more than the other) by instances, answer from caches, which
-// may be stuck, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
-// lives and was believed is believed at each moment, and after a rest what is believed is who lives.
+// The model has two servers with equal content, instances that renew their leases, and a run of the source. Servers are
+// killed and restart empty, cannot be reached, answer from caches that may be stuck, or offer no changes. Instances
+// register, deregister, are killed, and go out of service. tributary restarts. An instance that is alive and was served
+// is served at each moment. After a rest the source serves exactly the instances that are alive.
 
 const (
-	modelBeat  = 3  // seconds, after which a lease is renewed
-	modelLease = 9  // after which it is over
-	modelCache = 4  // for which servers answer the same
-	modelHold  = 12 // longer than that, and what it takes to register anew
-	modelStuck = 16 // for which they do if somebody registered while they made it; changes are told for longer
+	modelBeat  = 3  // seconds between renewals
+	modelLease = 9  // after which an instance expires
+	modelCache = 4  // for which a server repeats an answer
+	modelStuck = 16 // the same if an instance registered meanwhile; changes are reported for longer
+	modelHold  = 24 // longer than a stuck cache, and than it takes to register again
 )
 
-// modelServer is one server.
+// modelServer is a server.
 type modelServer struct {
-	name    string
-	up      bool
-	cut     bool // for us
-	parted  bool // from instances
-	heard   int  // since when they reach it
-	silent  bool // it tells no changes
-	has     map[string]wire.Instance
-	renewed map[string]int
-	changes map[string]wire.Instance
-	version int64
-	answers [2]*client.Reply // cached: all, changes
-	asked   [2]int           // when they were made
-	stuck   int              // until when they stay, as those do that were made while somebody registered
+	name      string
+	running   bool
+	cut       bool // tributary cannot reach it
+	silent    bool // it offers no changes
+	instances map[string]wire.Instance
+	renewed   map[string]int
+	changes   map[string]wire.Instance
+	replies   map[string]*client.Reply // cached, by path
+	made      map[string]int           // when they were made
+	stuck     int                      // until when they stay
 }
 
-func (s *modelServer) start(now int) {
-	s.up, s.heard, s.version = true, now, 0
-	s.has, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
-	s.answers, s.stuck = [2]*client.Reply{}, 0
+func (s *modelServer) start() {
+	s.running, s.stuck = true, 0
+	s.instances, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
+	s.replies, s.made = map[string]*client.Reply{}, map[string]int{}
 }
 
-// model is the world. It is the asker.
+// model is the world. It implements serverAPI.
 type model struct {
 	t       *testing.T
-	r       *rand.Rand
+	random  *rand.Rand
 	now     int // in seconds
-	ms      int64
+	clock   wire.Number
 	servers []*modelServer
-	living  map[string]bool // and whether they are in service
+	living  map[string]bool // whether instances are in service
+	born    map[string]int
+	stuck   int // until when a cache was stuck last
 
-	settings  Settings
-	follower  *follower
-	state     *state
-	published []*resource.Resource
-	born      map[string]int
-	known     map[string]bool // who was believed, and has been living since
-	begun     bool            // tributary was started, and has read nothing yet
-	history   []string
+	source  *Source
+	sink    *shelf
+	current *run
+	safe    map[string]bool // instances that were served, and are alive since
+	history []string
 }
 
-func (m *model) at() time.Time { return start.Add(time.Duration(m.now) * time.Second) }
+func (m *model) time() time.Time { return at(time.Duration(m.now) * time.Second) }
 
 func (m *model) note(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf("%d: ", m.now)+fmt.Sprintf(format, args...))
 }
 
-// tick is the next millisecond in which something happens.
-func (m *model) tick() int64 {
-	m.ms = max(m.ms+1, m.at().UnixMilli())
-	return m.ms
+// tick returns the next unused millisecond.
+func (m *model) tick() wire.Number {
+	m.clock = max(m.clock+1, wire.Number(m.time().UnixMilli()))
+	return m.clock
 }
 
-func (m *model) instance(ip string) wire.Instance {
-	i := up(ip)[0]
-	if i.Registered, i.Updated, i.Action = m.tick(), m.ms, "ADDED"; !m.living[ip] {
-		i.Status, i.Overridden = wire.OutOfService, wire.OutOfService
+func (m *model) register(server *modelServer, address string) {
+	instance := up(address)[0]
+	instance.Registered, instance.Action = m.tick(), "ADDED"
+	if instance.Updated = m.clock; !m.living[address] {
+		instance.Status, instance.Overridden = wire.OutOfService, wire.OutOfService
 	}
-	return i
+	server.instances[address], server.renewed[address] = instance, m.now
+	server.changed(address, instance, m.clock)
 }
 
-func (m *model) register(s *modelServer, ip string) {
-	i := m.instance(ip)
-	s.has[ip], s.changes[ip], s.renewed[ip] = i, i, m.now
-	s.version++
-}
-
-func (m *model) remove(s *modelServer, ip string) {
-	i, there := s.has[ip]
-	if !there {
-		return
+func (m *model) remove(server *modelServer, address string) {
+	if instance, listed := server.instances[address]; listed {
+		instance.Action = wire.Deleted
+		server.changed(address, instance, m.tick())
+		delete(server.instances, address)
 	}
-	i.Action, i.Evicted, i.Updated = wire.Deleted, m.tick(), m.ms
-	i.Expires = start.Add(time.Duration(s.renewed[ip]+modelLease) * time.Second).UnixMilli()
-	s.changes[ip] = i
-	delete(s.has, ip)
-	s.version++
 }
 
-// each calls f with every server that instances reach.
+// changed reports a change. Evicted is the time of any change here.
+func (s *modelServer) changed(address string, instance wire.Instance, when wire.Number) {
+	instance.Evicted = when
+	s.changes[address] = instance
+}
+
+// each calls f with every server that runs.
 func (m *model) each(f func(*modelServer)) {
-	for _, s := range m.servers {
-		if s.up && !s.parted {
-			f(s)
+	for _, server := range m.servers {
+		if server.running {
+			f(server)
 		}
 	}
 }
 
-// beat is what happens in a second by itself: leases are renewed, of whoever is not known anew, and are over.
+// beat renews leases, registers unlisted instances again, and expires leases.
 func (m *model) beat() {
-	m.each(func(s *modelServer) {
-		for _, ip := range slices.Sorted(maps.Keys(m.living)) {
-			if (m.now+int(ip[len(ip)-1]))%modelBeat != 0 {
+	m.each(func(server *modelServer) {
+		for _, address := range slices.Sorted(maps.Keys(m.living)) {
+			if (m.now+int(address[len(address)-1]))%modelBeat != 0 {
 				continue
 			}
-			// Who renews says of when what he registered is: a server that has something older, from before it was parted, has him register anew.
-			if i, there := s.has[ip]; !there || (i.Status != wire.OutOfService) != m.living[ip] {
-				m.register(s, ip)
+			if _, listed := server.instances[address]; !listed {
+				m.register(server, address)
 			}
-			s.renewed[ip] = m.now
+			server.renewed[address] = m.now
+		}
+		for _, address := range slices.Sorted(maps.Keys(server.instances)) {
+			if m.now-server.renewed[address] > modelLease {
+				m.remove(server, address)
+			}
+		}
+		for address, change := range server.changes {
+			if wire.Number(m.time().UnixMilli())-change.Evicted > 20_000 {
+				delete(server.changes, address)
+			}
 		}
 	})
-	for _, s := range m.servers {
-		if !s.up {
-			continue
-		}
-		for _, ip := range slices.Sorted(maps.Keys(s.has)) {
-			if m.now-s.renewed[ip] > modelLease {
-				m.remove(s, ip)
-			}
-		}
-		for ip, i := range s.changes { // they are told for a while
-			if m.at().UnixMilli()-i.Updated > 20_000 {
-				delete(s.changes, ip)
-			}
-		}
-	}
 }
 
 func (m *model) Servers() []string { return []string{"a", "b"} }
 
 var errModel = errors.New("away")
 
-func (m *model) All(_ context.Context, name string) (*client.Reply, error) { return m.ask(name, 0) }
+func (m *model) Listing(_ context.Context, name string, previous client.Sum) (*client.Reply, error) {
+	reply, err := m.reply(name, "/apps")
+	if err == nil && reply.Sum == previous {
+		return &client.Reply{Sum: previous}, nil
+	}
+	return reply, err
+}
 
-func (m *model) Changes(_ context.Context, name string) (*client.Reply, error) { return m.ask(name, 1) }
+func (m *model) Changes(_ context.Context, name string, _ client.Sum) (*client.Reply, error) {
+	return m.reply(name, "/apps/delta")
+}
 
-func (m *model) One(_ context.Context, name string, key wire.Key) (*client.Reply, error) {
-	s := m.servers[slices.Index(m.Servers(), name)]
-	if !s.up || s.cut {
+func (m *model) reply(name, path string) (*client.Reply, error) {
+	server := m.servers[slices.Index(m.Servers(), name)]
+	if !server.running || server.cut || path != "/apps" && server.silent {
 		return nil, errModel
 	}
-	a := &wire.Answer{}
-	if i, there := s.has[key.ID]; there {
-		i.Expires = start.Add(time.Duration(s.renewed[key.ID]+modelLease) * time.Second).UnixMilli()
-		a.Instances = append(a.Instances, i)
+	age := m.now - server.made[path]
+	if server.replies[path] != nil && (age < modelCache || m.now < server.stuck && age < modelStuck) {
+		return server.replies[path], nil
 	}
-	return &client.Reply{Answer: a}, nil
+	content := server.instances
+	if path != "/apps" {
+		content = server.changes
+	}
+	answer, text := &wire.Answer{}, []byte(name)
+	for _, address := range slices.Sorted(maps.Keys(content)) {
+		instance := content[address]
+		answer.Instances = append(answer.Instances, instance)
+		text = fmt.Append(text, instance.ID, instance.Action, instance.Registered, instance.Evicted)
+	}
+	server.replies[path] = &client.Reply{Answer: answer, Sum: sha256.Sum256(text)}
+	server.made[path] = m.now
+	return server.replies[path], nil
 }
 
-func (m *model) ask(name string, what int) (*client.Reply, error) {
-	s := m.servers[slices.Index(m.Servers(), name)]
-	switch {
-	case !s.up || s.cut:
-		return nil, errModel
-	case what == 1 && s.silent:
-		return nil, client.ErrNoChanges
-	case s.answers[what] != nil && (m.now-s.asked[what] < modelCache || m.now < s.stuck && m.now-s.asked[what] < modelStuck):
-		return s.answers[what], nil
-	}
-	a, from, counts := &wire.Answer{Version: 1}, s.has, map[string]int{}
-	if what == 1 {
-		a.Version, from = s.version, s.changes
-	}
-	for _, ip := range slices.Sorted(maps.Keys(from)) {
-		a.Instances = append(a.Instances, from[ip])
-	}
-	for _, i := range s.has {
-		counts[i.Status]++
-	}
-	for _, status := range slices.Sorted(maps.Keys(counts)) {
-		a.Hash += fmt.Sprintf("%s_%d_", status, counts[status])
-	}
-	s.answers[what], s.asked[what] = &client.Reply{Answer: a, Sum: sha256.Sum256(fmt.Append(nil, *a))}, m.now
-	return s.answers[what], nil
-}
-
-// begin is a start of tributary, with what an earlier run left.
-func (m *model) begin() {
-	marks, kept := view.Marks{}, note{}
-	mapper, err := mapping.New(mapping.Options{}, nil)
-	require.NoError(m.t, err)
-	if m.state != nil {
-		if marks = m.follower.marks; len(m.follower.view.Instances()) > 0 { // something was read
-			marks = m.follower.signs()
-		}
-		text, err := json.Marshal(note{
-			Note: m.state.NoteOf(registry.Suspicion{Away: m.state.away}), Doubts: m.state.doubts(m.follower.server),
-		})
-		require.NoError(m.t, err)
-		require.NoError(m.t, json.Unmarshal(text, &kept))
-	}
-	m.begun = true
-	m.follower = newFollower(m, newCounts(), 0, marks)
-	m.follower.now = m.at
-	m.state = newState(mapper, m.settings)
-	m.state.recall(kept, m.at())
-	if len(m.published) > 0 {
-		m.state.restore("orders", m.published)
-	}
-	m.state.Recall(kept.Missing, m.at())
-}
-
-// read is one turn of tributary, and what must be true after it.
-func (m *model) read(all bool) {
-	r, err := m.follower.next(m.t.Context(), all)
-	if err != nil {
-		require.ErrorIs(m.t, err, errUnreachable)
-		if m.state.away.IsZero() {
-			m.state.away = m.at()
-		}
-	} else {
-		asked := m.state.doubts(m.follower.server)
-		require.NoError(m.t, advance(m.t.Context(), m.follower, m.state, r, m.at()))
-		for _, c := range m.state.Contents(m.at()) {
-			m.published = c.Resources
-		}
-		if m.begun {
-			m.forgive(asked)
-		}
-		m.begun = false
-	}
-	believed := m.believed()
-	m.note("read from %q, %v: %v", m.follower.server, err, slices.Sorted(maps.Keys(believed)))
-	for ip := range m.known {
-		if !m.living[ip] {
-			delete(m.known, ip)
-		} else if !believed[ip] {
-			require.Fail(m.t, ip+" lives and is believed no more", "%v", m.history[max(0, len(m.history)-60):])
+// poll is a poll of the source, and checks its result.
+func (m *model) poll() {
+	batch := m.current.poll(m.t.Context(), m.time())
+	require.NoError(m.t, m.sink.ReplaceAll(batch.Contents))
+	registry.KeepNote(m.sink, batch.Note, nil)
+	served := m.served()
+	m.note("polled %q, %v: %v", m.Servers()[m.current.server], batch.Health.State, slices.Sorted(maps.Keys(served)))
+	for address := range m.safe {
+		if !m.living[address] {
+			delete(m.safe, address)
+		} else if !served[address] {
+			require.Fail(m.t, address+" is alive and no longer served", "%v", m.history[max(0, len(m.history)-60):])
 		}
 	}
-	for ip := range believed {
-		// Before, an older answer need not have it, or has what it was before. And the hold of one that was at its place before does not begin
-		// again when it starts.
-		listed := m.state.present[mapping.InstanceOf(wire.Key{App: "ORDERS", ID: ip})] != nil
-		if m.living[ip] && m.now-m.born[ip] > modelStuck && listed {
-			m.known[ip] = true
+	for address := range served {
+		// Earlier, an older answer need not have it. And the hold of an instance that was at its place before does not begin
+		// again.
+		_, listed := m.current.state.listed[mapping.InstanceOf(up(address)[0].Key)]
+		if m.living[address] && m.now-m.born[address] > modelStuck && listed {
+			m.safe[address] = true
 		}
 	}
 }
 
-// forgive has nothing expected of those who expired at the server that a new run reads first, which no longer hears of them, since the run
-// before read it: as the README says, the others are asked for what was there only at them.
-func (m *model) forgive(asked map[string]doubt) {
-	s := m.servers[slices.Index(m.Servers(), m.follower.server)]
-	for ip := range m.known {
-		_, there := s.has[ip]
-		if _, known := asked[mapping.InstanceOf(wire.Key{App: "ORDERS", ID: ip})]; s.parted && !there && !known {
-			delete(m.known, ip)
-		}
-	}
-}
-
-// change is something that happens.
+// change is a random event.
 func (m *model) change() {
-	ip := fmt.Sprintf("10.0.0.%d", 1+m.r.IntN(6))
-	_, lives := m.living[ip]
-	which := m.r.IntN(2)
-	s, other := m.servers[which], m.servers[1-which]
-	switch n := m.r.IntN(16); {
-	case n < 4 && !lives:
-		m.living[ip], m.born[ip] = true, m.now
-		m.note("%s starts", ip)
-		m.each(func(s *modelServer) { m.register(s, ip) })
-	case n == 4 && lives:
-		delete(m.living, ip)
-		m.note("%s deregisters", ip)
-		m.each(func(s *modelServer) { m.remove(s, ip) })
-	case n == 5 && lives:
-		delete(m.living, ip)
-		m.note("%s is killed", ip)
-	case n == 6 && lives && !s.parted && !other.parted && m.now >= max(s.stuck, other.stuck):
-		m.living[ip] = !m.living[ip]
-		m.note("%s is in service: %t", ip, m.living[ip])
-		m.each(func(s *modelServer) { m.register(s, ip) })
-	case n == 7 && s.up && !other.parted && m.now-other.heard > modelBeat: // else who that one did not hear of expires there only now
-		s.up = false
-		m.note("%s is killed", s.name)
-	case n == 8 && !s.up:
-		s.start(m.now)
-		s.silent = m.r.IntN(4) == 0
-		m.note("%s starts, and tells changes: %t", s.name, !s.silent)
-	case n == 9 && !other.parted && m.now-other.heard > modelBeat:
-		s.cut = !s.cut
-		m.note("%s is cut off: %t", s.name, s.cut)
-	case n == 10 && s.parted:
-		s.parted, s.heard = false, m.now
-		m.note("%s hears of instances", s.name)
-	case n == 10 && other.up && !other.cut && !other.parted && m.now >= max(s.stuck, other.stuck) && m.now-other.heard > modelBeat+modelCache:
-		s.parted = true
-		m.note("%s hears of no instance", s.name)
-	case n == 12 && s.up && !s.parted && !other.parted && m.named():
-		s.stuck = m.now + modelStuck
-		for what := range s.answers {
-			if m.now-s.asked[what] >= modelCache {
-				s.answers[what] = nil // and it makes another one now
-			}
-			_, _ = m.ask(s.name, what)
-		}
-		m.note("the cache of %s is stuck", s.name)
-	case n == 11:
-		m.note("tributary starts")
-		m.begin()
-		for _, s := range m.servers {
-			s.stuck = 0
-		}
+	address := fmt.Sprintf("10.0.0.%d", 1+m.random.IntN(8))
+	_, lives := m.living[address]
+	which := m.random.IntN(2)
+	server := m.servers[which]
+	switch event := m.random.IntN(16); {
+	case event < 4 && !lives:
+		m.living[address], m.born[address] = true, m.now
+		m.note("%s starts", address)
+		m.each(func(server *modelServer) { m.register(server, address) })
+	case event == 4 && lives:
+		delete(m.living, address)
+		m.note("%s deregisters", address)
+		m.each(func(server *modelServer) { m.remove(server, address) })
+	case event == 5 && lives:
+		delete(m.living, address)
+		m.note("%s is killed", address)
+	case event == 6 && lives && m.now >= max(m.servers[0].stuck, m.servers[1].stuck):
+		m.living[address], m.born[address] = !m.living[address], m.now // a cache may have the earlier status
+		delete(m.safe, address)
+		m.note("%s is in service: %t", address, m.living[address])
+		m.each(func(server *modelServer) { m.register(server, address) })
+	case event == 7 && server.running:
+		server.running = false
+		m.note("%s is killed", server.name)
+	case event == 8 && !server.running:
+		server.start()
+		server.silent = m.random.IntN(4) == 0
+		m.note("%s starts, and offers changes: %t", server.name, !server.silent)
+	case event == 9:
+		server.cut = !server.cut
+		m.note("%s is cut off: %t", server.name, server.cut)
+	case event == 11:
+		m.note("tributary restarts")
+		m.current = m.source.begin(m.sink, m.time())
+	case event == 12 && server.running && m.now-m.stuck > modelHold: // not twice in one hold
+		server.stuck = m.now + modelStuck
+		m.stuck = server.stuck
+		m.note("the cache of %s is stuck", server.name)
 	}
 }
 
-// named reports whether the names of all who are believed are known. A run that was just started does not know those that were not in
-// doubt, so that it cannot ask for them before they were listed once more.
-func (m *model) named() bool {
-	for ip := range m.believed() {
-		instance := mapping.InstanceOf(wire.Key{App: "ORDERS", ID: ip})
-		p, l := m.state.present[instance], m.state.lost[instance]
-		if (p == nil || p.key == wire.Key{}) && (l == nil || l.key == wire.Key{}) {
-			return false
-		}
-	}
-	return true
+// served returns the addresses that the source serves.
+func (m *model) served() map[string]bool {
+	addresses := map[string]bool{}
+	m.current.state.Endpoints(func(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) {
+		addresses[endpoint.Value.Address] = true
+	})
+	return addresses
 }
 
-// believed are the addresses that are believed.
-func (m *model) believed() map[string]bool {
-	all := map[string]bool{}
-	m.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) { all[k.Value.Address] = true })
-	return all
-}
-
-// modelSeeds are how many histories there are: EUREKA_MODEL_SEEDS, or 400.
+// modelSeeds returns the number of histories: EUREKA_MODEL_SEEDS, or 400.
 func modelSeeds() uint64 {
-	if n, err := strconv.ParseUint(os.Getenv("EUREKA_MODEL_SEEDS"), 10, 64); err == nil {
-		return n
+	if seeds, err := strconv.ParseUint(os.Getenv("EUREKA_MODEL_SEEDS"), 10, 64); err == nil {
+		return seeds
 	}
 	return 400
 }
 
 func TestModel(t *testing.T) {
+	mapper, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
 	for seed := range modelSeeds() {
 		m := &model{
-			t: t, r: rand.New(rand.NewPCG(seed, 1)), living: map[string]bool{}, born: map[string]int{}, known: map[string]bool{},
-			settings: Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour},
-			servers:  []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
+			t: t, random: rand.New(rand.NewPCG(seed, 1)),
+			living: map[string]bool{}, born: map[string]int{}, safe: map[string]bool{},
+			servers: []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
+			sink: &shelf{groups: map[string]sources.Content{}},
 		}
-		for _, s := range m.servers {
-			s.start(0)
+		settings := Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}
+		m.source = &Source{settings: settings, servers: m, mapper: mapper, counts: newCounts()}
+		for _, server := range m.servers {
+			server.start()
 		}
-		m.begin()
+		m.current = m.source.begin(m.sink, m.time())
 		for range 200 {
 			m.now++
 			m.change()
 			m.beat()
-			m.read(m.r.IntN(20) == 0)
+			if m.random.IntN(20) == 0 {
+				m.current.returns = time.Time{}
+			}
+			m.poll()
 		}
-		for _, s := range m.servers { // a rest
-			if s.cut, s.parted, s.stuck = false, false, 0; !s.up {
-				s.start(m.now)
+		for _, server := range m.servers { // a rest
+			if server.cut, server.stuck = false, 0; !server.running {
+				server.start()
 			}
 		}
 		for range modelHold + 2*modelCache + modelLease + 2 {
 			m.now++
 			m.beat()
-			m.read(false)
+			m.poll()
 		}
-		want := []string{}
-		for ip, serves := range m.living {
-			if serves {
-				want = append(want, ip)
+		want, got := []string{}, slices.Sorted(maps.Keys(m.served()))
+		for _, address := range slices.Sorted(maps.Keys(m.living)) {
+			if m.living[address] {
+				want = append(want, address)
 			}
 		}
-		slices.Sort(want)
-		got := slices.AppendSeq([]string{}, maps.Keys(m.believed()))
-		slices.Sort(got)
-		require.Equal(t, want, got, "%v", m.history)
+		require.Equal(t, want, append([]string{}, got...), "%v", m.history)
 	}
 }

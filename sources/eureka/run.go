@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,148 +12,158 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/eureka/client"
-	"tributary/sources/eureka/mapping"
-	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
 )
 
-// run is one run of a source. All of it is owned by its loop.
-type run struct {
-	*Source
-	sink     sources.Sink
-	follower *follower
-	state    *state
-	started  bool      // something was read
-	resync   time.Time // when everything is to be read again
-	failures int       // in a row
-	recalled note      // of an earlier run
-	kept     []byte
-	version  int // of the state at the last keep
+// serverAPI reads servers. See client.Client.
+type serverAPI interface {
+	Servers() []string
+	Listing(ctx context.Context, server string, previous client.Sum) (*client.Reply, error)
+	Changes(ctx context.Context, server string, previous client.Sum) (*client.Reply, error)
 }
 
-// Run follows the Eureka and publishes its services until ctx ends.
+// run is one run of a source. Its loop owns it.
+type run struct {
+	*Source
+	state    *state
+	server   int           // the index of the followed server
+	listing  *client.Reply // its last answers
+	changes  *client.Reply
+	returns  time.Time // when to try the first server again
+	failures int       // polls in a row that failed
+	synced   bool
+	health   sources.Health // the last one
+}
+
+// Run polls the Eureka and publishes its services until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	stop, err := s.counts.Register(s.settings.Registerer)
+	unregister, err := s.counts.Register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
-	defer stop()
-	defer s.client.Close()
-	r := &run{Source: s, sink: sink, state: newState(s.mapper, s.settings)}
-	known := note{Marks: view.Marks{}}
-	registry.RecallNote(sink, &known)
-	r.follower = newFollower(s.client, s.counts, s.settings.Interval, known.Marks)
-	r.state.recall(known, time.Now())
-	r.recalled = known
-	registry.Restore(sink, r.state.restore)
-	r.state.Recall(known.Missing, time.Now())
-	// A panic is a failure of the source.
-	return worker.Do(func() error { return r.loop(ctx) })
+	defer unregister()
+	current := s.begin(sink, time.Now())
+	return worker.Do(func() error { // a panic is a failure of the source
+		registry.Publish(ctx, sink, nil, 0, func(now time.Time) registry.Batch { return current.poll(ctx, now) })
+		return ctx.Err()
+	})
 }
 
-func (r *run) loop(ctx context.Context) error {
-	for ctx.Err() == nil {
-		registry.Sleep(ctx, r.turn(ctx))
-	}
-	return ctx.Err()
+// begin returns a run with the content and note of the previous one.
+func (s *Source) begin(sink sources.Sink, now time.Time) *run {
+	current := &run{Source: s, state: newState(s.mapper, s.settings), listing: &client.Reply{}, changes: noChanges}
+	registry.Restore(sink, current.state.restore)
+	current.state.suspicion = current.state.Resume(sink, now)
+	return current
 }
 
-// turn reads once, publishes the changes, and returns the pause until the next turn.
-func (r *run) turn(ctx context.Context) time.Duration {
-	now := time.Now()
-	all := !now.Before(r.resync)
-	reading, err := r.follower.next(ctx, all)
-	now = time.Now()
-	if err == nil {
-		err = advance(ctx, r.follower, r.state, reading, now)
-	}
+var noChanges = &client.Reply{Answer: &wire.Answer{}}
+
+// poll reads a listing and recent changes, and returns the content to publish.
+func (r *run) poll(ctx context.Context, now time.Time) registry.Batch {
+	begin := time.Now()
+	reply, switched, err := r.read(ctx, now)
+	now = now.Add(time.Since(begin))
 	if ctx.Err() != nil {
-		return 0
+		return registry.Batch{Health: r.health, Next: time.Hour}
 	}
 	if err != nil {
+		r.state.suspicion = r.state.suspicion.Leave(now)
+		// Random pauses, so that not all replicas return at once.
+		pause := float64(r.settings.Interval<<min(r.failures, 2)) * (0.75 + rand.Float64()/2) //nolint:gosec // no secret
 		r.failures++
-		if r.started && r.state.away.IsZero() {
-			r.state.away = now
-			r.state.version++
-			r.keep()
-		}
-		if !r.started { // the next run has to know since when no server answers
-			r.recalled.Away = r.state.away
-			r.kept = registry.KeepNote(r.sink, r.recalled, r.kept)
-		}
-		r.sink.Report(sources.Health{State: registry.StateOf(err, client.ErrDenied), Message: err.Error()})
-		// Random, so that not all tributaries return at once.
-		return time.Duration(float64(r.settings.Interval<<min(r.failures-1, 2)) * (0.75 + rand.Float64()/2)) //nolint:gosec // no secret
+		r.health = sources.Health{State: registry.StateOf(err, client.ErrDenied), Message: err.Error()}
+		return registry.Batch{Health: r.health, Next: time.Duration(pause), Note: r.state.NoteOf(r.state.suspicion)}
 	}
 	r.failures = 0
-	if all {
-		r.resync = now.Add(r.settings.Resync)
+	r.counts.listings.Add(1)
+	changes, err := r.servers.Changes(ctx, r.servers.Servers()[r.server], r.changes.Sum)
+	switch {
+	case err != nil: // the server does not offer them: the listing counts alone
+		changes = noChanges
+	case changes.Answer == nil:
+		changes = r.changes
 	}
-	if contents := r.state.Contents(now); len(contents) > 0 {
-		_ = r.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
+	if reply != r.listing || changes.Sum != r.changes.Sum {
+		if r.state.takeListing(reply.Apply(changes.Answer), switched, now) {
+			r.counts.suspicions.Add(1)
+		}
+		r.state.takeChanges(changes.Instances)
 	}
-	if !r.started {
-		r.started = true
-		r.sink.Synced()
-	}
-	r.keep()
-	r.sink.Report(r.health())
-	return min(r.settings.Interval, registry.Wait(r.state.Next(), now))
+	r.listing, r.changes = reply, changes
+	r.state.Explained = !r.state.unproven()
+	batch := registry.Batch{Contents: r.state.Contents(now), Synced: !r.synced}
+	r.state.suspicion, r.synced = r.state.suspicion.Settle(now), true
+	r.health = r.state.health()
+	batch.Health, batch.Note = r.health, r.state.NoteOf(r.state.suspicion)
+	batch.Next = min(r.settings.Interval, registry.Wait(registry.Earlier(r.state.Next(), r.state.suspicion.End), now))
+	return batch
 }
 
-// shownOut is how many left-out instances the status names.
-const shownOut = 3
+// read reads the listing of the followed server. If that fails, it follows the next server that answers. From time to
+// time it returns to the first server that does not list much less.
+func (r *run) read(ctx context.Context, now time.Time) (reply *client.Reply, switched bool, err error) {
+	servers, first := r.servers.Servers(), r.server
+	returning := !now.Before(r.returns)
+	if returning {
+		first, r.returns = 0, now.Add(r.settings.Resync)
+	}
+	for offset := range servers {
+		candidate := (first + offset) % len(servers)
+		reply, failure := r.servers.Listing(ctx, servers[candidate], r.listing.Sum)
+		switched = candidate != r.server
+		least := len(r.state.listed) - maxLoss(len(r.state.listed))
+		switch {
+		case failure != nil && err == nil:
+			err = fmt.Errorf("no server answers: %w", failure)
+		case failure != nil:
+			err = fmt.Errorf("%w; %w", err, failure)
+		case returning && switched && reply.Answer != nil && len(reply.Instances) < least:
+		default:
+			if switched {
+				r.counts.servers.Add(1)
+			}
+			r.server = candidate
+			if reply.Answer == nil {
+				reply = r.listing
+			}
+			return reply, switched, nil
+		}
+		r.listing = &client.Reply{} // the next listing counts, whatever it is
+	}
+	return nil, false, err
+}
+
+// shownProblems bounds the instances in the status.
+const shownProblems = 3
+
+const suspicionText = "the server was away, is another one or lost many instances"
 
 // health returns the status of a source that can read.
-func (r *run) health() sources.Health {
-	var problems []string
-	if out := r.state.out; len(out) > 0 {
-		problems = append(problems, out[:min(len(out), shownOut)]...)
-		if more := len(out) - shownOut; more > 0 {
-			problems = append(problems, fmt.Sprintf("and %d more instances", more))
-		}
+func (s *state) health() sources.Health {
+	problems := slices.Clone(s.problems[:min(len(s.problems), shownProblems)])
+	if more := len(s.problems) - shownProblems; more > 0 {
+		problems = append(problems, fmt.Sprintf("and %d more instances", more))
 	}
-	held, elsewhere, here := r.state.held(r.follower.server)
-	if elsewhere > 0 {
-		problems = append(problems, fmt.Sprintf("%s at %s, and there are renewals at another server",
-			words.Count(elsewhere, "instance expired", "instances expired"), r.follower.server))
-	}
+	services, held := s.Services()
+	var end time.Time
 	if held > 0 {
-		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one",
-			registry.HeldText(held, r.state.HeldServices()), r.settings.Hold))
-	}
-	if len(problems) > 0 {
-		return sources.Health{
-			State: sources.Degraded, Message: strings.Join(problems, "; "), Unconfirmed: held + elsewhere,
+		text := registry.HeldText(held, s.HeldServices())
+		if !s.Explained {
+			end = s.suspicion.End
+			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest: " + suspicionText
 		}
+		problems = append(problems, text)
 	}
-	if services, _ := r.state.Services(); services == 0 {
-		message := "there is no instance"
-		if left := r.state.left; left > 0 {
-			message = "none of " + words.Count(left, "application", "applications") + " is selected"
-		}
+	switch {
+	case len(problems) > 0:
+		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; "), Unconfirmed: held, End: end}
+	case services == 0 && s.unselected > 0:
+		message := "none of " + words.Count(s.unselected, "application", "applications") + " is selected"
 		return sources.Health{State: sources.Healthy, Message: message}
-	}
-	if here > 0 {
-		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("%s there, and not in the listing that %s has in its cache",
-			words.Count(here, "instance is", "instances are"), r.follower.server)}
+	case services == 0:
+		return sources.Health{State: sources.Healthy, Message: "there is no instance"}
 	}
 	return sources.Health{State: sources.Healthy}
-}
-
-// note is what a run keeps for the next one, so that a restart or reload drops no more than a run that goes on.
-type note struct {
-	registry.Note[mapping.ID]
-
-	Marks  view.Marks       `json:"marks"`
-	Doubts map[string]doubt `json:"lost,omitempty"`
-}
-
-// keep keeps a note for the next run, if the state has changed.
-func (r *run) keep() {
-	if r.version != r.state.version {
-		r.version = r.state.version
-		holds := r.state.NoteOf(registry.Suspicion{Away: r.state.away})
-		r.kept = registry.KeepNote(r.sink, note{holds, r.follower.signs(), r.state.doubts(r.follower.server)}, r.kept)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -182,9 +183,14 @@ func TestOneInstanceThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	put(server, "carts", "10.0.0.1")
 	s.awaits(t, "what came since then", func() bool { return len(s.has(t)["carts"]) == 1 })
 	require.Len(t, s.has(t)["orders"], 2, "of the other one, what was read last counts")
+	s.awaits(t, "the status counts it", func() bool {
+		_, message := s.state()
+		return strings.Contains(message, "1 endpoint is not listed and stays (eureka vip orders)")
+	})
 	state, message := s.state()
 	require.Equal(t, sources.Degraded, state)
-	require.Contains(t, message, `app "ORDERS" instance "10.0.0.9" cannot be read: want a text`)
+	require.Contains(t, message, `app "ORDERS" instance "10.0.0.9" cannot be read: json: cannot unmarshal array`)
+	require.NotContains(t, message, "until")
 	require.True(t, s.synced)
 }
 

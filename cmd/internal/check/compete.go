@@ -82,7 +82,7 @@ func (l *Linter) Analyze() {
 	var unread []string
 	for _, s := range l.unread {
 		unread = append(unread, s.Name)
-		if onlyHosts(s.Settings) {
+		if config.OnlyHosts(s.Settings) {
 			options.Hosts = true
 		} else {
 			options.Partial = true
@@ -155,19 +155,6 @@ func (l *Linter) Served(configz []byte, unread string) error {
 }
 
 const maxUnchecked = 5
-
-// onlyHosts reports whether a source makes ServiceEntries and WorkloadEntries alone, to which subsets and Gateways are not added.
-func onlyHosts(settings config.Settings) bool {
-	switch s := settings.(type) {
-	case *config.Consul, *config.Nacos, *config.Eureka:
-		return true
-	case *config.Dubbo:
-		return s.Subsets == ""
-	case *config.DubboConsul:
-		return s.Subsets == ""
-	}
-	return false
-}
 
 // Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects
 // as the server merges them, after Compete.

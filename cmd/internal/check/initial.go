@@ -31,15 +31,13 @@ type Registry struct {
 }
 
 // Registries are those that are looked for.
-func Registries() []Registry {
-	return []Registry{
-		{"consul", "8500", "consul://%s", "a Consul: the services of its own datacenter are served, " +
-			"those of others with datacenters: [dc1, dc2]; " +
-			"give it a token that may read services and nodes with tokenFile, if it has ACLs"},
-		{"zookeeper", "2181", "zookeeper://%s", "a ZooKeeper, in which providers of Dubbo may register"},
-		{"nacos", "8848", "nacos://%s?kind=services", "a Nacos: its services are served; nacos://… with ?kind=dubbo is for providers of Dubbo"},
-		{"eureka", "8761", "eureka://%s/eureka", "a Eureka"},
+func Registries() (registries []Registry) {
+	for _, scheme := range config.Schemes() {
+		if scheme.Port != "" {
+			registries = append(registries, Registry{scheme.Names[0], scheme.Port, scheme.Address, scheme.Comment})
+		}
 	}
+	return registries
 }
 
 const dialTime = 500 * time.Millisecond

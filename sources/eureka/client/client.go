@@ -1,13 +1,13 @@
-// Package client asks the servers of a Eureka.
+// Package client reads the servers of a Eureka.
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,177 +21,164 @@ import (
 	"tributary/sources/eureka/wire"
 )
 
-// TLS gives what a connection to a host needs; nil is a connection without TLS. It is asked each time, since certificates change.
+// The schemes of addresses of a Eureka.
+const (
+	Scheme       = "eureka"
+	SecureScheme = "eureka+https"
+)
+
+const (
+	defaultPort = "8761"
+	defaultPath = "/eureka"
+)
+
+// Address has the servers of a Eureka: eureka://[user:password@]host:8761,host:8761/eureka?backup=host:8761. Preferred
+// servers come first. Its path has a slash in front and none behind, or is empty.
+type Address struct {
+	address.Address
+
+	Secure bool // the address asks for TLS; the settings can do so, too
+}
+
+// ParseAddress reads an address.
+func ParseAddress(text string) (Address, error) {
+	scheme := Scheme
+	if strings.HasPrefix(text, SecureScheme+"://") {
+		scheme = SecureScheme
+	}
+	parsed, err := address.Parse(scheme, "host:"+defaultPort+defaultPath, defaultPort, text)
+	if err != nil {
+		return Address{}, err
+	}
+	for name := range parsed.Params {
+		if name != "backup" {
+			return Address{}, fmt.Errorf("address: unknown parameter %q; known: backup", name)
+		}
+	}
+	parsed.Path = strings.TrimRight((&url.URL{Path: cmp.Or(parsed.Path, defaultPath)}).EscapedPath(), "/")
+	if strings.HasSuffix(parsed.Path, "/apps") || strings.Contains(parsed.Path, "/apps/") {
+		const message = "address: the path is that of the API, such as %s; /apps, which is below it, is added"
+		return Address{}, fmt.Errorf(message, defaultPath)
+	}
+	return Address{parsed, scheme == SecureScheme}, nil
+}
+
+// TLS returns the TLS configuration for a host. The client calls it for each request, since certificates change. Nil:
+// no TLS.
 type TLS func(host string) (*tls.Config, error)
 
-// The errors that matter to who asks.
-var (
-	ErrDenied    = errors.New("the server refuses us")
-	ErrNoChanges = errors.New("the server does not tell changes")
-	errAbsent    = errors.New("404 Not Found")
-)
+// ErrDenied is the error of a server that refuses the credentials.
+var ErrDenied = errors.New("the server refuses us")
 
 // Bounds of one request.
 const (
-	maxBody     = 64 << 20 // without compression
-	dialTimeout = 5 * time.Second
-	waitTimeout = 10 * time.Second // for an answer to begin
-	timeout     = 30 * time.Second // for all of it
+	maxBody       = 64 << 20 // after decompression
+	dialTimeout   = 5 * time.Second
+	headerTimeout = 10 * time.Second
+	totalTimeout  = 30 * time.Second
 )
 
-// Client asks servers. It is safe for concurrent use.
+// Client reads servers. It is safe for concurrent use.
 type Client struct {
 	address         Address
 	credentialsFile string
-	scheme          string
-	http            *http.Client
+	secure          TLS
 }
 
-// New returns a client. The file, if it has a name, has user:password, and is read anew for each request.
-func New(a Address, credentialsFile string, secure TLS) *Client {
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{
-		DialContext: dialer.DialContext, ResponseHeaderTimeout: waitTimeout, MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Minute,
-		MaxResponseHeaderBytes: 64 << 10,
-	}
-	c := &Client{address: a, credentialsFile: credentialsFile, scheme: "http", http: &http.Client{
-		Transport: transport, Timeout: timeout,
-		// Where it leads is not a server of the Eureka, but a page to log in at, most likely.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-	if secure != nil {
-		c.scheme = "https"
-		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			host, _, err := net.SplitHostPort(address)
-			if err != nil {
-				return nil, err
-			}
-			config, err := secure(host)
-			if err != nil {
-				return nil, err
-			}
-			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
-		}
-	}
-	return c
+// New returns a client. It reads credentialsFile, if there is one, for each request.
+func New(servers Address, credentialsFile string, secure TLS) *Client {
+	return &Client{servers, credentialsFile, secure}
 }
 
-// Servers are those that can be asked.
+// Servers returns the addresses of the servers, preferred ones first.
 func (c *Client) Servers() []string { return c.address.Servers }
 
-// Close ends connections that are not in use.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// Sum is the checksum of an answer's text.
+type Sum [sha256.Size]byte
 
 // Reply is an answer of a server.
 type Reply struct {
-	*wire.Answer
-	Sum   [sha256.Size]byte // of what was sent
-	Ahead time.Duration     // by which the clock of the server is ahead of ours
+	*wire.Answer // nil if the text has the sum in the request
+
+	Sum Sum
 }
 
-// All asks a server for all applications.
-func (c *Client) All(ctx context.Context, server string) (*Reply, error) {
-	return c.ask(ctx, server, "/apps", wire.Decode)
+// Listing reads all applications. It does not decode the text with the sum previous.
+func (c *Client) Listing(ctx context.Context, server string, previous Sum) (*Reply, error) {
+	return c.get(ctx, server, "/apps", previous)
 }
 
-// Changes asks a server for what has changed in the last minutes. ErrNoChanges says that it does not tell, for whatever reason.
-func (c *Client) Changes(ctx context.Context, server string) (*Reply, error) {
-	return c.ask(ctx, server, changes, wire.Decode)
+// Changes reads the changes of the last minutes, as Listing does. Not every server offers them.
+func (c *Client) Changes(ctx context.Context, server string, previous Sum) (*Reply, error) {
+	return c.get(ctx, server, "/apps/delta", previous)
 }
 
-// One asks a server for one instance. The answer is not one of its cache, and has none if the server does not know that.
-func (c *Client) One(ctx context.Context, server string, key wire.Key) (*Reply, error) {
-	path := "/apps/" + url.PathEscape(key.App) + "/" + url.PathEscape(key.ID)
-	r, err := c.ask(ctx, server, path, func(body []byte) (*wire.Answer, error) { return wire.DecodeOne(key.App, body) })
-	if errors.Is(err, errAbsent) {
-		return &Reply{Answer: &wire.Answer{}}, nil
-	}
-	return r, err
-}
-
-// changes is the path of what has changed.
-const changes = "/apps/delta"
-
-func (c *Client) ask(ctx context.Context, server, path string, decode func([]byte) (*wire.Answer, error)) (*Reply, error) {
-	where := c.scheme + "://" + server + c.address.Path + path
-	fail := func(err error) (*Reply, error) { return nil, fmt.Errorf("GET %s: %w", where, err) }
-	user, password, err := c.credentials()
+func (c *Client) get(ctx context.Context, server, path string, previous Sum) (*Reply, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+server+c.address.Path+path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where, http.NoBody)
+	fail := func(err error) (*Reply, error) { return nil, fmt.Errorf("GET %s: %w", request.URL, err) }
+	transport := &http.Transport{
+		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		ResponseHeaderTimeout: headerTimeout, MaxResponseHeaderBytes: 64 << 10,
+	}
+	if c.secure != nil {
+		request.URL.Scheme = "https"
+		if transport.TLSClientConfig, err = c.secure(request.URL.Hostname()); err != nil {
+			return fail(err)
+		}
+	}
+	user, password, err := c.credentials()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
 	if user != "" {
 		request.SetBasicAuth(user, password.Reveal())
 	}
-	response, err := c.http.Do(request)
+	// A redirect leads to a login page, not to a Eureka.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := (&http.Client{Transport: transport, Timeout: totalTimeout, CheckRedirect: stay}).Do(request)
 	if err != nil {
-		return nil, address.Hint(err, c.scheme == "https") // which says what was asked
+		return nil, address.Hint(err, c.secure != nil) // names the URL
 	}
 	intake.Bound(response)      //nolint:bodyclose // it is closed below
 	defer response.Body.Close() //nolint:errcheck // it was read
-	received := time.Now()
-	if err := refusal(response, path == changes); err != nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
-		return fail(&StatusError{response.StatusCode, err})
+	if err := checkStatus(response); err != nil {
+		return fail(err)
 	}
 	text, err := intake.Read(response.Body, maxBody)
 	if err != nil {
 		return fail(err)
 	}
-	r := &Reply{Sum: sha256.Sum256(text)}
-	if r.Answer, err = decode(text); err != nil {
+	reply := &Reply{Sum: sha256.Sum256(text)}
+	if reply.Sum == previous {
+		return reply, nil
+	}
+	if reply.Answer, err = wire.Decode(text); err != nil {
 		return fail(err)
 	}
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		r.Ahead = date.Sub(received.Truncate(time.Second))
-	}
-	return r, nil
+	return reply, nil
 }
 
-// StatusError is a response whose status says that it is no answer to what was asked.
-type StatusError struct {
-	Status int
-	Err    error
-}
-
-func (e *StatusError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what that means.
-func (e *StatusError) Unwrap() error { return e.Err }
-
-// Refused reports whether a server was reached and will not answer what it was asked, now or later.
-func Refused(err error) bool {
-	var e *StatusError
-	return errors.As(err, &e) && (e.Status/100 == 3 || e.Status/100 == 4 && e.Status != http.StatusRequestTimeout &&
-		e.Status != http.StatusTooManyRequests)
-}
-
-// refusal returns what the status of a response means; nil if it is an answer.
-func refusal(response *http.Response, ofChanges bool) error {
-	switch status := response.StatusCode; {
-	case status == http.StatusOK:
+// checkStatus returns an error unless the response is an answer.
+func checkStatus(response *http.Response) error {
+	switch code := response.StatusCode; {
+	case code == http.StatusOK:
 		return nil
-	case ofChanges && (status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusMethodNotAllowed ||
-		status == http.StatusNotImplemented):
-		return fmt.Errorf("%w: %s", ErrNoChanges, response.Status)
-	case status == http.StatusUnauthorized:
+	case code == http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s", ErrDenied, response.Status)
-	case status == http.StatusForbidden:
-		// A server of Netflix' that found no peer to learn from answers so for its first five minutes.
+	case code == http.StatusForbidden:
+		// Netflix' server answers so for its first five minutes if it found no peer.
 		return fmt.Errorf("%w, or has just started: %s", ErrDenied, response.Status)
-	case status == http.StatusNotFound:
-		return fmt.Errorf("no answer of a Eureka: %w", errAbsent)
-	case status/100 == 3:
+	case code/100 == 3:
 		return fmt.Errorf("no answer of a Eureka: %s, to %q", response.Status, response.Header.Get("Location"))
 	}
 	return fmt.Errorf("no answer of a Eureka: %s", response.Status)
 }
 
-// CheckCredentials reads the file with the user and password, if there is one.
+// CheckCredentials checks the credentials file, if there is one.
 func (c *Client) CheckCredentials() error {
 	_, _, err := c.credentials()
 	return err
@@ -205,8 +192,8 @@ func (c *Client) credentials() (user string, password secret.Text, err error) {
 	if err != nil {
 		return "", secret.Text{}, fmt.Errorf("credentialsFile: %w", err)
 	}
-	user, word, found := strings.Cut(strings.TrimSpace(string(text)), ":")
-	if !found || user == "" || strings.ContainsAny(word, "\r\n") {
+	user, word, complete := strings.Cut(strings.TrimSpace(string(text)), ":")
+	if !complete || user == "" || strings.ContainsAny(word, "\r\n") {
 		return "", secret.Text{}, fmt.Errorf("credentialsFile: %s: want one line of user:password", c.credentialsFile)
 	}
 	return user, secret.New(word), nil

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,6 @@ import (
 	"tributary/adsc"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/eurekatest"
-	"tributary/sources/eureka/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,63 +54,36 @@ func TestAddress(t *testing.T) {
 func newClient(t *testing.T, address, credentialsFile string) *client.Client {
 	a, err := client.ParseAddress(address)
 	require.NoError(t, err)
-	c := client.New(a, credentialsFile, nil)
-	t.Cleanup(c.Close)
-	return c
+	return client.New(a, credentialsFile, nil)
 }
 
-// TestOne asks for single instances: one that is there, one that is not, and one of a server that does not tell.
-func TestOne(t *testing.T) {
-	server := eurekatest.Start(t)
-	server.Put("orders", eurekatest.Instance("a", "10.0.0.1", 80, nil))
-	c := newClient(t, server.Address(), "")
-	key := wire.Key{App: "ORDERS", ID: "a"}
-	r, err := c.One(t.Context(), server.Host(), key)
-	require.NoError(t, err)
-	require.Equal(t, key, r.Instances[0].Key)
-	require.Equal(t, "10.0.0.1", r.Instances[0].IP)
-	r, err = c.One(t.Context(), server.Host(), wire.Key{App: "ORDERS", ID: "b/c ?d"})
-	require.NoError(t, err)
-	require.Empty(t, r.Instances)
-	server.Answer("/apps/ORDERS/a", http.StatusForbidden)
-	_, err = c.One(t.Context(), server.Host(), key)
-	require.ErrorIs(t, err, client.ErrDenied)
+func list(t *testing.T, c *client.Client, server string) (*client.Reply, error) {
+	return c.Listing(t.Context(), server, client.Sum{})
 }
 
-// TestRefusals is the table of statuses: of all applications, and of changes.
+// TestRefusals is the table of statuses.
 func TestRefusals(t *testing.T) {
 	s := eurekatest.Start(t)
 	c := newClient(t, s.Address(), "")
-	for status, want := range map[int]struct{ denied, silent bool }{
-		http.StatusUnauthorized:        {denied: true},
-		http.StatusForbidden:           {denied: true, silent: true},
-		http.StatusNotFound:            {silent: true},
-		http.StatusMethodNotAllowed:    {silent: true},
-		http.StatusNotImplemented:      {silent: true},
-		http.StatusInternalServerError: {},
-		http.StatusServiceUnavailable:  {},
-		http.StatusTooManyRequests:     {},
-		http.StatusFound:               {},
-		http.StatusNoContent:           {},
+	for status, denied := range map[int]bool{
+		http.StatusUnauthorized:        true,
+		http.StatusForbidden:           true,
+		http.StatusNotFound:            false,
+		http.StatusMethodNotAllowed:    false,
+		http.StatusInternalServerError: false,
+		http.StatusServiceUnavailable:  false,
+		http.StatusTooManyRequests:     false,
+		http.StatusFound:               false,
+		http.StatusNoContent:           false,
 	} {
 		s.Answer("/apps", status)
 		s.Answer("/apps/delta", status)
-		_, err := c.All(t.Context(), s.Host())
+		_, err := list(t, c, s.Host())
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps: ")
 		require.ErrorContains(t, err, fmt.Sprint(status))
-		require.NotErrorIs(t, err, client.ErrNoChanges)
-		if want.denied {
-			require.ErrorIs(t, err, client.ErrDenied)
-		} else {
-			require.NotErrorIs(t, err, client.ErrDenied)
-		}
-		_, err = c.Changes(t.Context(), s.Host())
-		if want.silent {
-			require.ErrorIs(t, err, client.ErrNoChanges)
-		} else {
-			require.Error(t, err)
-			require.NotErrorIs(t, err, client.ErrNoChanges)
-		}
+		require.Equal(t, denied, errors.Is(err, client.ErrDenied))
+		_, err = c.Changes(t.Context(), s.Host(), client.Sum{})
+		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps/delta: ")
 	}
 }
 
@@ -119,27 +92,26 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	c := newClient(t, s.Address(), "")
 	for _, body := range []string{"<html>", `{"applications":`, `{"timestamp":1}`} {
 		s.Say("/apps", body)
-		_, err := c.All(t.Context(), s.Host())
+		_, err := list(t, c, s.Host())
 		require.ErrorContains(t, err, "no answer of a Eureka", body)
 	}
 	s.Say("/apps", `"`+strings.Repeat("x", 64<<20)+`"`)
-	_, err := c.All(t.Context(), s.Host())
+	_, err := list(t, c, s.Host())
 	require.ErrorContains(t, err, "more than 64 MiB")
 	s.Say("/apps", "")
 	s.Put("orders", eurekatest.Instance("a", "10.0.0.1", 80, nil))
-	all, err := c.All(t.Context(), s.Host())
+	all, err := list(t, c, s.Host())
 	require.NoError(t, err)
 	require.Len(t, all.Instances, 1)
-	require.LessOrEqual(t, all.Ahead.Abs().Seconds(), 5.0)
-	same, err := c.All(t.Context(), s.Host())
+	same, err := c.Listing(t.Context(), s.Host(), all.Sum)
 	require.NoError(t, err)
-	require.Equal(t, all.Sum, same.Sum)
+	require.Equal(t, &client.Reply{Sum: all.Sum}, same, "it is not decoded again")
 }
 
 func TestCredentials(t *testing.T) {
 	s := eurekatest.Start(t)
 	s.Ask("me:p@ss")
-	ask := func(c *client.Client) error { _, err := c.All(t.Context(), s.Host()); return err }
+	ask := func(c *client.Client) error { _, err := list(t, c, s.Host()); return err }
 	require.ErrorIs(t, ask(newClient(t, s.Address(), "")), client.ErrDenied)
 	require.NoError(t, ask(newClient(t, "eureka://me:p%40ss@"+s.Host(), "")))
 
@@ -169,8 +141,7 @@ func TestTLS(t *testing.T) {
 		secure, err := (&adsc.TLS{Mode: adsc.TLSSimple, InsecureSkipVerify: skip}).Dialer()
 		require.NoError(t, err)
 		c := client.New(a, "", secure)
-		_, err = c.All(t.Context(), host)
+		_, err = list(t, c, host)
 		require.Equal(t, ok, err == nil, err)
-		c.Close()
 	}
 }

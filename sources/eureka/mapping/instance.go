@@ -17,173 +17,168 @@ import (
 	"tributary/sources/registry"
 )
 
-// InstanceOf returns what an instance is known by: short, and of letters and digits, whatever it calls itself. Nobody can make another one
-// of the same.
+// InstanceOf returns a short name for an instance: letters, digits, dashes and underscores. No other instance can get
+// the same name.
 func InstanceOf(key wire.Key) string {
 	sum := sha256.Sum256([]byte(key.App + "\x00" + key.ID))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }
 
-// Offers returns what an instance offers, whether it is served or not, and what is wrong with it. An error says why it cannot be called at
-// all.
-func (m *Mapper) Offers(i wire.Instance) (offers []registry.Offer[ID], warnings []string, err error) {
-	address, warnings, err := m.addressOf(i)
+// Offers returns the offers of an instance, served or not, and warnings. The error says why the instance cannot be
+// called at all.
+func (m *Mapper) Offers(instance wire.Instance) (offers []registry.Offer[ID], warnings []string, err error) {
+	address, warnings, err := m.addressOf(instance)
 	if err != nil {
 		return nil, nil, err
 	}
-	e := registry.Endpoint{Address: address, Locality: m.localityOf(i), Instance: InstanceOf(i.Key), Labels: m.o.Labels(i.Metadata)}
-	state, why := registry.Listed, ""
-	if !m.Serves(i) {
-		if state, why = registry.Disabled, "status "+i.Status; i.Overridden != wire.Unknown && i.Overridden != i.Status {
-			why += ", set to " + i.Overridden
+	offer := registry.Offer[ID]{Owner: instance.App, State: registry.Listed, Endpoint: registry.Endpoint{
+		Address: address, Locality: m.localityOf(instance), Instance: InstanceOf(instance.Key),
+		Labels: m.options.Labels(instance.Metadata),
+	}}
+	if !m.Serves(instance) {
+		offer.State, offer.Why = registry.Disabled, "status "+instance.Status
+		if instance.Overridden != wire.Unknown && instance.Overridden != instance.Status {
+			offer.Why += ", set to " + instance.Overridden
 		}
 	}
-	for _, one := range []struct {
-		secure bool
-		port   wire.Port
-		vips   string
-	}{{false, i.Port, i.VIP}, {true, i.SecurePort, i.SecureVIP}} {
-		if !one.port.Enabled {
-			continue
+	add := func(port wire.Port, list string, secure bool, wanted uint32) {
+		if !port.Enabled {
+			return
 		}
-		is, wanted := string(protocol.HTTPS), uint32(0)
-		if !one.secure {
-			is, wanted = m.o.Protocol(i.Metadata[m.o.ProtocolMeta]), m.o.WantedPort(i.Metadata)
-		}
-		vips, warned := vipsOf(one.vips, i.App)
-		warnings = append(warnings, warned...)
-		for _, vip := range vips {
-			id := m.idOf(vip.name, i.App)
-			id.Secure, e.Port = one.secure, uint32(one.port.Number) //nolint:gosec // up to 65535
-			offers = append(offers, registry.Offer[ID]{
-				ID: id, Owner: i.App, Endpoint: e, State: state, Why: why, Port: cmp.Or(wanted, vip.port), Protocol: is,
-			})
-		}
-	}
-	if len(offers) == 0 {
-		return nil, warnings, fmt.Errorf("none of its ports is enabled")
-	}
-	// Two of its names may be one host.
-	slices.SortStableFunc(offers, compareOffers)
-	return slices.CompactFunc(offers, func(a, b registry.Offer[ID]) bool { return compareOffers(a, b) == 0 }), warnings, nil
-}
-
-func compareOffers(a, b registry.Offer[ID]) int { return a.ID.Compare(b.ID) }
-
-// Groups are those of the hosts of an instance, whether it can be called or not.
-func (m *Mapper) Groups(i wire.Instance) (all []string) {
-	for _, list := range []string{i.VIP, i.SecureVIP} {
-		vips, _ := vipsOf(list, i.App)
-		for _, v := range vips {
-			if group := m.idOf(v.name, i.App).Group(); !slices.Contains(all, group) {
-				all = append(all, group)
+		addresses, invalid := parseVIPs(list, instance.App)
+		warnings = append(warnings, invalid...)
+		for _, vip := range addresses {
+			offer.ID = m.idOf(vip.name, instance.App)
+			offer.ID.Secure, offer.Endpoint.Port = secure, uint32(port.Number) //nolint:gosec // up to 65535
+			offer.Port = cmp.Or(wanted, vip.port)
+			// Two virtual addresses may be one host.
+			if !slices.ContainsFunc(offers, func(earlier registry.Offer[ID]) bool { return earlier.ID == offer.ID }) {
+				offers = append(offers, offer)
 			}
 		}
 	}
-	return all
+	offer.Protocol = m.options.Protocol(instance.Metadata[m.options.ProtocolMeta])
+	add(instance.Port, instance.VIP, false, m.options.WantedPort(instance.Metadata))
+	offer.Protocol = string(protocol.HTTPS)
+	add(instance.SecurePort, instance.SecureVIP, true, 0)
+	if len(offers) == 0 {
+		return nil, warnings, fmt.Errorf("none of its ports is enabled")
+	}
+	return offers, warnings, nil
 }
 
-// Serves reports whether an instance is to be called. Its status has been overridden already by who lists it; what somebody took out of
-// service counts even if it has not.
-func (m *Mapper) Serves(i wire.Instance) bool {
-	serves := func(status string) bool { return slices.Contains(m.o.Statuses, status) }
-	off := i.Overridden == wire.Down || i.Overridden == wire.OutOfService
-	return serves(i.Status) && (!off || serves(i.Overridden))
+// Groups returns the groups of the hosts of an instance, even if the instance cannot be called.
+func (m *Mapper) Groups(instance wire.Instance) (groups []string) {
+	for _, list := range []string{instance.VIP, instance.SecureVIP} {
+		addresses, _ := parseVIPs(list, instance.App)
+		for _, vip := range addresses {
+			if group := m.idOf(vip.name, instance.App).Group(); !slices.Contains(groups, group) {
+				groups = append(groups, group)
+			}
+		}
+	}
+	return groups
 }
 
-// MayServe reports whether an instance of which not all can be read may be to be called: its status does not say that it is not.
-func (m *Mapper) MayServe(i wire.Instance) bool { return i.Status == wire.Unknown || m.Serves(i) }
+// Serves reports whether an instance may be called. Servers apply overrides to the status; an override to an instance
+// that is out of service counts even before that.
+func (m *Mapper) Serves(instance wire.Instance) bool {
+	serves := func(status string) bool { return slices.Contains(m.options.Statuses, status) }
+	disabled := instance.Overridden == wire.Down || instance.Overridden == wire.OutOfService
+	return serves(instance.Status) && (!disabled || serves(instance.Overridden))
+}
 
-func (m *Mapper) idOf(vip, app string) (id ID) {
-	if strings.Contains(m.o.HostTemplate, "{vip}") {
+// MayServe reports whether a broken instance may be called, as far as its status can be read.
+func (m *Mapper) MayServe(instance wire.Instance) bool {
+	return instance.Status == wire.Unknown || m.Serves(instance)
+}
+
+func (m *Mapper) idOf(vip, application string) (id ID) {
+	if strings.Contains(m.options.HostTemplate, "{vip}") {
 		id.VIP = vip
 	}
-	if strings.Contains(m.o.HostTemplate, "{app}") {
-		id.App = strings.ToLower(app)
+	if strings.Contains(m.options.HostTemplate, "{app}") {
+		id.App = strings.ToLower(application)
 	}
 	return id
 }
 
-// addressOf returns where an instance is called: where the settings say, or where else it says that it is, with a warning if it said
-// something else first.
-func (m *Mapper) addressOf(i wire.Instance) (address string, warnings []string, err error) {
-	first, second := i.IP, i.HostName
-	if m.o.AddressFrom == fromHostName {
-		first, second = second, first
+// addressOf returns the address of an instance: the preferred one, or else the other one, with a warning if the
+// preferred one is invalid.
+func (m *Mapper) addressOf(instance wire.Instance) (address string, warnings []string, err error) {
+	preferred, other := instance.IP, instance.HostName
+	if m.options.AddressFrom == fromHostName {
+		preferred, other = other, preferred
 	}
-	if address, err = names.Address(first); err == nil {
+	if address, err = names.Address(preferred); err == nil {
 		return address, nil, nil
 	}
-	err = fmt.Errorf("address %q: %w", first, err)
-	other, otherErr := names.Address(second)
-	switch {
-	case otherErr != nil:
+	err = fmt.Errorf("address %q: %w", preferred, err)
+	fallback, failure := names.Address(other)
+	if failure != nil {
 		return "", nil, err
-	case first != "":
-		warnings = []string{fmt.Sprintf("%v: it is called at %s instead", err, other)}
 	}
-	return other, warnings, nil
+	if preferred != "" {
+		warnings = []string{fmt.Sprintf("%v: it is called at %s instead", err, fallback)}
+	}
+	return fallback, warnings, nil
 }
 
-// maxVIPs is how many names one instance may have.
+// maxVIPs bounds the virtual addresses of an instance.
 const maxVIPs = 32
 
-type vip struct {
+type virtualAddress struct {
 	name string
-	port uint32 // that it names; 0 if it does not
+	port uint32 // 0 if there is none
 }
 
-// vipsOf reads a list of virtual addresses, which have no case. Some have a port behind them. A placeholder that nobody filled in is no
-// name, and who has no name has that of its application.
-func vipsOf(list, app string) (vips []vip, warnings []string) {
-	for one := range strings.SplitSeq(list, ",") {
-		one = strings.ToLower(strings.TrimSpace(one))
-		if one == "" {
+// parseVIPs reads a list of virtual addresses, in any case, some with a port. Without a valid one, it returns the name
+// of the application.
+func parseVIPs(list, application string) (addresses []virtualAddress, warnings []string) {
+	for text := range strings.SplitSeq(list, ",") {
+		text = strings.ToLower(strings.TrimSpace(text))
+		if text == "" {
 			continue
 		}
-		if strings.Contains(one, "${") {
-			warnings = append(warnings, fmt.Sprintf("virtual address %q has a placeholder that its client did not fill in", one))
+		if strings.Contains(text, "${") {
+			const unfilled = "virtual address %q has a placeholder that its client did not fill in"
+			warnings = append(warnings, fmt.Sprintf(unfilled, text))
 			continue
 		}
-		v := vip{name: one}
-		if host, port, err := net.SplitHostPort(one); err == nil && host != "" && registry.ParsePort(port) != 0 {
-			v = vip{host, registry.ParsePort(port)}
+		parsed := virtualAddress{name: text}
+		if host, port, err := net.SplitHostPort(text); err == nil && host != "" && registry.ParsePort(port) != 0 {
+			parsed = virtualAddress{host, registry.ParsePort(port)}
 		}
-		if slices.ContainsFunc(vips, func(other vip) bool { return other.name == v.name }) {
+		if slices.ContainsFunc(addresses, func(earlier virtualAddress) bool { return earlier.name == parsed.name }) {
 			continue
 		}
-		if len(vips) == maxVIPs {
-			return vips, append(warnings, fmt.Sprintf("it has more than %d virtual addresses", maxVIPs))
+		if len(addresses) == maxVIPs {
+			return addresses, append(warnings, fmt.Sprintf("it has more than %d virtual addresses", maxVIPs))
 		}
-		vips = append(vips, v)
+		addresses = append(addresses, parsed)
 	}
-	if len(vips) == 0 {
-		vips = []vip{{name: strings.ToLower(app)}}
+	if len(addresses) == 0 {
+		addresses = []virtualAddress{{name: strings.ToLower(application)}}
 	}
-	return vips, warnings
+	return addresses, warnings
 }
 
-// amazonZone is a zone whose region is in its name.
+// amazonZone matches a zone whose name contains its region.
 var amazonZone = regexp.MustCompile(`^([a-z]+(?:-[a-z]+)+-[0-9]+)[a-z]$`)
 
-// localityOf returns the region and zone of an instance. A zone of which nobody knows the region is in one of its name.
-func (m *Mapper) localityOf(i wire.Instance) string {
-	text := func(s string) string {
-		if !names.IsLabelText(s) {
-			return ""
-		}
-		return s
+// localityOf returns region/zone. A zone without a region is the first part.
+func (m *Mapper) localityOf(instance wire.Instance) string {
+	label := func(texts ...string) string {
+		return cmp.Or(slices.DeleteFunc(texts, func(text string) bool { return !names.IsLabelText(text) })...)
 	}
-	zone := cmp.Or(text(i.Metadata["zone"]), text(i.DataCenterZone))
-	region := text(i.Metadata["region"])
+	region, zone := label(instance.Metadata["region"]), label(instance.Metadata["zone"], instance.DataCenterZone)
+	if zone == "" {
+		return region
+	}
 	if amazon := amazonZone.FindStringSubmatch(zone); region == "" && amazon != nil {
 		region = amazon[1]
 	}
-	region = cmp.Or(region, m.o.Region)
-	switch {
-	case zone == "":
-		return text(i.Metadata["region"])
-	case region == "":
+	if region = cmp.Or(region, m.options.Region); region == "" {
 		return zone
 	}
 	return region + "/" + zone

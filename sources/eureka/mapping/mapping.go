@@ -1,5 +1,5 @@
-// Package mapping turns the instances of a Eureka into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is
-// valid, whatever is in a Eureka, and is the same for the same content, in whatever order that comes.
+// Package mapping makes ServiceEntries of the instances of a Eureka. It is pure: no I/O, no clock, no memory. The same
+// instances, in any order, give the same valid objects.
 package mapping
 
 import (
@@ -11,43 +11,98 @@ import (
 	"strconv"
 	"strings"
 
+	"tributary/internal/names"
 	"tributary/resource"
+	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
 )
+
+// Options select and name services. Zero values stand for the defaults. HostTemplate has {vip}, an element of the
+// instance's vipAddress, and {app}, its application; the default is {vip}.eureka. The default namespace is eureka, and
+// the protocol of plain ports http.
+type Options struct {
+	registry.MappingOptions
+
+	// AddressFrom selects the address of instances: ip or hostname. Default: ip.
+	AddressFrom string
+	// Statuses are the statuses of instances that are served. Default: UP.
+	Statuses []string
+	// SecureServicePort is the secure port of all services. Default: derived.
+	SecureServicePort int
+	// Region is the region of zones without one. Default: none.
+	Region string
+}
+
+const (
+	fromIP       = "ip"
+	fromHostName = "hostname"
+)
+
+// WithDefaults returns the options with defaults for those that are not set.
+func (o Options) WithDefaults() Options {
+	o.MappingOptions = o.MappingOptions.WithDefaults("{vip}.eureka", "eureka", "http")
+	o.AddressFrom = cmp.Or(o.AddressFrom, fromIP)
+	if len(o.Statuses) == 0 {
+		o.Statuses = []string{wire.Up}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if !strings.Contains(o.HostTemplate, "{vip}") && !strings.Contains(o.HostTemplate, "{app}") {
+		return fmt.Errorf("hostTemplate: %q must contain {vip} or {app}, by which services differ", o.HostTemplate)
+	}
+	if err := cmp.Or(o.Check("{vip}", "{app}"), registry.CheckPort("secureServicePort", o.SecureServicePort)); err != nil {
+		return err
+	}
+	valid := []string{wire.Up, wire.Starting, wire.OutOfService, wire.Down, wire.Unknown}
+	invalid := slices.IndexFunc(o.Statuses, func(status string) bool { return !slices.Contains(valid, status) })
+	switch {
+	case o.AddressFrom != fromIP && o.AddressFrom != fromHostName:
+		return fmt.Errorf("addressFrom: want %s or %s, got %q", fromIP, fromHostName, o.AddressFrom)
+	case invalid >= 0:
+		return fmt.Errorf("statuses: want some of %s, got %q", strings.Join(valid, ", "), o.Statuses[invalid])
+	case o.ServicePort != 0 && o.ServicePort == o.SecureServicePort:
+		return fmt.Errorf("secureServicePort: %d is the servicePort", o.SecureServicePort)
+	case o.Region != "" && !names.IsLabelText(o.Region):
+		return fmt.Errorf("region: %q is none", o.Region)
+	}
+	return nil
+}
 
 // Mapper maps instances. It is safe for concurrent use.
 type Mapper struct {
 	registry.Hosts[ID]
 
-	o Options
+	options Options
 }
 
 var _ registry.Mapping[ID] = (*Mapper)(nil)
 
 // New returns a mapper. Without vips no service gets a virtual address. An error begins with the key at fault.
-func New(o Options, vips registry.VIPs) (*Mapper, error) {
-	o = o.WithDefaults()
-	if err := o.validate(); err != nil {
+func New(options Options, vips registry.VIPs) (*Mapper, error) {
+	options = options.WithDefaults()
+	if err := options.validate(); err != nil {
 		return nil, err
 	}
 	naming := registry.Naming[ID]{Joint: "-", Spare: len(secureSuffix), Parts: ID.parts}
-	return &Mapper{registry.NewHosts(o.MappingOptions, vips, naming, ID.place), o}, nil
+	return &Mapper{registry.NewHosts(options.MappingOptions, vips, naming, ID.place), options}, nil
 }
 
-// ID is what services are told apart by: hosts, and of these the plain and the secure port, since not all instances have both. App is empty
-// if hosts do not tell applications apart, and VIP if they tell nothing else apart.
+// ID identifies a service: a host, with its plain or its secure port. App is empty if hosts do not distinguish
+// applications, and VIP if they distinguish nothing else.
 type ID struct {
 	VIP, App string
 	Secure   bool
 }
 
-// Compare orders IDs.
-func (id ID) Compare(o ID) int {
-	plainFirst := func(id ID) string { return strconv.FormatBool(id.Secure) }
-	return cmp.Or(cmp.Compare(id.VIP, o.VIP), cmp.Compare(id.App, o.App), cmp.Compare(plainFirst(id), plainFirst(o)))
+// Compare orders IDs, the plain port first.
+func (id ID) Compare(other ID) int {
+	secure, otherSecure := strconv.FormatBool(id.Secure), strconv.FormatBool(other.Secure)
+	return cmp.Or(cmp.Compare(id.VIP, other.VIP), cmp.Compare(id.App, other.App), cmp.Compare(secure, otherSecure))
 }
 
-// Group is that of the host, with both ports. It is different for each.
+// Group returns the name of the host's group, which has both ports.
 func (id ID) Group() string {
 	if id.App == "" {
 		return url.QueryEscape(id.VIP)
@@ -61,16 +116,13 @@ func (id ID) parts() []registry.Part {
 	return slices.DeleteFunc([]registry.Part{
 		{Placeholder: "{vip}", Text: id.VIP, Dots: true, Annotation: annotationVIP},
 		{Placeholder: "{app}", Text: id.App, Annotation: annotationApp},
-	}, func(p registry.Part) bool { return p.Text == "" })
+	}, func(part registry.Part) bool { return part.Text == "" })
 }
 
 func (id ID) place() string {
 	text := "eureka"
-	if id.VIP != "" {
-		text += " vip " + id.VIP
-	}
-	if id.App != "" {
-		text += " app " + id.App
+	for _, part := range id.parts() {
+		text += " " + strings.Trim(part.Placeholder, "{}") + " " + part.Text
 	}
 	if id.Secure {
 		text += " (secure)"
@@ -81,69 +133,68 @@ func (id ID) place() string {
 // Host implements registry.Mapping.
 func (m *Mapper) Host(id ID) ID { return ID{VIP: id.VIP, App: id.App} }
 
-// secureSuffix is that of the object with the secure port. The name of no other one has a dot.
-const secureSuffix = ".secure"
-
 // ServicePort implements registry.Mapping.
 func (m *Mapper) ServicePort(id ID) int {
 	if id.Secure {
-		return m.o.SecureServicePort
+		return m.options.SecureServicePort
 	}
-	return m.o.ServicePort
+	return m.options.ServicePort
 }
 
-// The annotations that say of what in a Eureka a ServiceEntry is.
+// secureSuffix ends the name of the object with the secure port. Other names have no dot.
+const secureSuffix = ".secure"
+
+// The annotations of ServiceEntries.
 const (
 	annotationVIP       = "tributary/eureka-vip"
-	annotationApp       = "tributary/eureka-app"  // where it tells hosts apart
-	annotationApps      = "tributary/eureka-apps" // whose instances it has
+	annotationApp       = "tributary/eureka-app"  // if hosts distinguish applications
+	annotationApps      = "tributary/eureka-apps" // the applications of the endpoints
 	annotationInstances = "tributary/eureka-instances"
 	annotationSecure    = "tributary/eureka-secure"
 )
 
-// Entries implements registry.Mapping. If both ports of a host have one number, the plain one has it.
-func (m *Mapper) Entries(host []registry.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
-	for n, s := range host {
-		if n > 0 && s.Port.Number != 0 && s.Port.Number == host[0].Port.Number {
-			err = errors.Join(err, fmt.Errorf("%s: port %d is the service's plain one already", m.Place(s.ID), s.Port.Number))
+// Entries implements registry.Mapping. If both ports of a host have one number, the plain port gets it.
+func (m *Mapper) Entries(host []registry.Service[ID]) (objects []*resource.Resource, warnings []string, err error) {
+	for index, service := range host {
+		if index > 0 && service.Port.Number != 0 && service.Port.Number == host[0].Port.Number {
+			const message = "%s: port %d is the service's plain one already"
+			err = errors.Join(err, fmt.Errorf(message, m.Place(service.ID), service.Port.Number))
 			continue
 		}
-		r, warned, failed := m.entry(s)
-		rs, warnings, err = append(rs, r), append(warnings, warned...), errors.Join(err, failed)
-	}
-	return rs, warnings, err
-}
-
-// entry returns the object of a service.
-func (m *Mapper) entry(s registry.Service[ID]) (r *resource.Resource, warnings []string, err error) {
-	var instances []string // in the order of the endpoints
-	for _, e := range s.Endpoints {
-		instances = append(instances, e.Instance)
-	}
-	annotations := map[string]string{annotationApps: strings.Join(s.Owners, ","), annotationInstances: strings.Join(instances, ",")}
-	if s.ID.Secure {
-		s.Name.Object += secureSuffix
-		annotations[annotationSecure] = "true"
-	}
-	return m.Entry(s, annotations)
-}
-
-// Restore implements registry.Mapping. Where another template did not tell applications apart, the first one stands for all; where it did
-// not tell anything else apart, an application is called by its name, as is usual.
-func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
-	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
-		app := a[annotationApp]
-		if apps := a[annotationApps]; apps != "" {
-			s.Owners = strings.Split(apps, ",")
-			app = cmp.Or(app, s.Owners[0])
+		var instances []string // in the order of the endpoints
+		for _, endpoint := range service.Endpoints {
+			instances = append(instances, endpoint.Instance)
 		}
-		s.ID = m.idOf(cmp.Or(a[annotationVIP], app), app)
-		s.ID.Secure = a[annotationSecure] != ""
-		if instances := strings.Split(a[annotationInstances], ","); len(instances) == len(s.Endpoints) {
-			for n := range s.Endpoints {
-				s.Endpoints[n].Instance = instances[n]
+		annotations := map[string]string{
+			annotationApps: strings.Join(service.Owners, ","), annotationInstances: strings.Join(instances, ","),
+		}
+		if service.ID.Secure {
+			service.Name.Object += secureSuffix
+			annotations[annotationSecure] = "true"
+		}
+		object, warned, failure := m.Entry(service, annotations)
+		objects, warnings, err = append(objects, object), append(warnings, warned...), errors.Join(err, failure)
+	}
+	return objects, warnings, err
+}
+
+// Restore implements registry.Mapping. If an earlier template did not distinguish applications, the first application
+// stands for all of them; if it distinguished nothing else, the application's name is the virtual address.
+func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
+	type services = []registry.Service[ID]
+	return registry.Restored(published, func(annotations map[string]string, service registry.Service[ID]) services {
+		application := annotations[annotationApp]
+		if owners := annotations[annotationApps]; owners != "" {
+			service.Owners = strings.Split(owners, ",")
+			application = cmp.Or(application, service.Owners[0])
+		}
+		service.ID = m.idOf(cmp.Or(annotations[annotationVIP], application), application)
+		service.ID.Secure = annotations[annotationSecure] != ""
+		if instances := strings.Split(annotations[annotationInstances], ","); len(instances) == len(service.Endpoints) {
+			for index := range service.Endpoints {
+				service.Endpoints[index].Instance = instances[index]
 			}
 		}
-		return []registry.Service[ID]{s}
+		return services{service}
 	}, annotationVIP, annotationApp)
 }

@@ -62,8 +62,8 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 	return rs, warnings
 }
 
-// TestAnyEureka has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order,
-// and readable again.
+// TestAnyEureka has anything registered, of which all that is made must be valid, with hosts and names of their own,
+// the same in any order, and readable again.
 func TestAnyEureka(t *testing.T) {
 	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
 		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, sourcetest.VIPs{})

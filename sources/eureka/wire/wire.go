@@ -1,7 +1,7 @@
-// Package wire reads what a Eureka answers, as JSON. It is pure: no I/O, no clock.
+// Package wire decodes the JSON of Eureka servers. It is pure: no I/O, no clock.
 //
-// Seen with the server of Spring Cloud 2023.0.3 (eureka 2.0.3). Older ones, which write JSON by way of XML, have an object where a list has
-// one element, numbers as texts, and keys in other cases; that is read as well.
+// Seen with the server of Spring Cloud 2023.0.3 (Eureka 2.0.3). Older servers convert XML to JSON: a list with one
+// element becomes that element, and numbers become strings. The package reads both.
 package wire
 
 import (
@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,31 +18,32 @@ import (
 	"tributary/internal/names"
 )
 
-// MaxInstances is how many instances an answer may have.
+// MaxInstances is the maximum number of instances in an answer.
 const MaxInstances = 100_000
 
-// Answer is that to a request for all applications, or for what has changed of them.
+// Answer is the answer to a request for all applications, or for recent changes.
 type Answer struct {
-	Version   int64  // that of the changes, counted by the server; of all applications it is 1
-	Hash      string // how many instances there are by status, after the changes
-	Instances []Instance
-	Nameless  int   // instances of which not even the name can be read
-	Why       error // of the first of those
+	Instances []Instance // sorted by key, without duplicates
+	Nameless  int        // instances whose key cannot be read
+	Why       error      // the reason for the first of them
 }
 
-// Key tells instances apart.
-type Key struct{ App, ID string }
+// Key identifies an instance.
+type Key struct {
+	App string `json:"app"`
+	ID  string `json:"instanceId"`
+}
 
 // Compare orders keys.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.App, o.App), cmp.Compare(k.ID, o.ID))
+func (k Key) Compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.App, other.App), cmp.Compare(k.ID, other.ID))
 }
 
 func (k Key) String() string {
 	return "app " + strconv.Quote(k.App) + " instance " + strconv.Quote(k.ID)
 }
 
-// The statuses of instances. What is none of these is Unknown.
+// The statuses of instances. Any other text counts as Unknown.
 const (
 	Up           = "UP"
 	Down         = "DOWN"
@@ -50,265 +52,215 @@ const (
 	Unknown      = "UNKNOWN"
 )
 
-// Deleted is the action of an instance that has gone.
+// Deleted is the action of an instance that deregistered or whose lease expired.
 const Deleted = "DELETED"
 
-// Instance is one of an application. Names of applications are in upper case, as Eureka has them.
+// Instance is an instance of an application. Names of applications are in upper case. Times are in milliseconds; zero
+// if missing.
 type Instance struct {
 	Key
-	HostName, IP        string
-	Status              string // what its Eureka has it be
-	Overridden          string // what somebody set it to; Unknown if nobody did
-	Action              string // what became of it, in an answer with changes
-	Port, SecurePort    Port
-	VIP, SecureVIP      string
-	DataCenterZone      string // of Amazon
-	Metadata            map[string]string
-	Registered, Evicted int64 // when it came and went, by the clock of the server, in ms; 0 if it did not
-	Expires             int64 // when its lease ends unless it renews that before, by the clock of the server, in ms; 0 if that is not said
-	Updated             int64 // when the server last changed it, in ms
-	Dirty               int64 // when it last changed itself, by its own clock, in ms
-	Broken              error // why it cannot be read; then there is no more than a key, and what of the rest could be
+	HostName       string `json:"hostName"`
+	IP             string `json:"ipAddr"`
+	Status         string `json:"status"`           // after an override
+	Overridden     string `json:"overriddenStatus"` // the status that an operator set; otherwise Unknown
+	Action         string `json:"actionType"`       // in an answer with changes
+	Port           Port   `json:"port"`
+	SecurePort     Port   `json:"securePort"`
+	VIP            string `json:"vipAddress"` // a comma-separated list, as SecureVIP
+	SecureVIP      string `json:"secureVipAddress"`
+	DataCenterZone string `json:"-"` // on Amazon
+	Metadata       Values `json:"metadata"`
+	Updated        Number `json:"lastUpdatedTimestamp"` // when the server last changed it
+	Registered     Number `json:"-"`                    // by the clock of the server; each server has its own time
+	Evicted        Number `json:"-"`                    // when it ended, by the clock of the server
+	Dirty          Number `json:"lastDirtyTimestamp"`   // when it last changed itself, by its own clock
+	Broken         error  `json:"-"`                    // an invalid field; the other fields are set
 }
 
-// Renews reports whether an instance held its lease at a time, in ms: one that went then has said so itself, and did not expire.
-func (i Instance) Renews(at int64) bool { return at <= i.Expires }
-
-// Port is one of an instance.
-type Port struct {
-	Number  int // 0 if it has none
-	Enabled bool
-}
-
-// Decode reads an answer. What is wrong with one instance does not keep others from being read.
+// Decode reads an answer. An invalid instance does not affect others.
 func Decode(body []byte) (*Answer, error) {
-	var doc struct {
+	var document struct {
 		Applications *struct {
 			Version      *text     `json:"versions__delta"`
 			Hash         *text     `json:"apps__hashcode"`
 			Applications oneOrMany `json:"application"`
 		} `json:"applications"`
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
+	if err := json.Unmarshal(body, &document); err != nil {
 		return nil, fmt.Errorf("no answer of a Eureka: %w", err)
 	}
-	all := doc.Applications
-	if all == nil || all.Hash == nil || all.Version == nil {
+	applications := document.Applications
+	if applications == nil || applications.Hash == nil || applications.Version == nil {
 		return nil, errors.New("no answer of a Eureka: it has no applications with a hash code and a version")
 	}
-	a := &Answer{Hash: string(*all.Hash), Version: all.Version.number()}
-	for _, raw := range all.Applications {
-		var app struct {
+	answer := &Answer{}
+	for _, raw := range applications.Applications {
+		var application struct {
 			Name      text      `json:"name"`
 			Instances oneOrMany `json:"instance"`
 		}
-		if err := json.Unmarshal(raw, &app); errors.Is(err, errTooMany) {
+		if err := json.Unmarshal(raw, &application); errors.Is(err, errTooMany) {
 			return nil, err
 		} else if err != nil {
-			a.nameless(fmt.Errorf("an application: %w", err))
+			answer.addNameless(fmt.Errorf("an application: %w", err))
 			continue
 		}
-		for _, raw := range app.Instances {
-			if len(a.Instances) == MaxInstances {
+		for _, raw := range application.Instances {
+			if len(answer.Instances) == MaxInstances {
 				return nil, errTooMany
 			}
-			a.add(string(app.Name), raw)
+			answer.add(string(application.Name), raw)
 		}
 	}
-	a.order()
-	return a, nil
+	// Of several instances with one key the last one counts, as for Eureka's own clients.
+	slices.Reverse(answer.Instances)
+	slices.SortStableFunc(answer.Instances, func(a, b Instance) int { return a.Compare(b.Key) })
+	answer.Instances = slices.CompactFunc(answer.Instances, func(a, b Instance) bool { return a.Key == b.Key })
+	return answer, nil
 }
 
-// DecodeOne reads an answer with one instance of an application.
-func DecodeOne(app string, body []byte) (*Answer, error) {
-	var doc struct {
-		Instance json.RawMessage `json:"instance"`
+// Apply returns a listing after recent changes, since a server may repeat an older listing for minutes. A change that
+// is older than the listed instance does not count.
+func (a *Answer) Apply(changes *Answer) *Answer {
+	instances := make(map[Key]Instance, len(a.Instances))
+	for _, instance := range a.Instances {
+		instances[instance.Key] = instance
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return nil, fmt.Errorf("no answer of a Eureka: %w", err)
+	for _, change := range changes.Instances {
+		instance, listed := instances[change.Key]
+		switch {
+		case change.Action == Deleted && change.Evicted >= instance.Registered:
+			delete(instances, change.Key)
+		case change.Action != Deleted && (!listed || change.Updated > instance.Updated):
+			instances[change.Key] = change
+		}
 	}
-	if doc.Instance == nil {
-		return nil, errors.New("no answer of a Eureka: it has no instance")
-	}
-	a := &Answer{}
-	a.add(app, doc.Instance)
-	return a, nil
+	after := &Answer{Nameless: a.Nameless + changes.Nameless, Why: cmp.Or(a.Why, changes.Why)}
+	after.Instances = slices.SortedFunc(maps.Values(instances), func(a, b Instance) int { return a.Compare(b.Key) })
+	return after
 }
 
 var errTooMany = fmt.Errorf("the answer has more than %d instances", MaxInstances)
 
-func (a *Answer) nameless(why error) {
+func (a *Answer) addNameless(why error) {
 	a.Nameless++
 	a.Why = cmp.Or(a.Why, why)
 }
 
-// add reads an instance of an application.
-func (a *Answer) add(app string, raw json.RawMessage) {
-	i, err := decodeInstance(app, raw)
-	if i.ID == "" || i.App == "" {
-		a.nameless(fmt.Errorf("app %q: an instance without a name: %w", app, cmp.Or(err, errors.New("it has neither instanceId nor hostName"))))
+// add decodes an instance of an application.
+func (a *Answer) add(application string, raw json.RawMessage) {
+	instance, err := decodeInstance(application, raw)
+	if instance.ID == "" || instance.App == "" {
+		err = cmp.Or(err, errors.New("it has neither instanceId nor hostName"))
+		a.addNameless(fmt.Errorf("app %q: an instance without a name: %w", application, err))
 		return
 	}
-	i.Broken = err
-	a.Instances = append(a.Instances, i)
+	instance.Broken = err
+	a.Instances = append(a.Instances, instance)
 }
 
-// order puts the instances in order. Of several with one key the last one counts, as it does for Eureka's own clients.
-func (a *Answer) order() {
-	slices.Reverse(a.Instances)
-	slices.SortStableFunc(a.Instances, func(x, y Instance) int { return x.Compare(y.Key) })
-	a.Instances = slices.CompactFunc(a.Instances, func(x, y Instance) bool { return x.Key == y.Key })
-}
+func decodeInstance(application string, raw json.RawMessage) (Instance, error) {
+	document := struct {
+		Instance
 
-func decodeInstance(app string, raw json.RawMessage) (Instance, error) {
-	var doc struct {
-		ID         text            `json:"instanceId"`
-		App        text            `json:"app"`
-		HostName   text            `json:"hostName"`
-		IP         text            `json:"ipAddr"`
-		Status     text            `json:"status"`
-		Overridden text            `json:"overriddenStatus"`
-		Action     text            `json:"actionType"`
-		Port       json.RawMessage `json:"port"`
-		Secure     json.RawMessage `json:"securePort"`
-		VIP        text            `json:"vipAddress"`
-		SecureVIP  text            `json:"secureVipAddress"`
-		Metadata   values          `json:"metadata"`
 		DataCenter struct {
-			Metadata values `json:"metadata"`
+			Metadata Values `json:"metadata"`
 		} `json:"dataCenterInfo"`
 		Lease struct {
-			Registered text `json:"registrationTimestamp"`
-			Renewed    text `json:"lastRenewalTimestamp"`
-			Seconds    text `json:"durationInSecs"`
-			Evicted    text `json:"evictionTimestamp"`
+			Registered Number `json:"registrationTimestamp"`
+			Evicted    Number `json:"evictionTimestamp"`
 		} `json:"leaseInfo"`
-		Updated text `json:"lastUpdatedTimestamp"`
-		Dirty   text `json:"lastDirtyTimestamp"`
-	}
-	err := json.Unmarshal(raw, &doc) // reads on behind what has the wrong type
-	i := Instance{
-		Key: Key{
-			App: strings.ToUpper(cmp.Or(app, string(doc.App))),
-			ID:  string(cmp.Or(doc.ID, text(doc.DataCenter.Metadata["instance-id"]), doc.HostName)),
-		},
-		HostName: names.Host(string(doc.HostName)), IP: names.Host(string(doc.IP)),
-		Status: status(doc.Status), Overridden: status(doc.Overridden), Action: string(doc.Action),
-		VIP: string(doc.VIP), SecureVIP: string(doc.SecureVIP),
-		DataCenterZone: doc.DataCenter.Metadata["availability-zone"], Metadata: doc.Metadata,
-		Registered: doc.Lease.Registered.number(), Evicted: doc.Lease.Evicted.number(), Updated: doc.Updated.number(), Dirty: doc.Dirty.number(),
-	}
-	if renewed, seconds := doc.Lease.Renewed.number(), doc.Lease.Seconds.number(); renewed > 0 && seconds > 0 {
-		i.Expires = renewed + seconds*1000
-	}
-	var portErr, secureErr error
-	i.Port, portErr = decodePort("port", doc.Port, true)
-	i.SecurePort, secureErr = decodePort("securePort", doc.Secure, false)
-	if err != nil {
-		i.identify(raw)
-	}
-	return i, cmp.Or(err, portErr, secureErr)
+	}{Instance: Instance{Port: Port{Enabled: true}}} // the default; that of the secure port is false
+	err := json.Unmarshal(raw, &document) // an invalid field does not end decoding
+	instance, metadata := document.Instance, document.DataCenter.Metadata
+	instance.App = strings.ToUpper(cmp.Or(application, instance.App))
+	instance.ID = cmp.Or(instance.ID, metadata["instance-id"], instance.HostName)
+	instance.HostName, instance.IP = names.Host(instance.HostName), names.Host(instance.IP)
+	instance.Status, instance.Overridden = status(instance.Status), status(instance.Overridden)
+	instance.DataCenterZone = metadata["availability-zone"]
+	instance.Registered, instance.Evicted = document.Lease.Registered, document.Lease.Evicted
+	return instance, cmp.Or(err, instance.Port.finish("port"), instance.SecurePort.finish("securePort"))
 }
 
-// identify reads what can be of an instance of which something is not what it should be.
-func (i *Instance) identify(raw json.RawMessage) {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
-		return
-	}
-	field := func(name string) (t text) {
-		if raw, there := fields[name]; there && t.UnmarshalJSON(raw) != nil {
-			return ""
-		}
-		return t
-	}
-	i.ID = string(cmp.Or(text(i.ID), field("instanceId"), field("hostName")))
-	i.Status = status(field("status"))
-}
-
-// decodePort reads {"$": 8080, "@enabled": "true"}, or a mere number, which is enabled or not as Eureka's clients have it be.
-func decodePort(name string, raw json.RawMessage, enabled bool) (Port, error) {
-	doc := struct {
-		Number  text  `json:"$"`
-		Enabled *text `json:"@enabled"`
-	}{}
-	switch raw = bytes.TrimSpace(raw); {
-	case len(raw) == 0 || string(raw) == "null":
-		return Port{}, nil
-	case raw[0] == '{':
-		if err := json.Unmarshal(raw, &doc); err != nil {
-			return Port{}, fmt.Errorf("%s: %w", name, err)
-		}
-	default:
-		if err := json.Unmarshal(raw, &doc.Number); err != nil {
-			return Port{}, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if doc.Enabled != nil {
-		enabled = names.IsTrue(string(*doc.Enabled))
-	}
-	if doc.Number == "" {
-		return Port{}, nil
-	}
-	n, err := strconv.ParseUint(string(doc.Number), 10, 16)
-	if err != nil && enabled {
-		return Port{}, fmt.Errorf("%s: %q is none", name, string(doc.Number))
-	}
-	return Port{int(n), enabled && n > 0}, nil //nolint:gosec // up to 65535
-}
-
-func status(t text) string {
-	switch s := strings.ToUpper(string(t)); s {
+func status(value string) string {
+	switch upper := strings.ToUpper(value); upper {
 	case Up, Down, Starting, OutOfService:
-		return s
+		return upper
 	}
 	return Unknown
 }
 
-// text is a text, or what was made of a number or a truth value.
+// Port is a port of an instance.
+type Port struct {
+	Number  int // 0 if there is none
+	Enabled bool
+
+	invalid text
+}
+
+// UnmarshalJSON reads {"$": 8080, "@enabled": "true"}, or a number. Without @enabled, Enabled stays.
+func (p *Port) UnmarshalJSON(raw []byte) error {
+	document := struct {
+		Number  text `json:"$"`
+		Enabled text `json:"@enabled"`
+	}{Enabled: text(strconv.FormatBool(p.Enabled))}
+	if raw[0] != '{' || json.Unmarshal(raw, &document) != nil {
+		_ = document.Number.UnmarshalJSON(raw)
+	}
+	p.Enabled = names.IsTrue(string(document.Enabled))
+	number, err := strconv.ParseUint(string(document.Number), 10, 16)
+	if err != nil {
+		number, p.invalid = 0, document.Number
+	}
+	p.Number = int(number) //nolint:gosec // up to 65535
+	return nil
+}
+
+// finish returns an error if the port is enabled and invalid.
+func (p *Port) finish(name string) (err error) {
+	if p.Enabled && p.invalid != "" {
+		err = fmt.Errorf("%s: %q is none", name, string(p.invalid))
+	}
+	*p = Port{Number: p.Number, Enabled: p.Enabled && p.Number > 0}
+	return err
+}
+
+// text is a JSON string, or the text of any other value.
 type text string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *text) UnmarshalJSON(raw []byte) error {
-	switch raw[0] {
-	case '"':
+	if raw[0] == '"' {
 		return json.Unmarshal(raw, (*string)(t))
-	case '{', '[':
-		return fmt.Errorf("want a text, got %.20s", raw)
-	case 'n': // null is as if it were not there
-		return nil
 	}
-	*t = text(raw)
+	if *t = text(raw); string(raw) == "null" {
+		*t = ""
+	}
 	return nil
 }
 
-func (t text) number() int64 {
-	n, err := strconv.ParseInt(string(t), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// values are names and texts. Those that start with @ are not of them, but of how they were written.
-type values map[string]string
+// Number is a number, or its text. Zero stands for any other value.
+type Number int64
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (v *values) UnmarshalJSON(raw []byte) error {
-	if raw[0] != '{' { // where there are none
-		return nil
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return err
-	}
-	*v = make(values, len(all))
-	for key, raw := range all {
-		var t text
-		if strings.HasPrefix(key, "@") || t.UnmarshalJSON(raw) != nil {
-			continue
+func (n *Number) UnmarshalJSON(raw []byte) error {
+	number, _ := strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
+	*n = Number(number)
+	return nil
+}
+
+// Values is an object of texts. Keys with @ are attributes of the XML.
+type Values map[string]string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *Values) UnmarshalJSON(raw []byte) error {
+	var fields map[string]text
+	_ = json.Unmarshal(raw, &fields) // an empty element of the XML is no object
+	*v = make(Values, len(fields))
+	for key, value := range fields {
+		if !strings.HasPrefix(key, "@") {
+			(*v)[key] = string(value)
 		}
-		(*v)[key] = string(t)
 	}
 	return nil
 }
@@ -320,16 +272,16 @@ type oneOrMany []json.RawMessage
 func (l *oneOrMany) UnmarshalJSON(raw []byte) error {
 	switch raw[0] {
 	case '[':
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		if _, err := dec.Token(); err != nil {
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		if _, err := decoder.Token(); err != nil {
 			return err
 		}
-		for dec.More() {
-			var one json.RawMessage
-			if err := dec.Decode(&one); err != nil {
+		for decoder.More() {
+			var element json.RawMessage
+			if err := decoder.Decode(&element); err != nil {
 				return err
 			}
-			if *l = append(*l, one); len(*l) > MaxInstances {
+			if *l = append(*l, element); len(*l) > MaxInstances {
 				return errTooMany
 			}
 		}

@@ -21,21 +21,19 @@ func decodeFile(t *testing.T, name string) *wire.Answer {
 // TestSpring has what a client of Spring Cloud registered, as a server of 2023.0.3 lists it.
 func TestSpring(t *testing.T) {
 	a := decodeFile(t, "spring-all.json")
-	require.Equal(t, &wire.Answer{Version: 1, Hash: "UP_1_", Instances: []wire.Instance{{
+	require.Equal(t, &wire.Answer{Instances: []wire.Instance{{
 		Key: wire.Key{App: "ORDERS", ID: "192.0.2.2:orders:28080"}, HostName: "192.0.2.2", IP: "192.0.2.2", Status: wire.Up,
 		Overridden: wire.Unknown,
 		Action:     "ADDED", Port: wire.Port{Number: 28080, Enabled: true}, SecurePort: wire.Port{Number: 443}, VIP: "orders",
 		SecureVIP:  "orders",
 		Metadata:   map[string]string{"zone": "z1", "management.port": "28080", "version": "v1"},
-		Registered: 1795335318458, Expires: 1795335408458, Updated: 1795335318461, Dirty: 1795335318278,
+		Registered: 1795335318458, Updated: 1795335318461, Dirty: 1795335318278,
 	}}}, a)
 }
 
 // TestChanges has one set out of service, one that has gone, and one that came, from the same server.
 func TestChanges(t *testing.T) {
 	a := decodeFile(t, "spring-changes.json")
-	require.EqualValues(t, 3, a.Version)
-	require.Equal(t, "OUT_OF_SERVICE_1_UP_2_", a.Hash)
 	require.Len(t, a.Instances, 4)
 	for _, i := range a.Instances {
 		require.NoError(t, i.Broken)
@@ -43,10 +41,8 @@ func TestChanges(t *testing.T) {
 		case "10.0.0.1:CARTS:80":
 			require.Equal(t, []any{wire.OutOfService, wire.OutOfService, "MODIFIED"}, []any{i.Status, i.Overridden, i.Action})
 		case "10.0.0.2:CARTS:80":
-			require.Equal(t, []any{wire.Up, wire.Deleted, int64(1795335399948)}, []any{i.Status, i.Action, i.Evicted},
+			require.Equal(t, []any{wire.Up, wire.Deleted, wire.Number(1795335399948)}, []any{i.Status, i.Action, i.Evicted},
 				"it keeps the status that it had")
-			require.True(t, i.Renews(i.Evicted), "it went by itself")
-			require.False(t, i.Renews(i.Expires+1))
 		}
 	}
 }
@@ -58,7 +54,7 @@ func TestOldServers(t *testing.T) {
 		Key: wire.Key{App: "SAMPLE", ID: "i-0a1b2c3d"}, HostName: "i-0a1b2c3d.example", IP: "10.1.2.3", Status: wire.Up, Overridden: wire.Unknown,
 		Action: "ADDED", Port: wire.Port{Number: 7001, Enabled: true}, SecurePort: wire.Port{Number: 7002}, VIP: "sample.example.net:7001",
 		SecureVIP: "sample.example.net:7002", DataCenterZone: "us-east-1c", Metadata: map[string]string{},
-		Registered: 1400000000001, Expires: 1400000090001, Updated: 1400000000003, Dirty: 1400000000000,
+		Registered: 1400000000001, Updated: 1400000000003, Dirty: 1400000000000,
 	}}, a.Instances)
 }
 
@@ -75,7 +71,7 @@ func TestWhatIsNotOfAEureka(t *testing.T) {
 	}
 	a, err := wire.Decode([]byte(`{"applications":{"versions__delta":"7","apps__hashcode":""}}`))
 	require.NoError(t, err)
-	require.Equal(t, &wire.Answer{Version: 7}, a)
+	require.Equal(t, &wire.Answer{}, a)
 }
 
 // answer is one with these instances of an application A.
@@ -125,6 +121,38 @@ func TestTheLastOfSeveralCounts(t *testing.T) {
 	require.Equal(t, wire.Down, a.Instances[0].Status)
 }
 
+// TestApply shows the effect of a change on two instances that were registered at 10 and 20.
+func TestApply(t *testing.T) {
+	instance := func(id, status, action string, when wire.Number) wire.Instance {
+		result := wire.Instance{
+			Key: wire.Key{App: "A", ID: id}, Status: status, Action: action, Registered: when, Updated: when,
+		}
+		if action == wire.Deleted {
+			result.Registered, result.Evicted = 1, when
+		}
+		return result
+	}
+	listing := &wire.Answer{Instances: []wire.Instance{instance("a", "UP", "", 10), instance("b", "UP", "", 20)}}
+	for name, test := range map[string]struct {
+		change wire.Instance
+		want   string
+	}{
+		"an instance came":                   {instance("c", "UP", "ADDED", 30), "a UP b UP c UP "},
+		"an instance is down":                {instance("a", "DOWN", "MODIFIED", 30), "a DOWN b UP "},
+		"it was down, earlier":               {instance("b", "DOWN", "MODIFIED", 19), "a UP b UP "},
+		"it went":                            {instance("b", "UP", wire.Deleted, 30), "a UP "},
+		"it went, and came again since then": {instance("b", "UP", wire.Deleted, 19), "a UP b UP "},
+		"an unlisted instance went":          {instance("c", "UP", wire.Deleted, 30), "a UP b UP "},
+	} {
+		text := ""
+		for _, after := range listing.Apply(&wire.Answer{Instances: []wire.Instance{test.change}}).Instances {
+			text += after.ID + " " + after.Status + " "
+		}
+		require.Equal(t, test.want, text, name)
+	}
+	require.Len(t, listing.Instances, 2, "a listing does not change")
+}
+
 func TestPorts(t *testing.T) {
 	for port, want := range map[string]wire.Port{
 		`{"$":80,"@enabled":"true"}`:    {Number: 80, Enabled: true},
@@ -163,22 +191,6 @@ func TestTooMany(t *testing.T) {
 	require.ErrorContains(t, err, "more than 100000 instances")
 }
 
-func TestDecodeOne(t *testing.T) {
-	a, err := wire.DecodeOne("orders",
-		[]byte(`{"instance":{"instanceId":"a","ipAddr":"10.0.0.1","leaseInfo":{"lastRenewalTimestamp":1000,"durationInSecs":3}}}`))
-	require.NoError(t, err)
-	require.Equal(t, wire.Key{App: "ORDERS", ID: "a"}, a.Instances[0].Key)
-	require.True(t, a.Instances[0].Renews(4000))
-	require.False(t, a.Instances[0].Renews(4001))
-	a, err = wire.DecodeOne("orders", []byte(`{"instance":5}`))
-	require.NoError(t, err)
-	require.Equal(t, 1, a.Nameless)
-	for _, body := range []string{"", "[]", "{}", `{"applications":{}}`} {
-		_, err := wire.DecodeOne("orders", []byte(body))
-		require.ErrorContains(t, err, "no answer of a Eureka", body)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"spring-all.json", "spring-changes.json", "old-one-element.json"} {
 		body, err := os.ReadFile("testdata/" + name)
@@ -187,9 +199,6 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(answer(`{"instanceId":"b","port":{"$":99999}},{},5`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if one, err := wire.DecodeOne("A", body); err == nil {
-			require.Equal(t, 1, len(one.Instances)+one.Nameless)
-		}
 		a, err := wire.Decode(body)
 		if err != nil {
 			return

@@ -1,0 +1,130 @@
+package eureka
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/registry"
+)
+
+// cluster is a run with several servers.
+type cluster struct {
+	*run
+	t       *testing.T
+	servers []*eurekatest.Server
+}
+
+func newCluster(t *testing.T, count int) *cluster {
+	created := &cluster{t: t}
+	var hosts []string
+	for range count {
+		server := eurekatest.Start(t)
+		created.servers = append(created.servers, server)
+		hosts = append(hosts, server.Host())
+	}
+	source, err := New("eureka://"+strings.Join(hosts, ","), Settings{Hold: time.Hour, Resync: time.Hour})
+	require.NoError(t, err)
+	created.run = source.begin(&shelf{groups: map[string]sources.Content{}}, time.Now())
+	return created
+}
+
+func (c *cluster) put(server *eurekatest.Server, addresses ...string) {
+	put(server, "orders", addresses...)
+}
+
+// expect polls, and checks the health, the followed server, and the served addresses.
+func (c *cluster) expect(state sources.State, server int, addresses ...string) sources.Health {
+	c.t.Helper()
+	batch := c.poll(c.t.Context(), time.Now())
+	require.Equal(c.t, state, batch.Health.State, batch.Health.Message)
+	require.Equal(c.t, server, c.server)
+	require.Equal(c.t, addresses, (&book{state: c.state, t: c.t}).served(orders))
+	return batch.Health
+}
+
+func TestSeveralServers(t *testing.T) {
+	c := newCluster(t, 3)
+	first, second, third := c.servers[0], c.servers[1], c.servers[2]
+	every := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
+	for _, server := range c.servers {
+		c.put(server, every...)
+	}
+	c.expect(sources.Healthy, 0, every...)
+	first.Stop()
+	second.Delete("orders", every[3])
+	second.Settle()
+	health := c.expect(sources.Degraded, 1, every...)
+	require.Contains(t, health.Message, "1 endpoint is not listed and stays (eureka vip orders) until ")
+	require.Equal(t, 1, health.Unconfirmed)
+	require.NotZero(t, health.End)
+	c.put(second, every[3])
+	c.expect(sources.Healthy, 1, every...)
+
+	first.Restart()
+	c.expect(sources.Healthy, 1, every...)
+	c.returns = time.Time{}
+	c.expect(sources.Healthy, 0, every...)
+	second.Stop()
+	first.Stop()
+	c.expect(sources.Healthy, 2, every...)
+	first.Restart()
+	first.Forget()
+	c.put(first, every[0])
+	c.returns = time.Time{}
+	c.expect(sources.Healthy, 2, every...) // the first server lists too little
+
+	first.Stop()
+	third.Stop()
+	health = c.expect(sources.Unreachable, 2, every...)
+	for _, server := range c.servers {
+		require.Contains(t, health.Message, server.Host())
+	}
+	third.Restart()
+	third.Ask("me:word")
+	c.expect(sources.Denied, 2, every...)
+	third.Ask("")
+	c.expect(sources.Healthy, 2, every...)
+	require.EqualValues(t, 3, c.counts.servers.Value())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, registry.Batch{Health: c.health, Next: time.Hour}, c.poll(ctx, time.Now()))
+}
+
+// TestChangesProveTheEnd has instances go during a suspicion: at once if the server reports their end, else after the
+// hold.
+func TestChangesProveTheEnd(t *testing.T) {
+	c := newCluster(t, 1)
+	server := c.servers[0]
+	every := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
+	c.put(server, every...)
+	c.expect(sources.Healthy, 0, every...)
+	server.Delete("orders", every[0])
+	server.Expire("orders", every[1])
+	c.expect(sources.Healthy, 0, every[2:]...)
+	require.True(t, c.state.Explained)
+	server.Delete("orders", every[2])
+	server.Settle()
+	c.expect(sources.Degraded, 0, every[2:]...)
+	require.False(t, c.state.Explained)
+	server.Answer("/apps/delta", 403)
+	c.expect(sources.Degraded, 0, every[2:]...)
+}
+
+// TestUnchangedListing has a server repeat its answer: the source decodes it once, and does not begin a suspicion.
+func TestUnchangedListing(t *testing.T) {
+	c := newCluster(t, 1)
+	c.put(c.servers[0], "10.0.0.1")
+	c.expect(sources.Healthy, 0, "10.0.0.1")
+	c.state.listed = nil
+	c.expect(sources.Healthy, 0, "10.0.0.1")
+	require.Nil(t, c.state.listed)
+	require.EqualValues(t, 1, c.counts.suspicions.Value())
+	require.EqualValues(t, 2, c.counts.listings.Value())
+}
