@@ -51,7 +51,7 @@ func TestPage(t *testing.T) {
 		tab.Await(t, 5*time.Second, wellness)
 		assert.Contains(t, tab.Text(t, "#verdict"), "1 source, 0 objects, 0 clients")
 		assert.Contains(t, tab.Text(t, "#results"), "Nothing is served.")
-		assert.Contains(t, tab.Text(t, "#clients"), "Nobody is connected.")
+		assert.Contains(t, tab.Text(t, "#clients"), "No client is connected.")
 		tab.Await(t, 5*time.Second, `document.querySelector('#live').innerText === 'Live'`)
 		tab.Accessible(t)
 		tab.Clean(t, tributary.Admin)
