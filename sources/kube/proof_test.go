@@ -32,14 +32,15 @@ func TestAnswersThatAreNoDiscovery(t *testing.T) {
 	}
 }
 
-// TestAKindThatIsMissingBeforeAndAfterAnOutage is not known to be missing all the time, as when an API server starts again and again.
+// TestAKindThatIsMissingBeforeAndAfterAnOutage is missing for less than the hold, as when an API server starts again and
+// again: the outages do not count.
 func TestAKindThatIsMissingBeforeAndAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
 		for range 40 {
 			h.change()
 		}
-		h.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
+		h.run(kube.Settings{Hold: 2 * time.Minute, Derive: new(derive.Options)})
 		h.rest()
 		for range 3 {
 			h.locked(func() {
