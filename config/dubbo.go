@@ -162,4 +162,4 @@ func (s *DubboConsul) reading() any {
 	return made
 }
 
-func (m *DubboMapping) onlyHosts() bool { return m.Subsets == "" }
+func (s *DubboMapping) onlyHosts() bool { return s.Subsets == "" }

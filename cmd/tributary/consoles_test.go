@@ -260,7 +260,11 @@ func world(t *testing.T, s *pagetest.Sandbox) server {
 func named(name, address string) string {
 	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
-metadata: {name: %s, namespace: shop, labels: {app: %[1]s}, annotations: {tributary/dubbo-interface: com.acme.Demo, tributary/derived-from: HTTPRoute/shop/reviews}}
+metadata:
+  name: %s
+  namespace: shop
+  labels: {app: %[1]s}
+  annotations: {tributary/dubbo-interface: com.acme.Demo, tributary/derived-from: HTTPRoute/shop/reviews}
 spec:
   hosts: [%[1]s.shop.svc.cluster.local]
   ports: [{number: 80, name: http, protocol: HTTP}]

@@ -54,7 +54,9 @@ func (c configObject) MarshalJSON() ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", c.Key(), err)
 	}
 	object.Metadata["resourceVersion"] = c.Version()
-	object.Metadata["creationTimestamp"] = object.Metadata["creationTimestamp"] // null without one, like istiod
+	if _, exists := object.Metadata["creationTimestamp"]; !exists {
+		object.Metadata["creationTimestamp"] = nil // like istiod
+	}
 	return json.Marshal(object)
 }
 

@@ -137,7 +137,8 @@ func TestCSDSMatchesNodes(t *testing.T) {
 	regex := &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}
 	for _, wrong := range [][]*matcherv3.NodeMatcher{
 		id(nil), id(&matcherv3.StringMatcher{}), id(&matcherv3.StringMatcher{MatchPattern: regex}),
-		{{NodeMetadatas: metadata}}, {{NodeId: exact(first), NodeMetadatas: metadata}},
+		{{NodeMetadatas: metadata}},
+		{{NodeId: exact(first), NodeMetadatas: metadata}},
 	} {
 		_, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: wrong})
 		require.Equal(t, codes.InvalidArgument, status.Code(err))

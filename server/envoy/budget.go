@@ -129,7 +129,8 @@ func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []re
 	}
 	for _, key := range keys {
 		r := view.Get(key)
-		if key.Kind == resource.WorkloadEntry {
+		switch key.Kind {
+		case resource.WorkloadEntry:
 			before, after := b.workloads[key.Namespace][key], selection{}
 			after.labels, after.bytes = resource.Workload(r)
 			replace(b.workloads, key, after)
@@ -139,7 +140,7 @@ func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []re
 					b.selecting[key.Namespace][entry], result = s, append(result, entry)
 				}
 			}
-		} else if key.Kind == resource.ServiceEntry {
+		case resource.ServiceEntry:
 			var s selection
 			s.labels, s.endpoints = resource.Selection(r)
 			for _, w := range b.workloads[key.Namespace] {

@@ -106,7 +106,6 @@ func fill(value, rules any) any {
 	return value
 }
 
-// kindNamed returns the kind of this name; an empty one if it is none of Kinds.
 // KindNamed finds a kind of the Gateway API or of Ingresses by its name or plural, in any case.
 func KindNamed(name string) (kind Kind, exists bool) {
 	i := slices.IndexFunc(Kinds, func(k Kind) bool {
@@ -119,6 +118,7 @@ func KindNamed(name string) (kind Kind, exists bool) {
 	return Kinds[i], true
 }
 
+// kindNamed returns the kind of this name; an empty one if it is none of Kinds.
 func kindNamed(kind resource.Kind) (named Kind) {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
 		named = Kinds[i]

@@ -120,14 +120,14 @@ func (id ID) parts() []registry.Part {
 }
 
 func (id ID) place() string {
-	text := "eureka"
+	words := []string{"eureka"}
 	for _, part := range id.parts() {
-		text += " " + strings.Trim(part.Placeholder, "{}") + " " + part.Text
+		words = append(words, strings.Trim(part.Placeholder, "{}"), part.Text)
 	}
 	if id.Secure {
-		text += " (secure)"
+		words = append(words, "(secure)")
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 // Host implements registry.Mapping.
