@@ -48,6 +48,9 @@ func onDisk(t testing.TB, dir string) (all int64) {
 
 // TestLargeIsBounded changes objects of a large mesh for longer than the history can remember: it stays within its size.
 func TestLargeIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it is work for one goroutine, and slow with the race detector")
+	}
 	const size = 8 << 20
 	table, dir := largeTable(), t.TempDir()
 	h := opened(t, dir, size, table)
