@@ -96,7 +96,7 @@ func (c *claimant) virtualService(vs *networking.VirtualService) {
 		gateways = []string{meshGateway}
 	}
 	for _, host := range vs.Hosts {
-		host = fullHost(host, c.res.Key().Namespace)
+		host = FullHost(host, c.res.Key().Namespace)
 		c.hosts = append(c.hosts, host)
 		for _, gateway := range gateways {
 			if gateway == meshGateway {
@@ -115,7 +115,7 @@ func (c *claimant) destinationRule(dr *networking.DestinationRule) {
 		c.selector = fmt.Sprint(sorted(dr.WorkloadSelector.MatchLabels))
 	}
 	c.setVisibility(exportTo)
-	host := fullHost(dr.Host, c.res.Key().Namespace)
+	host := FullHost(dr.Host, c.res.Key().Namespace)
 	c.hosts = []string{host}
 	subject := host
 	if c.selector != "" {
@@ -176,8 +176,8 @@ func byAge(a, b *claimant) int {
 	)
 }
 
-// fullHost completes a short host name as istiod does.
-func fullHost(host, namespace string) string {
+// FullHost completes a short host name as istiod does.
+func FullHost(host, namespace string) string {
 	host = strings.ToLower(host)
 	if host == "*" || strings.Contains(host, ".") || strings.Contains(host, ":") {
 		return host

@@ -118,7 +118,10 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		key.Kind = schema.Kind
 		explanation = s.Explain(key)
-		if derived := s.explainParent(key); len(explanation.Objects) == 0 && len(derived.Objects) > 0 {
+		if len(explanation.Objects) > 0 {
+			break
+		}
+		if derived := s.explainParent(key); len(derived.Objects) > 0 {
 			explanation = derived
 		}
 	}

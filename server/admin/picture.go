@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	"k8s.io/apimachinery/pkg/labels"
 
+	"tributary/aggregate/conflicts"
 	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
@@ -53,7 +55,7 @@ func (b *branch) lines() []string {
 // Picture draws the way of a request to a host: routes, destinations, subsets and endpoints. It is empty if no object
 // has the host.
 func (s *Server) Picture(host string) []string {
-	p := painter{server: s, snapshot: s.opts.View.Snapshot()}
+	p := painter{server: s, snapshot: s.opts.View.Snapshot(), keys: make(map[string][]resource.Key)}
 	services, routes := p.list(host, resource.ServiceEntry), p.list(host, resource.VirtualService)
 	if len(services)+len(routes) == 0 {
 		return nil
@@ -84,12 +86,18 @@ func (s *Server) Picture(host string) []string {
 type painter struct {
 	server   *Server
 	snapshot memstore.Snapshot
+	keys     map[string][]resource.Key // of the objects that name a host
 }
 
 // list returns the objects of a kind that name a host.
 func (p painter) list(host string, kind resource.Kind) (objects []*resource.Resource) {
-	for _, explained := range p.server.opts.View.ExplainHost(host).Objects {
-		if object := p.snapshot.Get(explained.Object.Key()); object != nil && object.Key().Kind == kind {
+	keys, cached := p.keys[host]
+	if !cached {
+		keys = p.server.SpeakOf(host)
+		p.keys[host] = keys
+	}
+	for _, key := range keys {
+		if object := p.snapshot.Get(key); object != nil && key.Kind == kind {
 			objects = append(objects, object)
 		}
 	}
@@ -111,10 +119,7 @@ func (p painter) routes(parent *branch, key resource.Key, spec *networking.Virtu
 		node := parent.grow("%s", matchesText(route.GetMatch()))
 		switch {
 		case route.GetDelegate() != nil:
-			delegate := resource.Key{
-				Kind: key.Kind, Name: route.GetDelegate().GetName(),
-				Namespace: cmp.Or(route.GetDelegate().GetNamespace(), key.Namespace),
-			}
+			delegate := resource.DelegateKey(route.GetDelegate(), key.Namespace)
 			next := node.grow("delegate %s", delegate.FullName())
 			object := p.snapshot.Get(delegate)
 			if object == nil {
@@ -160,10 +165,7 @@ func share(weight int32, destinations int) string {
 
 // destination draws the subset and the endpoints of a destination that an object names.
 func (p painter) destination(parent *branch, share string, to *networking.Destination, from resource.Key) {
-	host := strings.ToLower(to.GetHost())
-	if !strings.Contains(host, ".") && from.Namespace != "" {
-		host += "." + from.Namespace + ".svc.cluster.local"
-	}
+	host := conflicts.FullHost(to.GetHost(), from.Namespace)
 	node := parent.grow("%s%s", share, host)
 	if port := to.GetPort().GetNumber(); port != 0 {
 		node.text += fmt.Sprintf(":%d", port)
@@ -227,7 +229,7 @@ func (p painter) endpoints(service *resource.Resource, selector map[string]strin
 	}
 	text := words.Count(len(addresses), "endpoint", "endpoints")
 	if len(selector) > 0 {
-		text += fmt.Sprintf(" of %d with %s", len(endpoints), labelsText(selector))
+		text += fmt.Sprintf(" of %d with %s", len(endpoints), labels.Set(selector))
 	}
 	if len(addresses) > maxPictureAddresses {
 		addresses = append(addresses[:maxPictureAddresses], "…")
@@ -239,20 +241,7 @@ func (p painter) endpoints(service *resource.Resource, selector map[string]strin
 }
 
 func hasLabels(endpoint *networking.WorkloadEntry, selector map[string]string) bool {
-	for name, value := range selector {
-		if label, exists := endpoint.GetLabels()[name]; !exists || label != value {
-			return false
-		}
-	}
-	return true
-}
-
-func labelsText(selector map[string]string) string {
-	var pairs []string
-	for _, name := range slices.Sorted(maps.Keys(selector)) {
-		pairs = append(pairs, name+"="+selector[name])
-	}
-	return strings.Join(pairs, ",")
+	return labels.SelectorFromSet(selector).Matches(labels.Set(endpoint.GetLabels()))
 }
 
 // matchesText says which requests a route takes.
@@ -282,8 +271,8 @@ func matchesText(matches []*networking.HTTPMatchRequest) string {
 		if match.GetPort() != 0 {
 			conditions = append(conditions, fmt.Sprintf("port %d", match.GetPort()))
 		}
-		if labels := match.GetSourceLabels(); len(labels) > 0 {
-			conditions = append(conditions, "from "+labelsText(labels))
+		if source := match.GetSourceLabels(); len(source) > 0 {
+			conditions = append(conditions, "from "+labels.FormatLabels(source))
 		}
 		alternatives = append(alternatives, cmp.Or(strings.Join(conditions, ", "), "all requests"))
 	}
