@@ -132,10 +132,11 @@ var routesOf = map[string][]resource.Kind{
 	"TLS Passthrough": {"TLSRoute"},
 }
 
-// conflicts reports whether a Gateway cannot have both listeners: they share the port, and the hostname unless one is TCP.
-func (l *listener) conflicts(other *listener) bool {
-	isTCP := l.protocol == "TCP" || other.protocol == "TCP"
-	return l.port == other.port && (isTCP || cmp.Or(l.hostname, "*") == cmp.Or(other.hostname, "*"))
+// conflicts reports whether a Gateway cannot have both listeners: they share the port, and the hostname unless one is
+// TCP.
+func (l *listener) conflicts(earlier *listener) bool {
+	isTCP := l.protocol == "TCP" || earlier.protocol == "TCP"
+	return l.port == earlier.port && (isTCP || cmp.Or(l.hostname, "*") == cmp.Or(earlier.hostname, "*"))
 }
 
 // bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
@@ -167,14 +168,14 @@ func (n node) bind(t *target) {
 		wrong = cmp.Or(wrong, t.gateway.get("tls").get("frontend").verifyClients(l.port, tls))
 	}
 	gateway := t.gateway.Key
-	earlier := slices.IndexFunc(n.accepted[gateway], l.conflicts)
-	if earlier < 0 {
+	conflict := slices.IndexFunc(n.accepted[gateway], l.conflicts)
+	if conflict < 0 {
 		n.accepted[gateway] = append(n.accepted[gateway], l)
 	}
 	switch {
-	case earlier >= 0:
+	case conflict >= 0:
 		wrong = fmt.Sprintf("it conflicts with the listener of Gateway %s, which has the same port",
-			n.accepted[gateway][earlier].gateway)
+			n.accepted[gateway][conflict].gateway)
 	case n.made[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
 	case slices.Contains(n.unknown, n.field+".filters"):
