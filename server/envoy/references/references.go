@@ -87,6 +87,8 @@ type object[T any] struct {
 	spec T
 }
 
+type serviceEntry = object[*networking.ServiceEntry]
+
 // resolve returns the full name of a host in lower case, since Istio and Envoy compare hosts so. Names without a dot
 // belong to the namespace of the object.
 func (o object[T]) resolve(host string) string {
@@ -104,7 +106,7 @@ type model struct {
 	rules    []object[*networking.DestinationRule]
 	gateways map[resource.Key]object[*networking.Gateway]
 	sidecars []object[*networking.Sidecar]
-	hosts    hostIndex[string]                              // the namespaces of ServiceEntries
+	hosts    hostIndex[serviceEntry]
 	ruleOf   hostIndex[object[*networking.DestinationRule]] // by host
 	findings []Finding
 
@@ -121,7 +123,7 @@ func newModel(snapshot memstore.Snapshot, options Options) *model {
 	}
 	for _, entry := range decode[*networking.ServiceEntry](snapshot, resource.ServiceEntry) {
 		for _, host := range entry.spec.GetHosts() {
-			m.hosts.add(withoutDomain(host), entry.key.Namespace)
+			m.hosts.add(withoutDomain(host), entry)
 		}
 	}
 	for _, rule := range m.rules {
@@ -217,16 +219,15 @@ func (m *model) unread(possible bool, reference string) bool {
 // missing reports whether no object of a namespace, or of any if it is empty, has a host, and no unread source may have
 // it.
 func (m *model) missing(host, namespace string) bool {
-	if !m.options.Cluster && isClusterHost(host) {
-		return false
-	}
-	host = withoutDomain(host)
-	if slices.ContainsFunc(m.hosts.overlapping(host), func(candidate string) bool {
-		return namespace == "" || candidate == namespace
-	}) {
-		return false
-	}
-	return !m.unread(m.options.Partial || m.options.Hosts, host)
+	return !slices.ContainsFunc(m.hosts.overlapping(withoutDomain(host)), func(entry serviceEntry) bool {
+		return namespace == "" || entry.key.Namespace == namespace
+	}) && m.certain(host)
+}
+
+// certain reports whether neither a Kubernetes cluster that is not read nor an unread source may have a host.
+func (m *model) certain(host string) bool {
+	return (m.options.Cluster || !isClusterHost(host)) &&
+		!m.unread(m.options.Partial || m.options.Hosts, withoutDomain(host))
 }
 
 // overlap reports whether a name matches both hosts, each of which may begin with a *.
@@ -248,12 +249,14 @@ func overlap(a, b string) bool {
 type destination struct {
 	field        string
 	host, subset string
+	port         uint32 // zero if it has none
 }
 
 func destinationsOf(o object[*networking.VirtualService]) (destinations []destination) {
 	add := func(field string, d *networking.Destination) {
 		if d.GetHost() != "" {
-			destinations = append(destinations, destination{field, o.resolve(d.GetHost()), d.GetSubset()})
+			destinations = append(destinations,
+				destination{field, o.resolve(d.GetHost()), d.GetSubset(), d.GetPort().GetNumber()})
 		}
 	}
 	for i, http := range o.spec.GetHttp() {
@@ -278,18 +281,51 @@ func destinationsOf(o object[*networking.VirtualService]) (destinations []destin
 	return destinations
 }
 
-// destinations finds missing hosts and subsets.
+// destinations finds missing hosts, ports and subsets.
 func destinations(m *model) {
 	for _, o := range m.services {
 		for _, d := range destinationsOf(o) {
-			if m.missing(d.host, "") {
-				m.find(o.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
-					d.field, d.host)
-			}
+			m.checkEntry(o, d)
 			if d.subset != "" {
 				m.subset(o.key, d)
 			}
 		}
+	}
+}
+
+// isSeen reports whether clients of a VirtualService see an object of a namespace. Clients of Gateways and delegates
+// may be in any namespace.
+func isSeen(o object[*networking.VirtualService], namespace string, exportTo []string) bool {
+	clients := append([]string{o.key.Namespace}, o.spec.GetExportTo()...)
+	return len(exportTo) == 0 || len(o.spec.GetGateways()) > 0 || len(o.spec.GetHosts()) == 0 ||
+		slices.ContainsFunc(exportTo, func(name string) bool {
+			return name == "*" || slices.Contains(clients, cmp.Or(strings.TrimPrefix(name, "."), namespace))
+		})
+}
+
+// checkEntry finds a missing ServiceEntry or port of a destination. An entry of a wildcard has no cluster for the
+// destination.
+func (m *model) checkEntry(o object[*networking.VirtualService], d destination) {
+	exact := m.hosts.exact[withoutDomain(d.host)]
+	if strings.HasPrefix(d.host, "*") {
+		exact = m.hosts.overlapping(d.host)
+	}
+	entries := slices.DeleteFunc(slices.Clone(exact), func(e serviceEntry) bool {
+		return !isSeen(o, e.key.Namespace, e.spec.GetExportTo())
+	})
+	isPort := func(p *networking.ServicePort) bool { return p.GetNumber() == d.port }
+	hasPort := func(e serviceEntry) bool { return slices.ContainsFunc(e.spec.GetPorts(), isPort) }
+	switch {
+	case len(entries) > 0 && (d.port == 0 || slices.ContainsFunc(entries, hasPort)) || !m.certain(d.host):
+	case len(exact) == 0:
+		m.find(o.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
+			d.field, d.host)
+	case len(entries) == 0:
+		m.find(o.key, Warning, NotFound, "%s.host: %s is not exported to namespace %s: export it, or correct the host",
+			d.field, exact[0].key, o.key.Namespace)
+	default:
+		m.find(o.key, Warning, NotFound, "%s.port: %s has no port %d: add it there, or correct the number",
+			d.field, entries[0].key, d.port)
 	}
 }
 
