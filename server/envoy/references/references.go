@@ -14,6 +14,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
+	envoymodel "tributary/server/envoy/model"
 )
 
 // The codes: Istio's where istioctl analyze finds the same (istio.io/latest/docs/reference/config/analysis).
@@ -87,7 +88,10 @@ type object[T any] struct {
 	spec T
 }
 
-type serviceEntry = object[*networking.ServiceEntry]
+type (
+	serviceEntry    = object[*networking.ServiceEntry]
+	destinationRule = object[*networking.DestinationRule]
+)
 
 // resolve returns the full name of a host in lower case, since Istio and Envoy compare hosts so. Names without a dot
 // belong to the namespace of the object.
@@ -107,7 +111,7 @@ type model struct {
 	gateways map[resource.Key]object[*networking.Gateway]
 	sidecars []object[*networking.Sidecar]
 	hosts    hostIndex[serviceEntry]
-	ruleOf   hostIndex[object[*networking.DestinationRule]] // by host
+	ruleOf   hostIndex[destinationRule] // by host
 	findings []Finding
 
 	unchecked []string
@@ -285,27 +289,39 @@ func destinationsOf(o object[*networking.VirtualService]) (destinations []destin
 func destinations(m *model) {
 	for _, o := range m.services {
 		for _, d := range destinationsOf(o) {
-			m.checkEntry(o, d)
+			if d.host == resource.RefusedHost {
+				m.find(o.key, Warning, NotFound,
+					"%s: the backend is refused, and its requests get 500: see the warnings of the source", d.field)
+				continue
+			}
+			entries := m.entriesOf(o, d)
 			if d.subset != "" {
-				m.subset(o.key, d)
+				m.subset(o, d, entries)
 			}
 		}
 	}
 }
 
-// isSeen reports whether clients of a VirtualService see an object of a namespace. Clients of Gateways and delegates
-// may be in any namespace.
-func isSeen(o object[*networking.VirtualService], namespace string, exportTo []string) bool {
-	clients := append([]string{o.key.Namespace}, o.spec.GetExportTo()...)
-	return len(exportTo) == 0 || len(o.spec.GetGateways()) > 0 || len(o.spec.GetHosts()) == 0 ||
-		slices.ContainsFunc(exportTo, func(name string) bool {
-			return name == "*" || slices.Contains(clients, cmp.Or(strings.TrimPrefix(name, "."), namespace))
-		})
+// isAnywhere reports whether clients of a VirtualService may be in any namespace, as those of Gateways and delegates.
+func isAnywhere(o object[*networking.VirtualService]) bool {
+	return len(o.spec.GetGateways()) > 0 || len(o.spec.GetHosts()) == 0
 }
 
-// checkEntry finds a missing ServiceEntry or port of a destination. An entry of a wildcard has no cluster for the
-// destination.
-func (m *model) checkEntry(o object[*networking.VirtualService], d destination) {
+// isClient reports whether a namespace is that of a VirtualService, or one that gets it by name.
+func isClient(o object[*networking.VirtualService], namespace string) bool {
+	return namespace == o.key.Namespace || slices.Contains(o.spec.GetExportTo(), namespace)
+}
+
+// isSeen reports whether clients of a VirtualService see an object of a namespace.
+func isSeen(o object[*networking.VirtualService], namespace string, exportTo []string) bool {
+	return len(exportTo) == 0 || isAnywhere(o) || slices.ContainsFunc(exportTo, func(name string) bool {
+		return name == "*" || isClient(o, cmp.Or(strings.TrimPrefix(name, "."), namespace))
+	})
+}
+
+// entriesOf returns the ServiceEntries of a destination. It finds a missing one, and a missing port. An entry of a
+// wildcard has no cluster for the destination.
+func (m *model) entriesOf(o object[*networking.VirtualService], d destination) []serviceEntry {
 	exact := m.hosts.exact[withoutDomain(d.host)]
 	if strings.HasPrefix(d.host, "*") {
 		exact = m.hosts.overlapping(d.host)
@@ -327,25 +343,33 @@ func (m *model) checkEntry(o object[*networking.VirtualService], d destination) 
 		m.find(o.key, Warning, NotFound, "%s.port: %s has no port %d: add it there, or correct the number",
 			d.field, entries[0].key, d.port)
 	}
+	return entries
 }
 
-// subset finds a subset that no DestinationRule of its host has.
-func (m *model) subset(key resource.Key, d destination) {
-	rules := m.ruleOf.overlapping(withoutDomain(d.host))
-	defined := slices.ContainsFunc(rules, func(rule object[*networking.DestinationRule]) bool {
-		return slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == d.subset })
+// subset finds a subset that no DestinationRule has that applies to a host at clients of a VirtualService.
+func (m *model) subset(o object[*networking.VirtualService], d destination, entries []serviceEntry) {
+	rules := slices.DeleteFunc(m.ruleOf.overlapping(withoutDomain(d.host)), func(rule destinationRule) bool {
+		namespace := rule.key.Namespace
+		isNear := isAnywhere(o) || len(entries) == 0 || namespace == envoymodel.RootNamespace || isClient(o, namespace) ||
+			slices.ContainsFunc(entries, func(entry serviceEntry) bool { return entry.key.Namespace == namespace })
+		return !isNear || !isSeen(o, namespace, rule.spec.GetExportTo())
 	})
-	specific := slices.IndexFunc(rules, func(rule object[*networking.DestinationRule]) bool {
-		return !strings.HasPrefix(rule.spec.GetHost(), "*")
+	isExact := func(rule destinationRule) bool { return !strings.HasPrefix(rule.spec.GetHost(), "*") }
+	defined := slices.ContainsFunc(rules, func(rule destinationRule) bool {
+		shadows := func(r destinationRule) bool { return isExact(r) && r.key.Namespace == rule.key.Namespace }
+		return (isExact(rule) || !slices.ContainsFunc(rules, shadows)) &&
+			slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == d.subset })
 	})
+	specific := slices.IndexFunc(rules, isExact)
 	switch {
 	case defined, m.unread(m.options.Partial, fmt.Sprintf("subset %s of %s", d.subset, d.host)):
 	case specific >= 0:
-		m.find(key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
+		m.find(o.key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
 			d.field, rules[specific].key, d.subset, d.host)
 	default:
-		m.find(key, Warning, NotFound, "%s.subset: no DestinationRule of %s has subsets: add one that defines %q",
-			d.field, d.host, d.subset)
+		m.find(o.key, Warning, NotFound,
+			"%s.subset: no DestinationRule of %s for clients in %s has subsets: add one that defines %q",
+			d.field, d.host, o.key.Namespace, d.subset)
 	}
 }
 

@@ -113,6 +113,13 @@ spec: {hosts: [a.example], `
 		text = strings.ReplaceAll(text, "namespace: shop", "namespace: other")
 		return strings.ReplaceAll(text, "spec: {", "spec: {exportTo: "+exportTo+", ")
 	}
+	v1 := to("{host: b.example, subset: v1}")
+	const gateway = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: g, namespace: shop}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---`
 	for name, c := range map[string]struct {
 		text    string
 		options Options
@@ -136,7 +143,25 @@ spec: {hosts: [a.example], `
 			with(entry, "b.example") + elsewhere(strings.ReplaceAll(with(entry, "b.example"), "80", "81"), "['*']") +
 				to("{host: b.example, port: {number: 81}}"), Options{}, "",
 		},
-		"port, unread":       {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{Partial: true}, ""},
+		"port, unread":    {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{Partial: true}, ""},
+		"refused backend": {to("{host: internal.cluster.local, subset: refused-backend}"), Options{}, "get 500"},
+		"subset elsewhere": {
+			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + v1, Options{}, "for clients in shop",
+		},
+		"subset of the host's": {elsewhere(with(entry, "b.example")+with(rule, "b.example"), "['*']") + v1, Options{}, ""},
+		"subset not exported": {
+			with(entry, "b.example") + strings.Replace(with(rule, "b.example"), "spec: {", "spec: {exportTo: [other], ", 1) + v1,
+			Options{}, "for clients in shop",
+		},
+		"subset at a Gateway": {
+			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + gateway +
+				strings.Replace(v1, "hosts:", "gateways: [g], hosts:", 1), Options{}, "",
+		},
+		"subset behind exact": {
+			with(entry, "b.example") + with(rule, "'*.example'") +
+				strings.NewReplacer("HOST", "b.example", "name: d", "name: f", "name: v1", "name: v2").Replace(rule) + "---" + v1,
+			Options{}, `DestinationRule shop/f has no subset "v1"`,
+		},
 		"wildcard elsewhere": {with(entry, "'*.other'") + to("{host: b.example}"), Options{}, "host b.example"},
 		"host of TCP":        {route + "tcp: [{route: [{destination: {host: b.example}}]}]}", Options{}, "spec.tcp[0]"},
 		"host of a mirror": {
