@@ -1,6 +1,7 @@
 package extend
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listene
 		for match, c := range chainsByMatch(l) {
 			keepHeld(c, before[match])
 		}
+		bindAs(l, held)
 		if held != nil && protectionOf(l).equals(protectionOf(held)) {
 			return nil, ""
 		}
@@ -37,13 +39,25 @@ func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listene
 			return l, "the current policies, with the EnvoyFilters, plugins, logs and traces that it last accepted"
 		}
 	}
-	return &listenerv3.Listener{
-		Name: rejected.GetName(), Address: rejected.GetAddress(), AdditionalAddresses: rejected.GetAdditionalAddresses(),
-		BindToPort: rejected.GetBindToPort(), Transparent: rejected.GetTransparent(), TrafficDirection: rejected.GetTrafficDirection(),
-		EnableReusePort: rejected.GetEnableReusePort(), DefaultFilterChain: &listenerv3.FilterChain{
+	l := &listenerv3.Listener{
+		Name: rejected.GetName(), TrafficDirection: rejected.GetTrafficDirection(), DefaultFilterChain: &listenerv3.FilterChain{
 			Filters: []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.direct_response", &directv3.Config{})},
 		},
-	}, "a listener that closes all connections"
+	}
+	bindAs(l, cmp.Or(held, rejected))
+	return l, "a listener that closes all connections"
+}
+
+// bindAs gives a listener the sockets of another one, which an Envoy could open, unless that is nil.
+func bindAs(l, other *listenerv3.Listener) {
+	if other == nil {
+		return
+	}
+	if l.ListenerSpecifier = nil; other.GetAddress() == nil {
+		l.ListenerSpecifier = other.GetListenerSpecifier()
+	}
+	l.Address, l.AdditionalAddresses = other.GetAddress(), other.GetAdditionalAddresses()
+	l.BindToPort, l.EnableReusePort, l.Transparent = other.GetBindToPort(), other.GetEnableReusePort(), other.GetTransparent()
 }
 
 // chainsByMatch returns the filter chains of a listener by what they match; the default one has the key "default".
