@@ -87,7 +87,7 @@ func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why 
 		}
 		found.Warn(p.Place, "a part of the value is ignored: %s", reason(err))
 	}
-	if why := cmp.Or(invalidScript(m), slow(m)); why != "" {
+	if why := cmp.Or(tooDeep(m), invalidScript(m), slow(m)); why != "" {
 		return why
 	}
 	if p.Value = m; p.Operation != networking.EnvoyFilter_Patch_MERGE {

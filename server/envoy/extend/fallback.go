@@ -30,7 +30,7 @@ func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listene
 		for match, c := range chainsByMatch(l) {
 			keepHeld(c, before[match])
 		}
-		bindAs(l, held)
+		bindAs(l, cmp.Or(held, rejected)) // the new sockets may be the reason
 		if held != nil && protectionOf(l).equals(protectionOf(held)) {
 			return nil, ""
 		}
@@ -48,16 +48,11 @@ func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listene
 	return l, "a listener that closes all connections"
 }
 
-// bindAs gives a listener the sockets of another one, which an Envoy could open, unless that is nil.
-func bindAs(l, other *listenerv3.Listener) {
-	if other == nil {
-		return
-	}
-	if l.ListenerSpecifier = nil; other.GetAddress() == nil {
-		l.ListenerSpecifier = other.GetListenerSpecifier()
-	}
-	l.Address, l.AdditionalAddresses = other.GetAddress(), other.GetAdditionalAddresses()
-	l.BindToPort, l.EnableReusePort, l.Transparent = other.GetBindToPort(), other.GetEnableReusePort(), other.GetTransparent()
+// bindAs gives a listener the sockets of a template.
+func bindAs(l, template *listenerv3.Listener) {
+	l.ListenerSpecifier, l.Address, l.AdditionalAddresses = nil, template.GetAddress(), template.GetAdditionalAddresses()
+	l.BindToPort, l.EnableReusePort = template.GetBindToPort(), template.GetEnableReusePort()
+	l.Transparent = template.GetTransparent()
 }
 
 // chainsByMatch returns the filter chains of a listener by what they match; the default one has the key "default".

@@ -12,6 +12,10 @@ import (
 	"tributary/server/envoy/model"
 )
 
+func nested(levels int) string {
+	return strings.Repeat("{a: ", levels) + "1" + strings.Repeat("}", levels)
+}
+
 // An Envoy would acknowledge these listeners and keep the earlier ones, with their policies, for ever or for long. A patch that does
 // so is left out, and the others are applied.
 func TestPatches_NothingToWaitFor(t *testing.T) {
@@ -24,6 +28,8 @@ func TestPatches_NothingToWaitFor(t *testing.T) {
 	const whole = `stat_prefix: a, http_filters: [` + router + `], `
 	const named = "match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager}}}}, patch"
 	for value, why := range map[string]string{
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {metadata: {filter_metadata: {a: ` + nested(120) + `}}}}}`:            "in one another",
+		`{applyTo: LISTENER, patch: {operation: MERGE, value: {metadata: {filter_metadata: {a: ` + nested(15) + `}}}}}`:             "",
 		`{applyTo: LISTENER, patch: {operation: MERGE, value: {api_listener: {}}}}`:                                                 "api_listener",
 		fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: b}`):                                                                "routes",
 		fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: "80"}`):                                                             "",
