@@ -102,9 +102,19 @@ func (l *Linter) Analyze() {
 		unread = append(unread, "what has an error")
 	}
 	found, unchecked := references.Find(l.merged.Snapshot(), options)
+	missing := make(map[string]bool) // fields of the server's objects that lead nowhere already
+	if l.server != nil {
+		before, _ := references.FindMissing(l.server.table.Snapshot(), options)
+		for _, f := range before {
+			missing[fieldOf(f)] = true
+		}
+	}
 	for _, f := range found {
-		if l.placeOf(f.Key) == "" {
-			continue // an object of the server
+		if l.placeOf(f.Key) == "" { // an object of the server
+			if f.Code == references.NotFound && l.server != nil && !missing[fieldOf(f)] {
+				l.find(Error, Rule(f.Code), f.Key, "the server", fmt.Sprintf("with these objects, %s (%s)", f.Message, f.Code))
+			}
+			continue
 		}
 		if l.server != nil && f.Code == references.NotFound {
 			f.Severity = references.Error
@@ -127,6 +137,12 @@ func (l *Linter) Analyze() {
 		l.Unchecked = fmt.Sprintf("references to %s were not checked, since %s was not read", strings.Join(unchecked, ", "),
 			strings.Join(unread, " and "))
 	}
+}
+
+// fieldOf names the field of a finding.
+func fieldOf(f references.Finding) string {
+	field, _, _ := strings.Cut(f.Message, ": ")
+	return fmt.Sprint(f.Key, " ", field)
 }
 
 // server is the content of a server.

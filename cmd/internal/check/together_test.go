@@ -108,6 +108,30 @@ spec:
 	require.Equal(t, check.Rule(references.Unreachable), l.Findings[0].Rule)
 }
 
+// TestServedReferences has a DestinationRule lose a subset that a served VirtualService needs.
+func TestServedReferences(t *testing.T) {
+	const rule = `{"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule", "metadata": {"name": "a", "namespace": "shop"},
+"spec": {"host": "a.example", "subsets": [SUBSETS]}}`
+	configz := "[" + strings.Replace(rule, "SUBSETS", `{"name": "v1"}, {"name": "v2"}`, 1) + `,
+{"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": "a", "namespace": "shop"},
+"spec": {"hosts": ["a.example"], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "STATIC"}},
+{"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "shop"},
+"spec": {"hosts": ["a.example"], "http": [
+{"match": [{"uri": {"prefix": "/gone"}}], "route": [{"destination": {"host": "a.example", "subset": "gone"}}]},
+{"route": [{"destination": {"host": "a.example", "subset": "v2"}}]}]}}]`
+	for subsets, want := range map[string]int{`{"name": "v1"}`: 1, `{"name": "v1"}, {"name": "v2"}`: 0} {
+		var l check.Linter
+		_, err := l.Text(t.Context(), "a.json", []byte(strings.Replace(rule, "SUBSETS", subsets, 1)), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Served([]byte(configz), ""))
+		together(t, &l)
+		l.Analyze()
+		all := strings.Join(lines(&l), "\n")
+		require.Equal(t, want, strings.Count(all, "VirtualService shop/a: with these objects, spec.http[1].route[0].destination.subset: "), all)
+		require.NotContains(t, all, "http[0]", "it led nowhere before")
+	}
+}
+
 func TestByPlace(t *testing.T) {
 	all := []check.Finding{{Place: "b.yaml"}, {Place: "a.yaml:10:2"}, {Place: "a.yaml:9"}, {Place: "a.yaml"}}
 	slices.SortStableFunc(all, check.ByPlace)

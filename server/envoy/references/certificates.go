@@ -11,22 +11,18 @@ import (
 )
 
 // certificates finds Gateways of the same workloads that share a certificate: a browser that reuses a connection
-// gets 404 from the other one.
+// gets 404 from the other one, or 421 if they are derived from listeners, and then makes a new connection.
 func certificates(m *model) {
-	first := make(map[string]resource.Key)
+	first := make(claims)
 	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
 		gateway := m.gateways[key]
 		reported := make(map[resource.Key]bool)
 		for i, server := range gateway.spec.GetServers() {
 			name := certificateName(server.GetTls())
-			if name == "" {
+			if name == "" || gateway.derived {
 				continue
 			}
-			claim := fmt.Sprint(gateway.spec.GetSelector(), name)
-			earlier, taken := first[claim]
-			if !taken {
-				first[claim] = gateway.key
-			} else if earlier != gateway.key && !reported[earlier] {
+			if earlier := first.take(name, gateway); earlier != gateway.key && !reported[earlier] {
 				reported[earlier] = true
 				m.find(gateway.key, Warning, SameCertificate, "spec.servers[%d].tls: %s has the certificate %s for the same "+
 					"workloads: clients that reuse an HTTP/2 connection get 404; put the servers into one Gateway, or use two "+

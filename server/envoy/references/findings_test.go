@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
 )
 
 const certificateGateway = `---
@@ -102,4 +104,82 @@ func TestAuthorities(t *testing.T) {
 			require.Equal(t, c.want == "", found == "", found)
 		})
 	}
+}
+
+// TestGatewaysOfSomeWorkloads compares Gateways of which one selects a part of the workloads of the other.
+func TestGatewaysOfSomeWorkloads(t *testing.T) {
+	for name, c := range map[string]struct {
+		selector string
+		found    bool
+	}{
+		"same": {"{app: gw}", true}, "part": {"{app: gw, type: internal}", true}, "all": {"{}", true},
+		"others": {"{app: other}", false}, "overlap": {"{type: internal}", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gateways := strings.ReplaceAll(certificateGateway, "[%NAME.example]", "[shop.example]")
+			first := strings.NewReplacer("%NAME", "a", "%TLS", "credentialName: one").Replace(gateways)
+			second := strings.NewReplacer("%NAME", "b", "%TLS", "credentialName: one", "{app: gw}", c.selector).Replace(gateways)
+			found := findingsOf(t, first+second)
+			require.Equal(t, c.found, strings.Contains(found, "IST0138 Gateway edge/b"), found)
+			require.Equal(t, c.found, strings.Contains(found, "IST0145 Gateway edge/b"), found)
+		})
+	}
+}
+
+// TestHostsOfGateways has a VirtualService whose hosts are those of several Gateways, as in istioctl's own test.
+func TestHostsOfGateways(t *testing.T) {
+	const objects = `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: a, namespace: shop}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*.a.example"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: b, namespace: shop}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [b.example]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: r, namespace: shop}
+spec: {hosts: HOSTS, gateways: GATEWAYS, http: [{redirect: {uri: /}}]}
+`
+	for name, c := range map[string]struct {
+		hosts, gateways string
+		want            []string
+	}{
+		"one each":         {"[x.a.example, b.example]", "[a, b]", nil},
+		"only of one":      {"[x.a.example]", "[a, b]", []string{"spec.hosts[0]: no server of Gateway shop/b"}},
+		"of none":          {"[x.a.example, c.example]", "[a]", []string{"spec.hosts[1]: no server of Gateway shop/a"}},
+		"also of the mesh": {"[x.a.example, c.example]", "[a, mesh]", nil},
+		"only of the mesh": {"[c.example]", "[a, mesh]", []string{"spec.hosts[0]: no server of Gateway shop/a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := findingsOf(t, strings.NewReplacer("HOSTS", c.hosts, "GATEWAYS", c.gateways).Replace(objects))
+			require.Equal(t, len(c.want), strings.Count(found, HostNotInGateway), found)
+			for _, want := range c.want {
+				require.Contains(t, found, want)
+			}
+		})
+	}
+}
+
+// TestDerivedObjects finds nothing in listeners that share a certificate, nor in a route whose hosts are those of two
+// listeners.
+func TestDerivedObjects(t *testing.T) {
+	const objects = `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: a, namespace: shop, annotations: {FROM: Gateway/shop/g}}
+spec: {servers: [{port: {number: 443, name: x, protocol: HTTPS}, hosts: ["*/a.example"], tls: {mode: SIMPLE, credentialName: c}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: b, namespace: shop, annotations: {FROM: Gateway/shop/g}}
+spec: {servers: [{port: {number: 443, name: x, protocol: HTTPS}, hosts: ["*/b.example"], tls: {mode: SIMPLE, credentialName: c}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: ab, namespace: shop, annotations: {FROM: HTTPRoute/shop/r}}
+spec: {hosts: [b.example], gateways: [a], http: [{route: [{destination: {host: web.shop.svc, port: {number: 80}}}]}]}
+`
+	require.Empty(t, findingsOf(t, strings.ReplaceAll(objects, "FROM", resource.DerivedFrom)))
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -84,8 +85,9 @@ func FindMissing(snapshot memstore.Snapshot, options Options) (findings []Findin
 }
 
 type object[T any] struct {
-	key  resource.Key
-	spec T
+	key     resource.Key
+	spec    T
+	derived bool // from an object of Gateway API or an Ingress
 }
 
 type (
@@ -141,7 +143,7 @@ func decode[T any](snapshot memstore.Snapshot, kind resource.Kind) (objects []ob
 	for r := range snapshot.List(kind, "") {
 		if spec, err := r.Spec(); err == nil {
 			if spec, ok := spec.(T); ok {
-				objects = append(objects, object[T]{r.Key(), spec})
+				objects = append(objects, object[T]{r.Key(), spec, r.Annotations()[resource.DerivedFrom] != ""})
 			}
 		}
 	}
@@ -417,31 +419,40 @@ func delegates(m *model) {
 	}
 }
 
-// gatewayHosts finds hosts that no server of a Gateway has.
+// gatewayHosts finds Gateways that have no host of a VirtualService, and hosts that none of its Gateways has.
 func gatewayHosts(m *model) {
 	for _, o := range m.services {
+		var named []object[*networking.Gateway]
 		for _, name := range o.spec.GetGateways() {
-			if gateway, exists := m.gateways[gatewayKey(o, name)]; exists {
-				m.hostsOn(o, gateway)
+			if gateway, exists := m.gateways[gatewayKey(o, name)]; exists && !o.derived { // a listener need not have all
+				named = append(named, gateway)
+			}
+		}
+		elsewhere := slices.Contains(o.spec.GetGateways(), "mesh") ||
+			m.options.Partial && len(named) < len(o.spec.GetGateways())
+		for _, gateway := range named {
+			serves := slices.ContainsFunc(o.spec.GetHosts(), func(host string) bool { return hasHost(gateway, o, host) })
+			for i, host := range o.spec.GetHosts() {
+				offers := func(gateway object[*networking.Gateway]) bool { return hasHost(gateway, o, host) }
+				if !serves || !elsewhere && !slices.ContainsFunc(named, offers) {
+					m.find(o.key, Warning, HostNotInGateway,
+						"spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove it here",
+						i, gateway.key, host)
+				}
 			}
 		}
 	}
 }
 
-func (m *model) hostsOn(o object[*networking.VirtualService], gateway object[*networking.Gateway]) {
-	for i, host := range o.spec.GetHosts() {
-		if !slices.ContainsFunc(gateway.spec.GetServers(), func(s *networking.Server) bool {
-			return slices.ContainsFunc(s.GetHosts(), func(offered string) bool {
-				namespace, offered := splitHost(strings.ToLower(offered))
-				return (namespace == "*" || namespace == o.key.Namespace ||
-					namespace == "." && gateway.key.Namespace == o.key.Namespace) && overlap(offered, o.resolve(host))
-			})
-		}) {
-			m.find(o.key, Warning, HostNotInGateway,
-				"spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove it here",
-				i, gateway.key, host)
-		}
-	}
+// hasHost reports whether a server of a Gateway has a host of a VirtualService.
+func hasHost(gateway object[*networking.Gateway], o object[*networking.VirtualService], host string) bool {
+	return slices.ContainsFunc(gateway.spec.GetServers(), func(s *networking.Server) bool {
+		return slices.ContainsFunc(s.GetHosts(), func(offered string) bool {
+			namespace, offered := splitHost(strings.ToLower(offered))
+			return (namespace == "*" || namespace == o.key.Namespace ||
+				namespace == "." && gateway.key.Namespace == o.key.Namespace) && overlap(offered, o.resolve(host))
+		})
+	})
 }
 
 // splitHost returns the namespace and the host of namespace/host. A host alone has the namespace *.
@@ -578,21 +589,33 @@ func (m *model) policyTargets(snapshot memstore.Snapshot) {
 
 // gatewayConflicts finds Gateways of the same workloads that have one host on one port.
 func gatewayConflicts(m *model) {
-	first := make(map[string]resource.Key)
+	first := make(claims)
 	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
-		spec := m.gateways[key].spec
-		for i, server := range spec.GetServers() {
+		gateway := m.gateways[key]
+		for i, server := range gateway.spec.GetServers() {
 			for j, host := range server.GetHosts() {
-				claim := fmt.Sprint(spec.GetSelector(), server.GetBind(), server.GetPort().GetNumber(),
-					strings.ToLower(host))
-				if other, taken := first[claim]; !taken {
-					first[claim] = key
-				} else if other != key {
+				claim := fmt.Sprint(server.GetBind(), " ", server.GetPort().GetNumber(), " ", strings.ToLower(host))
+				if earlier := first.take(claim, gateway); earlier != key {
 					m.find(key, Warning, GatewayConflict,
 						"spec.servers[%d].hosts[%d]: %s has %s on port %d of the same workloads: remove it from one of them",
-						i, j, other, host, server.GetPort().GetNumber())
+						i, j, earlier, host, server.GetPort().GetNumber())
 				}
 			}
 		}
 	}
+}
+
+// claims are the Gateways that claim something.
+type claims map[string][]object[*networking.Gateway]
+
+// take returns the first Gateway with a claim that selects the same workloads as a Gateway, or a part of them, or more.
+func (c claims) take(claim string, gateway object[*networking.Gateway]) (first resource.Key) {
+	b := labels.Set(gateway.spec.GetSelector())
+	for _, earlier := range c[claim] {
+		if a := labels.Set(earlier.spec.GetSelector()); a.AsSelector().Matches(b) || b.AsSelector().Matches(a) {
+			return earlier.key
+		}
+	}
+	c[claim] = append(c[claim], gateway)
+	return gateway.key
 }
