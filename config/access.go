@@ -157,7 +157,7 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 	for i, one := range globs {
 		at := fmt.Sprintf("%s[%d]", key, i)
 		_, known := resource.SchemaByName(one)
-		check := access.CheckGlob
+		check := access.CheckPattern
 		if list == "who.subject" {
 			check = access.CheckSubject
 		}
@@ -207,29 +207,28 @@ func (c *Config) Rules() access.Rules {
 	}
 	rules := access.Rules{}
 	for i := range c.Access {
-		w, allow := &c.Access[i].Who, access.Allow(c.Access[i].Allow)
-		allow.Kinds = slices.Clone(allow.Kinds)
-		for i, name := range allow.Kinds {
+		who, permissions := &c.Access[i].Who, access.Permissions(c.Access[i].Allow)
+		permissions.Kinds = slices.Clone(permissions.Kinds)
+		for i, name := range permissions.Kinds {
 			if schema, ok := resource.SchemaByName(name); ok {
-				allow.Kinds[i] = string(schema.Kind)
+				permissions.Kinds[i] = string(schema.Kind)
 			}
 		}
-		rule := access.Rule{
-			Who: access.Who{
-				SPIFFE: w.SPIFFE, DNS: slices.Clone(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token,
-				JWT: (*access.JWT)(w.JWT), Nodes: w.Node,
-			},
-			Allow: access.New(allow), Place: c.At(fmt.Sprintf("access[%d]", i)),
+		match := access.Match{
+			SPIFFE: who.SPIFFE, Subject: who.Subject, Socket: who.Socket, Token: who.Token, JWT: (*access.JWT)(who.JWT),
+			Nodes: who.Node,
 		}
-		for i, name := range w.DNS {
-			rule.Who.DNS[i] = strings.ToLower(name)
+		for _, name := range who.DNS {
+			match.DNS = append(match.DNS, strings.ToLower(name))
 		}
-		for _, one := range w.CIDR {
-			if p, err := prefixOf(one); err == nil { // as was checked
-				rule.Who.CIDR = append(rule.Who.CIDR, p)
+		for _, network := range who.CIDR {
+			if prefix, err := prefixOf(network); err == nil { // checkAccess reports errors
+				match.CIDR = append(match.CIDR, prefix)
 			}
 		}
-		rules = append(rules, rule)
+		rules = append(rules, access.Rule{
+			Match: match, Rights: access.NewRights(permissions), Place: c.At(fmt.Sprintf("access[%d]", i)),
+		})
 	}
 	return rules
 }
@@ -240,7 +239,7 @@ func (d *decoder) dead(c *Config) {
 	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
-		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Who.Covers(&rules[i].Who) }); first >= 0 {
+		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
 			d.warn(key, "it decides nothing: access[%d] is for all whom it is for, and comes first", first)
 		}
 		for n, name := range c.Access[i].Allow.Sources {

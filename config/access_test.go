@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+	"tributary/server/access"
 	"tributary/server/identity"
 )
 
@@ -30,10 +31,14 @@ access:
 	rules := c.Rules()
 	require.Len(t, rules, 3)
 	require.Equal(t, "/etc/t.yaml:9:3: access[0]", rules[0].Place)
-	require.True(t, rules[0].Allow.Kind("ServiceEntry"), "by its short name")
-	require.False(t, rules[0].Allow.Kind("DestinationRule"))
-	require.Nil(t, rules[2].Allow, "everything")
-	require.Equal(t, []string{"client.example"}, rules[1].Who.DNS)
+	for kind, want := range map[string]bool{"ServiceEntry": true, "DestinationRule": false} { // by its short name
+		allowed, _ := access.Rules{{Rights: rules[0].Rights}}.Check(access.Query{
+			Client: &identity.Identity{}, Content: map[string]string{"kind": kind},
+		})
+		require.Equal(t, want, allowed, kind)
+	}
+	require.Nil(t, rules[2].Rights, "everything")
+	require.Equal(t, []string{"client.example"}, rules[1].Match.DNS)
 	require.Equal(t, "30s", c.Identity.JWT[0].ClockSkew.String())
 	require.Equal(t, []identity.Issuer{{Issuer: "https://issuer", Audiences: []string{"tributary"}, JWKS: "/etc/keys.json", ClockSkew: 30e9}},
 		c.Identity.Settings().Issuers)

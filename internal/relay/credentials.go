@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,32 +17,23 @@ import (
 	"tributary/server/identity"
 )
 
-// credentialReloader updates the policy of the access guard when the configuration changes, or a file of tokens or keys that it names.
-type credentialReloader struct {
-	guard *access.Guard
-	trust func(chain []*x509.Certificate) error // or nil
-	known func(chain []*x509.Certificate) error // by the admin server; or nil
-	next  chan *identity.Authenticator          // the newest that run has not taken
-	first *identity.Authenticator               // owned by run
-}
-
-func newCredentialReloader(cfg *config.Config, d *listeners, log *slog.Logger, metrics prometheus.Registerer) (*credentialReloader, error) {
+// newGuard returns the guard of the xDS port, with the access rules and credentials of a configuration.
+func newGuard(cfg *config.Config, l *listeners, log *slog.Logger, metrics prometheus.Registerer) (*access.Guard, error) {
 	proofs, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	p := &credentialReloader{next: make(chan *identity.Authenticator, 1), first: proofs}
-	if d.xdsTLS != nil {
-		p.trust = d.xdsTLS.Trusts
+	policy := access.Policy{Rules: cfg.Rules(), Authenticator: proofs}
+	if l.adminTLS != nil {
+		policy.AdminTrust = l.adminTLS.Trusts
 	}
-	if d.adminTLS != nil {
-		p.known = d.adminTLS.Trusts
+	if l.xdsTLS == nil {
+		return access.NewGuard(policy, log, metrics), nil
 	}
-	p.guard = access.NewGuard(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known}, log, metrics)
-	if d.xdsTLS != nil {
-		d.xdsTLS.OnChange(p.guard.Recheck)
-	}
-	return p, nil
+	policy.Trust = l.xdsTLS.Trusts
+	guard := access.NewGuard(policy, log, metrics)
+	l.xdsTLS.OnChange(guard.Recheck)
+	return guard, nil
 }
 
 // authenticator reads the files of tokens and keys; it is nil if the configuration names none.
@@ -67,49 +57,21 @@ func keyOfFile(s *identity.Settings, file string) string {
 	return "identity.tokens"
 }
 
-// change ends the streams of clients with other rights by the next rules, and refuses these clients while the sources
-// change. The caller calls undo if the reload fails, or else set.
-func (p *credentialReloader) change(next access.Rules) (undo func()) {
-	previous := p.guard.Policy()
+// changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
+// sources change. The caller calls undo if the reload fails, or else setCredentials.
+func changeRules(guard *access.Guard, next access.Rules) (undo func()) {
+	previous := guard.Policy()
 	changing := previous
 	changing.Rules, changing.Previous = next, &previous.Rules
-	p.guard.Set(changing)
-	return func() { p.guard.Set(previous) }
+	guard.Set(changing)
+	return func() { guard.Set(previous) }
 }
 
-// set puts the rules and credentials of cfg in force. It is not safe for concurrent use.
-func (p *credentialReloader) set(cfg *config.Config, proofs *identity.Authenticator) {
-	p.guard.Set(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known})
-	select {
-	case <-p.next: // nobody has taken it
-	default:
-	}
-	p.next <- proofs
-}
-
-// run follows the files of tokens and keys until ctx ends.
-func (p *credentialReloader) run(ctx context.Context) error {
-	for proofs := p.first; ; {
-		following, stop := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func(proofs *identity.Authenticator) { // its own: the next are known before it has ended
-			defer close(ended)
-			if proofs != nil {
-				proofs.Run(following, p.guard.Recheck)
-			}
-		}(proofs)
-		over := false
-		select {
-		case <-ctx.Done():
-			over = true
-		case proofs = <-p.next:
-		}
-		stop()
-		<-ended
-		if over {
-			return nil
-		}
-	}
+// setCredentials puts the access rules and credentials of a configuration in force. Reloads call it one at a time.
+func setCredentials(guard *access.Guard, cfg *config.Config, proofs *identity.Authenticator) {
+	policy := guard.Policy()
+	policy.Rules, policy.Previous, policy.Authenticator = cfg.Rules(), nil, proofs
+	guard.Set(policy)
 }
 
 // Files reads the files that cfg names for its own ports and for proofs, and returns why a relay would not start with them, and what is

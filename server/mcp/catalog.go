@@ -136,11 +136,11 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if !ok || schema.Group != parts[0] {
 		return c.none, nil, nil
 	}
-	allowed, err := access.Of(ctx, node)
+	rights, err := access.RightsOf(ctx, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := filterOf(node, allowed)
+	f, err := filterOf(node, rights)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -28,13 +28,13 @@ const revisionLabel = "istio.io/rev"
 type filter struct {
 	revision   string   // if set, resources labelled with another revision are left out
 	namespaces []string // if any, resources of other namespaces are left out; sorted
-	allowed    *access.Allowed
+	rights     *access.Rights
 }
 
 // filterOf reads the filter of a client from its node. A revision or namespace that no object can have is refused.
-func filterOf(node *corev3.Node, allowed *access.Allowed) (filter, error) {
+func filterOf(node *corev3.Node, rights *access.Rights) (filter, error) {
 	fields := node.GetMetadata().GetFields()
-	f := filter{revision: fields[metadataRevision].GetStringValue(), allowed: allowed.Objects()}
+	f := filter{revision: fields[metadataRevision].GetStringValue(), rights: rights.Objects()}
 	if err := resource.CheckLabelValue(f.revision); err != nil {
 		return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataRevision, err)
 	}
@@ -68,7 +68,7 @@ func Visible(node *corev3.Node, r *resource.Resource) bool {
 }
 
 // key identifies the filter: equal filters have equal keys, and others have others.
-func (f filter) key() string { return names.Join(f.allowed.Key(), f.revision) + f.own() }
+func (f filter) key() string { return names.Join(f.rights.Key(), f.revision) + f.own() }
 
 // own is the namespaces, of which a client may name many.
 func (f filter) own() string { return names.Join(f.namespaces...) }
@@ -98,7 +98,7 @@ func (f filter) matches(r *resource.Resource) bool {
 	if rev := r.Labels()[revisionLabel]; f.revision != "" && rev != "" && rev != f.revision {
 		return false
 	}
-	if !f.allowed.Object(r) {
+	if !f.rights.AllowsObject(r) {
 		return false
 	}
 	ns := r.Key().Namespace

@@ -57,12 +57,12 @@ func FuzzFilterKey(f *testing.F) {
 				one.namespaces = strings.Split(ns, "\n")
 			}
 			if allowed != "" {
-				one.allowed = access.New(access.Allow{Namespaces: strings.Split(allowed, "\n")})
+				one.rights = access.NewRights(access.Permissions{Namespaces: strings.Split(allowed, "\n")})
 			}
 			return one
 		}
 		one, two := of(rev1, ns1, allowed1), of(rev2, ns2, allowed2)
-		equal := one.revision == two.revision && slices.Equal(one.namespaces, two.namespaces) && one.allowed.Key() == two.allowed.Key()
+		equal := one.revision == two.revision && slices.Equal(one.namespaces, two.namespaces) && one.rights.Key() == two.rights.Key()
 		if one.key() == two.key() {
 			require.True(t, equal, "%+v %+v", one, two)
 		} else {

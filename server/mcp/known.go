@@ -25,7 +25,7 @@ func (c *Catalog) known(f filter) filter {
 	if c.reviewer == nil || !c.synced {
 		return f
 	}
-	known := filter{revision: f.revision, allowed: f.allowed}
+	known := filter{revision: f.revision, rights: f.rights}
 	if f.revision != "" && c.names[label{revision: f.revision}] == 0 {
 		known.revision = unknown
 	}
