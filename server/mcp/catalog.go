@@ -42,11 +42,7 @@ type Catalog struct {
 	beats    memstore.Beat
 	families *families.Set[string, *family] // by the key of the filter; without the one of all
 
-	reviewer interface{ Review() } // or nil
-
 	mu        sync.Mutex
-	names     map[label]int        // how many objects have each revision and namespace
-	reduced   bool                 // a client asked for one that no object has
 	following map[*family]struct{} // the view; the one of all among them
 	snap      memstore.Snapshot    // what the collections show
 	synced    bool
@@ -55,7 +51,7 @@ type Catalog struct {
 // New returns a catalog of view. It sends nothing until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
-		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int),
+		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat),
 		following: make(map[*family]struct{}),
 	}
 	c.families = families.New[string]("filters", families.Limits{
@@ -78,7 +74,6 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all collections to snap. If incremental, only keys have changed.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
-	c.foresee(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := snap.Since(c.snap.Revision())

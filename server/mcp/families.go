@@ -103,7 +103,6 @@ func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, 
 	if n := len(f.own()); n > maxFilter {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
 	}
-	f = c.known(f)
 	key := f.key()
 	if key == c.all.key {
 		return c.all, func() {}, nil
