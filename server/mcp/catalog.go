@@ -30,21 +30,21 @@ type Options struct {
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// Catalog keeps collections up to date with a view. Each filter in use has a family of them, which its clients share.
+// Catalog keeps collections up to date with a view. Clients with the same filter share a family of collections.
 type Catalog struct {
 	// read-only
-	view memstore.Reader
-	opts Options
-	log  *slog.Logger
-	all  *family         // without a filter; it is the source of the others
-	none *xds.Collection // empty, for unknown types
-
+	view     memstore.Reader
+	opts     Options
+	log      *slog.Logger
 	beats    memstore.Beat
-	families *families.Set[string, *family] // by the key of the filter; without the one of all
+	families *families.Set[string, *family] // by the key of the filter, without the unfiltered family
+
+	unfiltered *family         // provides the entries of all families
+	empty      *xds.Collection // for unknown types
 
 	mu        sync.Mutex
-	following map[*family]struct{} // the view; the one of all among them
-	snap      memstore.Snapshot    // what the collections show
+	following map[*family]struct{} // the families that follow the view
+	snap      memstore.Snapshot    // the content of the collections
 	synced    bool
 }
 
@@ -57,10 +57,10 @@ func New(view memstore.Reader, opts Options) *Catalog {
 	c.families = families.New[string]("filters", families.Limits{
 		Max: maxFamilies, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
 	}, (*family).cost, c.drop)
-	c.all = c.newFamily(filter{})
-	c.following[c.all] = struct{}{}
-	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
-	c.none.MarkSynced()
+	c.unfiltered = c.newFamily(filter{})
+	c.following[c.unfiltered] = struct{}{}
+	c.empty = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
+	c.empty.MarkSynced()
 	return c
 }
 
@@ -72,7 +72,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 // Alive returns when Run has shown that it goes on, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all collections to snap. If incremental, only keys have changed.
+// update brings the collections to snap. If incremental, only keys have changed.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,10 +84,10 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 			fam.fill(snap, entry, since)
 		}
 	}
-	show(c.all, c.encode)
+	show(c.unfiltered, c.encode)
 	for fam := range c.following {
-		if fam != c.all {
-			show(fam, c.all.entry)
+		if fam != c.unfiltered {
+			show(fam, c.unfiltered.entry)
 		}
 	}
 	c.snap = snap
@@ -102,7 +102,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 
 // encode returns the entry of r: the present one if it is of the same version.
 func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
-	if e := c.all.entry(r); e != nil && e.Version == r.Version() {
+	if e := c.unfiltered.entry(r); e != nil && e.Version == r.Version() {
 		return e
 	}
 	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Encoder: encoder{r}}
@@ -129,7 +129,7 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	}
 	schema, ok := resource.SchemaOf(resource.Kind(parts[2]))
 	if !ok || schema.Group != parts[0] {
-		return c.none, nil, nil
+		return c.empty, nil, nil
 	}
 	rights, err := access.RightsOf(ctx, node)
 	if err != nil {

@@ -39,7 +39,7 @@ func FuzzNode(f *testing.F) {
 			}
 			require.True(t, slices.IsSorted(of.namespaces))
 			require.NotContains(t, of.namespaces, "")
-			require.LessOrEqual(t, len(of.own()), 2*len(b)+2)
+			require.LessOrEqual(t, len(of.namespaceKey()), 2*len(b)+2)
 		})
 		require.LessOrEqual(t, len(hops.Parse(node.GetId())), hops.Max)
 	})
