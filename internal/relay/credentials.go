@@ -43,18 +43,16 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 		return nil, nil //nolint:nilnil // nil takes no tokens
 	}
 	a, err := identity.NewAuthenticator(*settings, log)
-	if wrong, ok := errors.AsType[*identity.FileError](err); ok {
-		return nil, &ConfigError{cfg.Fault(keyOfFile(settings, wrong.File), err)}
+	if invalid, ok := errors.AsType[*identity.FileError](err); ok {
+		key := "identity.tokens"
+		for i, issuer := range settings.Issuers {
+			if invalid.File == issuer.JWKS && invalid.File != settings.Tokens {
+				key = fmt.Sprintf("identity.jwt[%d].jwks", i)
+			}
+		}
+		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
 	return a, err
-}
-
-// keyOfFile is the key of a file.
-func keyOfFile(s *identity.Settings, file string) string {
-	if i := slices.IndexFunc(s.Issuers, func(is identity.Issuer) bool { return is.JWKS == file }); i >= 0 && file != s.Tokens {
-		return fmt.Sprintf("identity.jwt[%d].jwks", i)
-	}
-	return "identity.tokens"
 }
 
 // changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
@@ -74,37 +72,37 @@ func setCredentials(guard *access.Guard, cfg *config.Config, proofs *identity.Au
 	guard.Set(policy)
 }
 
-// Files reads the files that cfg names for its own ports and for proofs, and returns why a relay would not start with them, and what is
-// hardly meant. Nothing is asked of a Workload API.
-func Files(ctx context.Context, cfg *config.Config) (wrong []error, doubts []config.Problem) {
-	look := func(key string, t config.ServerTLS) {
+// Files reads the files of the ports and of the proofs of a configuration. It returns the errors that would prevent a
+// start, and warnings. It sends no query to a Workload API.
+func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []config.Problem) {
+	check := func(key string, t config.ServerTLS) {
 		if spiffe.Named(t.Certificate) || spiffe.Named(t.ClientCAs) {
 			return
 		}
 		if _, err := load(ctx, cfg, key, t, quiet); err != nil {
-			wrong = append(wrong, err)
+			failures = append(failures, err)
 		}
 	}
 	if l := cfg.Listen.XDSTLS; l != nil {
-		look("listen.xdsTLS", l.ServerTLS)
+		check("listen.xdsTLS", l.ServerTLS)
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		look("listen.adminTLS", *l)
+		check("listen.adminTLS", *l)
 	}
 	for _, s := range cfg.ConfigSources {
 		if err := config.CheckTLSFiles(s.Settings); err != nil {
-			wrong = append(wrong, fmt.Errorf("source %s: tlsSettings.%w", s.Name, err))
+			failures = append(failures, fmt.Errorf("source %s: tlsSettings.%w", s.Name, err))
 		}
 	}
 	doubts, err := Proofs(cfg)
 	if err != nil {
-		wrong = append(wrong, err)
+		failures = append(failures, err)
 	}
-	return wrong, doubts
+	return failures, doubts
 }
 
-// Proofs reads the files by which clients prove who they are, and returns why a relay would not start with them, and which tokens rules
-// name that nobody can have.
+// Proofs reads the files of tokens and keys. It returns the error that would prevent a start, and the tokens of access
+// rules that no file has.
 func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 	proofs, err := authenticator(cfg, quiet)
 	if proofs == nil {

@@ -24,17 +24,15 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 		return false, "not allowed: no rule is for " + query.Client.String()
 	}
 	p := rule.Rights.get()
-	for _, property := range []struct {
-		name     string
-		patterns []string
-	}{{"kind", p.Kinds}, {"namespace", p.Namespaces}, {"source", p.Sources}, {"type", p.Types}, {"service", p.Services}} {
-		value, asked := query.Content[property.name]
-		permitted := admits(property.patterns, value)
-		if property.name == "service" {
+	patterns := map[string][]string{"kind": p.Kinds, "namespace": p.Namespaces, "source": p.Sources, "type": p.Types}
+	for _, property := range []string{"kind", "namespace", "source", "type", "service"} {
+		value, checked := query.Content[property]
+		permitted := admits(patterns[property], value)
+		if property == "service" {
 			permitted = rule.Rights.AllowsService(value)
 		}
-		if asked && !permitted {
-			return false, fmt.Sprintf("not allowed: %s decides, which does not have %s %q", rule.Place, property.name, value)
+		if checked && !permitted {
+			return false, fmt.Sprintf("not allowed: %s decides, which does not have %s %q", rule.Place, property, value)
 		}
 	}
 	return true, "allowed by " + rule.Place

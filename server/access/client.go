@@ -155,8 +155,8 @@ func (c *client) use(service string) error {
 	return nil
 }
 
-// RightsOf returns the rights of the client of a stream. The first call decides them by the identity and the node ID. An
-// error is a gRPC status that ends the stream. Without a guard, everything is allowed.
+// RightsOf returns the rights of the client of a stream. The first call decides them by the identity and the node ID.
+// An error is a gRPC status that ends the stream. Without a guard, everything is allowed.
 func RightsOf(ctx context.Context, node *corev3.Node) (*Rights, error) {
 	if c, ok := ctx.Value(clientKey{}).(*client); ok {
 		return c.decide(node.GetId())

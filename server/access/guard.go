@@ -47,7 +47,7 @@ func errNoRights(client *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "no access rule matches %s", client)
 }
 
-// errRightsChanged ends the streams of a client after its rights changed, and refuses the client until a reload is done.
+// errRightsChanged ends the streams of a client after its rights changed, and refuses the client until a reload ends.
 var errRightsChanged = status.Error(codes.Unavailable, "the rights of this client have changed: connect again")
 
 // rights returns the rights of a client with a node ID.
@@ -112,8 +112,8 @@ func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *G
 		log: log, logLimiter: rate.NewLimiter(logRate, 10*logRate), clients: make(map[*client]struct{}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
-			Help: "Streams and calls that were refused or ended: the certificate or token of the client is invalid (identity), no " +
-				"rule allows the request (access), or the rights of the client have changed since it connected (changed).",
+			Help: "Streams and calls that were refused or ended: the certificate or token of the client is invalid (identity), " +
+				"no rule allows the request (access), or the rights of the client have changed since it connected (changed).",
 		}, []string{"reason"}),
 	}
 	for _, reason := range refusalReasons {

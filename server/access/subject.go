@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A subject pattern has the format of RFC 4514. It is compared name by name, and never as a text: a comma inside a value
-// does not end the name. A * stands for a non-empty value (CN=*), or in place of names (*,O=Example) for one or more.
+// A subject pattern has the format of RFC 4514. It is compared name by name, and never as a text: a comma inside a
+// value does not end the name. A * stands for a non-empty value (CN=*), or for one or more names (*,O=Example).
 
 // CheckSubject returns an error for an invalid subject pattern.
 func CheckSubject(pattern string) error {
@@ -109,8 +109,8 @@ func parseSubject(subject string) (names []relativeName, err error) {
 			if identifier, named := attributeTypes[kind]; named {
 				kind = identifier
 			} else if !objectIdentifier.MatchString(kind) {
-				return nil, fmt.Errorf("the type of %q is unknown; write a type without a name as its object identifier, such as 2.5.4.3",
-					part)
+				return nil, fmt.Errorf("the type of %q is unknown; write a type without a name as its object identifier, "+
+					"such as 2.5.4.3", part)
 			}
 			parsed := attribute{kind: kind, wildcard: strings.Trim(value, " ") == "*"}
 			if !parsed.wildcard {

@@ -144,8 +144,8 @@ func (a *Authenticator) Refresh() (changed bool) {
 }
 
 // ErrPlaintext rejects a token that may have been read on its way.
-var ErrPlaintext = errors.New("a token came over plaintext from another machine: use the listener with TLS, and replace " +
-	"the token")
+var ErrPlaintext = errors.New("a token came over plaintext from another machine: use the listener with TLS, and " +
+	"replace the token")
 
 // Authenticate returns the identity of a connection together with the bearer token of its Authorization headers. An
 // invalid token is an error; no header adds no proof. Errors contain no part of the token. A nil Authenticator ignores
