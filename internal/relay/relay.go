@@ -164,6 +164,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Identity: access.Identity,
 	})
 	r.catalogs.envoy.SetReview(r.engine.Review)
+	r.catalogs.mcp.ReviewBy(r.engine)
 	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
 	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops, r.health)
 	var adminGRPC http.Handler

@@ -42,17 +42,21 @@ type Catalog struct {
 	unfiltered *family         // provides the entries of all families
 	empty      *xds.Collection // for unknown types
 
-	mu        sync.Mutex
-	following map[*family]struct{} // the families that follow the view
-	snap      memstore.Snapshot    // the content of the collections
-	synced    bool
+	engine interface{ Review() } // or nil
+
+	mu         sync.Mutex
+	attributes map[attribute]int    // number of objects
+	reduced    bool                 // canonical has reduced a filter since the last review
+	following  map[*family]struct{} // the families that follow the view
+	snap       memstore.Snapshot    // the content of the collections
+	synced     bool
 }
 
 // New returns a catalog of view. It sends nothing until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat),
-		following: make(map[*family]struct{}),
+		attributes: make(map[attribute]int), following: make(map[*family]struct{}),
 	}
 	c.families = families.New[string]("filters", families.Limits{
 		Max: maxFamilies, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
@@ -74,6 +78,7 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings the collections to snap. If incremental, only keys have changed.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+	c.review(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := snap.Since(c.snap.Revision())

@@ -342,10 +342,28 @@ func TestNamesThatNoObjectCanHaveAreRefused(t *testing.T) {
 	}
 }
 
-// TestFilter_AbsentNames: a client that names a revision and a namespace without objects gets these objects later.
-func TestFilter_AbsentNames(t *testing.T) {
+// reviewing has what clients see looked up once more, as an xds.Server does.
+type reviewing func()
+
+func (r reviewing) Review() { r() }
+
+// Revisions and namespaces that no object has share one family. Before an object comes that has one, those who asked for it have a family
+// of their own.
+func TestMadeUpFiltersShareOneFamily(t *testing.T) {
 	store := memstore.New(resource.Schemas()...)
 	c := New(store, Options{})
+	made, reviews := 0, 0
+	see := func(metadata map[string]any) *xds.Collection {
+		coll, _ := collection(t, c, node(t, metadata), "networking.istio.io/v1/ServiceEntry")
+		return coll
+	}
+	honest := map[string]any{metadataRevision: "r2", metadataNamespaces: "n1,n2"}
+	var sees *xds.Collection
+	c.ReviewBy(reviewing(func() {
+		reviews++
+		sees = see(honest)
+		require.ElementsMatch(t, []string{"n1/x"}, slices.Collect(maps.Keys(entries(sees))), "nothing has come yet")
+	}))
 	since := memstore.Revision(0)
 	update := func(puts []*resource.Resource, deletes ...resource.Key) {
 		store.Apply(puts, deletes)
@@ -354,12 +372,21 @@ func TestFilter_AbsentNames(t *testing.T) {
 		since = snap.Revision()
 	}
 	update([]*resource.Resource{serviceEntry(t, "n1", "x", "", "x.example"), serviceEntry(t, "n1", "y", "r1", "y.example")})
-	metadata := map[string]any{metadataRevision: "r2", metadataNamespaces: "n1,n2"}
-	coll, _ := collection(t, c, node(t, metadata), "networking.istio.io/v1/ServiceEntry")
-	require.ElementsMatch(t, []string{"n1/x"}, slices.Collect(maps.Keys(entries(coll))))
-	last := serviceEntry(t, "n2", "z", "r2", "z.example")
-	update([]*resource.Resource{last})
-	require.ElementsMatch(t, []string{"n1/x", "n2/z"}, slices.Collect(maps.Keys(entries(coll))))
-	update(nil, last.Key())
-	require.ElementsMatch(t, []string{"n1/x"}, slices.Collect(maps.Keys(entries(coll))))
+	for i := range 1000 {
+		require.Len(t, entries(see(map[string]any{metadataRevision: "made-up-" + strconv.Itoa(i)})), 1)
+		require.Empty(t, entries(see(map[string]any{metadataNamespaces: "made-up-" + strconv.Itoa(i)})))
+	}
+	made = len(c.following)
+	require.Equal(t, 1+2, made)
+	sees = see(honest)
+	update([]*resource.Resource{serviceEntry(t, "n1", "x", "", "x2.example")})
+	require.Zero(t, reviews, "nothing new was named")
+	update([]*resource.Resource{serviceEntry(t, "n1", "z", "r2", "z.example")})
+	require.Equal(t, 1, reviews)
+	require.ElementsMatch(t, []string{"n1/x", "n1/z"}, slices.Collect(maps.Keys(entries(sees))))
+	require.Len(t, entries(see(map[string]any{metadataRevision: "made-up"})), 1)
+	gone := serviceEntry(t, "n1", "z", "r2", "z.example").Key()
+	update(nil, gone)
+	require.Len(t, entries(sees), 1)
+	require.Zero(t, c.attributes[attribute{revision: "r2"}])
 }

@@ -104,6 +104,7 @@ func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, 
 	if size := len(f.namespaceKey()); size > maxFilterBytes {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", size, maxFilterBytes)
 	}
+	f = c.canonical(f)
 	key := f.key()
 	if key == c.unfiltered.key {
 		return c.unfiltered, func() {}, nil
