@@ -88,7 +88,7 @@ func amongThose(flag, value string, values []string) error {
 	if value == "" || slices.Contains(values, value) {
 		return nil
 	}
-	return usage("--%s %s%s: want one of %s", flag, value, words.Meant(value, values), strings.Join(values, ", "))
+	return usage("--%s %s%s: want one of %s", flag, value, words.Suggestion(value, values), strings.Join(values, ", "))
 }
 
 // doubtsOf returns reasons why the answer may surprise.
@@ -107,7 +107,7 @@ func doubtsOf(cfg *config.Config, client *identity.Identity) (doubts []string) {
 	}
 	if names := proofs.Tokens(); !slices.Contains(names, client.Token) {
 		doubts = append(doubts, fmt.Sprintf("there is no token of the name %q in %s%s", client.Token, settings.Tokens,
-			words.Meant(client.Token, names)))
+			words.Suggestion(client.Token, names)))
 	}
 	return doubts
 }

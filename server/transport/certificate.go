@@ -145,7 +145,7 @@ func (c *Certificates) join(t *texts) (*pair, error) {
 	}
 	switch {
 	case err != nil && c.files.Key != "":
-		return nil, fmt.Errorf("certificate %s and key %s: %w", c.files.Certificate, c.files.Key, words.KeyPair(err))
+		return nil, fmt.Errorf("certificate %s and key %s: %w", c.files.Certificate, c.files.Key, words.KeyPairError(err))
 	case err != nil:
 		return nil, fmt.Errorf("certificate %s: %w", c.files.Certificate, err)
 	}

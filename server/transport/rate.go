@@ -7,7 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// addressRates bounds the rate of streams, calls and requests to services other than xDS, by IP address.
+// addressRates bounds the rate of streams, calls and requests to services other than xDS, by IP address. As many as in
+// a second may come at once: hundreds of clients behind one address reconnect together.
 type addressRates struct {
 	perSecond float64 // negative for no limit
 
@@ -15,12 +16,8 @@ type addressRates struct {
 	limiters map[string]*rate.Limiter
 }
 
-const (
-	// manyAddresses is the number of addresses above which idle ones are forgotten.
-	manyAddresses = 1000
-	// burstsPerSecond makes the burst a tenth of the rate: 50 by default, which other clients do not notice.
-	burstsPerSecond = 10
-)
+// manyAddresses is the number of addresses above which idle ones are forgotten.
+const manyAddresses = 1000
 
 func (a *addressRates) limiter(host string, now time.Time) *rate.Limiter {
 	a.mu.Lock()
@@ -38,7 +35,7 @@ func (a *addressRates) limiter(host string, now time.Time) *rate.Limiter {
 	if a.limiters == nil {
 		a.limiters = make(map[string]*rate.Limiter)
 	}
-	limiter := rate.NewLimiter(rate.Limit(a.perSecond), max(int(a.perSecond/burstsPerSecond), 1))
+	limiter := rate.NewLimiter(rate.Limit(a.perSecond), max(int(a.perSecond), 1))
 	a.limiters[host] = limiter
 	return limiter
 }
