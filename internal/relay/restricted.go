@@ -38,7 +38,7 @@ type restrictedViews struct {
 	shared     *families.Set[string, *restrictedView]
 	ctx        context.Context //nolint:containedctx // of the goroutines of all views
 	stop       context.CancelFunc
-	running    sync.WaitGroup // mu guards its increments: ctx has not ended
+	running    sync.WaitGroup // mu guards its increments, which happen before stop
 
 	mu    sync.Mutex
 	views map[*restrictedView]struct{}

@@ -121,9 +121,9 @@ func (e encoder) EncodeAny() []byte {
 	return b
 }
 
-// Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also
-// one that this program does not know yet. A kind that nobody knows is answered with an empty collection, since istiod
-// waits for an answer to every type that it asks for.
+// Collection implements xds.Catalog. A type URL is "group/version/Kind". All versions of a kind have the same
+// collection, also versions of the future. An unknown kind has an empty collection, because istiod waits for an answer
+// to each type of its subscription.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	parts := strings.Split(typeURL, "/")
 	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
