@@ -126,7 +126,7 @@ func (t *TLS) asksWorkloadAPI() bool {
 }
 
 // said returns what the Workload API says, nil if it is not asked for anything.
-func (t *TLS) said() (*spiffe.Said, error) {
+func (t *TLS) said() (*spiffe.Credentials, error) {
 	if !t.asksWorkloadAPI() {
 		return nil, nil //nolint:nilnil // nothing is needed
 	}
@@ -225,7 +225,7 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-func (t *TLS) certificate(said *spiffe.Said) (tls.Certificate, error) {
+func (t *TLS) certificate(said *spiffe.Credentials) (tls.Certificate, error) {
 	if spiffe.Named(t.ClientCertificate) {
 		cert, err := said.Certificate(t.ClientCertificate)
 		if err != nil {
@@ -250,7 +250,7 @@ func (t *TLS) certificate(said *spiffe.Said) (tls.Certificate, error) {
 }
 
 // verify returns a check of the server's certificate against roots, or what a Workload API said, and the subject alternative names.
-func (t *TLS) verify(roots *x509.CertPool, said *spiffe.Said) func(tls.ConnectionState) error {
+func (t *TLS) verify(roots *x509.CertPool, said *spiffe.Credentials) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		leaf := state.PeerCertificates[0] // a server without one does not get here
 		if spiffe.Named(t.CACertificates) {

@@ -16,31 +16,31 @@ import (
 	"tributary/server/identity"
 )
 
-// Proofs says by what clients can prove who they are, in addition to certificates, which are for listen.xdsTLS.
+// Proofs are the proofs of clients in addition to certificates, which listen.xdsTLS verifies.
 type Proofs struct {
 	// File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to this file.
 	Tokens string `json:"tokens,omitempty"`
-	// Whose JSON Web Tokens are taken.
+	// Trusted issuers of JSON Web Tokens.
 	JWT []JWTIssuer `json:"jwt,omitempty"`
 }
 
-// JWTIssuer is somebody whose JWTs are taken.
+// JWTIssuer is a trusted issuer of JWTs.
 type JWTIssuer struct {
 	// Its name, as in the claim iss.
 	Issuer string `json:"issuer"`
-	// Names of which the claim aud has one: those of this server.
+	// Names of this server; the claim aud has one of them.
 	Audiences []string `json:"audiences"`
 	// File with its public keys (RFC 7517); read again when it changes. Relative paths are relative to this file.
 	JWKS string `json:"jwks"`
-	// By how much clocks may differ. Default: 30s.
+	// Largest difference of the clocks. Default: 30s.
 	ClockSkew *Duration `json:"clockSkew,omitempty"`
 }
 
-// AccessRule says what some clients may see. The first rule whose who matches a client decides, alone.
+// AccessRule gives rights to some clients. The first rule that matches a client decides.
 type AccessRule struct {
-	// For whom the rule is: each key that is given has to match, by one of its texts. Without any it is for everybody.
+	// Clients of the rule: each key has to match, by one of its texts. Without a key, the rule matches each client.
 	Who AccessWho `json:"who,omitzero"`
-	// What these may see. Without any key it is everything. A key that is not given limits nothing, but for services.
+	// Content that these clients may read. A missing key has no limit, except for services; without a key, all is allowed.
 	Allow AccessAllow `json:"allow,omitzero"`
 }
 
@@ -57,17 +57,17 @@ type AccessWho struct {
 	Subject []string `json:"subject,omitempty"`
 	// Networks, or IP addresses, that the connection comes from.
 	CIDR []string `json:"cidr,omitempty"`
-	// The connection comes in by a unix socket.
+	// The connection uses a unix socket.
 	Socket bool `json:"socket,omitempty"`
 	// Names of tokens of identity.tokens.
 	Token []string `json:"token,omitempty"`
-	// The client has a JWT of identity.jwt; of these, those that say what follows.
+	// The client has a JWT of identity.jwt with these claims.
 	JWT *AccessJWT `json:"jwt,omitempty"`
-	// Ids of xDS nodes. Clients make them up: they narrow what another key says, and prove nothing.
+	// IDs of xDS nodes. Clients choose them: they prove no identity, and only narrow another key.
 	Node []string `json:"node,omitempty"`
 }
 
-// AccessJWT are the JWTs of a rule.
+// AccessJWT matches the claims of a JWT.
 type AccessJWT struct {
 	// The claim iss.
 	Issuer []string `json:"issuer,omitempty"`
@@ -77,10 +77,10 @@ type AccessJWT struct {
 	Audience []string `json:"audience,omitempty"`
 }
 
-// AccessAllow is what a rule allows.
+// AccessAllow are the permissions of a rule.
 type AccessAllow struct {
-	// Kinds of objects, such as ServiceEntry or se; a * stands at the beginning or at the end, once, here and below. What Envoys are told is
-	// made of these alone.
+	// Kinds of objects, such as ServiceEntry or se; a * stands at the beginning or at the end, once, here and below. The
+	// resources for Envoys are made of these objects alone.
 	Kinds []string `json:"kinds,omitempty"`
 	// Namespaces of objects; an empty text stands for the objects that have none.
 	Namespaces []string `json:"namespaces,omitempty"`
@@ -88,15 +88,16 @@ type AccessAllow struct {
 	Sources []string `json:"sources,omitempty"`
 	// Types of Envoy: clusters, endpoints, listeners, routes, virtualHosts, secrets.
 	Types []string `json:"types,omitempty"`
-	// Other services than xDS: reflection and channelz of gRPC, csds and debug, which show what all clients are sent, and admin, to change
-	// something on the admin server from another machine. Default: none; an empty `allow` grants everything.
+	// Services other than xDS: reflection and channelz of gRPC; csds and debug, which show the resources of all clients;
+	// and admin, for changes by the admin server from another machine. Default: none; an empty `allow` grants all.
 	Services []string `json:"services,omitempty"`
 }
 
-// accessKey is the key of the rules. What is empty there is a mistake, and not without a limit: it may be what a template left of a list.
+// accessKey is the key of the rules. An empty list there is a mistake, for example of a template, and does not remove
+// the limit.
 const (
 	accessKey   = "access"
-	emptyAccess = "empty; leave the key out if it is to say nothing"
+	emptyAccess = "empty; leave the key out for no limit"
 )
 
 const defaultClockSkew = Duration(30 * time.Second)
@@ -109,7 +110,7 @@ func (d *decoder) checkProofs(p *Proofs, dir string) {
 		case is.Issuer == "":
 			d.problem(key+".issuer", "missing")
 		case len(is.Audiences) == 0 || slices.Contains(is.Audiences, ""):
-			d.problem(key+".audiences", "name what the issuer calls this server: without, a token for any other server would do here")
+			d.problem(key+".audiences", "name this server as the issuer does: without a name, a token for another server would be accepted")
 		case is.JWKS == "":
 			d.problem(key+".jwks", "missing; name a file with the issuer's public keys")
 		case slices.ContainsFunc(p.JWT[:i], func(other JWTIssuer) bool { return other.Issuer == is.Issuer }):
@@ -146,7 +147,7 @@ func (d *decoder) checkAccess(c *Config) {
 			}
 		}
 		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil && !w.Socket {
-			d.problem(key+".who.node", "clients make up the ids of their nodes: also name something that they cannot make up, such as cidr")
+			d.problem(key+".who.node", "clients choose the IDs of their nodes: add a key that clients cannot choose, such as cidr")
 		}
 		d.checkNeeds(c, key+".who", w)
 	}
@@ -157,7 +158,7 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 	for i, one := range globs {
 		at := fmt.Sprintf("%s[%d]", key, i)
 		_, known := resource.SchemaByName(one)
-		check := access.CheckGlob
+		check := access.CheckPattern
 		if list == "who.subject" {
 			check = access.CheckSubject
 		}
@@ -175,12 +176,12 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 	}
 }
 
-// checkNeeds notes what a rule can never match.
+// checkNeeds reports keys that no client can match.
 func (d *decoder) checkNeeds(c *Config, key string, w *AccessWho) {
 	certificates := c.Listen.XDSTLS != nil && c.Listen.XDSTLS.ClientCAs != ""
 	switch {
 	case len(w.SPIFFE)+len(w.DNS)+len(w.Subject) > 0 && !certificates:
-		d.problem(key, "nobody shows a certificate without listen.xdsTLS.clientCAs")
+		d.problem(key, "no client has a verified certificate without listen.xdsTLS.clientCAs")
 	case len(w.Token) > 0 && c.Identity.Tokens == "":
 		d.problem(key+".token", "there are no tokens without identity.tokens")
 	case w.JWT != nil && len(c.Identity.JWT) == 0:
@@ -200,48 +201,47 @@ func prefixOf(text string) (netip.Prefix, error) {
 	return p, err
 }
 
-// Rules returns the rules of who may see what; nil if there are none.
+// Rules returns the access rules; nil if there are none.
 func (c *Config) Rules() access.Rules {
 	if c.Access == nil {
 		return nil
 	}
 	rules := access.Rules{}
 	for i := range c.Access {
-		w, allow := &c.Access[i].Who, access.Allow(c.Access[i].Allow)
-		allow.Kinds = slices.Clone(allow.Kinds)
-		for i, name := range allow.Kinds {
+		who, permissions := &c.Access[i].Who, access.Permissions(c.Access[i].Allow)
+		permissions.Kinds = slices.Clone(permissions.Kinds)
+		for i, name := range permissions.Kinds {
 			if schema, ok := resource.SchemaByName(name); ok {
-				allow.Kinds[i] = string(schema.Kind)
+				permissions.Kinds[i] = string(schema.Kind)
 			}
 		}
-		rule := access.Rule{
-			Who: access.Who{
-				SPIFFE: w.SPIFFE, DNS: slices.Clone(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token,
-				JWT: (*access.JWT)(w.JWT), Nodes: w.Node,
-			},
-			Allow: access.New(allow), Place: c.At(fmt.Sprintf("access[%d]", i)),
+		match := access.Match{
+			SPIFFE: who.SPIFFE, Subject: who.Subject, Socket: who.Socket, Token: who.Token, JWT: (*access.JWT)(who.JWT),
+			Nodes: who.Node,
 		}
-		for i, name := range w.DNS {
-			rule.Who.DNS[i] = strings.ToLower(name)
+		for _, name := range who.DNS {
+			match.DNS = append(match.DNS, strings.ToLower(name))
 		}
-		for _, one := range w.CIDR {
-			if p, err := prefixOf(one); err == nil { // as was checked
-				rule.Who.CIDR = append(rule.Who.CIDR, p)
+		for _, network := range who.CIDR {
+			if prefix, err := prefixOf(network); err == nil { // checkAccess reports errors
+				match.CIDR = append(match.CIDR, prefix)
 			}
 		}
-		rules = append(rules, rule)
+		rules = append(rules, access.Rule{
+			Match: match, Rights: access.NewRights(permissions), Place: c.At(fmt.Sprintf("access[%d]", i)),
+		})
 	}
 	return rules
 }
 
-// dead warns of each rule that decides nothing, since one before it is for all whom it is for, and of each source that there is not.
+// dead warns of rules that an earlier rule subsumes, and of sources that do not exist.
 func (d *decoder) dead(c *Config) {
 	rules := c.Rules()
 	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
-		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Who.Covers(&rules[i].Who) }); first >= 0 {
-			d.warn(key, "it decides nothing: access[%d] is for all whom it is for, and comes first", first)
+		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
+			d.warn(key, "the rule has no effect: access[%d] comes first and matches the same clients", first)
 		}
 		for n, name := range c.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
@@ -258,7 +258,7 @@ func kindsNamed() (all []string) {
 	return all
 }
 
-// Settings are the proofs as they are taken; nil if there are none.
+// Settings returns the settings of the authenticator; nil without proofs.
 func (p *Proofs) Settings() *identity.Settings {
 	if p.Tokens == "" && len(p.JWT) == 0 {
 		return nil
@@ -272,7 +272,7 @@ func (p *Proofs) Settings() *identity.Settings {
 	return s
 }
 
-// exposed warns of each listener by which others than this machine read everything, whoever they are.
+// exposed warns of listeners that let each client on another machine read everything.
 func (d *decoder) exposed(c *Config) {
 	if c.Access != nil {
 		return
@@ -286,7 +286,7 @@ func (d *decoder) exposed(c *Config) {
 	}
 }
 
-// reachable says whether others than this machine reach an address.
+// reachable reports whether other machines can reach an address.
 func reachable(address string) bool {
 	if process.CheckAddress(address) != nil || strings.HasPrefix(address, "unix:") {
 		return false

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+	"tributary/server/access"
 	"tributary/server/identity"
 )
 
@@ -30,10 +31,14 @@ access:
 	rules := c.Rules()
 	require.Len(t, rules, 3)
 	require.Equal(t, "/etc/t.yaml:9:3: access[0]", rules[0].Place)
-	require.True(t, rules[0].Allow.Kind("ServiceEntry"), "by its short name")
-	require.False(t, rules[0].Allow.Kind("DestinationRule"))
-	require.Nil(t, rules[2].Allow, "everything")
-	require.Equal(t, []string{"client.example"}, rules[1].Who.DNS)
+	for kind, want := range map[string]bool{"ServiceEntry": true, "DestinationRule": false} { // by its short name
+		allowed, _ := access.Rules{{Rights: rules[0].Rights}}.Check(access.Query{
+			Client: &identity.Identity{}, Content: map[string]string{"kind": kind},
+		})
+		require.Equal(t, want, allowed, kind)
+	}
+	require.Nil(t, rules[2].Rights, "everything")
+	require.Equal(t, []string{"client.example"}, rules[1].Match.DNS)
 	require.Equal(t, "30s", c.Identity.JWT[0].ClockSkew.String())
 	require.Equal(t, []identity.Issuer{{Issuer: "https://issuer", Audiences: []string{"tributary"}, JWKS: "/etc/keys.json", ClockSkew: 30e9}},
 		c.Identity.Settings().Issuers)
@@ -67,15 +72,13 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 		"access: [{who: {cidr: [10.0.0.1/33]}}]\n": "want a network such as 10.0.0.0/8, " +
 			"or an IP address",
 		"access: [{who: {cidr: ['::ffff:10.0.0.0/104']}}]\n": "want a network",
-		"access: [{who: {node: ['a*']}}]\n": "clients make up the ids of their " +
-			"nodes",
-		"access: [{who: {spiffe: ['spiffe://a/*']}}]\n": "nobody shows a certificate without " +
+		"access: [{who: {node: ['a*']}}]\n":                  "clients choose the IDs of their nodes",
+		"access: [{who: {spiffe: ['spiffe://a/*']}}]\n": "no client has a verified certificate without " +
 			"listen.xdsTLS.clientCAs",
 		tls + "access: [{who: {token: [a]}}]\n": "there are no tokens without " +
 			"identity.tokens",
-		tls + "access: [{who: {jwt: {}}}]\n": "no JWT is taken without identity.jwt",
-		"identity: {jwt: [{issuer: a, jwks: k}]}\n": "identity.jwt[0].audiences: name " +
-			"what the issuer calls this server",
+		tls + "access: [{who: {jwt: {}}}]\n":                                                              "no JWT is taken without identity.jwt",
+		"identity: {jwt: [{issuer: a, jwks: k}]}\n":                                                       "identity.jwt[0].audiences: name this server as the issuer does",
 		"identity: {jwt: [{issuer: a, audiences: [t]}]}\n":                                                "identity.jwt[0].jwks: missing",
 		"identity: {jwt: [{issuer: a, audiences: [t], jwks: k, clockSkew: 1h}]}\n":                        "want 0s to 10m",
 		"identity: {jwt: [{issuer: a, audiences: [t], jwks: k}, {issuer: a, audiences: [t], jwks: k}]}\n": "is there twice",
@@ -89,10 +92,10 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 func TestRulesThatSayNothingAreWarnedOf(t *testing.T) {
 	for text, want := range map[string][]string{
 		"access: [{allow: {sources: ['*', a, rules]}}]\n": {`t.yaml:2:37: access[0].allow.sources[2]: there is no source of the name "rules"`},
-		"access: [{}, {who: {cidr: [10.0.0.0/8]}}]\n": {"t.yaml:2:14: access[1]: it decides nothing: " +
-			"access[0] is for all whom it is for, and comes first"},
-		"access: [{who: {cidr: [10.0.0.0/8]}}, {who: {cidr: [10.1.0.0/16]}}, {}]\n": {"t.yaml:2:39: access[1]: it decides nothing: " +
-			"access[0] is for all whom it is for, and comes first"},
+		"access: [{}, {who: {cidr: [10.0.0.0/8]}}]\n": {"t.yaml:2:14: access[1]: the rule has no effect: " +
+			"access[0] comes first and matches the same clients"},
+		"access: [{who: {cidr: [10.0.0.0/8]}}, {who: {cidr: [10.1.0.0/16]}}, {}]\n": {"t.yaml:2:39: access[1]: the rule has no effect: " +
+			"access[0] comes first and matches the same clients"},
 		"access: [{who: {cidr: [10.1.0.0/16]}}, {who: {cidr: [10.0.0.0/8]}}]\n":              nil,
 		"identity: {tokens: t}\naccess: [{who: {token: ['a*']}}, {who: {token: [ab, b]}}]\n": nil,
 	} {

@@ -68,8 +68,8 @@ configSources: [{name: mesh, address: %q}]
 	for want, flags := range map[string][]string{
 		"certificate signed by unknown authority":                           client(foreign, "prod/web", time.Time{}),
 		"certificate has expired":                                           client(authority, "prod/web", time.Now().Add(-time.Minute)),
-		`identity=spiffe://e2e/ns/test/web err="nothing is allowed to`:      client(authority, "test/web", time.Time{}),
-		`err="nothing is allowed to a client without certificate or token"`: {"--tls-ca", cas},
+		`identity=spiffe://e2e/ns/test/web err="no access rule matches`:      client(authority, "test/web", time.Time{}),
+		`err="no access rule matches a client without certificate or token"`: {"--tls-ca", cas},
 	} {
 		out, code := get(flags...)
 		require.Equal(t, 1, code, want)
@@ -110,11 +110,11 @@ configSources: [{name: mesh, address: %q}]
 	}
 	logs("node_id=grpcurl")
 	testutil.WriteFile(t, dir, "tokens", "# none\n")
-	logs(`identity=token:ci err="the token is not known, or revoked"`)
+	logs(`identity=token:ci err="the token is unknown or revoked"`)
 	require.NoError(t, in.Close())
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 64+16, cmd.ProcessState.ExitCode(), "UNAUTHENTICATED: %s", &said)
-	require.Contains(t, said.String(), "the token is not known, or revoked")
+	require.Contains(t, said.String(), "the token is unknown or revoked")
 	require.NotContains(t, said.String(), "other")
 	require.NotContains(t, s.Output(), token)
 }

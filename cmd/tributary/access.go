@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"tributary/config"
 	"tributary/internal/words"
@@ -18,13 +19,13 @@ import (
 )
 
 func newAccess() *cobra.Command {
-	return group(&cobra.Command{Use: "access", Short: "Look at the rules of who may see what"}, newAccessCheck())
+	return group(&cobra.Command{Use: "access", Short: "Check the access rules"}, newAccessCheck())
 }
 
 func newAccessCheck() *cobra.Command {
-	var file, kind, namespace, source string
-	var who []string
-	var q access.Question
+	var file string
+	var proofs []string
+	var query access.Query
 	cmd := &cobra.Command{
 		Use:   "check [-c FILE] --identity WHO... [--kind KIND] [--namespace NAMESPACE]",
 		Short: "Say which rule decides what a client may see",
@@ -37,34 +38,31 @@ It exits with 3 if it is not allowed.`,
   tributary access check --identity token:ci --identity ip:10.1.2.3 --type clusters`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) (err error) {
-			if q.Who, err = identity.Parse(who); err != nil {
+			if query.Client, err = identity.Parse(proofs); err != nil {
 				return &failure{exitUsage, err}
 			}
-			if kind != "" {
+			query.Content = make(map[string]string)
+			cmd.Flags().Visit(func(flag *pflag.Flag) { query.Content[flag.Name] = flag.Value.String() })
+			if kind := query.Content["kind"]; kind != "" {
 				schema, err := schemaNamed(kind)
 				if err != nil {
 					return err
 				}
-				q.Kind = schema.Kind
+				query.Content["kind"] = string(schema.Kind)
 			}
-			err = cmp.Or(amongThose("type", q.Type, access.Types()), amongThose("service", q.Service, access.Services()))
+			err = cmp.Or(amongThose("type", query.Content["type"], access.Types()),
+				amongThose("service", query.Content["service"], access.Services()))
 			if err != nil {
 				return err
-			}
-			if cmd.Flags().Changed("namespace") {
-				q.Namespace = &namespace
-			}
-			if cmd.Flags().Changed("source") {
-				q.Source = &source
 			}
 			cfg, err := loadConfig(&file)
 			if err != nil {
 				return err
 			}
-			for _, doubt := range doubtsOf(cfg, q.Who) {
+			for _, doubt := range doubtsOf(cfg, query.Client) {
 				cmd.PrintErrf("warning: %s\n", doubt)
 			}
-			allowed, why := cfg.Rules().Check(q)
+			allowed, why := cfg.Rules().Check(query)
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), why); err != nil || allowed {
 				return err
 			}
@@ -73,13 +71,13 @@ It exits with 3 if it is not allowed.`,
 	}
 	f := cmd.Flags()
 	addConfig(cmd, &file, "")
-	f.StringArrayVar(&who, "identity", nil, "who the client is; may be repeated")
-	f.StringVar(&q.Node, "node-id", "", "id that the client gives itself")
-	f.StringVar(&kind, "kind", "", "kind of the objects")
-	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the objects")
-	f.StringVar(&source, "source", "", "source of the objects")
-	f.StringVar(&q.Type, "type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
-	f.StringVar(&q.Service, "service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
+	f.StringArrayVar(&proofs, "identity", nil, "a proof of the client's identity; may be repeated")
+	f.StringVar(&query.Node, "node-id", "", "node ID of the client")
+	f.String("kind", "", "kind of the objects")
+	f.StringP("namespace", "n", "", "namespace of the objects")
+	f.String("source", "", "source of the objects")
+	f.String("type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
+	f.String("service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
 	completeFlag(cmd, "type", cobra.FixedCompletions(access.Types(), noFiles))
 	completeFlag(cmd, "service", cobra.FixedCompletions(access.Services(), noFiles))
 	completeFlag(cmd, "kind", completeKinds)
@@ -93,25 +91,25 @@ func amongThose(flag, value string, values []string) error {
 	return usage("--%s %s%s: want one of %s", flag, value, words.Suggestion(value, values), strings.Join(values, ", "))
 }
 
-// doubtsOf returns why the answer may be another one than is expected.
-func doubtsOf(cfg *config.Config, who *identity.Identity) (all []string) {
+// doubtsOf returns reasons why the answer may surprise.
+func doubtsOf(cfg *config.Config, client *identity.Identity) (doubts []string) {
 	byNetwork := func(rule config.AccessRule) bool { return len(rule.Who.CIDR) > 0 }
-	if !who.Address.IsValid() && !who.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {
-		all = append(all, "rules go by networks, and none of these is for a client without an address: say --identity ip:ADDRESS as well")
+	if !client.Address.IsValid() && !client.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {
+		doubts = append(doubts, "some rules match networks, and the client has no address: add --identity ip:ADDRESS")
 	}
 	settings := cfg.Identity.Settings()
-	if who.Token == "" || settings == nil {
-		return all
+	if client.Token == "" || settings == nil {
+		return doubts
 	}
 	proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: settings.Tokens}, slog.New(slog.DiscardHandler))
-	switch {
-	case err != nil:
-		all = append(all, err.Error())
-	case !slices.Contains(proofs.Tokens(), who.Token):
-		all = append(all, fmt.Sprintf("there is no token of the name %q in %s%s", who.Token, settings.Tokens,
-			words.Suggestion(who.Token, proofs.Tokens())))
+	if err != nil {
+		return append(doubts, err.Error())
 	}
-	return all
+	if names := proofs.Tokens(); !slices.Contains(names, client.Token) {
+		doubts = append(doubts, fmt.Sprintf("there is no token of the name %q in %s%s", client.Token, settings.Tokens,
+			words.Suggestion(client.Token, names)))
+	}
+	return doubts
 }
 
 func newToken() *cobra.Command {

@@ -83,8 +83,7 @@ access:
 		require.Contains(t, errs, want)
 	}
 	_, _, errs = run("access", "check", "-c", file, "--identity", "token:cj")
-	require.Contains(t, errs, "warning: rules go by networks, and none of these is for a client without an address: say --identity "+
-		"ip:ADDRESS as well")
+	require.Contains(t, errs, "warning: some rules match networks, and the client has no address: add --identity ip:ADDRESS")
 	require.Contains(t, errs, `warning: there is no token of the name "cj" in `+tokens+" (did you mean ci?)")
 	code, _, errs = run("validate", "--offline", "-c", file)
 	require.Zero(t, code, errs)

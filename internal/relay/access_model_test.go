@@ -103,7 +103,7 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 }
 
 // simple is the model of what is allowed: none of the globs that are drawn has a star but at its end.
-func simple(a access.Allow, r *resource.Resource) bool {
+func simple(a access.Permissions, r *resource.Resource) bool {
 	in := func(list []string, text string) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(glob string) bool {
 			if cut, ok := strings.CutSuffix(glob, "*"); ok {
@@ -151,8 +151,8 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	var engine *xds.Server
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
-		restricted: newRestrictedViews(s.store, func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog {
-			one := envoy.New(part, envoy.Options{Log: log, Sees: allowed.Namespace})
+		restricted: newRestrictedViews(s.store, func(part memstore.Reader, rights *access.Rights) *envoy.Catalog {
+			one := envoy.New(part, envoy.Options{Log: log, Sees: rights.AllowsNamespace})
 			one.SetReview(engine.Review) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
 			return one
 		}),
@@ -300,17 +300,19 @@ func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
 		pick := func(what string, from []string) []string {
 			return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 2, func(s string) string { return s }).Draw(rt, what)
 		}
-		var allows []access.Allow
+		var allows []access.Permissions
 		rules := access.Rules{}
 		for i := range rapid.IntRange(1, 3).Draw(rt, "rules") {
-			a := access.Allow{
+			a := access.Permissions{
 				Kinds:      pick("kinds", []string{"ServiceEntry", "VirtualService", "Service*", "W*", "Gateway"}),
 				Namespaces: pick("namespaces", []string{"prod", "prod*", "test", "*"}),
 				Sources:    pick("sources", []string{"files", "dc*", "dc1", "dc2"}),
 				Types:      pick("types", []string{"clusters", "endpoints", "listeners", "routes"}),
 			}
 			allows = append(allows, a)
-			rules = append(rules, access.Rule{Who: access.Who{Token: []string{fmt.Sprintf("t%d", i)}}, Allow: access.New(a)})
+			rules = append(rules, access.Rule{
+				Match: access.Match{Token: []string{fmt.Sprintf("t%d", i)}}, Rights: access.NewRights(a),
+			})
 		}
 		s := guardServer(rt, dir, rules)
 		defer s.stop()

@@ -91,8 +91,8 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 		code        codes.Code
 		message     string
 	}{
-		{"", "writer", codes.PermissionDenied, "nothing is allowed to a client without certificate or token"},
-		{tokens[0] + "x", "a", codes.Unauthenticated, "the token is not known, or revoked"},
+		{"", "writer", codes.PermissionDenied, "no access rule matches a client without certificate or token"},
+		{tokens[0] + "x", "a", codes.Unauthenticated, "the token is unknown or revoked"},
 	} {
 		code, message := subscribe(t, r, c.token, c.node).ends(t)
 		require.Equal(t, c.code, code)
@@ -105,7 +105,7 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	write(t, dir+"/tokens", lines[0]+lines[1])
 	code, message := three.ends(t)
 	require.Equal(t, codes.Unauthenticated, code)
-	require.Equal(t, "the token is not known, or revoked", message)
+	require.Equal(t, "the token is unknown or revoked", message)
 	require.Equal(t, 1, strings.Count(r.log.String(), `msg="client refused" peer=127.0.0.1 identity=token:prod`))
 
 	// A reload ends the streams of clients whose rights it changes, and no others. They come back with their new rights.

@@ -14,8 +14,9 @@ import (
 	"tributary/server/xds"
 )
 
-// catalogs serves the view as Envoy's types or as Istio's kinds, whichever a client subscribes to. A client that may not see all objects
-// gets Envoy's types of a restricted view, and Istio's kinds of another family of collections. istioctl gets the state of all clients.
+// catalogs serves the view as Envoy's types or as Istio's kinds, by the type of the subscription. A client with limited
+// rights gets Envoy's types of a restricted view, and Istio's kinds of another family of collections. istioctl gets the
+// state of all clients.
 type catalogs struct {
 	mcp        *mcp.Catalog
 	envoy      *envoy.Catalog
@@ -27,7 +28,7 @@ type catalogs struct {
 func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	switch {
 	case envoy.Serves(typeURL):
-		return c.ofEnvoy(ctx, node, typeURL)
+		return c.envoyCollection(ctx, node, typeURL)
 	case debug.IsIstioctl(typeURL):
 		if err := access.Service(ctx, access.Debug); err != nil {
 			return nil, nil, err
@@ -37,20 +38,20 @@ func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	return c.mcp.Collection(ctx, node, typeURL)
 }
 
-// ofEnvoy returns the collection of one of Envoy's types.
-func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	allowed, err := access.Of(ctx, node)
+// envoyCollection returns the collection of one of Envoy's types.
+func (c catalogs) envoyCollection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	rights, err := access.RightsOf(ctx, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !allowed.Type(typeURL) {
+	if !rights.AllowsType(typeURL) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	of, leave, err := c.envoyFor(ctx, allowed)
+	catalog, leave, err := c.envoyFor(ctx, rights)
 	if err != nil {
 		return nil, nil, err
 	}
-	coll, release, err := of.Collection(ctx, node, typeURL)
+	coll, release, err := catalog.Collection(ctx, node, typeURL)
 	if err != nil {
 		leave()
 		return nil, nil, err
@@ -63,62 +64,65 @@ func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string
 	}, nil
 }
 
-// envoyFor returns the catalog of Envoy's types for clients with these permissions, and the function that ends its use.
-func (c catalogs) envoyFor(ctx context.Context, allowed *access.Allowed) (*envoy.Catalog, func(), error) {
-	objects := allowed.Objects()
+// envoyFor returns the catalog of Envoy's types for clients with these rights, and a function that ends its use.
+func (c catalogs) envoyFor(ctx context.Context, rights *access.Rights) (*envoy.Catalog, func(), error) {
+	objects := rights.Objects()
 	if objects == nil {
 		return c.envoy, func() {}, nil
 	}
-	w, leave, err := c.restricted.acquire(ctx, objects)
+	view, leave, err := c.restricted.acquire(ctx, objects)
 	if err != nil {
 		return nil, nil, err
 	}
-	return w.envoy, leave, nil
+	return view.envoy, leave, nil
 }
 
-// resources returns what an Envoy of a node that is allowed something would be sent now, and whether it has to ask for each virtual host
-// and cluster.
-func (c catalogs) resources(ctx context.Context, allowed *access.Allowed, node *corev3.Node, delta bool) ([]xds.Served, bool, error) {
-	of, leave, err := c.envoyFor(ctx, allowed)
+// resources returns the resources that an Envoy with these rights and this node would receive now, and whether it has to
+// subscribe to each virtual host and cluster.
+func (c catalogs) resources(
+	ctx context.Context, rights *access.Rights, node *corev3.Node, delta bool,
+) (served []xds.Served, onDemand bool, err error) {
+	catalog, leave, err := c.envoyFor(ctx, rights)
 	if err != nil {
 		return nil, false, err
 	}
 	defer leave()
-	served, onDemand, err := of.Resources(ctx, node, delta)
-	return slices.DeleteFunc(served, func(s xds.Served) bool { return !allowed.Type(s.TypeURL) }), onDemand, err
+	served, onDemand, err = catalog.Resources(ctx, node, delta)
+	return slices.DeleteFunc(served, func(s xds.Served) bool { return !rights.AllowsType(s.TypeURL) }), onDemand, err
 }
 
-func (c catalogs) ofEnvoys() []*envoy.Catalog { return append(c.restricted.catalogs(), c.envoy) }
+// envoyCatalogs returns the catalogs of all restricted views and of the view.
+func (c catalogs) envoyCatalogs() []*envoy.Catalog { return append(c.restricted.catalogs(), c.envoy) }
 
-// withoutEffect returns what of an object has no effect on clients.
-func (c catalogs) withoutEffect(r *resource.Resource) (all []string) {
-	for _, one := range c.ofEnvoys() {
-		all = append(all, one.WithoutEffect(r)...)
+// withoutEffect returns the fields of an object that have no effect on clients.
+func (c catalogs) withoutEffect(r *resource.Resource) (fields []string) {
+	for _, catalog := range c.envoyCatalogs() {
+		fields = append(fields, catalog.WithoutEffect(r)...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	slices.Sort(fields)
+	return slices.Compact(fields)
 }
 
-// affected returns the objects of which something has no effect on clients, in order.
+// affected returns the objects with fields that have no effect on clients, in order.
 func (c catalogs) affected() []resource.Key { return c.objects((*envoy.Catalog).Affected) }
 
 // unenforced returns the security objects that clients do not enforce, in order.
 func (c catalogs) unenforced() []resource.Key { return c.objects((*envoy.Catalog).Unenforced) }
 
-func (c catalogs) objects(of func(*envoy.Catalog) []resource.Key) (all []resource.Key) {
-	for _, one := range c.ofEnvoys() {
-		all = append(all, of(one)...)
+func (c catalogs) objects(list func(*envoy.Catalog) []resource.Key) (keys []resource.Key) {
+	for _, catalog := range c.envoyCatalogs() {
+		keys = append(keys, list(catalog)...)
 	}
-	slices.SortFunc(all, resource.Key.Compare)
-	return slices.Compact(all)
+	slices.SortFunc(keys, resource.Key.Compare)
+	return slices.Compact(keys)
 }
 
-// changedSince returns what a rejected resource is made of and has changed since: see envoy.Catalog.
-func (c catalogs) changedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
-	for _, one := range c.ofEnvoys() {
-		if some, complete = one.ChangedSince(coll, r); complete || len(some) > 0 {
+// changedSince returns the objects of a rejected resource that changed since the rejection: see envoy.Catalog.
+func (c catalogs) changedSince(coll *xds.Collection, r xds.Rejection) (changed []resource.Key, complete bool) {
+	for _, catalog := range c.envoyCatalogs() {
+		if changed, complete = catalog.ChangedSince(coll, r); complete || len(changed) > 0 {
 			break
 		}
 	}
-	return some, complete
+	return changed, complete
 }

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,32 +17,23 @@ import (
 	"tributary/server/identity"
 )
 
-// credentialReloader updates the policy of the access guard when the configuration changes, or a file of tokens or keys that it names.
-type credentialReloader struct {
-	guard *access.Guard
-	trust func(chain []*x509.Certificate) error // or nil
-	known func(chain []*x509.Certificate) error // by the admin server; or nil
-	next  chan *identity.Authenticator          // the newest that run has not taken
-	first *identity.Authenticator               // owned by run
-}
-
-func newCredentialReloader(cfg *config.Config, d *listeners, log *slog.Logger, metrics prometheus.Registerer) (*credentialReloader, error) {
+// newGuard returns the guard of the xDS port, with the access rules and credentials of a configuration.
+func newGuard(cfg *config.Config, l *listeners, log *slog.Logger, metrics prometheus.Registerer) (*access.Guard, error) {
 	proofs, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	p := &credentialReloader{next: make(chan *identity.Authenticator, 1), first: proofs}
-	if d.xdsTLS != nil {
-		p.trust = d.xdsTLS.Trusts
+	policy := access.Policy{Rules: cfg.Rules(), Authenticator: proofs}
+	if l.adminTLS != nil {
+		policy.AdminTrust = l.adminTLS.Trusts
 	}
-	if d.adminTLS != nil {
-		p.known = d.adminTLS.Trusts
+	if l.xdsTLS == nil {
+		return access.NewGuard(policy, log, metrics), nil
 	}
-	p.guard = access.NewGuard(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known}, log, metrics)
-	if d.xdsTLS != nil {
-		d.xdsTLS.OnChange(p.guard.Recheck)
-	}
-	return p, nil
+	policy.Trust = l.xdsTLS.Trusts
+	guard := access.NewGuard(policy, log, metrics)
+	l.xdsTLS.OnChange(guard.Recheck)
+	return guard, nil
 }
 
 // authenticator reads the files of tokens and keys; it is nil if the configuration names none.
@@ -53,96 +43,66 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 		return nil, nil //nolint:nilnil // nil takes no tokens
 	}
 	a, err := identity.NewAuthenticator(*settings, log)
-	if wrong, ok := errors.AsType[*identity.FileError](err); ok {
-		return nil, &ConfigError{cfg.Fault(keyOfFile(settings, wrong.File), err)}
+	if invalid, ok := errors.AsType[*identity.FileError](err); ok {
+		key := "identity.tokens"
+		for i, issuer := range settings.Issuers {
+			if invalid.File == issuer.JWKS && invalid.File != settings.Tokens {
+				key = fmt.Sprintf("identity.jwt[%d].jwks", i)
+			}
+		}
+		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
 	return a, err
 }
 
-// keyOfFile is the key of a file.
-func keyOfFile(s *identity.Settings, file string) string {
-	if i := slices.IndexFunc(s.Issuers, func(is identity.Issuer) bool { return is.JWKS == file }); i >= 0 && file != s.Tokens {
-		return fmt.Sprintf("identity.jwt[%d].jwks", i)
-	}
-	return "identity.tokens"
-}
-
-// change ends the streams of clients with other rights by the next rules, and refuses these clients while the sources
-// change. The caller calls undo if the reload fails, or else set.
-func (p *credentialReloader) change(next access.Rules) (undo func()) {
-	previous := p.guard.Policy()
+// changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
+// sources change. The caller calls undo if the reload fails, or else setCredentials.
+func changeRules(guard *access.Guard, next access.Rules) (undo func()) {
+	previous := guard.Policy()
 	changing := previous
 	changing.Rules, changing.Previous = next, &previous.Rules
-	p.guard.Set(changing)
-	return func() { p.guard.Set(previous) }
+	guard.Set(changing)
+	return func() { guard.Set(previous) }
 }
 
-// set puts the rules and credentials of cfg in force. It is not safe for concurrent use.
-func (p *credentialReloader) set(cfg *config.Config, proofs *identity.Authenticator) {
-	p.guard.Set(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known})
-	select {
-	case <-p.next: // nobody has taken it
-	default:
-	}
-	p.next <- proofs
+// setCredentials puts the access rules and credentials of a configuration in force. Reloads call it one at a time.
+func setCredentials(guard *access.Guard, cfg *config.Config, proofs *identity.Authenticator) {
+	policy := guard.Policy()
+	policy.Rules, policy.Previous, policy.Authenticator = cfg.Rules(), nil, proofs
+	guard.Set(policy)
 }
 
-// run follows the files of tokens and keys until ctx ends.
-func (p *credentialReloader) run(ctx context.Context) error {
-	for proofs := p.first; ; {
-		following, stop := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func(proofs *identity.Authenticator) { // its own: the next are known before it has ended
-			defer close(ended)
-			if proofs != nil {
-				proofs.Run(following, p.guard.Recheck)
-			}
-		}(proofs)
-		over := false
-		select {
-		case <-ctx.Done():
-			over = true
-		case proofs = <-p.next:
-		}
-		stop()
-		<-ended
-		if over {
-			return nil
-		}
-	}
-}
-
-// Files reads the files that cfg names for its own ports and for proofs, and returns why a relay would not start with them, and what is
-// hardly meant. Nothing is asked of a Workload API.
-func Files(ctx context.Context, cfg *config.Config) (wrong []error, doubts []config.Problem) {
-	look := func(key string, t config.ServerTLS) {
+// Files reads the files of the ports and of the proofs of a configuration. It returns the errors that would prevent a
+// start, and warnings. It sends no query to a Workload API.
+func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []config.Problem) {
+	check := func(key string, t config.ServerTLS) {
 		if spiffe.Named(t.Certificate) || spiffe.Named(t.ClientCAs) {
 			return
 		}
 		if _, err := load(ctx, cfg, key, t, quiet); err != nil {
-			wrong = append(wrong, err)
+			failures = append(failures, err)
 		}
 	}
 	if l := cfg.Listen.XDSTLS; l != nil {
-		look("listen.xdsTLS", l.ServerTLS)
+		check("listen.xdsTLS", l.ServerTLS)
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		look("listen.adminTLS", *l)
+		check("listen.adminTLS", *l)
 	}
 	for _, s := range cfg.ConfigSources {
 		if err := config.CheckTLSFiles(s.Settings); err != nil {
-			wrong = append(wrong, fmt.Errorf("source %s: tlsSettings.%w", s.Name, err))
+			failures = append(failures, fmt.Errorf("source %s: tlsSettings.%w", s.Name, err))
 		}
 	}
 	doubts, err := Proofs(cfg)
 	if err != nil {
-		wrong = append(wrong, err)
+		failures = append(failures, err)
 	}
-	return wrong, doubts
+	return failures, doubts
 }
 
-// Proofs reads the files by which clients prove who they are, and returns why a relay would not start with them, and which tokens rules
-// name that nobody can have.
+// Proofs reads the files of tokens and keys. It returns the error that would prevent a start, and the tokens of access
+// rules that no file has.
 func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 	proofs, err := authenticator(cfg, quiet)
 	if proofs == nil {

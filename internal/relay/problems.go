@@ -54,7 +54,7 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 		c.result.Unchecked = unchecked
 	}
 	c.result.Refused = nil
-	for _, catalog := range c.relay.catalogs.ofEnvoys() {
+	for _, catalog := range c.relay.catalogs.envoyCatalogs() {
 		for key, reason := range catalog.Refused() {
 			c.result.Refused = append(c.result.Refused, problemOf(snapshot, key, reason))
 		}
@@ -94,7 +94,7 @@ func (r *Relay) referenceOptions() (options references.Options) {
 
 // whyUnenforced returns the effect of clients that do not enforce a security object, with the first of these clients.
 func (r *Relay) whyUnenforced(key resource.Key) string {
-	for _, catalog := range r.catalogs.ofEnvoys() {
+	for _, catalog := range r.catalogs.envoyCatalogs() {
 		if !slices.Contains(catalog.Unenforced(), key) {
 			continue
 		}

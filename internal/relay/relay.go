@@ -63,7 +63,7 @@ type Relay struct {
 	manager    *process.Manager
 
 	listeners   listeners
-	credentials *credentialReloader
+	clientGuard *access.Guard
 }
 
 // Options are what a relay needs besides its configuration.
@@ -137,10 +137,10 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.listeners, err = newListeners(ctx, cfg, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	if r.credentials, err = newCredentialReloader(cfg, &r.listeners, opts.Log, registry); err != nil {
+	if r.clientGuard, err = newGuard(cfg, &r.listeners, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.credentials, opts.Log, registry)
+	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.clientGuard, opts.Log, registry)
 	r.reloader.happened = r.happened
 	envoys := envoy.Options{
 		ProductBytes: cfg.Limits.ProductBytes,
@@ -151,10 +151,10 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
 		envoy:    envoy.New(r.view, envoys),
 		istioctl: debug.NewIstioctl(),
-		restricted: newRestrictedViews(r.view, func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog {
+		restricted: newRestrictedViews(r.view, func(objects memstore.Reader, rights *access.Rights) *envoy.Catalog {
 			limited := envoys
-			limited.Sees = allowed.Namespace
-			c := envoy.New(part, limited)
+			limited.Sees = rights.AllowsNamespace
+			c := envoy.New(objects, limited)
 			c.SetReview(r.engine.Review)
 			return c
 		}),
@@ -166,7 +166,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.catalogs.envoy.SetReview(r.engine.Review)
 	r.catalogs.mcp.ReviewBy(r.engine)
 	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.credentials.guard, hops, r.health)
+	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
@@ -181,9 +181,9 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		WhyUnenforced: r.whyUnenforced,
 		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
 		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
-		MayChange: r.credentials.guard.Change, Known: r.credentials.guard.Known,
-		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
-		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
+		Authorize: r.clientGuard.AuthorizeAdmin,
+		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
+		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	r.catalogs.istioctl.SetClients(r.engine)
 	return r, nil
@@ -209,7 +209,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"envoy":   r.catalogs.envoy.Run,
 		"views":   r.catalogs.restricted.run,
 		"invalid": r.followInvalid,
-		"access":  r.credentials.run,
+		"access":  r.clientGuard.Run,
 		"grpc":    func(context.Context) error { return r.listeners.serve(r.grpc) },
 		"tls":     r.listeners.run,
 		"health":  r.followHealth,

@@ -20,6 +20,7 @@ import (
 	"tributary/config"
 	"tributary/internal/history"
 	"tributary/internal/process"
+	"tributary/server/access"
 	"tributary/server/admin"
 	"tributary/server/identity"
 )
@@ -31,7 +32,7 @@ type reloader struct {
 	Origin
 	manager      *process.Manager
 	sources      *sourceSet
-	credentials  *credentialReloader
+	clientGuard  *access.Guard
 	log          *slog.Logger
 	good, loaded prometheus.Gauge
 	happened     func(event, source, text string)
@@ -53,11 +54,11 @@ type Origin struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, credentials *credentialReloader,
+func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, clientGuard *access.Guard,
 	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
 	r := &reloader{
-		Origin: from, manager: manager, sources: sources, credentials: credentials, log: log, inForce: cfg,
+		Origin: from, manager: manager, sources: sources, clientGuard: clientGuard, log: log, inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -114,7 +115,7 @@ func (r *reloader) reload(by string) (string, error) {
 		proofs, err = authenticator(next, r.log)
 	}
 	if err == nil {
-		undo := r.credentials.change(next.Rules())
+		undo := changeRules(r.clientGuard, next.Rules())
 		if done, err = r.sources.configure(next.ConfigSources); err != nil {
 			undo()
 		}
@@ -129,7 +130,7 @@ func (r *reloader) reload(by string) (string, error) {
 		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.UTC().Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
-	r.credentials.set(next, proofs)
+	setCredentials(r.clientGuard, next, proofs)
 	done.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(atOnce, key) },
 		func(key string, _, _ []byte) string { return key })
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}

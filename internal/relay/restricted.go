@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,127 +13,118 @@ import (
 	"tributary/server/families"
 )
 
-// restrictedView is the part of the view that some clients are allowed to see, and its translation for Envoys. Objects that these clients
-// may not see are not in it, so that nothing that is made of it, such as the endpoints of a service or its routes, reveals them.
+// restrictedView holds the objects that some clients may read, and their translation for Envoys. The endpoints and routes
+// of Envoys are made from these objects alone, so that they reveal no other object.
 type restrictedView struct {
 	// read-only
-	part  *memstore.Table
-	envoy *envoy.Catalog
-	stop  context.CancelFunc
+	objects *memstore.Table
+	envoy   *envoy.Catalog
+	stop    context.CancelFunc
 }
 
-// There is a restricted view for each set of access rules that applies, not for each client, so there are few. Those without clients are
-// kept up to a total cost, in objects.
+// Clients with the same rights share a restricted view, so that there are few. Idle views stay up to a total cost, which
+// counts objects.
 const (
-	maxRestrictedViews = 1000
-	maxIdleParts       = 200_000
-	restrictedViewCost = 10_000 // of one, besides its objects
+	maxRestrictedViews  = 1000
+	maxIdleCost         = 200_000
+	restrictedViewsCost = 10_000 // of each view without objects
 )
 
-// restrictedViews are the restricted views in use, and some that were.
+// restrictedViews are the restricted views in use, and some idle ones.
 type restrictedViews struct {
 	// read-only
-	view memstore.Reader
-	make func(part memstore.Reader, allowed *access.Allowed) *envoy.Catalog
-	set  *families.Set[string, *restrictedView]
-	ctx  context.Context //nolint:containedctx // of what runs in all of them
-	stop context.CancelFunc
+	view       memstore.Reader
+	newCatalog func(objects memstore.Reader, rights *access.Rights) *envoy.Catalog
+	shared     *families.Set[string, *restrictedView]
+	ctx        context.Context //nolint:containedctx // of the goroutines of all views
+	stop       context.CancelFunc
+	running    sync.WaitGroup // mu guards its increments, which happen before stop
 
-	mu      sync.Mutex
-	ended   bool
-	all     map[*restrictedView]struct{}
-	running sync.WaitGroup
+	mu    sync.Mutex
+	views map[*restrictedView]struct{}
 }
 
-func newRestrictedViews(view memstore.Reader, catalog func(memstore.Reader, *access.Allowed) *envoy.Catalog) *restrictedViews {
-	w := &restrictedViews{view: view, make: catalog, all: make(map[*restrictedView]struct{})}
+func newRestrictedViews(
+	view memstore.Reader, newCatalog func(memstore.Reader, *access.Rights) *envoy.Catalog,
+) *restrictedViews {
+	w := &restrictedViews{view: view, newCatalog: newCatalog, views: make(map[*restrictedView]struct{})}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.set = families.New[string]("access rules", families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleParts},
-		func(one *restrictedView) int {
-			return restrictedViewCost + one.part.Snapshot().Len()
-		}, func(one *restrictedView) { one.stop() })
+	limits := families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleCost}
+	w.shared = families.New[string]("access rules", limits, func(view *restrictedView) int {
+		return restrictedViewsCost + view.objects.Snapshot().Len()
+	}, w.remove)
 	return w
 }
 
-// acquire returns the restricted view of clients with these permissions, and the function that ends its use.
-func (w *restrictedViews) acquire(ctx context.Context, allowed *access.Allowed) (*restrictedView, func(), error) {
-	return w.set.Acquire(ctx, allowed.Key(), "", families.Maker[*restrictedView]{
-		Estimate: func() int { return restrictedViewCost },
-		Make:     func(context.Context) (*restrictedView, error) { return w.begin(allowed), nil },
+// acquire returns the restricted view of clients with these rights, and a function that ends its use.
+func (w *restrictedViews) acquire(ctx context.Context, rights *access.Rights) (*restrictedView, func(), error) {
+	return w.shared.Acquire(ctx, rights.Key(), "", families.Maker[*restrictedView]{
+		Estimate: func() int { return restrictedViewsCost },
+		Make:     func(context.Context) (*restrictedView, error) { return w.start(rights), nil },
 	})
 }
 
-func (w *restrictedViews) begin(allowed *access.Allowed) *restrictedView {
+// start makes a restricted view, which follows the view until remove or the end of run.
+func (w *restrictedViews) start(rights *access.Rights) *restrictedView {
 	ctx, stop := context.WithCancel(w.ctx)
-	one := &restrictedView{part: &memstore.Table{}, stop: stop}
-	one.envoy = w.make(one.part, allowed)
-	w.start(ctx, one, allowed)
-	return one
-}
-
-// start has a restricted view follow the view until ctx ends.
-func (w *restrictedViews) start(ctx context.Context, one *restrictedView, allowed *access.Allowed) {
+	restricted := &restrictedView{objects: &memstore.Table{}, stop: stop}
+	restricted.envoy = w.newCatalog(restricted.objects, rights)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended {
-		return // nobody is served any more
+	if ctx.Err() == nil {
+		w.views[restricted] = struct{}{}
+		w.running.Go(func() { restricted.follow(ctx, w.view, rights) })
+		w.running.Go(func() { _ = restricted.envoy.Run(ctx) }) // returns the error of ctx
 	}
-	w.all[one] = struct{}{}
-	var parts sync.WaitGroup
-	parts.Go(func() { _ = one.follow(ctx, w.view, allowed) }) // it ends with ctx
-	parts.Go(func() { _ = one.envoy.Run(ctx) })
-	w.running.Go(func() {
-		parts.Wait()
-		w.mu.Lock()
-		delete(w.all, one)
-		w.mu.Unlock()
-	})
+	return restricted
 }
 
-// follow copies the objects that are allowed from the view to the part.
-func (one *restrictedView) follow(ctx context.Context, view memstore.Reader, allowed *access.Allowed) error {
-	var seen memstore.Snapshot
-	return memstore.Follow(ctx, view, nil, func(_ []resource.Key, _ memstore.Snapshot, _, synced bool) {
+func (w *restrictedViews) remove(view *restrictedView) {
+	view.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.views, view)
+}
+
+// follow copies the objects that may be read until ctx ends. It also copies security objects and their references, which
+// Envoys enforce on all clients.
+func (v *restrictedView) follow(ctx context.Context, view memstore.Reader, rights *access.Rights) {
+	var copied memstore.Snapshot
+	_ = memstore.Follow(ctx, view, nil, func(_ []resource.Key, _ memstore.Snapshot, _, synced bool) {
 		var puts []*resource.Resource
-		var gone []resource.Key
-		changes, now := memstore.ChangesFrom(view, seen)
-		for c := range changes {
-			if c.New != nil && (allowed.Object(c.New) || isEnforced(c.Key().Kind)) {
-				puts = append(puts, c.New)
+		var deletes []resource.Key
+		changes, present := memstore.ChangesFrom(view, copied)
+		for change := range changes {
+			if change.New != nil && (rights.AllowsObject(change.New) || resource.Restricts(change.Key().Kind)) {
+				puts = append(puts, change.New)
 			} else {
-				gone = append(gone, c.Key())
+				deletes = append(deletes, change.Key())
 			}
 		}
-		one.part.ApplySince(recent.Earlier(now.Since(seen.Revision()), time.Now()), puts, gone)
-		seen = now
+		v.objects.ApplySince(recent.Earlier(present.Since(copied.Revision()), time.Now()), puts, deletes)
+		copied = present
 		if synced {
-			one.part.MarkSynced()
+			v.objects.MarkSynced()
 		}
 	})
 }
 
-// isEnforced says whether Envoys enforce objects of a kind whatever their clients may see: security objects, and what these refer to.
-func isEnforced(kind resource.Kind) bool {
-	return resource.Restricts(kind)
-}
-
-// run ends all restricted views when ctx ends.
+// run stops all restricted views when ctx ends.
 func (w *restrictedViews) run(ctx context.Context) error {
 	<-ctx.Done()
 	w.mu.Lock()
-	w.ended = true
-	w.mu.Unlock()
 	w.stop()
+	w.mu.Unlock()
 	w.running.Wait()
 	return nil
 }
 
 // catalogs returns the catalogs of all restricted views.
-func (w *restrictedViews) catalogs() (all []*envoy.Catalog) {
+func (w *restrictedViews) catalogs() (catalogs []*envoy.Catalog) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, one := range slices.Collect(maps.Keys(w.all)) {
-		all = append(all, one.envoy)
+	for view := range w.views {
+		catalogs = append(catalogs, view.envoy)
 	}
-	return all
+	return catalogs
 }

@@ -158,7 +158,7 @@ func (r *Relay) followInvalid(ctx context.Context) error {
 			return ctx.Err()
 		case <-r.quarantine:
 		}
-		for _, catalog := range r.catalogs.ofEnvoys() {
+		for _, catalog := range r.catalogs.envoyCatalogs() {
 			catalog.Recheck()
 		}
 	}

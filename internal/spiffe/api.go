@@ -1,9 +1,11 @@
 package spiffe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -13,125 +15,118 @@ import (
 )
 
 const (
-	// patience is how long an answer is waited for: the Workload API is on this machine, and answers from memory.
-	patience = 5 * time.Second
-	// again is how soon it is looked for again once the library has given up.
-	again = 5 * time.Second
+	// fetchTimeout limits a query: the Workload API is on this machine, and answers from memory.
+	fetchTimeout = 5 * time.Second
+	// retryInterval is the pause after an error that ends the watch of the library.
+	retryInterval = 5 * time.Second
 )
 
-// API is a Workload API. What it said last stays when it is away. It is safe for concurrent use.
+// API is a client of a Workload API. It keeps the last credentials while the API is unreachable. It is safe for
+// concurrent use.
 type API struct {
 	address string
 
 	mu   sync.Mutex
-	last *Said
-	err  error // why last is not, or may not be, what it says now
+	last *Credentials
+	err  error // of the last answer
 }
 
-// New returns the Workload API at address; the empty one stands for $SPIFFE_ENDPOINT_SOCKET. It is not asked yet.
+// New returns a client of the Workload API at an address, or at $SPIFFE_ENDPOINT_SOCKET if the address is empty. It does
+// not connect.
 func New(address string) *API { return &API{address: address} }
 
-// Check says what is wrong with its address.
+// Check returns an error for an invalid address.
 func (a *API) Check() error { return CheckAddress(a.address) }
 
-// Last returns what the API said last, nil before it has, and what went wrong since.
-func (a *API) Last() (*Said, error) {
+// Last returns the last credentials, which are nil before the first answer, and the error of the last answer.
+func (a *API) Last() (*Credentials, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.last, a.err
 }
 
-// Ask returns what the API says now. If it does not answer, that is what it said last, as long as our certificate is valid.
-func (a *API) Ask(ctx context.Context) (*Said, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// Ask queries the API. If the query fails, Ask returns the last credentials until their certificate expires.
+func (a *API) Ask(ctx context.Context) (*Credentials, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	said, err := a.fetch(ctx)
+	address, err := a.resolve()
 	if err == nil {
-		a.OnX509ContextUpdate(said)
-		last, _ := a.Last()
-		return last, nil
+		var answer *workloadapi.X509Context
+		if answer, err = workloadapi.FetchX509Context(ctx, workloadapi.WithAddr(address)); err == nil {
+			a.OnX509ContextUpdate(answer)
+		}
 	}
-	a.OnX509ContextWatchError(err)
-	last, err := a.Last()
-	if last != nil && time.Now().Before(last.svids[0].Certificates[0].NotAfter) {
-		return last, nil
-	}
-	return nil, err
-}
-
-func (a *API) fetch(ctx context.Context) (*workloadapi.X509Context, error) {
-	client, err := a.connect(ctx)
 	if err != nil {
-		return nil, err
+		a.OnX509ContextWatchError(err)
 	}
-	defer client.Close() //nolint:errcheck // what it had to say was said
-	return client.FetchX509Context(ctx)
+	last, lastErr := a.Last()
+	if err != nil && (last == nil || !time.Now().Before(last.svids[0].Certificates[0].NotAfter)) {
+		return nil, lastErr
+	}
+	return last, nil
 }
 
-func (a *API) connect(ctx context.Context) (*workloadapi.Client, error) {
-	address, err := addressOf(a.address)
-	if err != nil {
-		return nil, err
+// resolve returns the address of the API.
+func (a *API) resolve() (string, error) {
+	address := cmp.Or(a.address, os.Getenv(workloadapi.SocketEnv))
+	if address == "" {
+		return "", fmt.Errorf("there is no workloadAPI, and $%s is not set", workloadapi.SocketEnv)
 	}
-	return workloadapi.New(ctx, workloadapi.WithAddr(address))
+	return address, CheckAddress(address)
 }
 
-// Run follows the API until ctx ends: it says by itself when something is new.
+// Run watches the API until ctx ends.
 func (a *API) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := a.watch(ctx); err != nil && ctx.Err() == nil {
+		address, err := a.resolve()
+		if err == nil {
+			err = workloadapi.WatchX509Context(ctx, a, workloadapi.WithAddr(address))
+		}
+		if err != nil {
 			a.OnX509ContextWatchError(err)
 		}
-		select { // the library goes on by itself, but for what it takes for final
+		select {
 		case <-ctx.Done():
-		case <-time.After(again):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-func (a *API) watch(ctx context.Context) error {
-	client, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close() //nolint:errcheck // what it had to say was said
-	return client.WatchX509Context(ctx, a)
-}
-
-// OnX509ContextUpdate implements workloadapi.X509ContextWatcher.
-func (a *API) OnX509ContextUpdate(said *workloadapi.X509Context) {
-	next := &Said{svids: said.SVIDs, bundles: said.Bundles}
+// OnX509ContextUpdate implements workloadapi.X509ContextWatcher. Unchanged credentials keep their pointer.
+func (a *API) OnX509ContextUpdate(answer *workloadapi.X509Context) {
+	next := &Credentials{svids: answer.SVIDs, bundles: answer.Bundles}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.err = nil
-	if !next.Equal(a.last) { // what is said twice is one
+	if !next.Equal(a.last) {
 		a.last = next
 	}
 }
 
-// OnX509ContextWatchError implements workloadapi.X509ContextWatcher.
+// OnX509ContextWatchError implements workloadapi.X509ContextWatcher. It ignores the end of the context of Run.
 func (a *API) OnX509ContextWatchError(err error) {
 	if errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled {
-		return // it is we who end
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.err = a.explain(err)
 }
 
-// explain says in words what the answers of the Workload API mean that are met most.
+// explain translates frequent errors of the Workload API.
 func (a *API) explain(err error) error {
-	address, missing := addressOf(a.address)
-	if missing != nil {
-		return missing
+	address, invalid := a.resolve()
+	if invalid != nil {
+		return invalid
 	}
-	switch said := status.Convert(err); said.Code() {
+	switch answer := status.Convert(err); answer.Code() {
 	case codes.PermissionDenied:
-		return fmt.Errorf("the SPIFFE Workload API at %s gives this process no identity (%s): is it registered there?", address, said.Message())
+		return fmt.Errorf("the SPIFFE Workload API at %s gives this process no identity (%s): is it registered there?",
+			address, answer.Message())
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("the SPIFFE Workload API at %s does not answer in time", address)
 	case codes.Unavailable:
-		return fmt.Errorf("the SPIFFE Workload API at %s cannot be reached: %s", address, said.Message())
+		return fmt.Errorf("the SPIFFE Workload API at %s cannot be reached: %s", address, answer.Message())
 	}
 	return fmt.Errorf("the SPIFFE Workload API at %s: %w", address, err)
 }

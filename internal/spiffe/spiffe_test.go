@@ -162,7 +162,7 @@ func TestTheAPIIsFollowed(t *testing.T) {
 		defer close(ended)
 		api.Run(ctx)
 	}()
-	last := func(unlike *spiffe.Said) (now *spiffe.Said) {
+	last := func(unlike *spiffe.Credentials) (now *spiffe.Credentials) {
 		require.Eventually(t, func() bool {
 			now, err = api.Last()
 			return now != unlike && err == nil

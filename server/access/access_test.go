@@ -22,7 +22,7 @@ import (
 	"tributary/server/xds"
 )
 
-func TestGlobs(t *testing.T) {
+func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
 		glob, text string
 		want       bool
@@ -41,7 +41,7 @@ func TestGlobs(t *testing.T) {
 		require.Equal(t, c.want, matches(c.glob, c.text), "%+v", c)
 	}
 	for _, bad := range []string{"a*b", "**", "*a*", "a**"} {
-		require.Error(t, CheckGlob(bad), bad)
+		require.Error(t, CheckPattern(bad), bad)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestSubjects(t *testing.T) {
 		},
 		{"2.5.4.3=a", "CN=a", true},
 	} {
-		require.Equal(t, c.want, subjects{c.pattern}.match(c.subject), "%+v", c)
+		require.Equal(t, c.want, matchSubject(c.pattern, c.subject), "%+v", c)
 	}
 	for _, good := range []string{
 		"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`, "CN=a,*,O=E", " cn = a , * ", `CN=a\2cb\,\ `, "CN=ö", "1.2.3=x",
@@ -98,9 +98,9 @@ func TestSubjects(t *testing.T) {
 	} {
 		require.Error(t, CheckSubject(bad), bad)
 	}
-	require.True(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,O=E", "*,O=E"}}))
-	require.False(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,*"}}))
-	require.False(t, (&Who{Subject: []string{"CN=*,O=E"}}).Covers(&Who{Subject: []string{"*,O=E"}}))
+	require.True(t, (&Match{Subject: []string{"*,O=E"}}).Subsumes(&Match{Subject: []string{"CN=a,O=E", "*,O=E"}}))
+	require.False(t, (&Match{Subject: []string{"*,O=E"}}).Subsumes(&Match{Subject: []string{"CN=a,*"}}))
+	require.False(t, (&Match{Subject: []string{"CN=*,O=E"}}).Subsumes(&Match{Subject: []string{"*,O=E"}}))
 }
 
 // TestSubjectsOfCertificates has certificates that are close to what a pattern asks for.
@@ -154,81 +154,84 @@ func TestSubjectsOfCertificates(t *testing.T) {
 		leaf := &x509.Certificate{RawSubject: raw}
 		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
 		require.NoError(t, CheckSubject(test.pattern), test.about)
-		who, i := Who{Subject: []string{test.pattern}}, identity.Of(nil, state)
-		got, _ := who.matches(i, nil)
+		i := identity.FromConnection(nil, state)
+		got := Rules{{Match: Match{Subject: []string{test.pattern}}}}.admit(i)
 		require.Equal(t, test.want, got, "%s: pattern %s, subject %s", test.about, test.pattern, i.Subject)
 	}
 }
 
-func TestWho(t *testing.T) {
+func TestMatch(t *testing.T) {
 	from := func(ip string) *identity.Identity {
-		return identity.Of(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, nil)
+		return identity.FromConnection(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, nil)
 	}
 	web := from("10.1.2.3")
 	web.URIs = []string{"spiffe://cluster.local/ns/prod/sa/web"}
 	web.Token, web.JWT = "ci", &identity.JWT{Issuer: "i", Subject: "web", Audience: []string{"a", "b"}}
-	socket := identity.Of(&net.UnixAddr{Net: "unix"}, nil)
+	socket := identity.FromConnection(&net.UnixAddr{Net: "unix"}, nil)
 	id := "sidecar~1"
 	for _, c := range []struct {
-		who  Who
+		who  Match
 		i    *identity.Identity
 		want bool
 	}{
-		{Who{}, socket, true},
-		{Who{Socket: true}, socket, true},
-		{Who{Socket: true}, web, false},
-		{Who{CIDR: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, socket, false},
-		{Who{CIDR: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, web, true},
-		{Who{CIDR: []netip.Prefix{netip.MustParsePrefix("11.0.0.0/8")}}, web, false},
-		{Who{SPIFFE: []string{"spiffe://cluster.local/ns/prod/*"}}, web, true},
-		{Who{SPIFFE: []string{"*"}}, socket, false},
-		{Who{Subject: []string{"*"}}, web, false},
-		{Who{Token: []string{"*"}}, socket, false},
-		{Who{Token: []string{"c*"}, JWT: &JWT{Audience: []string{"b"}}}, web, true},
-		{Who{Token: []string{"c*"}, JWT: &JWT{Issuer: []string{"j"}}}, web, false},
-		{Who{JWT: &JWT{}}, socket, false},
-		{Who{Token: []string{"ci"}, Nodes: []string{"sidecar~*"}}, web, true},
-		{Who{Token: []string{"ci"}, Nodes: []string{"router~*"}}, web, false},
-		{Who{Token: []string{"x"}, Nodes: []string{"sidecar~*"}}, web, false},
+		{Match{}, socket, true},
+		{Match{Socket: true}, socket, true},
+		{Match{Socket: true}, web, false},
+		{Match{CIDR: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, socket, false},
+		{Match{CIDR: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, web, true},
+		{Match{CIDR: []netip.Prefix{netip.MustParsePrefix("11.0.0.0/8")}}, web, false},
+		{Match{SPIFFE: []string{"spiffe://cluster.local/ns/prod/*"}}, web, true},
+		{Match{SPIFFE: []string{"*"}}, socket, false},
+		{Match{Subject: []string{"*"}}, web, false},
+		{Match{Token: []string{"*"}}, socket, false},
+		{Match{Token: []string{"c*"}, JWT: &JWT{Audience: []string{"b"}}}, web, true},
+		{Match{Token: []string{"c*"}, JWT: &JWT{Issuer: []string{"j"}}}, web, false},
+		{Match{JWT: &JWT{}}, socket, false},
+		{Match{Token: []string{"ci"}, Nodes: []string{"sidecar~*"}}, web, true},
+		{Match{Token: []string{"ci"}, Nodes: []string{"router~*"}}, web, false},
+		{Match{Token: []string{"x"}, Nodes: []string{"sidecar~*"}}, web, false},
 	} {
-		sure, _ := c.who.matches(c.i, &id)
-		require.Equal(t, c.want, sure, "%+v", c.who)
+		require.Equal(t, c.want, Rules{{Match: c.who}}.Find(c.i, id) != nil, "%+v", c.who)
+		c.who.Nodes = nil
+		require.Equal(t, Rules{{Match: c.who}}.Find(c.i, id) != nil, Rules{{Match: c.who}}.admit(c.i), "%+v", c.who)
 	}
-	rules := Rules{{Who: Who{Nodes: []string{"router~*"}}, Place: "1"}, {Who: Who{Token: []string{"ci"}}, Place: "2"}}
-	rule, undecided := rules.Of(web, nil)
-	require.True(t, undecided)
-	require.Equal(t, "2", rule.Place)
-	rule, undecided = rules.Of(socket, nil)
-	require.True(t, undecided)
-	require.Nil(t, rule)
+	rules := Rules{{Match: Match{Nodes: []string{"router~*"}}, Place: "1"}, {Match: Match{Token: []string{"ci"}}, Place: "2"}}
+	require.Equal(t, "2", rules.Find(web, "").Place, "without a node ID")
+	require.Equal(t, "1", rules.Find(web, "router~1").Place)
+	require.True(t, rules.admit(socket), "its node ID decides")
+	require.Nil(t, rules.Find(socket, ""))
+	require.False(t, rules[1:].admit(socket))
+	require.False(t, Rules{}.admit(web), "no rule admits a client")
+	require.True(t, Rules(nil).admit(socket), "without access rules, each client is admitted")
 }
 
 func TestServicesHaveToBeNamed(t *testing.T) {
-	require.True(t, New(Allow{}).Service(Channelz))
-	a := New(Allow{Namespaces: []string{"a"}, Services: []string{Reflection}})
-	require.True(t, a.Service(Reflection))
-	require.False(t, a.Service(Channelz), "it shows who is connected, of all namespaces")
+	require.True(t, NewRights(Permissions{}).AllowsService(Channelz))
+	a := NewRights(Permissions{Namespaces: []string{"a"}, Services: []string{Reflection}})
+	require.True(t, a.AllowsService(Reflection))
+	require.False(t, a.AllowsService(Channelz), "it shows who is connected, of all namespaces")
 }
 
 func TestTypesOfEnvoy(t *testing.T) {
-	for name, url := range types() {
-		a := New(Allow{Types: []string{name}})
-		for _, other := range types() {
-			require.Equal(t, other == url, a.Type(other))
+	for _, envoyType := range envoyTypes {
+		name, url := envoyType[0], envoyType[1]
+		a := NewRights(Permissions{Types: []string{name}})
+		for _, other := range envoyTypes {
+			require.Equal(t, other[1] == url, a.AllowsType(other[1]))
 		}
-		require.False(t, a.Type(xds.RuntimeURL))
+		require.False(t, a.AllowsType(xds.RuntimeURL))
 	}
-	require.Len(t, types(), len(Types()))
-	require.True(t, New(Allow{Kinds: []string{"ServiceEntry"}}).Type(xds.RuntimeURL))
+	require.Len(t, envoyTypes, len(Types()))
+	require.True(t, NewRights(Permissions{Kinds: []string{"ServiceEntry"}}).AllowsType(xds.RuntimeURL))
 }
 
 func texts(t *rapid.T, what string, from []string) []string {
 	return rapid.SliceOfN(rapid.SampledFrom(from), 0, 3).Draw(t, what)
 }
 
-func anAllow(t *rapid.T, what string) Allow {
+func anAllow(t *rapid.T, what string) Permissions {
 	globs := []string{"*", "a*", "*b", "ab", "a", "b", ""}
-	return Allow{
+	return Permissions{
 		Kinds:      texts(t, what+" kinds", []string{"*", "Service*", "*Entry", "ServiceEntry", "WorkloadEntry", "VirtualService"}),
 		Namespaces: texts(t, what+" namespaces", globs),
 		Sources:    texts(t, what+" sources", globs), Types: texts(t, what+" types", []string{"*", "clusters", "c*", "routes"}),
@@ -239,7 +242,7 @@ func anAllow(t *rapid.T, what string) Allow {
 // TestKey_EqualKeysGiveEqualRights: rights with equal keys allow the same objects, types and services.
 func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, y := New(anAllow(t, "x")), New(anAllow(t, "y"))
+		x, y := NewRights(anAllow(t, "x")), NewRights(anAllow(t, "y"))
 		differ := ""
 		see := func(what string, x, y bool) {
 			if y != x {
@@ -249,19 +252,20 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 		for _, ns := range []string{"", "a", "b", "ab", "aab"} {
 			for _, source := range []string{"a", "b", "ab", "a, b"} {
 				for _, kind := range []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Gateway} {
-					sees := func(a *Allowed) bool {
-						return a == nil || a.sees(resource.Key{Kind: kind, Namespace: ns, Name: "x"}, source)
+					sees := func(a *Rights) bool {
+						return a.allowsKey(resource.Key{Kind: kind, Namespace: ns, Name: "x"}, source)
 					}
 					see(fmt.Sprint(kind, ns, source), sees(x), sees(y))
 					require.Equal(t, sees(x), sees(x.Objects()))
 				}
 			}
 		}
-		for _, url := range types() {
-			see(url, x.Type(url), y.Type(url))
+		for _, envoyType := range envoyTypes {
+			url := envoyType[1]
+			see(url, x.AllowsType(url), y.AllowsType(url))
 		}
 		for _, name := range Services() {
-			see(name, x.Service(name), y.Service(name))
+			see(name, x.AllowsService(name), y.AllowsService(name))
 		}
 		if x.Key() == y.Key() {
 			require.Empty(t, differ)
@@ -271,13 +275,13 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 
 // TestPolicy_DuringReload: while the sources change, only clients with the same rights by the rules before and after are served.
 func TestPolicy_DuringReload(t *testing.T) {
-	prod, more := New(Allow{Namespaces: []string{"prod"}}), New(Allow{Namespaces: []string{"prod", "test"}})
-	rules := func(rights *Allowed) Rules { return Rules{{Who: Who{Nodes: []string{"web"}}, Allow: rights}} }
+	prod, more := NewRights(Permissions{Namespaces: []string{"prod"}}), NewRights(Permissions{Namespaces: []string{"prod", "test"}})
+	rules := func(rights *Rights) Rules { return Rules{{Match: Match{Nodes: []string{"web"}}, Rights: rights}} }
 	for name, c := range map[string]struct {
 		previous, next Rules
 		want           error
 	}{
-		"same rights":            {rules(prod), rules(New(Allow{Namespaces: []string{"prod"}})), nil},
+		"same rights":            {rules(prod), rules(NewRights(Permissions{Namespaces: []string{"prod"}})), nil},
 		"more":                   {rules(prod), rules(more), errRightsChanged},
 		"less":                   {rules(more), rules(prod), errRightsChanged},
 		"everything before":      {nil, rules(prod), errRightsChanged},
@@ -286,32 +290,32 @@ func TestPolicy_DuringReload(t *testing.T) {
 		"none before":            {Rules{}, rules(prod), errRightsChanged},
 	} {
 		web := "web"
-		rights, err := (&Policy{Rules: c.next, Previous: &c.previous}).allowed(&identity.Identity{}, &web)
+		rights, err := (&Policy{Rules: c.next, Previous: &c.previous}).rights(&identity.Identity{}, web)
 		require.ErrorIs(t, err, c.want, name)
 		if c.want == nil {
 			require.Equal(t, c.next.rightsOf(t, web), rights.Key(), name)
 		}
 	}
 	web := "web"
-	_, err := (&Policy{Rules: Rules{}, Previous: &Rules{}}).allowed(&identity.Identity{}, &web)
+	_, err := (&Policy{Rules: Rules{}, Previous: &Rules{}}).rights(&identity.Identity{}, web)
 	require.Equal(t, codes.PermissionDenied, status.Code(err), "no rights before and after")
 }
 
 // rightsOf returns the key of the rights of a client.
 func (rules Rules) rightsOf(t *testing.T, node string) string {
 	t.Helper()
-	rights, err := allowedBy(rules, &identity.Identity{}, &node)
+	rights, err := rules.rights(&identity.Identity{}, node)
 	require.NoError(t, err)
 	return rights.Key()
 }
 
-// A rule after one that covers it is never asked.
-func TestWhoCovers(t *testing.T) {
+// TestMatch_Subsumes: a rule after one that subsumes it decides no client.
+func TestMatch_Subsumes(t *testing.T) {
 	list := func(t *rapid.T, what string) []string {
 		return texts(t, what, []string{"a", "b", "a*", "*b", "*", "ab"})
 	}
-	anyone := func(t *rapid.T, what string) (w Who) {
-		w = Who{
+	anyone := func(t *rapid.T, what string) (w Match) {
+		w = Match{
 			SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Nodes: list(t, what+" node"),
 			Socket: rapid.Bool().Draw(t, what+" socket"),
 		}
@@ -326,8 +330,8 @@ func TestWhoCovers(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		x, y := anyone(t, "x"), anyone(t, "y")
-		require.True(t, x.Covers(&x))
-		require.True(t, (&Who{}).Covers(&x))
+		require.True(t, x.Subsumes(&x))
+		require.True(t, (&Match{}).Subsumes(&x))
 		text := rapid.SampledFrom([]string{"a", "b", "ab", "aab"})
 		i := &identity.Identity{
 			URIs: rapid.SliceOfN(text, 0, 2).Draw(t, "uris"), Token: text.Draw(t, "token"), Socket: rapid.Bool().Draw(t, "socket"),
@@ -335,10 +339,9 @@ func TestWhoCovers(t *testing.T) {
 			JWT:     &identity.JWT{Issuer: text.Draw(t, "issuer"), Audience: rapid.SliceOfN(text, 0, 2).Draw(t, "audience")},
 		}
 		node := text.Draw(t, "node")
-		ofX, _ := x.matches(i, &node)
-		ofY, _ := y.matches(i, &node)
-		if x.Covers(&y) && ofY {
-			require.True(t, ofX)
+		matchesX, matchesY := Rules{{Match: x}}.Find(i, node) != nil, Rules{{Match: y}}.Find(i, node) != nil
+		if x.Subsumes(&y) && matchesY {
+			require.True(t, matchesX)
 		}
 	})
 }

@@ -18,29 +18,28 @@ import (
 // right. Requests of this machine pass: other rules, such as the mode of a socket, admit them.
 func (s *Server) changers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client := identity.Of(peerOf(r), r.TLS)
-		if s.opts.Known != nil && r.TLS != nil {
-			if err := s.opts.Known(client); err != nil {
-				http.Error(w, status.Convert(err).Message(), http.StatusUnauthorized)
-				return
-			}
+		changes := r.Method != http.MethodGet && r.Method != http.MethodHead && !fromThisMachine(r)
+		var err error
+		if s.opts.Authorize != nil {
+			client := identity.FromConnection(peerOf(r), r.TLS)
+			err = s.opts.Authorize(client, r.Header.Values("Authorization"), changes)
 		}
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if reads || s.opts.MayChange == nil || fromThisMachine(r) {
+		code, message := http.StatusUnauthorized, status.Convert(err).Message()
+		switch {
+		case err == nil:
 			next.ServeHTTP(w, r)
 			return
-		}
-		err := s.opts.MayChange(client, r.Header.Values("Authorization"))
-		if err == nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		code := http.StatusForbidden
-		if status.Code(err) != codes.PermissionDenied {
-			code = http.StatusUnauthorized
+		case status.Code(err) == codes.PermissionDenied:
+			code = http.StatusForbidden
+		case status.Code(err) == codes.Unavailable: // a reload changes the rights of the client
+			code = http.StatusServiceUnavailable
+		default:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		http.Error(w, r.Method+" "+r.URL.Path+" from another machine: "+status.Convert(err).Message(), code)
+		if changes {
+			message = r.Method + " " + r.URL.Path + " from another machine: " + message
+		}
+		http.Error(w, message, code)
 	})
 }
 

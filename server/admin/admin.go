@@ -85,10 +85,9 @@ type Options struct {
 	Kick         func(nodeID string) int   // ends the streams of a node, and returns their number
 	Level        *slog.LevelVar            // of the log
 	Certificates func() []transport.Status // of the listeners
-	// MayChange returns an error with a gRPC status for a client on another machine without the right to change something.
-	MayChange func(client *identity.Identity, authorization []string) error
-	// Known returns an error with a gRPC status for a certificate that is no longer trusted.
-	Known func(client *identity.Identity) error
+	// Authorize returns an error with a gRPC status for a certificate that is no longer trusted. If changes is set, the
+	// client is on another machine, and needs the right to change something.
+	Authorize func(client *identity.Identity, authorization []string, changes bool) error
 	// NoDebug leaves out the pages below /debug, and NoProfiles those of profiles.
 	NoDebug, NoProfiles bool
 	// Expected returns the configuration that an Envoy should have now, with the resources of the dump.

@@ -31,8 +31,11 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	h := New(Options{
 		View: aggregate.New(), Sources: sources.NewSupervisor(sources.Options{}), Config: &n,
 		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
-		MayChange: func(who *identity.Identity, headers []string) error {
-			shown = append([]string{who.Address.String()}, headers...)
+		Authorize: func(client *identity.Identity, headers []string, changes bool) error {
+			if !changes {
+				return nil
+			}
+			shown = append([]string{client.Address.String()}, headers...)
 			return mind
 		},
 	}).Handler()

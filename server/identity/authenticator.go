@@ -2,8 +2,6 @@ package identity
 
 import (
 	"bytes"
-	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,39 +12,33 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-
-	"tributary/internal/secret"
 )
 
-// Settings say which proofs are taken besides certificates.
+// Settings name the proofs that are accepted in addition to certificates.
 type Settings struct {
-	Tokens  string // file of hashed tokens; empty for none
+	Tokens  string // file of hashed tokens; empty accepts no tokens
 	Issuers []Issuer
 }
 
-const (
-	// lookEvery is how often the files are looked at.
-	lookEvery = time.Second
-	// maxFile bounds a file, in bytes.
-	maxFile = 4 << 20
-)
+// maxFileBytes is the largest size of a file.
+const maxFileBytes = 4 << 20
 
-// Authenticator checks proofs by files, which it reads again when they change. It is safe for concurrent use.
+// Authenticator verifies tokens and JWTs with the content of files. It is safe for concurrent use, except for Refresh.
 type Authenticator struct {
 	settings Settings
 	log      *slog.Logger
-	current  atomic.Pointer[files]
-	trouble  map[string]string // by file; owned by Run
+	proofs   atomic.Pointer[proofs]
+	faults   map[string]string // by file: the last error; owned by the caller of Refresh
 }
 
-// files are what the files hold. They are not modified.
-type files struct {
-	texts  map[string][]byte // by name
-	tokens []hashed
-	keys   map[string][]jose.JSONWebKey // by file
+// proofs are the decoded content of the files. They are not modified.
+type proofs struct {
+	contents map[string][]byte // by file
+	tokens   []hashedToken
+	keys     map[string][]jose.JSONWebKey // by file
 }
 
-// FileError is what is wrong with a file.
+// FileError names a file that cannot be read or decoded.
 type FileError struct {
 	File string
 	Err  error
@@ -54,126 +46,113 @@ type FileError struct {
 
 func (e *FileError) Error() string { return e.File + ": " + e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error without the file.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// NewAuthenticator reads the files that settings name. An error is a *FileError.
+// NewAuthenticator reads the files of the settings. An error is a *FileError.
 func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, error) {
-	a := &Authenticator{settings: settings, log: log, trouble: make(map[string]string)}
-	now := &files{texts: make(map[string][]byte), keys: make(map[string][]jose.JSONWebKey)}
-	for _, name := range a.names() {
-		text, err := read(name)
-		if err == nil {
-			err = now.take(name, text, name == settings.Tokens)
-		}
-		if err != nil {
-			return nil, &FileError{name, err}
+	a := &Authenticator{settings: settings, log: log, faults: make(map[string]string)}
+	loaded := &proofs{contents: make(map[string][]byte), keys: make(map[string][]jose.JSONWebKey)}
+	for _, file := range a.files() {
+		var err error
+		if loaded, err = a.reload(file, loaded); err != nil {
+			return nil, &FileError{file, err}
 		}
 	}
-	a.current.Store(now)
+	a.proofs.Store(loaded)
 	return a, nil
 }
 
-// Tokens returns the names of the tokens that are taken now.
+// Tokens returns the names of the accepted tokens.
 func (a *Authenticator) Tokens() (names []string) {
-	for _, t := range a.current.Load().tokens {
-		names = append(names, t.name)
+	for _, token := range a.proofs.Load().tokens {
+		names = append(names, token.name)
 	}
 	return names
 }
 
-func (a *Authenticator) names() (all []string) {
+func (a *Authenticator) files() (files []string) {
 	if a.settings.Tokens != "" {
-		all = append(all, a.settings.Tokens)
+		files = append(files, a.settings.Tokens)
 	}
-	for _, is := range a.settings.Issuers {
-		all = append(all, is.JWKS)
+	for _, issuer := range a.settings.Issuers {
+		files = append(files, issuer.JWKS)
 	}
-	return all
+	return files
 }
 
-func read(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, errors.Unwrap(err) // the name is said by the caller
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("more than %d bytes", maxFile)
+// reload returns the proofs with the present content of a file. Unchanged content returns the same proofs.
+func (a *Authenticator) reload(file string, before *proofs) (*proofs, error) {
+	content, err := readFile(file)
+	if err != nil {
+		return before, err
 	}
-	text, err := os.ReadFile(name)
+	if previous, loaded := before.contents[file]; loaded && bytes.Equal(content, previous) {
+		return before, nil
+	}
+	after := &proofs{maps.Clone(before.contents), before.tokens, maps.Clone(before.keys)}
+	after.contents[file] = content
+	if file == a.settings.Tokens {
+		after.tokens, err = parseTokens(content)
+	} else {
+		after.keys[file], err = parseKeys(content)
+	}
+	if err != nil {
+		return before, err
+	}
+	return after, nil
+}
+
+// readFile reads a file. Errors do not name the file.
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
 	if err != nil {
 		return nil, errors.Unwrap(err)
 	}
-	return text, nil
-}
-
-// take makes text what a file holds.
-func (f *files) take(name string, text []byte, tokens bool) (err error) {
-	if tokens {
-		f.tokens, err = parseTokens(text)
-	} else {
-		f.keys[name], err = parseKeys(text)
+	if info.Size() > maxFileBytes {
+		return nil, fmt.Errorf("more than %d bytes", maxFileBytes)
 	}
-	f.texts[name] = text
-	return err
-}
-
-// Run follows the files until ctx ends. It calls changed after each change.
-func (a *Authenticator) Run(ctx context.Context, changed func()) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		if a.look() {
-			changed()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil, errors.Unwrap(err)
 	}
+	return content, nil
 }
 
-// look takes up what has changed, and reports whether something has. A file that is not right keeps what it held before, which is said
-// once.
-func (a *Authenticator) look() (changed bool) {
-	for _, name := range a.names() {
-		text, err := read(name)
-		if err == nil && bytes.Equal(text, a.current.Load().texts[name]) {
-			delete(a.trouble, name)
-			continue
-		}
+// Refresh reads the files again, and reports whether the proofs changed. An invalid file keeps its previous content in
+// force, and is logged once. A nil Authenticator has no files.
+func (a *Authenticator) Refresh() (changed bool) {
+	if a == nil {
+		return false
+	}
+	for _, file := range a.files() {
+		before := a.proofs.Load()
+		after, err := a.reload(file, before)
 		if err == nil {
-			next := a.current.Load().clone()
-			if err = next.take(name, text, name == a.settings.Tokens); err == nil {
-				a.current.Store(next)
-				a.log.Info("identity: a file was read again", "file", name)
-				changed = true
-				delete(a.trouble, name)
-				continue
-			}
+			delete(a.faults, file)
+		} else if a.faults[file] != err.Error() {
+			a.faults[file] = err.Error()
+			a.log.Error("identity: file is invalid, its previous content stays in force", "file", file, "err", err)
 		}
-		if a.trouble[name] != err.Error() {
-			a.trouble[name] = err.Error()
-			a.log.Error("identity: a file is not right, what it held before stays in force", "file", name, "err", err)
+		if after != before {
+			a.proofs.Store(after)
+			a.log.Info("identity: file reloaded", "file", file)
+			changed = true
 		}
 	}
 	return changed
 }
 
-func (f *files) clone() *files {
-	return &files{texts: maps.Clone(f.texts), tokens: f.tokens, keys: maps.Clone(f.keys)}
-}
+// ErrPlaintext rejects a token that may have been read on its way.
+var ErrPlaintext = errors.New("a token came over plaintext from another machine: use the listener with TLS, and " +
+	"replace the token")
 
-// ErrPlaintext refuses a token that everybody on its way has seen.
-var ErrPlaintext = errors.New("a token came over plaintext from another machine: use the listener with TLS, and replace the token")
-
-// Authenticate returns who i is if it shows the values of the header Authorization, of which there may be none. An error, which has nothing
-// of them in it, says that what it shows is not right: that is not the same as to show nothing. No settings, which is a nil Authenticator,
-// look at no header.
-func (a *Authenticator) Authenticate(i *Identity, headers []string) (*Identity, error) {
+// Authenticate returns the identity of a connection together with the bearer token of its Authorization headers. An
+// invalid token is an error; no header adds no proof. Errors contain no part of the token. A nil Authenticator ignores
+// the headers.
+func (a *Authenticator) Authenticate(connection *Identity, headers []string) (*Identity, error) {
 	if a == nil || len(headers) == 0 {
-		return i, nil
+		return connection, nil
 	}
 	if len(headers) > 1 {
 		return nil, errors.New("more than one header Authorization")
@@ -182,50 +161,22 @@ func (a *Authenticator) Authenticate(i *Identity, headers []string) (*Identity, 
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "bearer") || token == "" {
 		return nil, errors.New("the header Authorization is not a bearer token")
 	}
-	if !i.Secure && !i.Local() {
+	if !connection.Secure && !connection.IsLocal() {
 		return nil, ErrPlaintext
 	}
-	shown := *i
-	shown.bearer = secret.New(token)
-	return a.bear(&shown, time.Now())
-}
-
-// Again returns an error if what i has proven holds no longer, such as a token that is revoked. Certificates are for trust to judge, unless
-// it is nil.
-func (a *Authenticator) Again(i *Identity, trust func(chain []*x509.Certificate) error) error {
-	if err := i.Trusted(trust); err != nil {
-		return err
-	}
-	if i.Token == "" && i.JWT == nil {
-		return nil
-	}
-	if a == nil {
-		return errors.New("tokens are no longer taken")
-	}
-	now, err := a.bear(&Identity{bearer: i.bearer}, time.Now())
-	if err == nil && now.Token != i.Token {
-		err = errors.New("the token has another name now")
-	}
-	return err
-}
-
-// bear adds to i what its token says.
-func (a *Authenticator) bear(i *Identity, now time.Time) (*Identity, error) {
-	f := a.current.Load()
-	token := i.bearer.Reveal()
-	if i.Token = named(token, f.tokens); i.Token != "" {
-		return i, nil
+	client, accepted := *connection, a.proofs.Load()
+	if client.Token = tokenName(token, accepted.tokens); client.Token != "" {
+		return &client, nil
 	}
 	if len(a.settings.Issuers) == 0 || strings.Count(token, ".") != 2 {
-		return nil, errors.New("the token is not known, or revoked")
+		return nil, errors.New("the token is unknown or revoked")
 	}
-	claims, until, err := verify(token, a.settings.Issuers, f.keys, now)
+	claims, expires, err := verifyJWT(token, a.settings.Issuers, accepted.keys, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	i.JWT = claims
-	if i.Expires.IsZero() || until.Before(i.Expires) {
-		i.Expires = until
+	if client.JWT = claims; client.Expires.IsZero() || expires.Before(client.Expires) {
+		client.Expires = expires
 	}
-	return i, nil
+	return &client, nil
 }

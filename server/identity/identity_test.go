@@ -30,24 +30,24 @@ func TestOf(t *testing.T) {
 	require.NoError(t, err)
 	leaf := a.Sign(&x509.Certificate{URIs: []*url.URL{spiffe}, DNSNames: []string{"Web.Example"}}).Leaf
 	addr := &net.TCPAddr{IP: net.ParseIP("::ffff:10.1.2.3"), Port: 4}
-	i := Of(addr, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}})
+	i := FromConnection(addr, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}})
 	require.Equal(t, "10.1.2.3", i.Address.String(), "an IPv4 address is one on a socket of IPv6, too")
 	require.Equal(t, []string{"spiffe://cluster.local/ns/prod/sa/web"}, i.URIs)
 	require.Equal(t, []string{"web.example"}, i.DNS)
-	require.True(t, i.Secure && i.Proven() && !i.Local())
+	require.True(t, i.Secure && i.IsAuthenticated() && !i.IsLocal())
 	require.Equal(t, leaf.NotAfter, i.Expires)
 	require.Equal(t, "spiffe://cluster.local/ns/prod/sa/web dns:web.example", i.String())
 
-	i = Of(addr, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}})
-	require.False(t, i.Proven(), "a certificate that was not verified is none")
+	i = FromConnection(addr, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}})
+	require.False(t, i.IsAuthenticated(), "a certificate that was not verified is none")
 	require.Empty(t, i.URIs)
-	require.True(t, Of(&net.UnixAddr{Name: "@", Net: "unix"}, nil).Local())
-	require.True(t, Of(&net.TCPAddr{IP: net.ParseIP("::1")}, nil).Local())
-	require.False(t, Of(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, nil).Local())
-	require.False(t, Of(nil, nil).Local())
+	require.True(t, FromConnection(&net.UnixAddr{Name: "@", Net: "unix"}, nil).IsLocal())
+	require.True(t, FromConnection(&net.TCPAddr{IP: net.ParseIP("::1")}, nil).IsLocal())
+	require.False(t, FromConnection(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, nil).IsLocal())
+	require.False(t, FromConnection(nil, nil).IsLocal())
 }
 
-func local() *Identity { return Of(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, nil) }
+func local() *Identity { return FromConnection(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, nil) }
 
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -69,7 +69,7 @@ func TestTokens(t *testing.T) {
 	require.Equal(t, "team.web", who.Token)
 	none, err := a.Authenticate(local(), nil)
 	require.NoError(t, err)
-	require.False(t, none.Proven())
+	require.False(t, none.IsAuthenticated())
 	for _, headers := range [][]string{
 		{"Bearer " + first[:len(first)-1]},
 		{"Bearer"},
@@ -83,27 +83,31 @@ func TestTokens(t *testing.T) {
 		require.Error(t, err, headers)
 		require.NotContains(t, err.Error(), first[10:])
 	}
-	far := Of(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, nil)
+	far := FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, nil)
 	_, err = a.Authenticate(far, []string{"Bearer " + first})
 	require.ErrorIs(t, err, ErrPlaintext)
-	_, err = a.Authenticate(Of(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, &tls.ConnectionState{}), []string{"Bearer " + first})
+	_, err = a.Authenticate(FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, &tls.ConnectionState{}), []string{"Bearer " + first})
 	require.NoError(t, err)
 
-	require.False(t, a.look())
+	require.False(t, a.Refresh())
 	require.NoError(t, os.WriteFile(file, []byte(line+"rubbish "+second+"\n"), 0o600))
-	require.False(t, a.look(), "a file that is not right revokes nothing, and gives nothing")
-	require.False(t, a.look())
-	require.Equal(t, 1, strings.Count(log.String(), "what it held before stays"), "it is said once")
+	require.False(t, a.Refresh(), "a file that is not right revokes nothing, and gives nothing")
+	require.False(t, a.Refresh())
+	require.Equal(t, 1, strings.Count(log.String(), "its previous content stays"), "it is said once")
 	require.Contains(t, log.String(), "line 2")
-	require.NoError(t, a.Again(who, nil))
+	_, err = a.Authenticate(local(), []string{"Bearer " + second})
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
-	require.True(t, a.look())
-	require.ErrorContains(t, a.Again(who, nil), "revoked")
+	require.True(t, a.Refresh())
+	_, err = a.Authenticate(local(), []string{"Bearer " + second})
+	require.ErrorContains(t, err, "revoked")
 	require.NoError(t, os.WriteFile(file, []byte("other"+strings.TrimPrefix(line2, "team.web")), 0o600))
-	require.True(t, a.look())
-	require.Error(t, a.Again(who, nil), "rules name it otherwise")
+	require.True(t, a.Refresh())
+	renamed, err := a.Authenticate(local(), []string{"Bearer " + second})
+	require.NoError(t, err)
+	require.NotEqual(t, who.String(), renamed.String(), "the guard ends streams of a renamed token")
 	require.NotContains(t, log.String(), second)
-	require.Error(t, (*Authenticator)(nil).Again(who, nil))
+	require.False(t, (*Authenticator)(nil).Refresh())
 }
 
 func TestNamesOfTokens(t *testing.T) {
@@ -191,7 +195,7 @@ func TestJWT(t *testing.T) {
 		require.Error(t, err, name)
 	}
 	_, err = a.Authenticate(local(), []string{"Bearer " + foreign.sign(good)})
-	require.ErrorIs(t, err, errNotSigned)
+	require.ErrorIs(t, err, errSignature)
 	raw := ours.sign(good)
 	parts := strings.Split(raw, ".")
 	none := "eyJhbGciOiJub25lIn0." + parts[1] + "."
@@ -201,7 +205,7 @@ func TestJWT(t *testing.T) {
 	confused, err := jwt.Signed(signer).Claims(good).Serialize()
 	require.NoError(t, err)
 	for _, bad := range []string{
-		none, confused, parts[0] + "." + parts[1] + ".", raw + "x", strings.Repeat("a", maxJWT) + "..",
+		none, confused, parts[0] + "." + parts[1] + ".", raw + "x", strings.Repeat("a", maxJWTBytes) + "..",
 		parts[0] + ".e30." + parts[2],
 	} {
 		_, err := a.Authenticate(local(), []string{"Bearer " + bad})
@@ -209,12 +213,14 @@ func TestJWT(t *testing.T) {
 		require.NotContains(t, err.Error(), parts[1])
 	}
 
-	require.NoError(t, a.Again(who, nil))
+	_, err = as(good)
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, foreign.jwks(), 0o600))
-	require.True(t, a.look())
-	require.Error(t, a.Again(who, nil), "its key is gone")
+	require.True(t, a.Refresh())
+	_, err = as(good)
+	require.ErrorIs(t, err, errSignature, "the JWKS has no key of this issuer now")
 	require.NoError(t, os.WriteFile(file, []byte(`{"keys": [{"kty": "oct", "k": "AAAA"}]}`), 0o600))
-	require.False(t, a.look(), "there is no public key in it")
+	require.False(t, a.Refresh(), "there is no public key in it")
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
@@ -247,7 +253,7 @@ func FuzzTokensAndKeys(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text []byte) {
 		_, _ = parseTokens(text)
 		if keys, err := parseKeys(text); err == nil {
-			_, _, _ = verify("eyJhbGciOiJFZERTQSJ9.e30.AAAA", []Issuer{{JWKS: "a"}}, map[string][]jose.JSONWebKey{"a": keys}, time.Now())
+			_, _, _ = verifyJWT("eyJhbGciOiJFZERTQSJ9.e30.AAAA", []Issuer{{JWKS: "a"}}, map[string][]jose.JSONWebKey{"a": keys}, time.Now())
 		}
 	})
 }
@@ -256,7 +262,7 @@ func FuzzJWT(f *testing.F) {
 	f.Add("eyJhbGciOiJFZERTQSJ9.e30.AAAA")
 	keys := map[string][]jose.JSONWebKey{"a": {{Key: ed25519.PublicKey(make([]byte, ed25519.PublicKeySize))}}}
 	f.Fuzz(func(t *testing.T, raw string) {
-		if _, _, err := verify(raw, []Issuer{{JWKS: "a"}}, keys, time.Now()); err == nil {
+		if _, _, err := verifyJWT(raw, []Issuer{{JWKS: "a"}}, keys, time.Now()); err == nil {
 			t.Fatal("nobody signed it")
 		}
 	})

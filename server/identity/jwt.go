@@ -4,106 +4,105 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Issuer is somebody whose JWTs are taken.
+// Issuer is a trusted issuer of JWTs.
 type Issuer struct {
-	Issuer    string   // as in the claim iss
-	Audiences []string // of which the claim aud has one
-	JWKS      string   // file with the public keys, as RFC 7517 says
+	Issuer    string   // the claim iss
+	Audiences []string // the claim aud contains one of them
+	JWKS      string   // file of the public keys (RFC 7517)
 	ClockSkew time.Duration
 }
 
 const (
-	// maxJWT bounds a token, in bytes; that is more than the headers of a request may have anyway.
-	maxJWT = 16 << 10
-	// maxKeys bounds the keys of an issuer: a token that names none is tried with each.
+	// maxJWTBytes exceeds the limit of request headers.
+	maxJWTBytes = 16 << 10
+	// maxKeys limits the work for a token without a key ID: each key of the issuer is tried.
 	maxKeys = 100
 )
 
-// algorithms are those of keys of which the public half is enough to verify. An issuer's public key is then never taken for a secret, as
-// with HMAC, and there is no "none".
-func algorithms() []jose.SignatureAlgorithm {
-	return []jose.SignatureAlgorithm{
-		jose.EdDSA, jose.ES256, jose.ES384, jose.ES512, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
-	}
+// signatureAlgorithms use a public key. HMAC would accept the public key as the secret, and "none" needs no key.
+var signatureAlgorithms = []jose.SignatureAlgorithm{
+	jose.EdDSA, jose.ES256, jose.ES384, jose.ES512, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 }
 
-// parseKeys reads a JWKS. Keys that are no public ones, or not for signatures, are passed over.
-func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
+// parseKeys decodes a JWKS. It ignores keys that are not public or not for signatures. Errors do not quote the content.
+func parseKeys(content []byte) (keys []jose.JSONWebKey, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := json.Unmarshal(text, &set); err != nil {
-		return nil, errors.New("not a JWKS: want JSON with a list of keys") // the error may cite what is in it
+	if json.Unmarshal(content, &set) != nil {
+		return nil, errors.New("not a JWKS: want JSON with a list of keys")
 	}
-	var keys []jose.JSONWebKey
-	for _, raw := range set.Keys {
-		var k jose.JSONWebKey
-		if k.UnmarshalJSON(raw) == nil && k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
-			keys = append(keys, k)
+	for _, encoded := range set.Keys {
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(encoded) == nil && key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
+			keys = append(keys, key)
 		}
 	}
 	switch {
 	case len(keys) == 0:
-		return nil, errors.New("there is no public key for signatures in it")
+		return nil, errors.New("the JWKS has no public key for signatures")
 	case len(keys) > maxKeys:
 		return nil, fmt.Errorf("more than %d keys", maxKeys)
 	}
 	return keys, nil
 }
 
-// errNotSigned is of a token that anybody may have made.
-var errNotSigned = errors.New("the JWT was not signed by its issuer")
+// errSignature rejects a token that no key of its issuer signed.
+var errSignature = errors.New("the JWT was not signed by its issuer")
 
-// verify returns what is in a JWT, and until when it holds.
-func verify(raw string, issuers []Issuer, keys map[string][]jose.JSONWebKey, now time.Time) (*JWT, time.Time, error) {
-	if len(raw) > maxJWT {
-		return nil, time.Time{}, fmt.Errorf("JWT of more than %d bytes", maxJWT)
+// verifyJWT returns the claims of a JWT and its expiry. keys are the keys by JWKS file.
+func verifyJWT(encoded string, issuers []Issuer, keys map[string][]jose.JSONWebKey, now time.Time) (
+	_ *JWT, expires time.Time, err error,
+) {
+	if len(encoded) > maxJWTBytes {
+		return nil, expires, fmt.Errorf("JWT of more than %d bytes", maxJWTBytes)
 	}
-	token, err := jwt.ParseSigned(raw, algorithms())
+	token, err := jwt.ParseSigned(encoded, signatureAlgorithms)
 	if err != nil || len(token.Headers) != 1 {
-		return nil, time.Time{}, errors.New("not a signed JWT, or signed in a way that is not taken")
+		return nil, expires, errors.New("not a signed JWT, or its signature algorithm is not supported")
 	}
-	var said jwt.Claims
-	if token.UnsafeClaimsWithoutVerification(&said) != nil {
-		return nil, time.Time{}, errors.New("the claims of the JWT cannot be read")
+	var unverified jwt.Claims
+	if token.UnsafeClaimsWithoutVerification(&unverified) != nil {
+		return nil, expires, errors.New("the claims of the JWT cannot be decoded")
 	}
-	for _, is := range issuers {
-		if is.Issuer != said.Issuer {
-			continue
-		}
-		claims, err := signed(token, keys[is.JWKS])
-		if err != nil {
-			return nil, time.Time{}, err
-		}
-		if claims.Expiry == nil {
-			return nil, time.Time{}, errors.New("the JWT has no end (exp)")
-		}
-		err = claims.ValidateWithLeeway(jwt.Expected{Issuer: is.Issuer, AnyAudience: is.Audiences, Time: now}, is.ClockSkew)
-		if err != nil {
-			return nil, time.Time{}, fmt.Errorf("JWT of %s: %w", is.Issuer, err)
-		}
-		return &JWT{claims.Issuer, claims.Subject, claims.Audience}, claims.Expiry.Time().Add(is.ClockSkew), nil
+	index := slices.IndexFunc(issuers, func(issuer Issuer) bool { return issuer.Issuer == unverified.Issuer })
+	if index < 0 {
+		return nil, expires, errors.New("the issuer of the JWT is not trusted")
 	}
-	return nil, time.Time{}, errors.New("the issuer of the JWT is none of those that are trusted")
+	issuer := issuers[index]
+	claims, err := verifySignature(token, keys[issuer.JWKS])
+	if err != nil {
+		return nil, expires, err
+	}
+	if claims.Expiry == nil {
+		return nil, expires, errors.New("the JWT has no expiry (exp)")
+	}
+	expected := jwt.Expected{Issuer: issuer.Issuer, AnyAudience: issuer.Audiences, Time: now}
+	if err := claims.ValidateWithLeeway(expected, issuer.ClockSkew); err != nil {
+		return nil, expires, fmt.Errorf("JWT of %s: %w", issuer.Issuer, err)
+	}
+	return &JWT{claims.Issuer, claims.Subject, claims.Audience}, claims.Expiry.Time().Add(issuer.ClockSkew), nil
 }
 
-// signed returns the claims, if one of the keys signed them: the one that the token names, or any if it names none.
-func signed(token *jwt.JSONWebToken, keys []jose.JSONWebKey) (claims jwt.Claims, err error) {
-	head := token.Headers[0]
-	for _, k := range keys {
-		if head.KeyID != "" && k.KeyID != "" && head.KeyID != k.KeyID || k.Algorithm != "" && k.Algorithm != head.Algorithm {
+// verifySignature returns the claims that one of the keys signed. A key ID in the token selects the key.
+func verifySignature(token *jwt.JSONWebToken, keys []jose.JSONWebKey) (claims jwt.Claims, err error) {
+	header := token.Headers[0]
+	for _, key := range keys {
+		if header.KeyID != "" && key.KeyID != "" && header.KeyID != key.KeyID ||
+			key.Algorithm != "" && key.Algorithm != header.Algorithm {
 			continue
 		}
-		if token.Claims(k.Key, &claims) == nil {
+		claims = jwt.Claims{}
+		if token.Claims(key.Key, &claims) == nil {
 			return claims, nil
 		}
-		claims = jwt.Claims{}
 	}
-	return claims, errNotSigned
+	return jwt.Claims{}, errSignature
 }

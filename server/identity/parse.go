@@ -6,37 +6,42 @@ import (
 	"strings"
 )
 
-// Parse makes an identity of texts as String writes them, such as spiffe://cluster.local/ns/prod/sa/web, dns:web.example, subject:CN=web,
-// token:ci and jwt:https://issuer|web, besides ip:10.1.2.3 and socket. It is for looking at rules: nothing is proven.
-func Parse(texts []string) (*Identity, error) {
-	i := &Identity{}
-	for _, text := range texts {
-		sort, rest, _ := strings.Cut(text, ":")
+// Parse decodes the proofs of a hypothetical client in the format of String, and ip:ADDRESS and socket. It verifies no
+// proof, and is only for checks of access rules.
+func Parse(proofs []string) (*Identity, error) {
+	client := &Identity{}
+	for _, proof := range proofs {
+		kind, value, _ := strings.Cut(proof, ":")
 		switch {
-		case text == "socket":
-			i.Socket = true
-		case rest == "":
-			return nil, fmt.Errorf("identity %q: want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket", text)
-		case sort == "dns":
-			i.DNS = append(i.DNS, strings.ToLower(rest))
-		case sort == "subject":
-			i.Subject = rest
-		case sort == "token":
-			i.Token = rest
-		case sort == "jwt":
-			issuer, subject, _ := strings.Cut(rest, "|")
-			i.JWT = &JWT{Issuer: issuer, Subject: subject}
-		case sort == "ip":
-			addr, err := netip.ParseAddr(rest)
+		case proof == "socket":
+			client.Socket = true
+		case value == "":
+			return nil, errFormat(proof)
+		case kind == "dns":
+			client.DNS = append(client.DNS, strings.ToLower(value))
+		case kind == "subject":
+			client.Subject = value
+		case kind == "token":
+			client.Token = value
+		case kind == "jwt":
+			issuer, subject, _ := strings.Cut(value, "|")
+			client.JWT = &JWT{Issuer: issuer, Subject: subject}
+		case kind == "ip":
+			address, err := netip.ParseAddr(value)
 			if err != nil {
-				return nil, fmt.Errorf("identity %q: want an IP address behind ip:, such as ip:10.1.2.3", text)
+				return nil, fmt.Errorf("identity %q: want an IP address behind ip:, such as ip:10.1.2.3", proof)
 			}
-			i.Address = addr.Unmap()
-		case strings.HasPrefix(rest, "//"):
-			i.URIs = append(i.URIs, text)
+			client.Address = address.Unmap()
+		case strings.HasPrefix(value, "//"):
+			client.URIs = append(client.URIs, proof)
 		default:
-			return nil, fmt.Errorf("identity %q: want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket", text)
+			return nil, errFormat(proof)
 		}
 	}
-	return i, nil
+	return client, nil
+}
+
+func errFormat(proof string) error {
+	return fmt.Errorf("identity %q: want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket",
+		proof)
 }

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,70 +12,70 @@ import (
 	"strings"
 )
 
-// tokenPrefix is what tokens of ours begin with, so that people and scanners for secrets know them.
-const tokenPrefix = "tributary-"
+const (
+	// tokenPrefix lets people and secret scanners recognize tokens.
+	tokenPrefix = "tributary-"
+	// hashPrefix names the hash of tokens. A token has 256 random bits, so that a slow or keyed hash would add no
+	// protection, and would cost time with each stream.
+	hashPrefix = "sha256:"
+)
 
-// hashPrefix says how tokens are hashed. A token is 256 random bits, so that nobody finds it by trying: a slow hash, or a key to it, would
-// protect nothing that SHA-256 does not, and would cost time with each stream.
-const hashPrefix = "sha256:"
-
-// MaxTokens is how many there may be in a file. Each is compared with what a client shows.
+// MaxTokens is the largest number of tokens in a file. The token of a client is compared with each.
 const MaxTokens = 10_000
 
-// hashed is a line of the file.
-type hashed struct {
+// hashedToken is a line of the token file.
+type hashedToken struct {
 	name string
-	sum  [sha256.Size]byte
+	hash [sha256.Size]byte
 }
 
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+var (
+	tokenNames = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+	tokenLine  = regexp.MustCompile(`^(\S+)[ \t]+` + hashPrefix + `([0-9A-Fa-f]{64})$`)
+)
 
-// NewToken makes a token, and the line of it in a file of tokens. Several may have one name: one that is to take the place of another.
+// NewToken makes a token, and its line in a token file. Several tokens may have the same name, so that a new token can
+// replace an old one.
 func NewToken(name string) (token, line string, err error) {
-	if !tokenName.MatchString(name) {
+	if !tokenNames.MatchString(name) {
 		return "", "", fmt.Errorf("name of a token: want letters, digits and `.` `_` `-` within, got %q", name)
 	}
 	random := make([]byte, sha256.Size)
-	_, _ = rand.Read(random) // it never fails
+	_, _ = rand.Read(random) // never fails
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random)
-	sum := sha256.Sum256([]byte(token))
-	return token, name + " " + hashPrefix + hex.EncodeToString(sum[:]) + "\n", nil
+	hash := sha256.Sum256([]byte(token))
+	return token, name + " " + hashPrefix + hex.EncodeToString(hash[:]) + "\n", nil
 }
 
-// parseTokens reads a file of tokens: a line for each, of its name and its hash. Lines that begin with # are for people. Errors name the
-// line, and not what is in it, which may be a token that somebody wrote there by mistake.
-func parseTokens(text []byte) (all []hashed, err error) {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	n := 0
-	for lines.Scan() {
-		n++
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
+// parseTokens decodes a token file. Lines that begin with # are comments. Errors name the line without its content,
+// because the line may contain a token by mistake.
+func parseTokens(content []byte) (tokens []hashedToken, err error) {
+	number := 0
+	for line := range bytes.Lines(content) {
+		number++
+		text := strings.TrimSpace(string(line))
+		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		name, rest, _ := strings.Cut(line, " ")
-		sum, ok := strings.CutPrefix(strings.TrimSpace(rest), hashPrefix)
-		h := hashed{name: name}
-		if m, err := hex.Decode(h.sum[:], []byte(sum[:min(len(sum), 2*sha256.Size)])); !ok || err != nil || m != sha256.Size ||
-			len(sum) != 2*sha256.Size || !tokenName.MatchString(name) {
-			return nil, fmt.Errorf("line %d: want a NAME and %sHASH, as `tributary token new` writes them", n, hashPrefix)
+		fields := tokenLine.FindStringSubmatch(text)
+		if fields == nil || !tokenNames.MatchString(fields[1]) {
+			return nil, fmt.Errorf("line %d: want a NAME and %sHASH, as `tributary token new` writes them", number, hashPrefix)
 		}
-		if all = append(all, h); len(all) > MaxTokens {
+		token := hashedToken{name: fields[1]}
+		_, _ = hex.Decode(token.hash[:], []byte(fields[2])) // tokenLine admits hexadecimal digits only
+		if tokens = append(tokens, token); len(tokens) > MaxTokens {
 			return nil, fmt.Errorf("more than %d tokens", MaxTokens)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", n+1, err)
-	}
-	return all, nil
+	return tokens, nil
 }
 
-// named returns the name of a token; empty if it is none. It takes the same time whichever it is.
-func named(token string, all []hashed) (name string) {
-	sum := sha256.Sum256([]byte(token))
-	for i := range all {
-		if subtle.ConstantTimeCompare(sum[:], all[i].sum[:]) == 1 {
-			name = all[i].name
+// tokenName returns the name of a token, or "" for an unknown token. Its duration does not depend on the token.
+func tokenName(token string, tokens []hashedToken) (name string) {
+	hash := sha256.Sum256([]byte(token))
+	for i := range tokens {
+		if subtle.ConstantTimeCompare(hash[:], tokens[i].hash[:]) == 1 {
+			name = tokens[i].name
 		}
 	}
 	return name

@@ -30,41 +30,41 @@ type Options struct {
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// Catalog keeps collections up to date with a view. Each filter in use has a family of them, which its clients share.
+// Catalog keeps collections up to date with a view. Clients with the same filter share a family of collections.
 type Catalog struct {
 	// read-only
-	view memstore.Reader
-	opts Options
-	log  *slog.Logger
-	all  *family         // without a filter; it is the source of the others
-	none *xds.Collection // empty, for unknown types
-
+	view     memstore.Reader
+	opts     Options
+	log      *slog.Logger
 	beats    memstore.Beat
-	families *families.Set[string, *family] // by the key of the filter; without the one of all
+	families *families.Set[string, *family] // by the key of the filter, without the unfiltered family
 
-	reviewer interface{ Review() } // or nil
+	unfiltered *family         // provides the entries of all families
+	empty      *xds.Collection // for unknown types
 
-	mu        sync.Mutex
-	names     map[label]int        // how many objects have each revision and namespace
-	reduced   bool                 // a client asked for one that no object has
-	following map[*family]struct{} // the view; the one of all among them
-	snap      memstore.Snapshot    // what the collections show
-	synced    bool
+	engine interface{ Review() } // or nil
+
+	mu         sync.Mutex
+	attributes map[attribute]int    // number of objects
+	reduced    bool                 // canonical has reduced a filter since the last review
+	following  map[*family]struct{} // the families that follow the view
+	snap       memstore.Snapshot    // the content of the collections
+	synced     bool
 }
 
 // New returns a catalog of view. It sends nothing until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
-		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int),
-		following: make(map[*family]struct{}),
+		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat),
+		attributes: make(map[attribute]int), following: make(map[*family]struct{}),
 	}
 	c.families = families.New[string]("filters", families.Limits{
 		Max: maxFamilies, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
 	}, (*family).cost, c.drop)
-	c.all = c.newFamily(filter{})
-	c.following[c.all] = struct{}{}
-	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
-	c.none.MarkSynced()
+	c.unfiltered = c.newFamily(filter{})
+	c.following[c.unfiltered] = struct{}{}
+	c.empty = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
+	c.empty.MarkSynced()
 	return c
 }
 
@@ -76,9 +76,9 @@ func (c *Catalog) Run(ctx context.Context) error {
 // Alive returns when Run has shown that it goes on, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all collections to snap. If incremental, only keys have changed.
+// update brings the collections to snap. If incremental, only keys have changed.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
-	c.foresee(keys, snap, incremental)
+	c.review(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := snap.Since(c.snap.Revision())
@@ -89,10 +89,10 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 			fam.fill(snap, entry, since)
 		}
 	}
-	show(c.all, c.encode)
+	show(c.unfiltered, c.encode)
 	for fam := range c.following {
-		if fam != c.all {
-			show(fam, c.all.entry)
+		if fam != c.unfiltered {
+			show(fam, c.unfiltered.entry)
 		}
 	}
 	c.snap = snap
@@ -107,7 +107,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 
 // encode returns the entry of r: the present one if it is of the same version.
 func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
-	if e := c.all.entry(r); e != nil && e.Version == r.Version() {
+	if e := c.unfiltered.entry(r); e != nil && e.Version == r.Version() {
 		return e
 	}
 	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Encoder: encoder{r}}
@@ -121,9 +121,9 @@ func (e encoder) EncodeAny() []byte {
 	return b
 }
 
-// Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also
-// one that this program does not know yet. A kind that nobody knows is answered with an empty collection, since istiod
-// waits for an answer to every type that it asks for.
+// Collection implements xds.Catalog. A type URL is "group/version/Kind". All versions of a kind have the same
+// collection, also versions of the future. An unknown kind has an empty collection, because istiod waits for an answer
+// to each type of its subscription.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	parts := strings.Split(typeURL, "/")
 	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
@@ -134,13 +134,13 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	}
 	schema, ok := resource.SchemaOf(resource.Kind(parts[2]))
 	if !ok || schema.Group != parts[0] {
-		return c.none, nil, nil
+		return c.empty, nil, nil
 	}
-	allowed, err := access.Of(ctx, node)
+	rights, err := access.RightsOf(ctx, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := filterOf(node, allowed)
+	f, err := filterOf(node, rights)
 	if err != nil {
 		return nil, nil, err
 	}

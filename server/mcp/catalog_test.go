@@ -242,7 +242,7 @@ func TestFiltersInUseAreLimited(t *testing.T) {
 	_, _, err := c.Collection(t.Context(), node(t, map[string]any{metadataRevision: "more"}), typeURL)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	visit(t, c, "1") // who shares one can come
-	_, _, err = c.Collection(t.Context(), node(t, map[string]any{metadataRevision: strings.Repeat("r", maxFilter)}), typeURL)
+	_, _, err = c.Collection(t.Context(), node(t, map[string]any{metadataRevision: strings.Repeat("r", maxFilterBytes)}), typeURL)
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
@@ -388,5 +388,5 @@ func TestMadeUpFiltersShareOneFamily(t *testing.T) {
 	gone := serviceEntry(t, "n1", "z", "r2", "z.example").Key()
 	update(nil, gone)
 	require.Len(t, entries(sees), 1)
-	require.Zero(t, c.names[label{revision: "r2"}])
+	require.Zero(t, c.attributes[attribute{revision: "r2"}])
 }

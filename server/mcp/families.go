@@ -13,34 +13,33 @@ import (
 	"tributary/server/xds"
 )
 
-// family is the collections of the clients with one filter.
+// family has the collections of the clients with a filter.
 type family struct {
 	filter filter
 	key    string
-	group  *xds.Group // a commit of the view is one of all kinds
+	group  *xds.Group // applies a commit of the view to all kinds at once
 	kinds  map[resource.Kind]*xds.Collection
 }
 
-// Clients choose their filters, so the cost of all is bounded.
+// The number and the cost of families are limited, because clients choose their filters. The unit of costs is an entry.
 const (
-	maxFamilies = 1000 // in use at once, besides that of all
+	maxFamilies = 1000 // in use, without the unfiltered family
 	maxOfHost   = 100
-	maxCost     = 20_000_000 // of those in use, in entries
+	maxCost     = 20_000_000 // of the families in use
 	maxHostCost = 4_000_000
-	// maxIdleCost bounds the families without clients that are kept. Each costs what it holds, and something besides.
-	maxIdleCost = 1_000_000
-	familyCost  = 10_000
-	// maxTries is how often a family is made anew, if the view changes too much meanwhile, before the view has to wait.
-	maxTries = 3
-	// maxFilter is the size in bytes of a filter.
-	maxFilter = 64 << 10
+	maxIdleCost = 1_000_000 // of the families without clients
+	familyCost  = 10_000    // of a family without entries
+
+	maxFilterBytes = 64 << 10
 )
 
 func (c *Catalog) newFamily(f filter) *family {
-	fam := &family{filter: f, key: f.key(), group: xds.NewGroup(c.opts.Debounce), kinds: make(map[resource.Kind]*xds.Collection)}
-	for _, s := range resource.Schemas() {
+	fam := &family{
+		filter: f, key: f.key(), group: xds.NewGroup(c.opts.Debounce), kinds: make(map[resource.Kind]*xds.Collection),
+	}
+	for _, schema := range resource.Schemas() {
 		// istiod does not acknowledge a MeshConfig.
-		fam.kinds[s.Kind] = fam.group.Collection(xds.Type{URL: s.TypeURL(), NoAck: s.Bare})
+		fam.kinds[schema.Kind] = fam.group.Collection(xds.Type{URL: schema.TypeURL(), NoAck: schema.Bare})
 	}
 	return fam
 }
@@ -59,7 +58,7 @@ func (f *family) entry(r *resource.Resource) *xds.Entry {
 	return nil
 }
 
-// fill makes what the filter leaves of snap the content of the family, with the entries that entry returns.
+// fill replaces the content of the family by the visible resources of snap. entry returns their entries.
 func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
 	commits := make(map[*xds.Collection]*xds.Commit, len(f.kinds))
 	for kind, coll := range f.kinds {
@@ -74,8 +73,10 @@ func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xd
 	f.group.Apply(commits)
 }
 
-// follow is fill if keys are all that may have changed.
-func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
+// follow updates the family where only keys may have changed.
+func (f *family) follow(
+	keys []resource.Key, snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time,
+) {
 	commits := make(map[*xds.Collection]*xds.Commit)
 	for _, key := range keys {
 		coll := f.kinds[key.Kind]
@@ -98,15 +99,15 @@ func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, entry func(
 	f.group.Apply(commits)
 }
 
-// acquire returns the family of f for one more user on a host, and a function that ends that use.
+// acquire returns the family of a filter, and a function that ends its use by a client on a host.
 func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, func(), error) {
-	if n := len(f.own()); n > maxFilter {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
+	if size := len(f.namespaceKey()); size > maxFilterBytes {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", size, maxFilterBytes)
 	}
-	f = c.known(f)
+	f = c.canonical(f)
 	key := f.key()
-	if key == c.all.key {
-		return c.all, func() {}, nil
+	if key == c.unfiltered.key {
+		return c.unfiltered, func() {}, nil
 	}
 	return c.families.Acquire(ctx, key, host, families.Maker[*family]{
 		Estimate: func() int { return c.estimate(f) },
@@ -114,10 +115,13 @@ func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, 
 	})
 }
 
-// estimate is what the family of f will cost.
+// estimate returns the cost of the family of a filter.
 func (c *Catalog) estimate(f filter) int {
-	cost, snap := familyCost, c.snapshot()
-	for kind := range c.all.kinds {
+	c.mu.Lock()
+	snap := c.snap
+	c.mu.Unlock()
+	cost := familyCost
+	for kind := range c.unfiltered.kinds {
 		for range f.visible(snap, kind) {
 			cost++
 		}
@@ -125,58 +129,30 @@ func (c *Catalog) estimate(f filter) int {
 	return cost
 }
 
-// make makes a family, unless ctx ends. Commits of the view go on meanwhile.
+// make makes a family, which follows the view. Commits of the view wait.
 func (c *Catalog) make(ctx context.Context, f filter) (*family, error) {
 	fam := c.newFamily(f)
-	for tries := 0; ; tries++ {
-		snap := c.snapshot()
-		fam.fill(snap, c.all.entry, time.Time{})
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if c.adopt(fam, snap, tries == maxTries) {
-			return fam, nil
-		}
-	}
-}
-
-func (c *Catalog) snapshot() memstore.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.snap
-}
-
-// adopt adds a family that shows snap to those that follow the view, and brings it up to date. If the view changed too much for that, it
-// returns false, unless it must.
-func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if snap.Revision() != c.snap.Revision() {
-		keys, _, ok := c.view.Changes(snap.Revision())
-		switch {
-		case ok:
-			fam.follow(keys, c.snap, c.all.entry, time.Time{})
-		case must:
-			fam.fill(c.snap, c.all.entry, time.Time{})
-		default:
-			return false
-		}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
+	fam.fill(c.snap, c.unfiltered.entry, time.Time{})
 	if c.synced {
 		fam.markSynced()
 	}
 	c.following[fam] = struct{}{}
-	return true
+	return fam, nil
 }
 
-// drop removes a family from those that follow the view.
+// drop ends the updates of a family.
 func (c *Catalog) drop(fam *family) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.following, fam)
 }
 
-// cost is the cost of keeping a family.
+// cost returns the cost of the family.
 func (f *family) cost() int {
 	cost := familyCost
 	for _, coll := range f.kinds {

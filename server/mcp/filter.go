@@ -16,25 +16,26 @@ import (
 	"tributary/server/access"
 )
 
-// The keys of node metadata that narrow what a client is sent.
+// The keys of node metadata that narrow the content for a client.
 const (
 	metadataRevision   = "ISTIO_REVISION" // a string, sent by istiod where it has a revision
-	metadataNamespaces = "NAMESPACES"     // ours: a list of namespaces, or one string with commas between them
+	metadataNamespaces = "NAMESPACES"     // of tributary: a list of namespaces, or a string with commas between them
 )
 
 const revisionLabel = "istio.io/rev"
 
-// filter says which resources a client sees. The client's own part (revision, namespaces) never leaves out cluster-scoped ones.
+// filter selects the resources for a client. Revision and namespaces, which the client chooses, always admit
+// cluster-scoped resources.
 type filter struct {
-	revision   string   // if set, resources labelled with another revision are left out
-	namespaces []string // if any, resources of other namespaces are left out; sorted
-	allowed    *access.Allowed
+	revision   string   // excludes resources with another revision label; empty for none
+	namespaces []string // exclude resources of other namespaces; sorted; empty for none
+	rights     *access.Rights
 }
 
-// filterOf reads the filter of a client from its node. A revision or namespace that no object can have is refused.
-func filterOf(node *corev3.Node, allowed *access.Allowed) (filter, error) {
+// filterOf reads the filter of a client from its node. It refuses invalid revisions and namespaces.
+func filterOf(node *corev3.Node, rights *access.Rights) (filter, error) {
 	fields := node.GetMetadata().GetFields()
-	f := filter{revision: fields[metadataRevision].GetStringValue(), allowed: allowed.Objects()}
+	f := filter{revision: fields[metadataRevision].GetStringValue(), rights: rights.Objects()}
 	if err := resource.CheckLabelValue(f.revision); err != nil {
 		return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataRevision, err)
 	}
@@ -43,49 +44,49 @@ func filterOf(node *corev3.Node, allowed *access.Allowed) (filter, error) {
 	case *structpb.Value_StringValue:
 		namespaces = strings.Split(v.StringValue, ",")
 	case *structpb.Value_ListValue:
-		for _, e := range v.ListValue.GetValues() {
-			namespaces = append(namespaces, e.GetStringValue())
+		for _, element := range v.ListValue.GetValues() {
+			namespaces = append(namespaces, element.GetStringValue())
 		}
 	}
-	for _, ns := range namespaces {
-		if ns = strings.TrimSpace(ns); ns == "" {
+	for _, namespace := range namespaces {
+		if namespace = strings.TrimSpace(namespace); namespace == "" {
 			continue
 		}
-		if err := resource.CheckNamespace(ns); err != nil {
+		if err := resource.CheckNamespace(namespace); err != nil {
 			return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataNamespaces, err)
 		}
-		f.namespaces = append(f.namespaces, ns)
+		f.namespaces = append(f.namespaces, namespace)
 	}
 	slices.Sort(f.namespaces)
 	f.namespaces = slices.Compact(f.namespaces)
 	return f, nil
 }
 
-// Visible reports whether a client with node, whose access is not limited, sees r.
+// Visible reports whether a client with this node and unlimited rights gets a resource.
 func Visible(node *corev3.Node, r *resource.Resource) bool {
 	f, err := filterOf(node, nil)
 	return err == nil && f.matches(r)
 }
 
-// key identifies the filter: equal filters have equal keys, and others have others.
-func (f filter) key() string { return names.Join(f.allowed.Key(), f.revision) + f.own() }
+// key differs for different filters.
+func (f filter) key() string { return names.Join(f.rights.Key(), f.revision) + f.namespaceKey() }
 
-// own is the namespaces, of which a client may name many.
-func (f filter) own() string { return names.Join(f.namespaces...) }
+// namespaceKey has the namespaces. A client may name many.
+func (f filter) namespaceKey() string { return names.Join(f.namespaces...) }
 
-// visible yields the resources of a kind that match. If the filter has namespaces, it looks only at these.
+// visible yields the matching resources of a kind. With namespaces, it reads only these.
 func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
 		for r := range snap.List(kind, "") {
-			if len(f.namespaces) > 0 && r.Key().Namespace != "" { // those without a namespace come first
+			if len(f.namespaces) > 0 && r.Key().Namespace != "" { // resources without a namespace come first
 				break
 			}
 			if f.matches(r) && !yield(r) {
 				return
 			}
 		}
-		for _, ns := range f.namespaces {
-			for r := range snap.List(kind, ns) {
+		for _, namespace := range f.namespaces {
+			for r := range snap.List(kind, namespace) {
 				if f.matches(r) && !yield(r) {
 					return
 				}
@@ -95,16 +96,13 @@ func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*re
 }
 
 func (f filter) matches(r *resource.Resource) bool {
-	if rev := r.Labels()[revisionLabel]; f.revision != "" && rev != "" && rev != f.revision {
+	if revision := r.Labels()[revisionLabel]; f.revision != "" && revision != "" && revision != f.revision {
 		return false
 	}
-	if !f.allowed.Object(r) {
+	if !f.rights.AllowsObject(r) {
 		return false
 	}
-	ns := r.Key().Namespace
-	if len(f.namespaces) == 0 || ns == "" {
-		return true
-	}
-	_, ok := slices.BinarySearch(f.namespaces, ns)
-	return ok
+	namespace := r.Key().Namespace
+	_, selected := slices.BinarySearch(f.namespaces, namespace)
+	return selected || len(f.namespaces) == 0 || namespace == ""
 }

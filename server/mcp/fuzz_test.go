@@ -39,7 +39,7 @@ func FuzzNode(f *testing.F) {
 			}
 			require.True(t, slices.IsSorted(of.namespaces))
 			require.NotContains(t, of.namespaces, "")
-			require.LessOrEqual(t, len(of.own()), 2*len(b)+2)
+			require.LessOrEqual(t, len(of.namespaceKey()), 2*len(b)+2)
 		})
 		require.LessOrEqual(t, len(hops.Parse(node.GetId())), hops.Max)
 	})
@@ -57,12 +57,12 @@ func FuzzFilterKey(f *testing.F) {
 				one.namespaces = strings.Split(ns, "\n")
 			}
 			if allowed != "" {
-				one.allowed = access.New(access.Allow{Namespaces: strings.Split(allowed, "\n")})
+				one.rights = access.NewRights(access.Permissions{Namespaces: strings.Split(allowed, "\n")})
 			}
 			return one
 		}
 		one, two := of(rev1, ns1, allowed1), of(rev2, ns2, allowed2)
-		equal := one.revision == two.revision && slices.Equal(one.namespaces, two.namespaces) && one.allowed.Key() == two.allowed.Key()
+		equal := one.revision == two.revision && slices.Equal(one.namespaces, two.namespaces) && one.rights.Key() == two.rights.Key()
 		if one.key() == two.key() {
 			require.True(t, equal, "%+v %+v", one, two)
 		} else {

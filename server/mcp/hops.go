@@ -14,9 +14,9 @@ import (
 	"tributary/server/xds"
 )
 
-// Hops lists the instances of tributary that the content of this one came through, and publishes the list to its readers. A reader that is
-// in the list takes nothing: in a loop of instances, deleted objects would stay for ever. Clients cannot add to the list. It is safe for
-// concurrent use.
+// Hops publishes the list of the instances of tributary that the content came through. An instance in the list ignores
+// the content: in a loop of instances, deleted objects would stay for ever. Clients cannot add to the list. It is safe
+// for concurrent use.
 type Hops struct {
 	self string
 	coll *xds.Collection // of one entry: the list
@@ -25,7 +25,7 @@ type Hops struct {
 	above map[any][]string // by source
 }
 
-// NewHops returns the hops of an instance, which must have a name of its own.
+// NewHops returns the hops of an instance. Its name must be unique.
 func NewHops(instance string) *Hops {
 	h := &Hops{self: hops.ID(instance), coll: xds.NewCollection(xds.Type{URL: hops.TypeURL}, xds.Debounce{}), above: make(map[any][]string)}
 	h.publish()
@@ -36,7 +36,7 @@ func NewHops(instance string) *Hops {
 // Self returns the ID of this instance.
 func (h *Hops) Self() string { return h.self }
 
-// Reads sets the instances that the content of a source came through; none if it reads nothing.
+// Reads sets the instances that the content of a source came through; empty if the source is not an instance.
 func (h *Hops) Reads(source any, instances []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *Hops) publish() {
 	h.coll.Apply(xds.Commit{Put: []*xds.Entry{{Name: "instances", Version: hops.ID(text), Any: b}}})
 }
 
-// Intercept is a grpc.StreamServerInterceptor that has the first response of each xDS stream say what the list is.
+// Intercept is a grpc.StreamServerInterceptor that adds the list to the headers of each xDS stream.
 func (h *Hops) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if strings.HasPrefix(info.FullMethod, "/envoy.service.") {
 		ss = &announcingStream{ServerStream: ss, hops: h}
@@ -81,7 +81,7 @@ func (h *Hops) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 	return handler(srv, ss)
 }
 
-// announcingStream is a stream whose first message brings the list along.
+// announcingStream sends the list before its first message.
 type announcingStream struct {
 	grpc.ServerStream
 	hops *Hops

@@ -61,7 +61,7 @@ type Certificates struct {
 // texts is the content of the files, and the answer of the Workload API.
 type texts struct {
 	certificate, key, clientCAs []byte
-	said                        *spiffe.Said
+	said                        *spiffe.Credentials
 }
 
 func (t *texts) equal(o *texts) bool {

@@ -1,0 +1,160 @@
+package access
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"tributary/server/identity"
+)
+
+const adsMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+
+// openStream opens a stream from loopback with a token.
+func openStream(t *testing.T, guard *Guard, method, token string) context.Context {
+	t.Helper()
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}})
+	if token != "" {
+		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
+	}
+	ctx, leave, err := guard.enter(ctx, method)
+	require.NoError(t, err)
+	t.Cleanup(leave)
+	return ctx
+}
+
+// TestGuard_RightChanges: a stream ends when its client loses the right to the service or gets other rights, and only
+// then.
+func TestGuard_RightChanges(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	token, line, err := identity.NewToken("ci")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
+	rules := func(permissions Permissions) Rules {
+		return Rules{{Match: Match{Token: []string{"ci"}}, Rights: NewRights(permissions)}, {Match: Match{Nodes: []string{"reader"}}}}
+	}
+	before := Permissions{Namespaces: []string{"prod"}, Services: []string{CSDS, Debug}}
+	const csds = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
+	for name, c := range map[string]struct {
+		method, service string // a service used over xDS
+		decided         bool
+		after           Permissions
+		want            codes.Code
+	}{
+		"csds stays":                   {csds, "", false, before, codes.OK},
+		"csds lost":                    {csds, "", false, Permissions{Namespaces: []string{"prod"}}, codes.PermissionDenied},
+		"csds stays with other rights": {csds, "", false, Permissions{Services: []string{CSDS}}, codes.OK},
+		"debug lost":                   {adsMethod, Debug, false, Permissions{Services: []string{CSDS}}, codes.PermissionDenied},
+		"undecided":                    {adsMethod, "", false, Permissions{Services: []string{CSDS}}, codes.OK},
+		"decided":                      {adsMethod, "", true, Permissions{Services: []string{CSDS}}, codes.Unavailable},
+		"decided and unchanged":        {adsMethod, "", true, before, codes.OK},
+		"everything":                   {adsMethod, "", true, Permissions{}, codes.Unavailable},
+	} {
+		proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: file}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		policy := Policy{Rules: rules(before), Authenticator: proofs}
+		guard := NewGuard(policy, slog.New(slog.DiscardHandler), nil)
+		ctx := openStream(t, guard, c.method, token)
+		if c.service != "" {
+			require.NoError(t, Service(ctx, c.service), name)
+		}
+		if c.decided {
+			_, err := RightsOf(ctx, &corev3.Node{Id: "a"})
+			require.NoError(t, err, name)
+		}
+		guard.Recheck()
+		require.NoError(t, context.Cause(ctx), name)
+		policy.Rules = rules(c.after)
+		guard.policy.Store(&policy) // Set would wait for the end of the stream
+		guard.Recheck()
+		require.Equal(t, c.want, status.Code(context.Cause(ctx)), name)
+	}
+}
+
+// TestGuard_ProofChanges: a stream ends when its token is revoked, renamed or no longer accepted.
+func TestGuard_ProofChanges(t *testing.T) {
+	token, line, err := identity.NewToken("ci")
+	require.NoError(t, err)
+	everyone := Rules{{}}
+	for name, c := range map[string]struct {
+		file string // its new content
+		none bool   // the configuration has no tokens now
+		want codes.Code
+	}{
+		"unchanged":         {line, false, codes.OK},
+		"revoked":           {"", false, codes.Unauthenticated},
+		"renamed":           {"other" + strings.TrimPrefix(line, "ci"), false, codes.Unavailable},
+		"invalid file":      {line + "x\n", false, codes.OK},
+		"no tokens anymore": {line, true, codes.Unavailable},
+	} {
+		file := filepath.Join(t.TempDir(), "tokens")
+		require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
+		proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: file}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		guard := NewGuard(Policy{Rules: everyone, Authenticator: proofs}, slog.New(slog.DiscardHandler), nil)
+		ctx := openStream(t, guard, adsMethod, token)
+		without := openStream(t, guard, adsMethod, "")
+		require.NoError(t, os.WriteFile(file, []byte(c.file), 0o600))
+		if c.none {
+			guard.policy.Store(&Policy{Rules: everyone})
+			guard.Recheck()
+		} else if proofs.Refresh() {
+			guard.Recheck()
+		}
+		require.Equal(t, c.want, status.Code(context.Cause(ctx)), name)
+		require.NoError(t, context.Cause(without), "%s: a client without a token goes on", name)
+	}
+}
+
+// TestGuard_Methods: a method that permissions cannot name is not served, and only a single health check is free.
+func TestGuard_Methods(t *testing.T) {
+	guard := NewGuard(Policy{Rules: Rules{}}, slog.New(slog.DiscardHandler), nil)
+	anyone := NewGuard(Policy{}, slog.New(slog.DiscardHandler), nil)
+	for method, want := range map[string][2]codes.Code{ // with rules that match no client, and without rules
+		"/grpc.health.v1.Health/Check":                                 {codes.OK, codes.OK},
+		"/grpc.health.v1.Health/Watch":                                 {codes.PermissionDenied, codes.OK},
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":    {codes.PermissionDenied, codes.OK},
+		"/grpc.channelz.v1.Channelz/GetServers":                        {codes.PermissionDenied, codes.OK},
+		"/envoy.service.status.v3.ClientStatusDiscoveryService/FetchX": {codes.PermissionDenied, codes.OK},
+		adsMethod:               {codes.PermissionDenied, codes.OK},
+		"/other.Service/Method": {codes.PermissionDenied, codes.Unimplemented},
+		adsMethod[1:]:           {codes.PermissionDenied, codes.Unimplemented},
+	} {
+		for i, g := range []*Guard{guard, anyone} {
+			_, leave, err := g.enter(t.Context(), method)
+			require.Equal(t, want[i], status.Code(err), method)
+			if err == nil {
+				leave()
+			}
+			require.Empty(t, g.clients, method)
+		}
+	}
+}
+
+// request is a stream that receives requests without end.
+type request struct{ grpc.ServerStream }
+
+func (request) RecvMsg(any) error { return nil }
+
+// TestGuardedStream_ReceivesNoRequestAfterItsEnd: a handler that does not watch the context, such as reflection's, gets
+// no further request.
+func TestGuardedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stream := &guardedStream{request{}, ctx}
+	require.NoError(t, stream.RecvMsg(nil))
+	cancel(io.ErrClosedPipe)
+	require.ErrorIs(t, stream.RecvMsg(nil), io.ErrClosedPipe)
+}
