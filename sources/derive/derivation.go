@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"tributary/internal/names"
 	"tributary/resource"
 )
 
@@ -96,6 +97,20 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 
 // maxParents limits the annotation, since a host may have thousands of routes.
 const maxParents = 200
+
+// derivedName joins the name of an object and a suffix. A hash replaces the end of a part that is too long.
+func derivedName(origin, suffix string) string {
+	if limit := names.MaxName - minOriginName; len(suffix) > limit {
+		suffix = names.Hashed(suffix, suffix, limit)
+	}
+	if limit := names.MaxName - len(suffix); len(origin) > limit {
+		origin = names.Hashed(origin, origin, limit)
+	}
+	return origin + suffix
+}
+
+// minOriginName is the least number of characters for the name of the origin in a derived name.
+const minOriginName = 63
 
 // parentsText returns the value of resource.DerivedFrom.
 func parentsText(parents []*object) string {

@@ -158,9 +158,12 @@ func (n node) bind(t *target) {
 		l.namespaces = []string{"~"}
 	}
 	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
-	key := resource.Key{Kind: resource.Gateway, Namespace: t.gateway.Namespace, Name: n.Name + "-" + generated + "-" + l.name}
-	if key.Namespace != n.Namespace {
-		key.Name = n.Namespace + "." + key.Name
+	origin := n.Name
+	if t.gateway.Namespace != n.Namespace {
+		origin = n.Namespace + "." + n.Name
+	}
+	key := resource.Key{
+		Kind: resource.Gateway, Namespace: t.gateway.Namespace, Name: derivedName(origin, "-"+generated+"-"+l.name),
 	}
 	l.gateway = key.FullName()
 	tls, wrong := n.get("tls").serverTLS(l.port)

@@ -63,7 +63,8 @@ func (d *derivation) policies() {
 	}
 	for key, policy := range policies {
 		rule := &networking.DestinationRule{Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy}
-		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: key.Name + "-" + generated}, nil, rule, of[key]...)
+		name := derivedName(key.Name, "-"+generated)
+		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: name}, nil, rule, of[key]...)
 	}
 }
 

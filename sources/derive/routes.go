@@ -146,7 +146,7 @@ func (d *derivation) routes() {
 					for _, r := range spec.GetTls() {
 						r.Match[0].SniHosts = n.sni(b, h)
 					}
-					name := fmt.Sprintf("%s-%s-%d-%s", o.Name, strings.ToLower(string(o.Kind[:3])), made, generated)
+					name := derivedName(o.Name, fmt.Sprintf("-%s-%d-%s", strings.ToLower(string(o.Kind[:3])), made, generated))
 					key := resource.Key{Kind: resource.VirtualService, Namespace: o.Namespace, Name: name}
 					d.add(key, map[string]string{routeSemantics: semantics}, spec, o)
 					made++

@@ -52,11 +52,14 @@ func plugin(o *WasmPlugin, cluster ClusterOf, found *model.Findings) *model.Plug
 	config := &wasmv3.PluginConfig{
 		Name: name, RootId: spec.GetPluginName(), FailurePolicy: cmp.Or(policy, wasmv3.FailurePolicy_FAIL_CLOSED),
 	}
+	code, field, why := codeOf(spec, cluster)
 	if len(spec.GetPluginConfig().GetFields()) > 0 {
-		text, _ := json.Marshal(spec.GetPluginConfig().AsMap()) // it was decoded from JSON
+		text, err := json.Marshal(spec.GetPluginConfig().AsMap())
+		if err != nil { // NaN, from a binary upstream
+			field, why = "spec.pluginConfig", "it is no JSON: "+err.Error()
+		}
 		config.Configuration = model.ToAny(wrapperspb.String(string(text)))
 	}
-	code, field, why := codeOf(spec, cluster)
 	config.Vm = &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
 		Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
 	}}
