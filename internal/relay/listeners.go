@@ -143,7 +143,7 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 			err = errors.Join(err, lis.Close())
 		}
 	}
-	d.admin = transport.NewFairListener(d.admin, adminConnections, d.log)
+	d.admin = transport.NewFairListener(d.admin, adminConnections)
 	if d.adminTLS != nil {
 		d.admin = tls.NewListener(d.admin, d.adminTLS.Config("h2", "http/1.1"))
 	}

@@ -1,14 +1,12 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math"
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -26,16 +24,14 @@ type Engine interface {
 
 // Limiter bounds the cost of the clients of a gRPC server. It is safe for concurrent use.
 type Limiter struct {
-	engine      Engine
-	limits      Limits
-	log         *slog.Logger
-	logLines    *rate.Limiter // of log lines that clients cause
-	memory      *requestMemory
-	rates       addressRates
-	connections sync.Map     // net.Addr → *connection
-	delayed     atomic.Int64 // refused streams that wait for RefusalDelay
-	closing     chan struct{}
-	close       func()
+	engine   Engine
+	limits   Limits
+	log      *slog.Logger
+	logLines *rate.Limiter // of log lines that clients cause
+	memory   *requestMemory
+	rates    addressRates
+	closing  chan struct{}
+	close    func()
 
 	mu           sync.Mutex
 	streams      int            // of all services, and calls
@@ -58,8 +54,12 @@ func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 // Close ends all waits. Call it before the gRPC server is stopped.
 func (l *Limiter) Close() { l.close() }
 
-// A silent client is pinged after keepaliveTime, and has keepaliveTimeout to answer.
-const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
+const (
+	// keepaliveTime is the silence of a client before gRPC pings it. The client has keepaliveTimeout to answer.
+	keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
+	// ageGrace is the time from GOAWAY to the end of an old connection.
+	ageGrace = 10 * time.Second
+)
 
 // ServerOptions returns the options of a gRPC server with credentials creds. They come after those of the engine and
 // before other interceptors.
@@ -69,13 +69,14 @@ func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.S
 		streams = uint32(min(l.limits.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
 	}
 	return append(l.Interceptors(),
-		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{l}),
+		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{int64(l.limits.StreamsPerConnection)}),
 		grpc.RPCDecompressor(boundedGzip{l}), //nolint:staticcheck // others are for all servers and clients
 		grpc.MaxRecvMsgSize(l.limits.RequestBytes),
 		grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded
 		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.limits.HandshakeTimeout)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: orForever(l.limits.IdleConnection), MaxConnectionAge: l.limits.goAwayAfter(),
+			MaxConnectionIdle: orForever(l.limits.IdleConnection),
+			MaxConnectionAge:  orForever(l.limits.ConnectionAge), MaxConnectionAgeGrace: ageGrace,
 			Time: keepaliveTime, Timeout: keepaliveTimeout,
 		}),
 	)
@@ -107,6 +108,10 @@ func (c limitedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 func (c limitedCredentials) Clone() credentials.TransportCredentials {
 	return limitedCredentials{c.TransportCredentials.Clone(), c.limiter}
 }
+
+// otherStreamsPerPeer is the number of open streams of services other than xDS, such as watches of health, that an
+// address may have.
+const otherStreamsPerPeer = 100
 
 // enter counts a call or stream and returns a function that ends the count, or an error if a limit is reached.
 func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error) {
@@ -146,20 +151,4 @@ func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error)
 func (l *Limiter) refuse(reason, format string, args ...any) error {
 	l.engine.Refused(reason)
 	return status.Errorf(codes.ResourceExhausted, format, args...)
-}
-
-// maxDelayed bounds the memory of refused streams that wait for RefusalDelay.
-const maxDelayed = 1000
-
-// delay waits for RefusalDelay before a refusal is sent.
-func (l *Limiter) delay(ctx context.Context) {
-	defer l.delayed.Add(-1)
-	if l.delayed.Add(1) > maxDelayed {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-l.closing:
-	case <-time.After(l.limits.RefusalDelay):
-	}
 }

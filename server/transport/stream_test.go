@@ -29,7 +29,7 @@ func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Limiter{rates: addressRates{perSecond: 100}}
 		ctx, cancel := context.WithCancel(t.Context())
-		stream := &otherStream{ServerStream: asking{ctx: ctx}, limiter: s, host: "10.0.0.1", counted: true}
+		stream := &limitedStream{ServerStream: asking{ctx: ctx}, limiter: s, host: "10.0.0.1", otherService: true}
 		began := time.Now()
 		for range 311 { // of which 10 are the burst, and one came with the stream
 			require.NoError(t, stream.RecvMsg(nil))
@@ -42,7 +42,7 @@ func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 
 // An address has so many streams of other services, and others have theirs. Calls are not counted.
 func TestStreamsOfOtherServicesAreBounded(t *testing.T) {
-	s := NewLimiter(noEngine{}, Limits{RefusalDelay: -1, StreamsPerSecond: -1}, slog.New(slog.DiscardHandler))
+	s := NewLimiter(noEngine{}, Limits{StreamsPerSecond: -1}, slog.New(slog.DiscardHandler))
 	of := func(ip string) context.Context {
 		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
 	}
