@@ -40,8 +40,6 @@ const (
 	// checkInterval is the time between reads of the files. File notifications miss some changes: those of a link further
 	// up, or of a network file system.
 	checkInterval = time.Second
-	// expiryWarning is the time from the first warning of an expiry to the expiry. Further warnings follow once a day.
-	expiryWarning = 14 * 24 * time.Hour
 	warnInterval  = 24 * time.Hour
 )
 
@@ -281,12 +279,9 @@ func (c *Certificates) check(now time.Time) (otherAuthorities bool) {
 }
 
 func (c *Certificates) warnOfExpiry(leaf *x509.Certificate, now time.Time) {
-	remaining, warning := leaf.NotAfter.Sub(now), expiryWarning
-	if spiffe.Named(c.files.Certificate) {
-		warning = renewalWarning(leaf)
-	}
+	remaining := leaf.NotAfter.Sub(now)
 	newlyExpired := remaining <= 0 && c.warned.Before(leaf.NotAfter)
-	if remaining >= warning || now.Sub(c.warned) < warnInterval && !newlyExpired {
+	if remaining >= renewalWarning(leaf) || now.Sub(c.warned) < warnInterval && !newlyExpired {
 		return
 	}
 	c.warned = now
@@ -297,10 +292,10 @@ func (c *Certificates) warnOfExpiry(leaf *x509.Certificate, now time.Time) {
 	log(message, "listener", c.listener, "file", c.files.Certificate, "notAfter", leaf.NotAfter.UTC())
 }
 
-// renewalWarning is the time before the expiry of a certificate at which it should have been renewed. Those of a Workload
-// API usually live for an hour and are replaced after half of it.
+// renewalWarning is the time before the expiry of a certificate at which it should have been renewed: two weeks. Those of
+// a Workload API usually live for an hour and are replaced after half of it.
 func renewalWarning(leaf *x509.Certificate) time.Duration {
-	return min(expiryWarning, leaf.NotAfter.Sub(leaf.NotBefore)/4)
+	return min(14*24*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/4)
 }
 
 // Status is the status of the certificate of a listener.

@@ -180,7 +180,7 @@ func TestACertificateThatExpiresIsWarnedOf(t *testing.T) {
 	c.check(now)
 	require.Empty(t, log.String())
 	for hour := range 48 {
-		c.check(now.Add(7*24*time.Hour + time.Duration(hour)*time.Hour))
+		c.check(now.Add(16*24*time.Hour + time.Duration(hour)*time.Hour))
 	}
 	require.Equal(t, 2, bytes.Count([]byte(log.String()), []byte("it expires soon")), "once a day: %s", log)
 	require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(fmt.Sprintf(`

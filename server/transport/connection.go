@@ -3,11 +3,12 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 
@@ -17,12 +18,10 @@ import (
 // connection is a client's connection above TLS. It is not read while it waits for the memory of a large request.
 type connection struct {
 	net.Conn
-	limiter   *Limiter
-	opened    time.Time
-	handshake atomic.Bool     // the handshakes of TLS and HTTP/2 are complete
-	streams   atomic.Int64    // of all services
-	ctx       context.Context // ends with Close
-	cancel    context.CancelFunc
+	limiter *Limiter
+	streams atomic.Int64    // of all services
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
 
 	// owned by the reader
 	unread  []byte
@@ -33,14 +32,14 @@ type connection struct {
 	reservation *reservation // nil while incoming is small
 }
 
-// newConnection waits for the first byte of the client. gRPC would allocate buffers and send its settings before.
+// newConnection waits for the preface of HTTP/2 with the header of SETTINGS. gRPC would allocate buffers before.
 func newConnection(inner net.Conn, limiter *Limiter) (*connection, error) {
-	c := &connection{
-		Conn: inner, limiter: limiter, opened: time.Now(), payload: newPayloadCounter(), unread: make([]byte, 1),
-	}
-	if _, err := inner.Read(c.unread); err != nil {
+	const preface = len(http2.ClientPreface)
+	c := &connection{Conn: inner, limiter: limiter, unread: make([]byte, preface+frameHeader)}
+	if _, err := io.ReadFull(inner, c.unread); err != nil {
 		return nil, err
 	}
+	c.payload.count(c.unread[preface:])
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -70,9 +69,9 @@ func (c *connection) Read(data []byte) (n int, err error) {
 	if len(c.unread) > 0 {
 		n = copy(data, c.unread)
 		c.unread = c.unread[n:]
-	} else {
-		n, err = c.Conn.Read(data)
+		return n, nil
 	}
+	n, err = c.Conn.Read(data)
 	if payload := c.payload.count(data[:n]); payload > 0 {
 		if err := c.receive(int64(payload)); err != nil {
 			return 0, err
@@ -83,10 +82,6 @@ func (c *connection) Read(data []byte) (n int, err error) {
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
-	limit := c.limiter.limits.HandshakeTimeout
-	if c.ctx.Err() == nil && limit > 0 && !c.handshake.Load() && time.Since(c.opened) >= limit {
-		c.complain(refusedHandshake, errNoHandshake)
-	}
 	c.cancel()
 	c.releaseMemory()
 	return c.Conn.Close()
@@ -101,21 +96,13 @@ func (c *connection) complain(reason string, cause error) {
 	c.limiter.engine.Refused(reason)
 }
 
-var (
-	errFull        = errors.New("limits.streamsPerConnection streams are open: further ones wait, or are refused")
-	errNoHandshake = errors.New("no handshake within limits.handshakeTimeout")
-)
+var errFull = errors.New("limits.streamsPerConnection streams are open: further ones wait, or are refused")
 
-// statistics learns from gRPC when a connection, a stream and a request begin and end.
+// statistics learns from gRPC when a stream and a request begin and end.
 type statistics struct{ limit int64 } // limits.streamsPerConnection
 
-// TagConn implements stats.Handler. gRPC calls it after the handshake of HTTP/2.
-func (statistics) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	if c := connectionOf(ctx); c != nil {
-		c.handshake.Store(true)
-	}
-	return ctx
-}
+// TagConn implements stats.Handler.
+func (statistics) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn implements stats.Handler.
 func (statistics) HandleConn(context.Context, stats.ConnStats) {}

@@ -84,5 +84,3 @@ func TestWhatCannotBeAcceptedIsCounted(t *testing.T) {
 	require.InDelta(t, 1, promtest.ToFloat64(r.errors), 0)
 	require.Contains(t, log.String(), "too many open files")
 }
-
-func TestDescriptorsAreKnown(t *testing.T) { require.NotZero(t, Descriptors()) }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math"
@@ -29,14 +30,14 @@ type Limiter struct {
 	log      *slog.Logger
 	logLines *rate.Limiter // of log lines that clients cause
 	memory   *requestMemory
-	rates    addressRates
-	closing  chan struct{}
+	ctx      context.Context // ends with Close
 	close    func()
 
 	mu           sync.Mutex
-	streams      int            // of all services, and calls
-	perPeer      map[string]int // streams by IP address
-	otherStreams map[string]int // streams of services other than xDS, by IP address
+	streams      int                      // of all services, and calls
+	perPeer      map[string]int           // streams by IP address
+	otherStreams map[string]int           // streams of services other than xDS, by IP address
+	rates        map[string]*rate.Limiter // of streams, calls, and requests to services other than xDS, by IP address
 }
 
 // NewLimiter returns a Limiter for gRPC servers that are created with its ServerOptions.
@@ -44,10 +45,9 @@ func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
 	l := &Limiter{
 		engine: engine, limits: limits, log: log, logLines: rate.NewLimiter(10, 100), memory: newRequestMemory(&limits),
-		rates: addressRates{perSecond: limits.StreamsPerSecond}, closing: make(chan struct{}),
-		perPeer: make(map[string]int), otherStreams: make(map[string]int),
+		perPeer: make(map[string]int), otherStreams: make(map[string]int), rates: make(map[string]*rate.Limiter),
 	}
-	l.close = sync.OnceFunc(func() { close(l.closing) })
+	l.ctx, l.close = context.WithCancel(context.Background())
 	return l
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
@@ -33,7 +34,7 @@ const (
 
 var (
 	errNoMemory     = errors.New("no memory for a large request within limits.requestMemory")
-	errHeldMemory   = errors.New("a large request took too long while others waited for memory (limits.requestMemory)")
+	errHeldMemory   = errors.New("a large request took too long while others waited (limits.requestMemory)")
 	errDecompressed = errors.New("a compressed request is too large: send it without compression")
 )
 
@@ -59,8 +60,8 @@ func (m *requestMemory) acquire(ctx context.Context) error {
 	return nil
 }
 
-// reservation is memory of large requests of one connection, which ends if it keeps the memory for too long while others
-// wait.
+// reservation is memory of large requests of one connection. If it lasts too long while others wait, the connection
+// ends.
 type reservation struct {
 	connection *connection
 	size       atomic.Int64 // zero after the release
@@ -173,27 +174,20 @@ func (c *connection) releaseMemory() {
 	}
 }
 
-// payloadCounter counts the payload of DATA frames among the bytes that a client sends (RFC 9113, section 4.1).
+// payloadCounter counts the payload of DATA frames among the bytes that a client sends after the preface (RFC 9113,
+// section 4.1).
 type payloadCounter struct {
 	header       [frameHeader]byte
 	headerLength int
 	missing      int // bytes of the frame
 }
 
-const (
-	frameHeader   = 9
-	clientPreface = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-	frameData     = 0
-)
-
-func newPayloadCounter() payloadCounter {
-	return payloadCounter{header: [frameHeader]byte{3: 0xff}, missing: clientPreface}
-}
+const frameHeader, frameType = 9, 3
 
 func (p *payloadCounter) count(data []byte) (payload int) {
 	for len(data) > 0 {
 		n := min(p.missing, len(data))
-		if p.missing -= n; p.header[3] == frameData {
+		if p.missing -= n; http2.FrameType(p.header[frameType]) == http2.FrameData {
 			payload += n
 		}
 		if data = data[n:]; p.missing > 0 || len(data) == 0 {
@@ -229,7 +223,7 @@ func (b boundedGzip) Do(compressed io.Reader) ([]byte, error) {
 	if err == nil && len(request) > limit {
 		b.limiter.engine.Refused(refusedRequestBytes)
 		select {
-		case <-b.limiter.closing:
+		case <-b.limiter.ctx.Done():
 		case <-time.After(time.Second):
 		}
 		return nil, errDecompressed

@@ -73,10 +73,10 @@ func TestStreamsWaitForTheirTurn(t *testing.T) {
 		waiting.Wait()
 		require.Zero(t, time.Since(began), "Close ends all waits")
 		for i := range 2 * manyAddresses {
-			l.rates.limiter(strconv.Itoa(i), time.Now())
+			l.rate(strconv.Itoa(i), time.Now())
 			time.Sleep(time.Second)
 		}
-		require.LessOrEqual(t, len(l.rates.limiters), manyAddresses)
+		require.LessOrEqual(t, len(l.rates), manyAddresses)
 	})
 }
 

@@ -27,7 +27,7 @@ func (asking) RecvMsg(any) error          { return nil }
 // The requests on one stream of another service are as many a second as streams that an address may open.
 func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Limiter{rates: addressRates{perSecond: 100}}
+		s := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := &limitedStream{ServerStream: asking{ctx: ctx}, limiter: s, host: "10.0.0.1", otherService: true}
 		began := time.Now()
