@@ -1,8 +1,10 @@
 package resource
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,9 +34,18 @@ var (
 	}
 )
 
-// looksRestricting reports whether a text that is no object may be meant as one that restricts. It takes no notice of case, quotes, blanks
-// and zero bytes, and so finds such texts in UTF-16, too. Lines that are comments do not count.
+// escapedLetter is a character of ASCII in JSON or YAML: \u0073 or \x73.
+var escapedLetter = regexp.MustCompile(`\\(?:u00|x)[2-7][0-9a-fA-F]`)
+
+func unescapeLetter(escaped []byte) []byte {
+	letter, _ := hex.DecodeString(string(escaped[len(escaped)-2:]))
+	return letter
+}
+
+// looksRestricting reports whether a text that is no object may be meant as one that restricts. It ignores case,
+// quotes, blanks and zero bytes, and so finds such texts in UTF-16, too. Lines that are comments do not count.
 func looksRestricting(text []byte) bool {
+	text = escapedLetter.ReplaceAllFunc(text, unescapeLetter)
 	compact, begins, comment := make([]byte, 0, len(text)), true, false
 	for _, c := range text {
 		switch {

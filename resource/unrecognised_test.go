@@ -71,6 +71,23 @@ func TestTruncatedPoliciesMayRestrict(t *testing.T) {
 	}
 }
 
+// A broken text may name the group or the kind with escapes of JSON or YAML.
+func TestEscapedPoliciesMayRestrict(t *testing.T) {
+	for _, text := range []string{
+		`{"apiVersion": "\u0073ecurity.istio.io/v1", "spec": {`,
+		`{"kind": "\u0041uthorizationPolicy", "apiVersion": "x`,
+		`{"\u006bind": "Authorization\u0050olicy",`,
+		`{"kind": "\u0050\u0065\u0065\u0072Authentication" "spec"}`,
+		`"kind": "\x41uthorizationPolicy"` + "\nspec: {",
+		`{"kind": "Mesh\u0043onfig", "spec": [}`,
+	} {
+		for _, path := range []string{"a.yaml", "a.json"} {
+			require.True(t, restricts(path, []byte(text)), "%s: %s", path, text)
+		}
+	}
+	require.False(t, restricts("a.json", []byte(`{"kind": "\u0053ervice", "spec": {`)))
+}
+
 type encoding struct {
 	name   string
 	encode func(string) []byte

@@ -29,7 +29,7 @@ func TestGuard(t *testing.T) {
 	})
 	got := command(t, "status", "--admin", s.admin)
 	assert.Contains(t, got.stdout, "objects       30: ServiceEntry 30\n", "all are served on")
-	assert.Contains(t, got.stdout, "holds         rules lost 29 objects and 0 endpoints, held since ")
+	assert.Contains(t, got.stdout, "source rules lost 29 objects, which are held: ")
 	got = command(t, "explain", "se", "shop/entry-7", "--admin", s.admin)
 	assert.Contains(t, got.stdout, "held          rules removed or shrank this; the change is on hold since ")
 

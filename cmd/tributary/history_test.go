@@ -118,8 +118,6 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	})
 	eventually(t, func() error {
 		got = command(t, "status", "--admin", s.admin)
-		return contains(got.stdout, "\n                1 change is not in it\n")
+		return contains(got.stdout, "1 change is not in it\n")
 	})
-	// The lost files may be seen before or after: they stand between these lines then.
-	assert.Contains(t, got.stdout, "\n  HISTORY       CANNOT BE WRITTEN: mkdir "+dir+"/state: not a directory\n")
 }

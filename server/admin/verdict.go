@@ -180,9 +180,13 @@ func (st *Status) addSource(list *troubles, source *SourceState) {
 			"source %s is %s: %s%s", source.Name, source.State, source.Message, text).Source = source.Name
 	}
 	if hold := source.Hold; hold != nil {
+		ends := ""
+		if hold.Until != nil {
+			ends = " Without either, it ends at " + hold.Until.UTC().Format(time.RFC3339) + "."
+		}
 		trouble := list.add(AboutSource, HarmHeld,
 			"The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, "+
-				"and the hold ends by itself.",
+				"and the hold ends by itself."+ends,
 			"source %s lost %s, which are held: %s", source.Name, hold.Loss(), hold.Why)
 		trouble.Source, trouble.Run = source.Name, []string{"guard", "release", source.Name, "--hold", hold.ID}
 	}

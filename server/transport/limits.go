@@ -13,7 +13,7 @@ type Limits struct {
 	// StreamsPerConnection are open at once on one connection, with those of other services; 100. Clients learn it, and
 	// open further ones on another connection, or later.
 	StreamsPerConnection int
-	// StreamsPerSecond begin from one IP address, sustained, and a tenth of it at once; 500. Others wait, even after
+	// StreamsPerSecond begin from one IP address, sustained, and as many at once; 500. Others wait, even after
 	// a reset. gRPC reads a connection no further while StreamsPerConnection of its streams wait or run.
 	StreamsPerSecond float64
 	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB.

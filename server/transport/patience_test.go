@@ -56,9 +56,9 @@ func TestSilentConnectionsEndInTime(t *testing.T) {
 // Streams of an address begin at its rate. Other addresses do not wait.
 func TestStreamsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler)) // and 10 at once
+		l := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler))
 		began := time.Now()
-		for range 311 {
+		for range 401 {
 			l.awaitTurn("10.0.0.1")
 		}
 		require.Equal(t, 3010*time.Millisecond, time.Since(began).Round(time.Millisecond))
@@ -82,7 +82,7 @@ func TestStreamsWaitForTheirTurn(t *testing.T) {
 
 // A reset stream keeps its place on the connection until its turn, so that gRPC reads no further. Other clients do not notice.
 func TestResetStreamsWaitForTheirTurn(t *testing.T) {
-	w := newFixture(t, Limits{StreamsPerSecond: 2, StreamsPerConnection: 5}) // and 1 at once
+	w := newFixture(t, Limits{StreamsPerSecond: 2, StreamsPerConnection: 5})
 	w.set(testType, "a")
 	c := w.delta()
 	c.ask(testType)

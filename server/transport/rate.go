@@ -6,12 +6,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-const (
-	// manyAddresses is the number of addresses above which idle ones are forgotten.
-	manyAddresses = 1000
-	// burstsPerSecond makes the burst a tenth of the rate: 50 by default, which other clients do not notice.
-	burstsPerSecond = 10
-)
+// manyAddresses is the number of addresses above which idle ones are forgotten.
+const manyAddresses = 1000
 
 // awaitTurn waits until an address may open a stream. A reset does not end the wait, since it would free the place of
 // the stream on its connection. gRPC reads a connection no further while all places are taken.
@@ -21,6 +17,8 @@ func (l *Limiter) awaitTurn(host string) {
 	}
 }
 
+// rate returns the rate of an address. As many streams as in a second may come at once: hundreds of clients behind one
+// address reconnect together.
 func (l *Limiter) rate(host string, now time.Time) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,6 +33,6 @@ func (l *Limiter) rate(host string, now time.Time) *rate.Limiter {
 		}
 	}
 	perSecond := l.limits.StreamsPerSecond
-	l.rates[host] = rate.NewLimiter(rate.Limit(perSecond), max(int(perSecond/burstsPerSecond), 1))
+	l.rates[host] = rate.NewLimiter(rate.Limit(perSecond), max(int(perSecond), 1))
 	return l.rates[host]
 }

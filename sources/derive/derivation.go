@@ -18,6 +18,7 @@ type derivation struct {
 	namespaces map[string]bool // that are known
 	grants     map[grant]bool
 	listeners  map[resource.Key][]*listener // by Gateway or ListenerSet
+	accepted   map[resource.Key][]*listener // by Gateway, its ListenerSets included
 	byHost     map[string][]contribution
 	refused    bool // something in the rule that is converted was refused
 	made       map[resource.Key]*resource.Resource
@@ -30,7 +31,8 @@ type derivation struct {
 func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 	d := &derivation{
 		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
-		byHost: make(map[string][]contribution), made: make(map[resource.Key]*resource.Resource),
+		accepted: make(map[resource.Key][]*listener),
+		byHost:   make(map[string][]contribution), made: make(map[resource.Key]*resource.Resource),
 		products: make(map[string]int64),
 	}
 	for key, o := range s.placed {

@@ -132,6 +132,13 @@ var routesOf = map[string][]resource.Kind{
 	"TLS Passthrough": {"TLSRoute"},
 }
 
+// conflicts reports whether a Gateway cannot have both listeners: they share the port, and the hostname unless one is
+// TCP.
+func (l *listener) conflicts(earlier *listener) bool {
+	isTCP := l.protocol == "TCP" || earlier.protocol == "TCP"
+	return l.port == earlier.port && (isTCP || cmp.Or(l.hostname, "*") == cmp.Or(earlier.hostname, "*"))
+}
+
 // bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
 func (n node) bind(t *target) {
 	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
@@ -160,7 +167,15 @@ func (n node) bind(t *target) {
 	if l.protocol == "HTTPS" && tls != nil {
 		wrong = cmp.Or(wrong, t.gateway.get("tls").get("frontend").verifyClients(l.port, tls))
 	}
+	gateway := t.gateway.Key
+	conflict := slices.IndexFunc(n.accepted[gateway], l.conflicts)
+	if conflict < 0 {
+		n.accepted[gateway] = append(n.accepted[gateway], l)
+	}
 	switch {
+	case conflict >= 0:
+		wrong = fmt.Sprintf("it conflicts with the listener of Gateway %s, which has the same port",
+			n.accepted[gateway][conflict].gateway)
 	case n.made[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
 	case slices.Contains(n.unknown, n.field+".filters"):

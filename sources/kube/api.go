@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -66,6 +67,10 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 type api struct {
 	client *http.Client
 	base   string
+
+	// decode is held while an answer is decoded: large lists of many kinds take one processor, so that changes of
+	// other sources do not wait behind all of them.
+	decode sync.Mutex
 }
 
 // restConfig reads the kubeconfig, or takes what a Pod has.
@@ -111,7 +116,8 @@ func (c cluster) connect() (*api, error) {
 		transport = newPluginTransport(transport, config.ExecProvider.Command)
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
-	return &api{&http.Client{Transport: transport, CheckRedirect: stay}, strings.TrimSuffix(base.String(), "/")}, nil
+	client := &http.Client{Transport: transport, CheckRedirect: stay}
+	return &api{client: client, base: strings.TrimSuffix(base.String(), "/")}, nil
 }
 
 // close ends connections that are not in use. There may be no client.
@@ -199,6 +205,8 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 	defer res.Body.Close() //nolint:errcheck // it is read
 	text, err := intake.Read(res.Body, maxAnswer)
 	if err == nil {
+		a.decode.Lock()
+		defer a.decode.Unlock()
 		err = json.Unmarshal(text, to)
 	}
 	return err

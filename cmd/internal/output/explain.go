@@ -192,21 +192,17 @@ func leftOut(all []sources.LeftOut) []string {
 	return atMost(all, maxLeftOut, "and %d more; see -o json", func(l sources.LeftOut) string { return l.Source + ": " + oneLine(l.String()) })
 }
 
-func (t *text) held(all []admin.Held) (lines []string) {
-	for _, h := range all {
-		lines = append(lines, fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", h.Source, t.at(h.Since)))
-		lines = append(lines, release(h.Source, h.ID, h.Why, h.Until)...)
+func (t *text) held(holds []admin.Held) (lines []string) {
+	for _, hold := range holds {
+		lines = append(lines,
+			fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", hold.Source, t.at(hold.Since)),
+			"  why: "+oneLine(hold.Why))
+		if hold.Until != nil {
+			lines = append(lines, "  until: "+hold.Until.UTC().Format(time.RFC3339))
+		}
+		lines = append(lines, "  to let it through: tributary guard release "+hold.Source+" --hold "+hold.ID)
 	}
 	return lines
-}
-
-// release says why a hold of a source is there, until when, and what ends it.
-func release(source, id, why string, until *time.Time) []string {
-	lines := []string{"  why: " + oneLine(why)}
-	if until != nil {
-		lines = append(lines, "  until: "+until.UTC().Format(time.RFC3339))
-	}
-	return append(lines, "  to let it through: tributary guard release "+source+" --hold "+id)
 }
 
 func conflicts(o admin.Explained) (lines []string) {

@@ -27,7 +27,10 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.line("")
 	t.section("objects", kindsOf(st))
 	t.section("conflicts", conflictsOf(st.Conflicts))
-	t.section("quarantine", quarantineOf(st)...)
+	if st.Unsure > 0 {
+		t.section("unsure", words.Count(st.Unsure, "object is", "objects are")+
+			" served only because of invalid texts, which may still have them")
+	}
 	if st.Unread > 0 {
 		t.section("not read", "what "+words.Count(st.Unread, "object is", "objects are")+
 			" in cannot be read now; what was read before is served")
@@ -43,7 +46,6 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 		t.section("for Envoys", words.Count(st.WithoutEffect, "object uses", "objects use")+
 			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain")
 	}
-	t.section("holds", t.holds(st.Sources)...)
 	t.section("certificates", t.certificates(st.Certificates)...)
 	t.section("HISTORY", t.history(st.History)...)
 	t.line("")
@@ -56,7 +58,7 @@ func (t *text) head(address string, st *admin.Status) {
 	if len(st.Missing) == 0 {
 		t.section("ready", "yes")
 	} else {
-		t.section("NOT READY", st.Missing...)
+		t.section("ready", "NOT READY")
 	}
 	lines := []string{cmp.Or(st.Config.File, "from the command line") + ", read " + t.at(st.Config.Loaded)}
 	if st.Config.Failed != nil {
@@ -136,9 +138,6 @@ func (t *text) history(h *history.Health) (lines []string) {
 	if h == nil {
 		return nil
 	}
-	if h.Error != "" {
-		lines = append(lines, "CANNOT BE WRITTEN: "+oneLine(h.Error))
-	}
 	if h.Lost > 0 {
 		lines = append(lines, words.Count(h.Lost, "change is", "changes are")+" not in it")
 	}
@@ -168,33 +167,6 @@ func conflictsOf(c admin.ConflictCounts) string {
 	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see /debug/conflicts, "+
 		"/debug/competing, or tributary explain",
 		words.Count(c.Shadowed, "key", "keys"), words.Count(c.Duplicates, "key", "keys"), words.Count(c.Competing, "host", "hosts"))
-}
-
-func quarantineOf(st *admin.Status) []string {
-	if st.Quarantined == 0 {
-		return []string{"empty"}
-	}
-	lines := []string{words.Count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
-	if st.Unsure > 0 {
-		lines = append(lines, words.Count(st.Unsure, "object is", "objects are")+
-			" served only because of those that cannot be read: they may be gone")
-	}
-	return lines
-}
-
-func (t *text) holds(all []admin.SourceState) (lines []string) {
-	for _, s := range all {
-		if s.Hold == nil {
-			continue
-		}
-		lines = append(lines, fmt.Sprintf("%s lost %s and %s, held since %s", s.Name, words.Count(s.Hold.Objects, "object", "objects"),
-			words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)))
-		lines = append(lines, release(s.Name, s.Hold.ID, s.Hold.Why, s.Hold.Until)...)
-	}
-	if len(lines) == 0 {
-		return []string{"none"}
-	}
-	return lines
 }
 
 const maxClients = 20

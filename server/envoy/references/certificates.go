@@ -43,3 +43,29 @@ func certificateName(tls *networking.ServerTLSSettings) string {
 	}
 	return tls.GetServerCertificate() + " with the key " + tls.GetPrivateKey()
 }
+
+// authorities finds rules for TLS without an authority that verifies servers: the rule, and the settings of each port.
+func authorities(m *model) {
+	for _, rule := range m.rules {
+		policy := rule.spec.GetTrafficPolicy()
+		m.checkAuthority(rule.key, NoAuthority, "spec.trafficPolicy.tls", policy.GetTls())
+		for i, settings := range policy.GetPortLevelSettings() {
+			path := fmt.Sprintf("spec.trafficPolicy.portLevelSettings[%d].tls", i)
+			m.checkAuthority(rule.key, NoPortAuthority, path, settings.GetTls())
+		}
+	}
+}
+
+func (m *model) checkAuthority(rule resource.Key, code, path string, tls *networking.ClientTLSSettings) {
+	mode := tls.GetMode()
+	verifies := tls.GetCaCertificates()+tls.GetCaCertCredentialName()+tls.GetCredentialName() != ""
+	if mode != networking.ClientTLSSettings_SIMPLE && mode != networking.ClientTLSSettings_MUTUAL || verifies {
+		return
+	}
+	if tls.GetInsecureSkipVerify().GetValue() {
+		m.find(rule, Warning, code, "%s: insecureSkipVerify accepts every server: set caCertificates instead", path)
+		return
+	}
+	m.find(rule, Note, code, "%s: without caCertificates, Envoys verify servers by the authorities of the system, and "+
+		"those of an istiod with VERIFY_CERTIFICATE_AT_CLIENT=false do not verify them", path)
+}

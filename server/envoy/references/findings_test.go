@@ -80,3 +80,26 @@ spec: {egress: [{hosts: ["*/*", "%s/absent.example"]}]}
 	}
 	require.Contains(t, findingsOf(t, strings.Replace(sidecar, "%s", "shop", 1)), "no ServiceEntry matches")
 }
+
+func TestAuthorities(t *testing.T) {
+	for name, c := range map[string]struct{ policy, want string }{
+		"rule":      {"tls: {mode: SIMPLE}", "info IST0128 DestinationRule shop/a: spec.trafficPolicy.tls: "},
+		"skip":      {"tls: {mode: SIMPLE, insecureSkipVerify: true}", "warning IST0128 DestinationRule shop/a: spec.trafficPolicy.tls: "},
+		"authority": {"tls: {mode: SIMPLE, caCertificates: /ca.pem}", ""},
+		"named":     {"tls: {mode: SIMPLE, credentialName: ca}", ""},
+		"mesh":      {"tls: {mode: ISTIO_MUTUAL}", ""},
+		"port": {
+			"portLevelSettings: [{port: {number: 80}}, {port: {number: 443}, tls: {mode: SIMPLE}}]",
+			"info IST0129 DestinationRule shop/a: spec.trafficPolicy.portLevelSettings[1].tls: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := findingsOf(t, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: shop}\n"+
+				"spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}\n---\n"+
+				"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a, namespace: shop}\n"+
+				"spec: {host: a.example, trafficPolicy: {"+c.policy+"}}\n")
+			require.True(t, strings.HasPrefix(found, c.want), found)
+			require.Equal(t, c.want == "", found == "", found)
+		})
+	}
+}

@@ -20,6 +20,8 @@ import (
 const (
 	NotFound         = "IST0101" // ReferencedResourceNotFound
 	ManySidecars     = "IST0111" // MultipleSidecarsWithoutWorkloadSelectors
+	NoAuthority      = "IST0128" // NoServerCertificateVerificationDestinationLevel
+	NoPortAuthority  = "IST0129" // NoServerCertificateVerificationPortLevel
 	Unreachable      = "IST0130" // VirtualServiceUnreachableRule
 	HostNotInGateway = "IST0132" // VirtualServiceHostNotFoundInGateway
 	SameCertificate  = "IST0138" // GatewayDuplicateCertificate
@@ -62,7 +64,7 @@ func Find(snapshot memstore.Snapshot, options Options) (findings []Finding, unch
 	m := newModel(snapshot, options)
 	for _, analyze := range []func(*model){
 		destinations, gateways, delegates, gatewayHosts, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts,
-		certificates,
+		certificates, authorities,
 	} {
 		analyze(m)
 	}
