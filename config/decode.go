@@ -269,7 +269,6 @@ var misplaced = map[string]string{
 	"limits.requestsPerSecond":   "it was removed: delete it; needless requests are slowed down anyway",
 	"limits.firstRequestTimeout": "it was removed: delete it; limits.streamsPerPeer bounds these streams",
 	"limits.stuckFor":            "it was removed: delete it; a client that does not answer pings is gone after 40 s",
-	"limits.refusalDelay":        "it was removed: delete it; limits.streamsPerSecond slows down retries",
 	"log":                        hintLog,
 	"logging":                    hintLog,
 	"logLevel":                   hintLog,

@@ -55,6 +55,8 @@ type Limits struct {
 	// more is quarantined. The objects of a namespace may multiply into as much together; the largest that do not fit are not
 	// served to Envoys. Default: 268435456; -1 for no limit.
 	ProductBytes int64 `json:"productBytes,omitempty"`
+	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
+	RefusalDelay Duration `json:"refusalDelay,omitempty"`
 	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers of that sum at
 	// once, and further ones wait. Default: 268435456; -1 for no limit. Read at the start.
 	AnswerBytes int `json:"answerBytes,omitempty"`

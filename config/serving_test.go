@@ -13,7 +13,7 @@ import (
 func TestLimitsAndDebounce(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
 limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 65541, requestMemory: 65544, `+
-		`
+		`refusalDelay: 7s,
   streamsPerConnection: 9, streamsPerSecond: 10, headerBytes: 11, handshakeTimeout: 12s, `+
 		`idleConnection: 14s, connectionAge: 17m}
 debounce: {quiet: 20ms}
@@ -22,6 +22,7 @@ configSources: [{address: "fs:///a"}]
 	require.NoError(t, err)
 	assert.Equal(t, config.Limits{
 		Streams: 1, StreamsPerPeer: 2, TypesPerStream: 3, NamesPerStream: 4, Names: -1, RequestBytes: 65541, RequestMemory: 65544,
+		RefusalDelay:         config.Duration(7 * time.Second),
 		StreamsPerConnection: 9, StreamsPerSecond: 10, HeaderBytes: 11,
 		HandshakeTimeout: config.Duration(12 * time.Second),
 		IdleConnection:   config.Duration(14 * time.Second), ConnectionAge: config.Duration(17 * time.Minute),
@@ -52,6 +53,7 @@ func TestLimitsThatMakeNoSense(t *testing.T) {
 	_, err := config.Parse("t.yaml", []byte(`
 limits:
   streams: -2
+  refusalDelay: -1s
   streamsPerConnection: -2
   streamsPerSecond: -2
   headerBytes: -2
@@ -66,14 +68,15 @@ configSources: [{address: "fs:///a"}]
 	require.Error(t, err)
 	for _, want := range []string{
 		"t.yaml:3:12: limits.streams: want -1 for no limit, or more",
-		"t.yaml:4:25: limits.streamsPerConnection: want -1 for no limit, or more",
-		"t.yaml:5:21: limits.streamsPerSecond: want -1 for no limit, or more",
-		"t.yaml:6:16: limits.headerBytes: want -1 for no limit, or more",
-		"t.yaml:7:21: limits.handshakeTimeout: want 0 or more",
-		"t.yaml:8:19: limits.idleConnection: want 0 or more",
-		"t.yaml:9:17: limits.requestBytes: want at least 65536, got 10",
-		"t.yaml:10:18: limits.requestMemory: want at least limits.requestBytes, 10, got 5",
-		"t.yaml:11:17: pacing.least: want at most pacing.most, 1s, got 5s",
+		"t.yaml:4:17: limits.refusalDelay: want 0 or more",
+		"t.yaml:5:25: limits.streamsPerConnection: want -1 for no limit, or more",
+		"t.yaml:6:21: limits.streamsPerSecond: want -1 for no limit, or more",
+		"t.yaml:7:16: limits.headerBytes: want -1 for no limit, or more",
+		"t.yaml:8:21: limits.handshakeTimeout: want 0 or more",
+		"t.yaml:9:19: limits.idleConnection: want 0 or more",
+		"t.yaml:10:17: limits.requestBytes: want at least 65536, got 10",
+		"t.yaml:11:18: limits.requestMemory: want at least limits.requestBytes, 10, got 5",
+		"t.yaml:12:17: pacing.least: want at most pacing.most, 1s, got 5s",
 		"debounce.max: want at least debounce.quiet, which is 1s, got 1ms",
 	} {
 		assert.Contains(t, err.Error(), want)

@@ -223,6 +223,7 @@ func TestAReloadOfSourcesAndRules(t *testing.T) {
 		write(t, dir+"/tributary.yaml", `listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}
 stateDir: 'off'
 identity: {tokens: tokens}
+limits: {refusalDelay: 1ms}
 access: [{who: {token: [web]}`+allow+`}]
 configSources:
 - {name: one, address: 'fs://`+dir+`/one', guard: off}

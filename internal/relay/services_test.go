@@ -44,7 +44,7 @@ func TestEveryServiceIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	write(t, dir+"/tokens", "")
-	restricted(t, dir, "limits: {streamsPerPeer: 1}\n")
+	restricted(t, dir, "limits: {streamsPerPeer: 1, refusalDelay: 1ms}\n")
 	r := start(t, dir)
 	r.awaitReady(t)
 	subscribe(t, r, "", "a").gets(t, 1) // the only stream that this address may have

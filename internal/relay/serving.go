@@ -53,6 +53,7 @@ func intakeLimits(l config.Limits) intake.Limits {
 func portLimits(l config.Limits) transport.Limits {
 	return transport.Limits{
 		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory,
+		RefusalDelay:         time.Duration(l.RefusalDelay),
 		StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
 		HeaderBytes: l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
 		IdleConnection: time.Duration(l.IdleConnection), ConnectionAge: time.Duration(l.ConnectionAge),

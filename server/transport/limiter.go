@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -32,6 +33,7 @@ type Limiter struct {
 	memory   *requestMemory
 	ctx      context.Context // ends with Close
 	close    func()
+	delayed  atomic.Int64 // refused streams that wait for RefusalDelay
 
 	mu           sync.Mutex
 	streams      int                      // of all services, and calls
@@ -151,4 +153,20 @@ func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error)
 func (l *Limiter) refuse(reason, format string, args ...any) error {
 	l.engine.Refused(reason)
 	return status.Errorf(codes.ResourceExhausted, format, args...)
+}
+
+// maxDelayed bounds the memory of refused streams that wait for RefusalDelay.
+const maxDelayed = 1000
+
+// delay waits for RefusalDelay before a refusal is sent.
+func (l *Limiter) delay(ctx context.Context) {
+	defer l.delayed.Add(-1)
+	if l.delayed.Add(1) > maxDelayed {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-l.ctx.Done():
+	case <-time.After(l.limits.RefusalDelay):
+	}
 }

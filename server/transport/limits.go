@@ -21,6 +21,9 @@ type Limits struct {
 	// RequestMemory bounds the memory of large requests of all clients, in bytes, until their versions are compared;
 	// 64 MiB, and never less than RequestBytes. Others wait to be read.
 	RequestMemory int
+	// RefusalDelay is the time that a refused stream waits for its refusal; one second. istiod resets its backoff with
+	// each stream, so that it would return twice a second after an immediate refusal.
+	RefusalDelay time.Duration
 	// HeaderBytes is the size of the headers of a stream, with 32 bytes more for each header; 64 KiB.
 	HeaderBytes int
 	// HandshakeTimeout is the time of a new connection for the handshakes of TLS and HTTP/2; 10 seconds.
@@ -47,6 +50,7 @@ func (l *Limits) setDefaults() {
 		l.RequestMemory = math.MaxInt
 	}
 	l.RequestMemory = max(l.RequestMemory, l.RequestBytes)
+	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
 	l.StreamsPerConnection = cmp.Or(l.StreamsPerConnection, 100)
 	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 500)
 	if l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10); l.HeaderBytes < 0 || l.HeaderBytes > hugeHeaders {

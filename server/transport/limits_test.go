@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,7 @@ func TestLimits(t *testing.T) {
 		}},
 	} {
 		t.Run(reason, func(t *testing.T) {
+			tt.limits.RefusalDelay = -1
 			w := newFixture(t, tt.limits)
 			w.set(testType, "a")
 			c := w.delta()
@@ -40,6 +42,15 @@ func TestLimits(t *testing.T) {
 			require.Equal(t, map[string]float64{reason: 1}, w.refusals(), "only this reason")
 		})
 	}
+}
+
+func TestARefusedStreamIsKeptAWhile(t *testing.T) {
+	w := newFixture(t, Limits{Streams: 1, RefusalDelay: time.Hour})
+	w.set(testType, "a")
+	first := w.delta()
+	first.ask(testType)
+	first.expect(testType, "a@1")
+	w.delta().silence() // and is let go when the server closes: the test ends
 }
 
 func TestLeavingMakesRoom(t *testing.T) {
@@ -57,7 +68,7 @@ func TestLeavingMakesRoom(t *testing.T) {
 
 func TestRefusalsAreLogged(t *testing.T) {
 	var log testutil.Buffer
-	w := newLoggedWorld(t, Limits{Streams: 1}, log.Logger())
+	w := newLoggedWorld(t, Limits{Streams: 1, RefusalDelay: -1}, log.Logger())
 	w.delta()
 	eventually(t, func() bool { return w.server.Streams() == 1 })
 	require.Error(t, w.delta().ended())

@@ -222,10 +222,7 @@ func (b boundedGzip) Do(compressed io.Reader) ([]byte, error) {
 	request, err := io.ReadAll(io.LimitReader(reader, int64(limit)+1))
 	if err == nil && len(request) > limit {
 		b.limiter.engine.Refused(refusedRequestBytes)
-		select {
-		case <-b.limiter.ctx.Done():
-		case <-time.After(time.Second):
-		}
+		b.limiter.delay(context.Background())
 		return nil, errDecompressed
 	}
 	return request, err

@@ -44,7 +44,7 @@ func (w *fixture) waiting() int64 { return w.limiter.memory.waiting.Load() }
 
 // newGatedFixture has memory for one large request.
 func newGatedFixture(t *testing.T, patience time.Duration) *fixture {
-	w := newFixture(t, Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20})
+	w := newFixture(t, Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20, RefusalDelay: -1})
 	w.limiter.memory.small, w.limiter.memory.patience = 1<<10, patience
 	return w
 }
@@ -129,7 +129,7 @@ func (w *fixture) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggr
 
 // A compressed request needs no reservation. A large one is refused.
 func TestCompressedRequestsAreBounded(t *testing.T) {
-	w := newFixture(t, Limits{})
+	w := newFixture(t, Limits{RefusalDelay: -1})
 	w.set(testType, "a")
 	stream := w.compressing()
 	require.NoError(t, stream.Send(resuming(testType, 300_000)))

@@ -30,6 +30,7 @@ func (l *Limiter) interceptStream(
 		if l.logLines.Allow() {
 			l.log.Warn("stream refused", "peer", client, "err", words.Plain(err.Error()))
 		}
+		l.delay(ss.Context())
 		return err
 	}
 	defer leave()
@@ -37,9 +38,13 @@ func (l *Limiter) interceptStream(
 	if err := ss.Context().Err(); err != nil { // the client reset the stream
 		return status.FromContextError(err).Err()
 	}
-	return handler(service, &limitedStream{
+	err = handler(service, &limitedStream{
 		ServerStream: ss, limiter: l, conn: connectionOf(ss.Context()), host: host, otherService: otherService,
 	})
+	if status.Code(err) == codes.ResourceExhausted {
+		l.delay(ss.Context())
+	}
+	return err
 }
 
 // clientOf returns the IP address of a stream's client, and its address for messages.

@@ -42,7 +42,7 @@ func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 
 // An address has so many streams of other services, and others have theirs. Calls are not counted.
 func TestStreamsOfOtherServicesAreBounded(t *testing.T) {
-	s := NewLimiter(noEngine{}, Limits{StreamsPerSecond: -1}, slog.New(slog.DiscardHandler))
+	s := NewLimiter(noEngine{}, Limits{RefusalDelay: -1, StreamsPerSecond: -1}, slog.New(slog.DiscardHandler))
 	of := func(ip string) context.Context {
 		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
 	}
