@@ -89,7 +89,7 @@ type streamError struct {
 }
 
 func (e *streamError) Error() string {
-	return "xDS stream to " + e.address + ": " + words.Stream(e.address, e.err.Error())
+	return "xDS stream to " + e.address + ": " + words.StreamError(e.address, e.err.Error())
 }
 
 func (e *streamError) Unwrap() error { return e.err }

@@ -40,7 +40,7 @@ func TestTLSOfAWorkloadAPI(t *testing.T) {
 	narrow := settings(federated)
 	narrow.CACertificates = "spiffe://example.org"
 	require.ErrorContains(t, outcome(t, server(other, federated), narrow), "is not of the trust domain spiffe://example.org")
-	require.ErrorContains(t, outcome(t, server(other, istiod), settings(istiod)), "its certificate is signed by nobody who is trusted",
+	require.ErrorContains(t, outcome(t, server(other, istiod), settings(istiod)), "no trusted authority signed its certificate",
 		"who signs for another trust domain does not speak for ours")
 	another := settings(istiod)
 	another.ClientCertificate = "spiffe://example.org/else"

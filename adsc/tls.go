@@ -244,7 +244,7 @@ func (t *TLS) certificate(said *spiffe.Said) (tls.Certificate, error) {
 	cert, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey),
-			words.KeyPair(err))
+			words.KeyPairError(err))
 	}
 	return cert, nil
 }

@@ -114,10 +114,10 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 			"want one of " + istiodID + "2",
 		},
 		"with a SPIFFE id of another authority": {
-			address, adsc.TLS{CACertificates: other.PEM, SubjectAltNames: []string{istiodID}}, "its certificate is signed by nobody who is trusted",
+			address, adsc.TLS{CACertificates: other.PEM, SubjectAltNames: []string{istiodID}}, "no trusted authority signed its certificate",
 		},
-		"of an unknown authority": {address, adsc.TLS{CACertificates: other.PEM}, "its certificate is signed by nobody who is trusted"},
-		"of none of the system's": {address, adsc.TLS{}, "its certificate is signed by nobody who is trusted"},
+		"of an unknown authority": {address, adsc.TLS{CACertificates: other.PEM}, "no trusted authority signed its certificate"},
+		"of none of the system's": {address, adsc.TLS{}, "no trusted authority signed its certificate"},
 		"that need not be":        {address, adsc.TLS{InsecureSkipVerify: true}, ""},
 		"that has expired":        {expired, adsc.TLS{CACertificates: a.PEM}, "expired"},
 		"that has expired, with a SPIFFE id": {

@@ -168,7 +168,7 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 			d.problem(at, "%v", err)
 		case strings.Contains(one, "*"):
 		case list == "allow.kinds" && !known:
-			d.problem(at, "unknown kind %q%s", one, words.Meant(one, kindsNamed()))
+			d.problem(at, "unknown kind %q%s", one, words.Suggestion(one, kindsNamed()))
 		case names != nil && !slices.Contains(names, one):
 			d.problem(at, "want %s, got %q", strings.Join(names, ", "), one)
 		}
@@ -245,7 +245,7 @@ func (d *decoder) dead(c *Config) {
 		}
 		for n, name := range c.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
-				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Meant(name, sources))
+				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Suggestion(name, sources))
 			}
 		}
 	}

@@ -252,7 +252,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 		if hint := misplaced[strings.TrimPrefix(key+"."+unknown, ".")]; hint != "" {
 			return "unknown key; " + hint
 		}
-		return "unknown key" + words.Meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
+		return "unknown key" + words.Suggestion(unknown, known) + "; known here: " + strings.Join(known, ", ")
 	})
 }
 

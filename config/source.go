@@ -160,7 +160,7 @@ func (d *decoder) source(n *yaml.Node, s *Source, key string) {
 		maps.Copy(fields, fieldsOf(reflect.ValueOf(scheme.Settings()).Elem()))
 	}
 	d.fields(n, fields, key, func(unknown string) string {
-		return "unknown key" + words.Meant(unknown, sortedKeys(fields)) + "; known here: " + strings.Join(common, ", ") +
+		return "unknown key" + words.Suggestion(unknown, sortedKeys(fields)) + "; known here: " + strings.Join(common, ", ") +
 			", and those of the scheme of the address"
 	})
 }
@@ -200,7 +200,7 @@ func unknownTo(scheme, key string, fields map[string]reflect.Value) string {
 	if len(others) > 0 {
 		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(others, " and "), strings.Join(known, ", "))
 	}
-	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Meant(key, known), strings.Join(known, ", "))
+	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Suggestion(key, known), strings.Join(known, ", "))
 }
 
 // sourceName is what a source may be called: names stand in metrics, in paths of the state directory and in messages.
@@ -227,7 +227,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 			kindsOf(name)[0], kindIn(rest))
 		return
 	case !known:
-		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Meant(name, schemeNames()), strings.Join(schemeNames(), ", "))
+		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Suggestion(name, schemeNames()), strings.Join(schemeNames(), ", "))
 		return
 	case rest == "" && name != kube.Scheme:
 		d.problem(key+".address", "nothing after %q", s.Address)

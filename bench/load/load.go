@@ -155,7 +155,7 @@ func (m *meter) verdict(when string) error {
 	switch {
 	case r.Failed > 0:
 		return fmt.Errorf("%d of %d streams to %s failed; the first: %s", r.Failed, r.Clients, m.cfg.Server,
-			words.Stream(m.cfg.Server, r.Failure))
+			words.StreamError(m.cfg.Server, r.Failure))
 	case r.Synced < r.Clients:
 		return fmt.Errorf("%s had answered all types to %d of %d clients %s", m.cfg.Server, r.Synced, r.Clients, when)
 	}

@@ -90,7 +90,7 @@ func amongThose(flag, value string, values []string) error {
 	if value == "" || slices.Contains(values, value) {
 		return nil
 	}
-	return usage("--%s %s%s: want one of %s", flag, value, words.Meant(value, values), strings.Join(values, ", "))
+	return usage("--%s %s%s: want one of %s", flag, value, words.Suggestion(value, values), strings.Join(values, ", "))
 }
 
 // doubtsOf returns why the answer may be another one than is expected.
@@ -109,7 +109,7 @@ func doubtsOf(cfg *config.Config, who *identity.Identity) (all []string) {
 		all = append(all, err.Error())
 	case !slices.Contains(proofs.Tokens(), who.Token):
 		all = append(all, fmt.Sprintf("there is no token of the name %q in %s%s", who.Token, settings.Tokens,
-			words.Meant(who.Token, proofs.Tokens())))
+			words.Suggestion(who.Token, proofs.Tokens())))
 	}
 	return all
 }

@@ -36,7 +36,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 		ValidArgs: client.BootstrapClients(),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(client.BootstrapClients(), args[0]) {
-				return usage("unknown client %q%s; known: %s", args[0], words.Meant(args[0], client.BootstrapClients()),
+				return usage("unknown client %q%s; known: %s", args[0], words.Suggestion(args[0], client.BootstrapClients()),
 					strings.Join(client.BootstrapClients(), ", "))
 			}
 			if err := forClient(cmd, args[0]); err != nil {
@@ -47,7 +47,8 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 			}
 			opts.TLS = secure.settings()
 			if modes := []string{"", "NONE", "REDIRECT", "TPROXY"}; !slices.Contains(modes, interception) {
-				return usage("unknown interception %q%s; known: NONE, REDIRECT, TPROXY", interception, words.Meant(interception, modes[1:]))
+				return usage("unknown interception %q%s; known: NONE, REDIRECT, TPROXY", interception,
+					words.Suggestion(interception, modes[1:]))
 			}
 			for key, value := range map[string]string{"NAMESPACE": namespace, "INTERCEPTION_MODE": interception} {
 				if value == "" {

@@ -102,7 +102,8 @@ func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return schema, nil
 	}
-	return nil, usage("unknown kind %q%s; known: %s", name, words.Meant(name, kindNames()), strings.Join(kinds(), ", "))
+	return nil, usage("unknown kind %q%s; known: %s", name,
+		words.Suggestion(name, kindNames()), strings.Join(kinds(), ", "))
 }
 
 // envoyTypeNames are the names of the types that get and watch know besides kinds.

@@ -45,7 +45,7 @@ func (f *storeFlags) open(ctx context.Context) (*consulkv.Store, error) {
 	if err := store.Refresh(ctx); err != nil {
 		store.Close()
 		host, _, _ := strings.Cut(strings.TrimPrefix(address, consulkv.Scheme+"://"), "/")
-		if means := words.Connection(host, err.Error()); means != "" {
+		if means := words.ConnectionError(host, err.Error()); means != "" {
 			return nil, fmt.Errorf("%s: %s", consulkv.Scheme+"://"+host[strings.LastIndexByte(host, '@')+1:], means)
 		}
 		return nil, err

@@ -199,7 +199,7 @@ func inWords(where, meant string, err error) error {
 	if strings.HasSuffix(err.Error(), ": 404 Not Found") {
 		return fmt.Errorf("%w: is %s %s?", err, where, meant)
 	}
-	if means := words.Connection(where, err.Error()); means != "" {
+	if means := words.ConnectionError(where, err.Error()); means != "" {
 		return fmt.Errorf("%s: %s", where, means)
 	}
 	return err

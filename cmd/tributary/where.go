@@ -213,7 +213,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	names := words.Each(cmd.Commands(), (*cobra.Command).Name)
-	meant := words.Meant(args[0], names)
+	meant := words.Suggestion(args[0], names)
 	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" && i >= 0 {
 		meant = " (did you mean " + names[i] + "?)"
 	}
@@ -231,7 +231,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return usage("%w%s", err, words.Meant(name, names))
+	return usage("%w%s", err, words.Suggestion(name, names))
 }
 
 // valueWanted says which value a flag wants, where what refused the one that was given is a library.

@@ -1,4 +1,5 @@
-// Package words says to people what is a number, or the text of a library, to a program, and which name they may have meant.
+// Package words writes messages for people: counts, errors of libraries in plain words, and suggestions for mistyped
+// names.
 package words
 
 import (
@@ -10,61 +11,61 @@ import (
 	"unicode"
 )
 
-// Count is a number of things.
-func Count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
+// Count returns a number with a noun in the singular or plural.
+func Count(number int, singular, plural string) string {
+	if number == 1 {
+		return "1 " + singular
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return fmt.Sprintf("%d %s", number, plural)
 }
 
-// Each returns what f says of each of all.
-func Each[T any](all []T, f func(T) string) (said []string) {
-	for _, one := range all {
-		said = append(said, f(one))
+// Each returns the texts of values, in their order.
+func Each[T any](values []T, format func(T) string) (texts []string) {
+	for _, value := range values {
+		texts = append(texts, format(value))
 	}
-	return said
+	return texts
 }
 
-// A is a thing with its article, by how it is written: "an EnvoyFilter".
-func A(thing string) string {
-	if thing != "" && strings.ContainsRune("AEIOaeio", rune(thing[0])) { // a UDPRoute
-		return "an " + thing
+// WithArticle returns a noun with its article by its first letter: "an EnvoyFilter".
+func WithArticle(noun string) string {
+	if noun != "" && strings.ContainsRune("AEIOaeio", rune(noun[0])) { // a UDPRoute
+		return "an " + noun
 	}
-	return "a " + thing
+	return "a " + noun
 }
 
-// Connection says what went wrong with a connection to address, given what a library says of it, and which flags or address may help; empty
-// if that is not known.
-func Connection(address, said string) string {
-	means, help := meaning(address, said)
-	if help != "" {
-		means += ": " + help
+// ConnectionError returns a library's error about a connection to an address in plain words, with a flag or an address
+// that may help. It is empty for unknown errors.
+func ConnectionError(address, text string) string {
+	cause, advice := connectionCause(address, text)
+	if advice != "" {
+		cause += ": " + advice
 	}
-	return means
+	return cause
 }
 
-// meaning says what went wrong with a connection to address, and what helps who typed the address.
-func meaning(address, said string) (means, help string) {
+// connectionCause returns the cause of an error about a connection, and the advice for the person who typed the address.
+func connectionCause(address, text string) (cause, advice string) {
 	host := address
 	if h, _, err := net.SplitHostPort(address); err == nil {
 		host = h
 	}
-	if names := otherName.FindStringSubmatch(said); names != nil {
+	if names := otherName.FindStringSubmatch(text); names != nil {
 		return "its certificate is for " + names[1] + ", and not for " + names[2], "give --tls-server-name"
 	}
-	for _, known := range []struct{ part, means, help string }{
+	for _, pattern := range []struct{ part, cause, advice string }{
 		{"connection refused", "nobody listens there", ""},
 		{"no such file or directory", "there is no such socket", ""},
 		{"no such host", "there is no host " + host, ""},
-		{"produced zero addresses", "the name of the host " + host + " has no address, or cannot be resolved now", ""}, // as gRPC says both
+		{"produced zero addresses", "the name of the host " + host + " has no address, or cannot be resolved now", ""},
 		{"server misbehaving", "the name of the host " + host + " cannot be resolved now", ""},
 		{"network is unreachable", "its network cannot be reached", ""},
 		{"no route to host", "there is no way to the host " + host, ""},
 		{"i/o timeout", "no connection came about in time", ""},
 		{"first record does not look like a TLS handshake", "it does not speak TLS", "leave out the flags and variables of TLS"},
 		{"server gave HTTP response to HTTPS client", "it does not speak TLS", "leave out https://"},
-		{"signed by unknown authority", "its certificate is signed by nobody who is trusted", "give --tls-ca"},
+		{"signed by unknown authority", "no trusted authority signed its certificate", "give --tls-ca"},
 		{"certificate is not valid for any names", "its certificate is for no name", "give --tls-server-name"},
 		{"certificate has expired", "its certificate has expired, or the clock is wrong", ""},
 		{"certificate required", "it wants a certificate", "give --tls-cert and --tls-key"},
@@ -76,85 +77,85 @@ func meaning(address, said string) (means, help string) {
 		{"client sent an HTTP request to an HTTPS server", "it speaks TLS alone", "give https://" + address},
 		{"malformed HTTP response", "it does not speak HTTP/1.1, as a port for xDS or another one for gRPC does not", ""},
 	} {
-		if strings.Contains(strings.ToLower(said), strings.ToLower(known.part)) {
-			return known.means, known.help
+		if strings.Contains(strings.ToLower(text), strings.ToLower(pattern.part)) {
+			return pattern.cause, pattern.advice
 		}
 	}
 	return "", ""
 }
 
-// otherName is what package x509 says of a certificate for other names.
+// otherName matches the error of package x509 about a certificate for other names.
 var otherName = regexp.MustCompile(`certificate is valid for (.+), not ([^\s"]+)`)
 
-// KeyPair says what package tls says of a certificate and a key that it cannot take.
-func KeyPair(err error) error {
+// KeyPairError returns an error of package tls about a certificate and its key in plain words.
+func KeyPairError(err error) error {
 	if err == nil {
 		return nil
 	}
-	said := strings.TrimPrefix(err.Error(), "tls: ")
-	for _, known := range []struct{ part, means string }{
+	text := strings.TrimPrefix(err.Error(), "tls: ")
+	for _, pattern := range []struct{ part, cause string }{
 		{"but did find a private key", "the certificate's file has a private key, and no certificate"},
 		{"PEM data in certificate input", "there is no certificate in it, or not as PEM"},
 		{"found a certificate rather than a key", "the key's file has a certificate, and no private key"},
 		{"PEM data in key input", "there is no private key in it, or not as PEM"},
 		{"private key does not match", "the private key does not match the certificate: it is that of another one"},
 	} {
-		if strings.Contains(said, known.part) {
-			return errors.New(known.means)
+		if strings.Contains(text, pattern.part) {
+			return errors.New(pattern.cause)
 		}
 	}
-	return errors.New(said)
+	return errors.New(text)
 }
 
-// broken begins what gRPC says of a connection, and not what a server says.
+// broken matches errors of gRPC about a connection, not those of a server.
 var broken = regexp.MustCompile(`connection error: desc = |name resolver error: |transport: |error reading from server: |error ` +
 	`reading server preface`)
 
-// Stream says what a library of gRPC says of a stream to address, in words where they are known: what its connection suffers from, or what
-// the server says.
-func Stream(address, said string) string {
-	if broken.MatchString(said) {
-		if means, _ := meaning(address, said); means != "" {
-			return means
+// StreamError returns gRPC's error about a stream to an address in plain words: the cause of a broken connection, or the
+// server's message.
+func StreamError(address, text string) string {
+	if broken.MatchString(text) {
+		if cause, _ := connectionCause(address, text); cause != "" {
+			return cause
 		}
 	}
-	return Plain(said)
+	return Plain(text)
 }
 
 var wrapping = regexp.MustCompile(`rpc error: code = \w+ desc = |connection error: desc = "?|transport: (Error while dialing: ` +
 	`|authentication handshake failed: )?`)
 
-// Plain returns what a library of gRPC says, without what only says which library it is.
-func Plain(said string) string {
-	return strings.Trim(strings.ReplaceAll(wrapping.ReplaceAllString(said, ""), `\"`, `"`), `" `)
+// Plain returns gRPC's error without the prefixes of its layers.
+func Plain(text string) string {
+	return strings.Trim(strings.ReplaceAll(wrapping.ReplaceAllString(text, ""), `\"`, `"`), `" `)
 }
 
-// Nearest returns the name that was probably meant by s, or "": one that differs in case or by two letters at most.
-func Nearest(s string, names []string) string {
-	best, bestDistance := "", 3
-	if len(s) > 64 {
+// Nearest returns the name that a mistyped text probably stands for, or "": it differs in case or by two letters at most.
+func Nearest(mistyped string, names []string) string {
+	nearest, bestDistance := "", 3
+	if len(mistyped) > 64 {
 		return ""
 	}
-	if len(s) < 5 {
+	if len(mistyped) < 5 {
 		bestDistance = 2
 	}
 	for _, name := range names {
-		if d := EditDistance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
-			best, bestDistance = name, d
+		if distance := EditDistance(strings.ToLower(mistyped), strings.ToLower(name)); distance < bestDistance {
+			nearest, bestDistance = name, distance
 		}
 	}
-	return best
+	return nearest
 }
 
-// Meant says what was probably meant by s, behind what says that it is not known; empty if nothing is near.
-func Meant(s string, names []string) string {
-	if guess := Nearest(s, names); guess != "" {
+// Suggestion returns the end of a message about an unknown name: the nearest name, or nothing.
+func Suggestion(mistyped string, names []string) string {
+	if guess := Nearest(mistyped, names); guess != "" {
 		return " (did you mean " + guess + "?)"
 	}
 	return ""
 }
 
-// EditDistance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
+// EditDistance returns the number of letters to insert, delete, replace or swap with the next that turns a into b.
 func EditDistance(a, b string) int {
 	var beforeLast []int
 	last := make([]int, len(b)+1)
@@ -189,22 +190,22 @@ func isPlain(text string) bool {
 	return true
 }
 
-// Printable returns text with escapes in the place of characters that a terminal obeys instead of showing them, but for some:
-// control and format characters, such as those that change the direction of what follows, and separators of lines.
-func Printable(text, but string) string {
+// Printable escapes the characters that a terminal obeys instead of showing: control and format characters, such as
+// changes of direction, and separators of lines. It keeps the excepted ones.
+func Printable(text, excepted string) string {
 	if isPlain(text) {
 		return text
 	}
-	is := func(r rune) bool {
-		return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) && !strings.ContainsRune(but, r)
+	obeyed := func(r rune) bool {
+		return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) && !strings.ContainsRune(excepted, r)
 	}
-	if !strings.ContainsFunc(text, is) {
+	if !strings.ContainsFunc(text, obeyed) {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text {
 		switch {
-		case !is(r):
+		case !obeyed(r):
 			b.WriteRune(r)
 		case r > 0xff:
 			fmt.Fprintf(&b, `\u%04x`, r)

@@ -15,9 +15,9 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, "dial tcp 127.0.0.1:1: strange",
 		words.Plain(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: strange"`))
 	require.Equal(t, "no", words.Plain("rpc error: code = PermissionDenied desc = no"))
-	require.Equal(t, "nobody listens there", words.Connection("a:1", "dial tcp: connect: connection refused"))
-	require.Equal(t, "there is no host a", words.Connection("a:1", "lookup a: no such host"))
-	require.Empty(t, words.Connection("a:1", "strange"))
+	require.Equal(t, "nobody listens there", words.ConnectionError("a:1", "dial tcp: connect: connection refused"))
+	require.Equal(t, "there is no host a", words.ConnectionError("a:1", "lookup a: no such host"))
+	require.Empty(t, words.ConnectionError("a:1", "strange"))
 }
 
 // What of a certificate and a key is wrong is said without the words of the library, whichever file it is.
@@ -31,9 +31,9 @@ func TestKeyPair(t *testing.T) {
 		"certificate twice": {one.Certificate, one.Certificate, "the key's file has a certificate"},
 	} {
 		_, err := tls.X509KeyPair([]byte(c.certificate), []byte(c.key))
-		require.ErrorContains(t, words.KeyPair(err), c.want, name)
+		require.ErrorContains(t, words.KeyPairError(err), c.want, name)
 	}
-	require.NoError(t, words.KeyPair(nil))
+	require.NoError(t, words.KeyPairError(nil))
 }
 
 func TestStream(t *testing.T) {
@@ -52,7 +52,7 @@ func TestStream(t *testing.T) {
 		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify ` +
 			`certificate: x509: certificate is valid for b, c, not a"`: "its certificate is for b, c, and not for a",
 	} {
-		require.Equal(t, want, words.Stream("a:1", said))
+		require.Equal(t, want, words.StreamError("a:1", said))
 	}
 }
 
@@ -61,6 +61,6 @@ func TestA(t *testing.T) {
 		"AuthorizationPolicy": "an AuthorizationPolicy", "EnvoyFilter": "an EnvoyFilter", "ServiceEntry": "a ServiceEntry",
 		"UDPRoute": "a UDPRoute", "": "a ",
 	} {
-		require.Equal(t, want, words.A(thing))
+		require.Equal(t, want, words.WithArticle(thing))
 	}
 }

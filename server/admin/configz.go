@@ -71,7 +71,7 @@ func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
 		names = append(append(names, strings.ToLower(string(schema.Kind)), schema.Plural), schema.ShortNames...)
 		plurals = append(plurals, schema.Plural)
 	}
-	http.Error(w, "unknown kind \""+name+"\""+words.Meant(name, names)+"; known: "+strings.Join(plurals, ", "),
+	http.Error(w, "unknown kind \""+name+"\""+words.Suggestion(name, names)+"; known: "+strings.Join(plurals, ", "),
 		http.StatusBadRequest)
 	return nil, false
 }

@@ -21,7 +21,7 @@ import (
 // WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
 func WithoutEffect(r *resource.Resource) []string {
 	if !slices.Contains(index.Kinds, r.Key().Kind) && r.Key().Kind != resource.ProxyConfig {
-		return []string{words.A(string(r.Key().Kind)) + " has no effect on Envoys"}
+		return []string{words.WithArticle(string(r.Key().Kind)) + " has no effect on Envoys"}
 	}
 	spec, err := r.Spec()
 	if err != nil {

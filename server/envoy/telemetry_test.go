@@ -151,8 +151,8 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"})
 	is(own, own, byMesh, own)
 	require.Contains(t, strings.Join(c.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
-		"spec.tracing[0].providers has no effect on Envoys: there is no service default/spans.internal here, which is what provider zipkin "+
-			"sends to: nothing is traced")
+		"spec.tracing[0].providers has no effect on Envoys: provider zipkin: there is no service default/spans.internal here: "+
+			"nothing is traced")
 
 	change("", key("one", "default"), key("all", "default"), key("root", "istio-system"))
 	is("", "", "", "")
@@ -186,8 +186,8 @@ func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		"spec.accessLogFormat has no effect on Envoys: Envoy does not know what is between the percent signs: the format is Istio's own " +
-			"(sidecars in default)",
+		"spec.accessLogFormat has no effect on Envoys: Envoy does not know a command between percent signs: Istio's default format is " +
+			"used (sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider nobody: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: the provider zipkin is none that Envoys log by: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: nothing is logged",

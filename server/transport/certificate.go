@@ -135,7 +135,7 @@ func (p *pair) parse(files *Files) (err error) {
 	}
 	switch {
 	case err != nil && files.Key != "":
-		return fmt.Errorf("certificate %s and key %s: %w", files.Certificate, files.Key, words.KeyPair(err))
+		return fmt.Errorf("certificate %s and key %s: %w", files.Certificate, files.Key, words.KeyPairError(err))
 	case err != nil:
 		return fmt.Errorf("certificate %s: %w", files.Certificate, err)
 	}

@@ -1,5 +1,5 @@
-// Package transform changes what a source says before it is validated and stored, by declarative rules: which of it is
-// taken, and into which namespaces, hosts, labels and annotations. It is pure: the same resource becomes the same.
+// Package transform selects and changes the objects of a source by declarative rules, before validation: namespaces,
+// hosts, labels and annotations. It is pure: equal objects get equal results.
 package transform
 
 import (
@@ -14,18 +14,18 @@ import (
 	"tributary/resource"
 )
 
-// Settings are the transforms of one source. They take effect in the order of the fields; Include and Exclude see what the
-// source says, with its own names.
+// Settings are the transforms of one source. They take effect in the order of the fields; Include and Exclude select by
+// the source's names.
 //
 // The comments above fields are their descriptions in docs/config.schema.json and docs/configuration.md.
 type Settings struct {
 	// Take only the objects that one of these selects. Default: all.
 	Include []Selector `json:"include,omitempty"`
-	// Of those, leave out the objects that one of these selects.
+	// Leave out the objects that one of these selects.
 	Exclude []Selector `json:"exclude,omitempty"`
-	// Namespaces and what they become, also where objects refer to them. The key * is any other one.
+	// New names of namespaces, also in references. The key * stands for all others.
 	Namespaces map[string]string `json:"namespaces,omitempty"`
-	// Hosts and what they become, also where objects refer to them. The first that matches is used.
+	// New names of hosts, also in references. The first match is used.
 	Hosts []Host `json:"hosts,omitempty"`
 	// Labels to drop and to add.
 	Labels Change `json:"labels,omitzero"`
@@ -33,7 +33,7 @@ type Settings struct {
 	Annotations Change `json:"annotations,omitzero"`
 }
 
-// Selector selects the objects that meet all that it says. In patterns a * stands for any characters, or none.
+// Selector selects the objects that meet all its conditions. In patterns a * stands for any characters, or none.
 type Selector struct {
 	// The object is of one of these kinds.
 	Kinds []string `json:"kinds,omitempty"`
@@ -41,10 +41,10 @@ type Selector struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Its name matches one of these patterns.
 	Names []string `json:"names,omitempty"`
-	// It has all of these labels; the value * is any.
+	// It has all of these labels; the value * stands for any.
 	Labels map[string]string `json:"labels,omitempty"`
-	// It is for a host that matches one of these patterns: one of the hosts of a ServiceEntry, VirtualService or Gateway, or the host of a
-	// DestinationRule.
+	// One of its hosts matches one of these patterns: a host of a ServiceEntry, VirtualService or Gateway, or the host of
+	// a DestinationRule.
 	Hosts []string `json:"hosts,omitempty"`
 }
 
@@ -52,11 +52,11 @@ type Selector struct {
 type Host struct {
 	// Pattern of the hosts, in which * is any characters, such as *.service.consul.
 	Match string `json:"match"`
-	// What they become, in which {1} is what the first * of the pattern stands for, and so on, such as {1}.mesh.internal.
+	// Their new name, such as {1}.mesh.internal. {1} stands for the text of the first * of the pattern, and so on.
 	To string `json:"to"`
 }
 
-// Change says what to drop and to add. What is added replaces what has its key.
+// Change drops and adds entries of a map. An added entry replaces one with the same key.
 type Change struct {
 	// Patterns of keys to drop, in which * is any characters.
 	Drop []string `json:"drop,omitempty"`
@@ -64,18 +64,18 @@ type Change struct {
 	Add map[string]string `json:"add,omitempty"`
 }
 
-// Rules are settings that were found right. They are safe for concurrent use; nil changes nothing.
+// Rules are checked settings. They are safe for concurrent use; nil Rules change no object.
 type Rules struct {
 	identity         string
 	include, exclude []selector
 	namespaces       map[string]string
-	otherNamespaces  string // what becomes of those that namespaces does not have; empty if they stay
+	otherNamespaces  string // new name of the others; empty if they stay
 	hosts            []host
 	labels           change
 	annotations      change
 }
 
-// Identity tells rules apart: those of which it is the same do the same.
+// Identity is equal for rules with the same effect.
 func (r *Rules) Identity() string {
 	if r == nil {
 		return ""
@@ -83,10 +83,10 @@ func (r *Rules) Identity() string {
 	return r.identity
 }
 
-// Empty reports whether the rules change nothing, whatever they are applied to.
+// Empty reports whether the rules change no object.
 func (r *Rules) Empty() bool { return r == nil || r.identity == "{}" }
 
-// Mistake is what is wrong with settings: what they say cannot be done, or no object could come of it that is valid.
+// Mistake is an error in settings: they are contradictory, or produce only invalid objects.
 type Mistake struct {
 	Key string // such as labels.add.a
 	Err error
@@ -95,14 +95,14 @@ type Mistake struct {
 // Error implements error.
 func (m *Mistake) Error() string { return m.Key + ": " + m.Err.Error() }
 
-// Unwrap returns what is wrong with the value of the key.
+// Unwrap returns the error of the value.
 func (m *Mistake) Unwrap() error { return m.Err }
 
 func mistake(key, format string, args ...any) error {
 	return &Mistake{key, fmt.Errorf(format, args...)}
 }
 
-// New checks s. What is wrong with it is a *Mistake.
+// New checks settings. Its errors are of type *Mistake.
 func New(s Settings) (*Rules, error) {
 	identity, err := json.Marshal(s)
 	if err != nil {
@@ -138,16 +138,16 @@ func New(s Settings) (*Rules, error) {
 	return r, err
 }
 
-// selector is a Selector with its patterns made ready.
+// selector is a Selector with compiled patterns.
 type selector struct {
 	kinds                    []resource.Kind
 	namespaces, names, hosts []pattern
 	labels                   map[string]string
 }
 
-func compileSelectors(key string, all []Selector) ([]selector, error) {
+func compileSelectors(key string, selectors []Selector) ([]selector, error) {
 	var compiled []selector
-	for i, s := range all {
+	for i, s := range selectors {
 		var c selector
 		for _, k := range s.Kinds {
 			schema, ok := resource.SchemaByName(k)
@@ -168,7 +168,7 @@ func compileSelectors(key string, all []Selector) ([]selector, error) {
 	return compiled, nil
 }
 
-// host is a Host with its pattern made ready.
+// host is a Host with a compiled pattern.
 type host struct {
 	match pattern
 	to    string
@@ -194,7 +194,7 @@ func compileHost(key string, h Host) (host, error) {
 	return c, nil
 }
 
-// rename returns what becomes of a host, if it matches.
+// rename returns the new name of a host that matches.
 func (h host) rename(name string) (string, bool) {
 	captured, ok := h.match.match(strings.ToLower(name))
 	if !ok {
@@ -203,7 +203,7 @@ func (h host) rename(name string) (string, bool) {
 	return h.fill(captured), true
 }
 
-// fill returns what the host becomes if the stars of the pattern stand for such texts.
+// fill returns the new name for the texts of the stars of the pattern.
 func (h host) fill(captured []string) string {
 	var pairs []string
 	for n, text := range captured {
@@ -212,13 +212,13 @@ func (h host) fill(captured []string) string {
 	return strings.NewReplacer(pairs...).Replace(h.to)
 }
 
-// change is a Change with its patterns made ready.
+// change is a Change with compiled patterns.
 type change struct {
 	drop []pattern
 	add  map[string]string
 }
 
-// compileChange checks a change with what says what is wrong with a key or a value.
+// compileChange checks a change with the checks of keys and of values.
 func compileChange(key string, c Change, checkKey, checkValue func(string) error) (change, error) {
 	for _, k := range slices.Sorted(maps.Keys(c.Add)) {
 		if err := cmp.Or(checkKey(k), checkValue(c.Add[k])); err != nil {
@@ -238,8 +238,8 @@ func checkAnnotation(value string) error {
 	return nil
 }
 
-// apply returns what becomes of m, which it leaves as it is, and the rules that made a difference.
-func (c change) apply(what string, m map[string]string) (map[string]string, []string) {
+// apply returns the changed entries and the rules that changed them. It does not modify m.
+func (c change) apply(field string, m map[string]string) (map[string]string, []string) {
 	var rules []string
 	for _, p := range c.drop {
 		for k := range m {
@@ -250,11 +250,11 @@ func (c change) apply(what string, m map[string]string) (map[string]string, []st
 				m = maps.Clone(m)
 			}
 			delete(m, k)
-			rules = add(rules, what+": drop "+p.text)
+			rules = add(rules, field+": drop "+p.text)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.add)) {
-		if old, has := m[k]; has && old == c.add[k] {
+		if value, exists := m[k]; exists && value == c.add[k] {
 			continue
 		}
 		if len(rules) == 0 {
@@ -264,7 +264,7 @@ func (c change) apply(what string, m map[string]string) (map[string]string, []st
 			m = make(map[string]string)
 		}
 		m[k] = c.add[k]
-		rules = add(rules, what+": add "+k)
+		rules = add(rules, field+": add "+k)
 	}
 	return m, rules
 }
@@ -277,7 +277,7 @@ func add(rules []string, rule string) []string {
 	return append(rules, rule)
 }
 
-// namespace returns what becomes of one.
+// namespace returns the new name of a namespace.
 func (r *Rules) namespace(name string) string {
 	if to, ok := r.namespaces[name]; ok && name != "*" {
 		return to

@@ -12,8 +12,8 @@ import (
 	"tributary/resource"
 )
 
-// Apply returns what becomes of res, or nil if it is left out. The rules that made a difference are in its Origin. A spec
-// that cannot be decoded is taken as it is: validation says what is wrong with it.
+// Apply returns the transformed resource, or nil if it is left out. Its Origin has the rules that changed it. Apply keeps
+// a spec that cannot be decoded, so that validation reports it.
 func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 	if r == nil {
 		return res
@@ -60,20 +60,20 @@ func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 	return resource.FromBody(meta, body).WithOriginal(res)
 }
 
-// Key returns what becomes of the key of a resource that could not be read, and whether what can be told of it says that
-// it is taken. A selector that wants more than that leaves it in.
+// Key returns the transformed key of a resource that could not be read, and whether the rules may take the resource: a
+// selector by labels or hosts may.
 func (r *Rules) Key(key resource.Key) (resource.Key, bool) {
 	if r == nil {
 		return key, true
 	}
-	taken := len(r.include) == 0 || slices.ContainsFunc(r.include, func(s selector) bool { return s.selectsKey(key) })
-	left := slices.ContainsFunc(r.exclude, func(s selector) bool {
+	included := len(r.include) == 0 || slices.ContainsFunc(r.include, func(s selector) bool { return s.selectsKey(key) })
+	excluded := slices.ContainsFunc(r.exclude, func(s selector) bool {
 		return s.selectsKey(key) && len(s.labels)+len(s.hosts) == 0
 	})
 	if key.Namespace != "" {
 		key.Namespace = r.namespace(key.Namespace)
 	}
-	return key, taken && !left
+	return key, included && !excluded
 }
 
 // TakesKind reports whether objects of a kind may be taken.
@@ -81,19 +81,20 @@ func (r *Rules) TakesKind(kind resource.Kind) bool {
 	if r == nil {
 		return true
 	}
-	names := func(s selector) bool { return len(s.kinds) == 0 || slices.Contains(s.kinds, kind) }
-	return (len(r.include) == 0 || slices.ContainsFunc(r.include, names)) && !slices.ContainsFunc(r.exclude, func(s selector) bool {
-		return names(s) && len(s.namespaces)+len(s.names)+len(s.hosts)+len(s.labels) == 0
+	selectsKind := func(s selector) bool { return len(s.kinds) == 0 || slices.Contains(s.kinds, kind) }
+	excluded := slices.ContainsFunc(r.exclude, func(s selector) bool {
+		return selectsKind(s) && len(s.namespaces)+len(s.names)+len(s.hosts)+len(s.labels) == 0
 	})
+	return !excluded && (len(r.include) == 0 || slices.ContainsFunc(r.include, selectsKind))
 }
 
-func selects(all []selector, res *resource.Resource, spec func() proto.Message) bool {
-	return slices.ContainsFunc(all, func(s selector) bool {
+func selects(selectors []selector, res *resource.Resource, spec func() proto.Message) bool {
+	return slices.ContainsFunc(selectors, func(s selector) bool {
 		if !s.selectsKey(res.Key()) {
 			return false
 		}
 		for k, want := range s.labels {
-			if got, has := res.Labels()[k]; !has || want != "*" && got != want {
+			if value, exists := res.Labels()[k]; !exists || want != "*" && value != want {
 				return false
 			}
 		}
@@ -109,7 +110,7 @@ func (s selector) selectsKey(key resource.Key) bool {
 		(len(s.names) == 0 || anyMatches(s.names, key.Name))
 }
 
-// rewriter changes what a spec refers to.
+// rewriter changes the references of a spec.
 type rewriter struct {
 	rules   *Rules
 	changed bool
@@ -119,20 +120,20 @@ type rewriter struct {
 // message rewrites m and all messages in it.
 func (w *rewriter) message(m protoreflect.Message) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		what, refers := references[fd.FullName()]
+		target, refers := references[fd.FullName()]
 		switch {
 		case refers && fd.IsList():
 			for i := range v.List().Len() {
-				v.List().Set(i, protoreflect.ValueOfString(w.text(what, v.List().Get(i).String())))
+				v.List().Set(i, protoreflect.ValueOfString(w.text(target, v.List().Get(i).String())))
 			}
-		case refers && what == toMatchedHost:
+		case refers && target == toMatchedHost:
 			match, _ := v.Message().Interface().(*networking.StringMatch)
 			if exact, ok := match.GetMatchType().(*networking.StringMatch_Exact); ok {
 				host, _, _ := strings.Cut(exact.Exact, ":")
 				exact.Exact = w.host(host) + exact.Exact[len(host):]
 			}
 		case refers:
-			m.Set(fd, protoreflect.ValueOfString(w.text(what, v.String())))
+			m.Set(fd, protoreflect.ValueOfString(w.text(target, v.String())))
 		case fd.Message() == nil || fd.IsMap():
 		case fd.IsList():
 			for i := range v.List().Len() {
@@ -145,8 +146,8 @@ func (w *rewriter) message(m protoreflect.Message) {
 	})
 }
 
-func (w *rewriter) text(what reference, s string) string {
-	switch what {
+func (w *rewriter) text(target reference, s string) string {
+	switch target {
 	case toHost:
 		return w.host(s)
 	case toNamespace:
@@ -154,17 +155,17 @@ func (w *rewriter) text(what reference, s string) string {
 	}
 	namespace, rest, ok := strings.Cut(s, "/")
 	switch {
-	case !ok && what == toNamespacedHost:
+	case !ok && target == toNamespacedHost:
 		return w.host(s)
 	case !ok:
 		return s
-	case what == toNamespacedHost:
+	case target == toNamespacedHost:
 		rest = w.host(rest)
 	}
 	return w.namespace(namespace) + "/" + rest
 }
 
-// host rewrites a host. "*" is all of them.
+// host rewrites a host. "*" stands for every host.
 func (w *rewriter) host(name string) string {
 	if name == "*" {
 		return name
@@ -180,7 +181,7 @@ func (w *rewriter) host(name string) string {
 	return name
 }
 
-// namespace rewrites the name of one. ".", "*" and "~" are this one, all and none.
+// namespace rewrites the name of a namespace. ".", "*" and "~" stand for this one, all and none.
 func (w *rewriter) namespace(name string) string {
 	if name == "" || name == "." || name == "*" || name == "~" {
 		return name

@@ -122,8 +122,8 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return text, nil
-	case resp.StatusCode == http.StatusBadRequest && words.Connection(c.Address, said) != "": // as package net/http says that it wants TLS
-		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.Connection(c.Address, said))
+	case resp.StatusCode == http.StatusBadRequest && words.ConnectionError(c.Address, said) != "": // as package net/http says that it wants TLS
+		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.ConnectionError(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
 		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)",
 			c.Name(), path)
@@ -203,7 +203,7 @@ func (c *Admin) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin",
 			c.Name())
 	}
-	if means := words.Connection(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
+	if means := words.ConnectionError(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
 		return fmt.Errorf("admin server %s: %s", c.Name(), means)
 	}
 	return fmt.Errorf("admin server %s: %w", c.Name(), err)

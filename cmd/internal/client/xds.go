@@ -170,7 +170,7 @@ func (c *XDS) explain(err error) error {
 			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS",
 				c.Server)
 		}
-		err := fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.Connection(c.Server, said), said))
+		err := fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.ConnectionError(c.Server, said), said))
 		if strings.Contains(said, "handshake") {
 			return err // of TLS, which waiting does not help
 		}

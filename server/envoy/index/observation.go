@@ -33,7 +33,7 @@ func (m *Mesh) observationOf(p model.Profile, only *SidecarRule, as telemetryv1a
 	o.Findings = o.Findings.Sorted()
 	var from model.Digest
 	model.AddMessages(&from, o.Logs...)
-	model.AddMessages(&from, o.Strays...)
+	model.AddMessages(&from, o.Unmatched...)
 	if from.Flag(o.Tracing != nil); o.Tracing != nil {
 		model.AddMessages(&from, o.Tracing)
 	}

@@ -9,10 +9,10 @@ import (
 
 // Observation is what clients of a profile log and trace, in all of their listeners. It is not modified once it was made; nil is nothing.
 type Observation struct {
-	Logs    []*accesslogv3.AccessLog // of requests and connections
-	Strays  []*accesslogv3.AccessLog // of connections that belong to no filter chain
-	Tracing *hcmv3.HttpConnectionManager_Tracing
-	Random  bool // whether a request is traced does not depend on its id
+	Logs      []*accesslogv3.AccessLog // of requests and connections
+	Unmatched []*accesslogv3.AccessLog // of connections that belong to no filter chain
+	Tracing   *hcmv3.HttpConnectionManager_Tracing
+	Random    bool // whether a request is traced does not depend on its id
 
 	Objects  []resource.Key // of which it was made
 	Findings Findings

@@ -21,9 +21,10 @@ import (
 	"tributary/server/envoy/model"
 )
 
-const unknownCommand = "Envoy does not know what is between the percent signs: the format is Istio's own"
+// unknownCommand is the finding about a format that Envoy would refuse.
+const unknownCommand = "Envoy does not know a command between percent signs: Istio's default format is used"
 
-// logFields are what Istio logs of itself, by the name that each has in JSON; a line of text has those of logText.
+// logFields are the fields of Istio's default access log, by their names in JSON. LogText has the same fields.
 var logFields = map[string]string{
 	"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
 	"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
@@ -38,7 +39,7 @@ var logFields = map[string]string{
 	"requested_server_name": "%REQUESTED_SERVER_NAME%", "route_name": "%ROUTE_NAME%",
 }
 
-// LogText is the line that Istio logs of itself, with the names of logFields.
+// LogText is Istio's default format of a line.
 var LogText = func() string {
 	line := `[start_time] "method path protocol" response_code response_flags response_code_details connection_termination_details ` +
 		`"upstream_transport_failure_reason" bytes_received bytes_sent duration upstream_service_time "x_forwarded_for" "user_agent" ` +
@@ -48,58 +49,62 @@ var LogText = func() string {
 	return regexp.MustCompile(`[a-z_]+`).ReplaceAllStringFunc(line, func(name string) string { return logFields[name] }) + "\n"
 }()
 
-func logJSON() *structpb.Struct {
-	s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(logFields))}
+// defaultLabels returns Istio's default format in JSON.
+func defaultLabels() *structpb.Struct {
+	labels := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(logFields))}
 	for name, value := range logFields {
-		s.Fields[name] = structpb.NewStringValue(value)
+		labels.Fields[name] = structpb.NewStringValue(value)
 	}
-	return s
+	return labels
 }
 
-// fileLog is the log of a provider that logs to a file. The built-in one is as the MeshConfig says, unless it says itself.
-func fileLog(c *model.MeshConfig, p *meshv1alpha1.MeshConfig_ExtensionProvider, found *model.Findings) *accesslogv3.AccessLog {
-	file := p.GetEnvoyFileAccessLog()
+// fileLog returns the access log of a provider that logs to a file. The built-in provider without its own settings has
+// those of the MeshConfig.
+func fileLog(config *model.MeshConfig, provider *extensionProvider, findings *model.Findings) *accesslogv3.AccessLog {
+	file := provider.GetEnvoyFileAccessLog()
 	path := file.GetPath()
-	if p.GetName() == model.ProviderEnvoy && file.GetLogFormat() == nil && !file.GetOmitEmptyValues() {
-		return meshLog(c, path, found)
+	if provider.GetName() == model.ProviderEnvoy && file.GetLogFormat() == nil && !file.GetOmitEmptyValues() {
+		return meshLog(config, path, findings)
 	}
 	if path == "" {
 		path = model.StandardOutput
 	}
-	i := slices.Index(c.Spec.GetExtensionProviders(), p)
-	at := model.Place{Of: c.Key, Field: fmt.Sprintf("spec.extensionProviders[%d].envoyFileAccessLog.logFormat", i)}
+	position := slices.Index(config.Spec.GetExtensionProviders(), provider)
+	place := model.Place{
+		Of: config.Key, Field: fmt.Sprintf("spec.extensionProviders[%d].envoyFileAccessLog.logFormat", position),
+	}
 	var format *corev3.SubstitutionFormatString
-	switch of := file.GetLogFormat().GetLogFormat().(type) {
+	switch setting := file.GetLogFormat().GetLogFormat().(type) {
 	case *meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels:
-		format = jsonFormat(of.Labels, at.In("labels"), found)
+		format = jsonFormat(setting.Labels, place.In("labels"), findings)
 	default:
-		format = textFormat(file.GetLogFormat().GetText(), at.In("text"), found)
+		format = textFormat(file.GetLogFormat().GetText(), place.In("text"), findings)
 	}
 	format.OmitEmptyValues = file.GetOmitEmptyValues()
-	return logTo(path, format)
+	return newFileLog(path, format)
 }
 
-// meshLog is a log as the MeshConfig says of all of them.
-func meshLog(c *model.MeshConfig, path string, found *model.Findings) *accesslogv3.AccessLog {
-	at := model.Place{Of: c.Key, Field: "spec.accessLogFormat"}
-	if c.Spec.GetAccessLogEncoding() != meshv1alpha1.MeshConfig_JSON {
-		return logTo(path, textFormat(c.Spec.GetAccessLogFormat(), at, found))
+// meshLog returns an access log with the format of the MeshConfig.
+func meshLog(config *model.MeshConfig, path string, findings *model.Findings) *accesslogv3.AccessLog {
+	place := model.Place{Of: config.Key, Field: "spec.accessLogFormat"}
+	if config.Spec.GetAccessLogEncoding() != meshv1alpha1.MeshConfig_JSON {
+		return newFileLog(path, textFormat(config.Spec.GetAccessLogFormat(), place, findings))
 	}
 	var labels *structpb.Struct
-	if text := c.Spec.GetAccessLogFormat(); text != "" {
+	if text := config.Spec.GetAccessLogFormat(); text != "" {
 		labels = &structpb.Struct{}
 		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), labels); err != nil {
-			found.Note(at, "it is no JSON: the format is Istio's own")
+			findings.Note(place, "it is no JSON: Istio's default format is used")
 			labels = nil
 		}
 	}
-	return logTo(path, jsonFormat(labels, at, found))
+	return newFileLog(path, jsonFormat(labels, place, findings))
 }
 
-// textFormat is the format of a line of text, that of Istio if it is empty or if Envoy would refuse it.
-func textFormat(text string, at model.Place, found *model.Findings) *corev3.SubstitutionFormatString {
+// textFormat returns the format of a line, or Istio's default if the text is empty or Envoy would refuse it.
+func textFormat(text string, place model.Place, findings *model.Findings) *corev3.SubstitutionFormatString {
 	if text != "" && !model.IsLogFormat(text) {
-		found.Note(at, unknownCommand)
+		findings.Note(place, unknownCommand)
 		text = ""
 	}
 	switch {
@@ -113,41 +118,42 @@ func textFormat(text string, at model.Place, found *model.Findings) *corev3.Subs
 	}}, text)
 }
 
-// jsonFormat is the format of an object, that of Istio if it is empty or if Envoy would refuse it.
-func jsonFormat(labels *structpb.Struct, at model.Place, found *model.Findings) *corev3.SubstitutionFormatString {
+// jsonFormat returns the format of an object, or Istio's default if there are no labels or Envoy would refuse one.
+func jsonFormat(labels *structpb.Struct, place model.Place, findings *model.Findings) *corev3.SubstitutionFormatString {
 	texts := textsIn(structpb.NewStructValue(labels))
-	if slices.ContainsFunc(texts, func(t string) bool { return !model.IsLogFormat(t) }) {
-		found.Note(at, unknownCommand)
+	if slices.ContainsFunc(texts, func(text string) bool { return !model.IsLogFormat(text) }) {
+		findings.Note(place, unknownCommand)
 		labels = nil
 	}
 	if len(labels.GetFields()) == 0 {
-		labels = logJSON()
+		labels = defaultLabels()
 	}
 	return withFormatters(&corev3.SubstitutionFormatString{
 		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: labels}, JsonFormatOptions: &corev3.JsonFormatOptions{},
 	}, texts...)
 }
 
-// textsIn returns all texts of a value.
-func textsIn(v *structpb.Value) (texts []string) {
-	switch k := v.GetKind().(type) {
+// textsIn returns the texts in a value, at every depth.
+func textsIn(value *structpb.Value) (texts []string) {
+	switch kind := value.GetKind().(type) {
 	case *structpb.Value_StringValue:
-		return []string{k.StringValue}
+		return []string{kind.StringValue}
 	case *structpb.Value_StructValue:
-		for _, e := range k.StructValue.GetFields() {
-			texts = append(texts, textsIn(e)...)
+		for _, field := range kind.StructValue.GetFields() {
+			texts = append(texts, textsIn(field)...)
 		}
 	case *structpb.Value_ListValue:
-		for _, e := range k.ListValue.GetValues() {
-			texts = append(texts, textsIn(e)...)
+		for _, element := range kind.ListValue.GetValues() {
+			texts = append(texts, textsIn(element)...)
 		}
 	}
 	return texts
 }
 
-// withFormatters adds what some commands need that Envoy does not know of itself.
+// withFormatters adds the extensions that commands of a format need.
 func withFormatters(format *corev3.SubstitutionFormatString, texts ...string) *corev3.SubstitutionFormatString {
-	if slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, "%REQ_WITHOUT_QUERY") }) {
+	needsExtension := func(text string) bool { return strings.Contains(text, "%REQ_WITHOUT_QUERY") }
+	if slices.ContainsFunc(texts, needsExtension) {
 		format.Formatters = []*corev3.TypedExtensionConfig{{
 			Name:        "envoy.formatter.req_without_query",
 			TypedConfig: model.ToAny(&queryv3.ReqWithoutQuery{}),
@@ -156,7 +162,7 @@ func withFormatters(format *corev3.SubstitutionFormatString, texts ...string) *c
 	return format
 }
 
-func logTo(path string, format *corev3.SubstitutionFormatString) *accesslogv3.AccessLog {
+func newFileLog(path string, format *corev3.SubstitutionFormatString) *accesslogv3.AccessLog {
 	return &accesslogv3.AccessLog{
 		Name: "envoy.access_loggers.file",
 		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: model.ToAny(&filev3.FileAccessLog{
@@ -165,61 +171,64 @@ func logTo(path string, format *corev3.SubstitutionFormatString) *accesslogv3.Ac
 	}
 }
 
-// CelFilter is a filter of logs by an expression, nil if there is none, or why Envoy would refuse it.
-func CelFilter(f *telemetryv1alpha1.AccessLogging_Filter) (*accesslogv3.AccessLogFilter, string) {
-	if f == nil {
+// CelFilter returns the filter of an expression, nil without one, or why Envoy would refuse it.
+func CelFilter(setting *telemetryv1alpha1.AccessLogging_Filter) (filter *accesslogv3.AccessLogFilter, wrong string) {
+	if setting == nil {
 		return nil, ""
 	}
-	if why := whyNotExpression(f.GetExpression()); why != "" {
-		return nil, why
+	if wrong = checkExpression(setting.GetExpression()); wrong != "" {
+		return nil, wrong
 	}
-	filter := &accesslogv3.ExtensionFilter{
+	expression := model.ToAny(&celv3.ExpressionFilter{Expression: setting.GetExpression()})
+	extension := &accesslogv3.ExtensionFilter{
 		Name:       "envoy.access_loggers.extension_filters.cel",
-		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: model.ToAny(&celv3.ExpressionFilter{Expression: f.GetExpression()})},
+		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: expression},
 	}
-	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: filter}}, ""
+	specifier := &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: extension}
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: specifier}, ""
 }
 
-// expressions is where expressions are parsed, which are in the Common Expression Language.
+// expressions parses the Common Expression Language.
 var expressions, _ = cel.NewEnv()
 
-// functions are those of the language itself, by the number of what they are called with. Envoy refuses a listener with one that it does
-// not know.
+// functions are the functions that Envoy has, each with its number of arguments. Envoy refuses a listener with another
+// function.
 var functions = func() map[string]bool {
-	all := make(map[string]bool)
-	for name := range strings.FieldsSeq(`_?_:_/3 _&&_/2 _||_/2 !_/1 _==_/2 _!=_/2 _<_/2 _<=_/2 _>_/2 _>=_/2 _+_/2 _-_/2 _*_/2 _/_/2 ` +
-		`_%_/2 -_/1 _[_]/2 @in/2
-		size/1 contains/2 startsWith/2 endsWith/2 matches/2 int/1 uint/1 double/1 bytes/1 bool/1 type/1 dyn/1 timestamp/1 duration/1
-		getFullYear/1 getFullYear/2 getMonth/1 getMonth/2 getDayOfYear/1 getDayOfYear/2 getDayOfMonth/1 getDayOfMonth/2 getDate/1 getDate/2
-		getDayOfWeek/1 getDayOfWeek/2 getHours/1 getHours/2 getMinutes/1 getMinutes/2 getSeconds/1 getSeconds/2 getMilliseconds/1 ` +
-		`getMilliseconds/2`) {
-		all[name] = true
+	names := make(map[string]bool)
+	for name := range strings.FieldsSeq(`_?_:_/3 _&&_/2 _||_/2 !_/1 _==_/2 _!=_/2 _<_/2 _<=_/2 _>_/2 _>=_/2 _+_/2 _-_/2 _*_/2 _/_/2
+		_%_/2 -_/1 _[_]/2 @in/2
+		size/1 contains/2 startsWith/2 endsWith/2 matches/2 int/1 uint/1 double/1 bytes/1 bool/1 type/1 dyn/1 timestamp/1
+		duration/1 getFullYear/1 getFullYear/2 getMonth/1 getMonth/2 getDayOfYear/1 getDayOfYear/2 getDayOfMonth/1
+		getDayOfMonth/2 getDate/1 getDate/2 getDayOfWeek/1 getDayOfWeek/2 getHours/1 getHours/2 getMinutes/1 getMinutes/2
+		getSeconds/1 getSeconds/2 getMilliseconds/1 getMilliseconds/2`) {
+		names[name] = true
 	}
-	return all
+	return names
 }()
 
-// whyNotExpression says why Envoy would refuse an expression, or returns nothing.
-func whyNotExpression(text string) (why string) {
+// checkExpression returns why Envoy would refuse an expression; it is empty if Envoy accepts it.
+func checkExpression(text string) (wrong string) {
 	parsed, issues := expressions.Parse(text)
 	if err := issues.Err(); err != nil {
 		return "it is no expression: " + strings.ReplaceAll(err.Error(), "\n", " ")
 	}
-	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		switch e.Kind() {
+	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(expression ast.Expr) {
+		if wrong != "" {
+			return
+		}
+		switch expression.Kind() {
 		case ast.CallKind:
-			call := e.AsCall()
+			call := expression.AsCall()
 			arguments := len(call.Args())
 			if call.IsMemberFunction() {
 				arguments++
 			}
-			if name := call.FunctionName(); why == "" && !functions[fmt.Sprintf("%s/%d", name, arguments)] {
-				why = "Envoy does not know the function " + name
+			if name := call.FunctionName(); !functions[fmt.Sprintf("%s/%d", name, arguments)] {
+				wrong = "Envoy does not know the function " + name
 			}
 		case ast.ComprehensionKind, ast.StructKind:
-			if why == "" {
-				why = "Envoy takes neither macros such as exists nor messages"
-			}
+			wrong = "Envoy takes neither macros such as exists nor messages"
 		}
 	}))
-	return why
+	return wrong
 }

@@ -1,8 +1,8 @@
 package telemetry
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -16,137 +16,147 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// OfRequests adds to a manager of HTTP what is logged and traced.
-func OfRequests(o *model.Observation, m *hcmv3.HttpConnectionManager) {
-	m.RequestIdExtension = &hcmv3.RequestIDExtension{TypedConfig: model.ToAny(&uuidv3.UuidRequestIdConfig{
-		UseRequestIdForTraceSampling: wrapperspb.Bool(o == nil || !o.Random),
+// ObserveRequests adds access logs and tracing to an HTTP connection manager.
+func ObserveRequests(observation *model.Observation, manager *hcmv3.HttpConnectionManager) {
+	manager.RequestIdExtension = &hcmv3.RequestIDExtension{TypedConfig: model.ToAny(&uuidv3.UuidRequestIdConfig{
+		UseRequestIdForTraceSampling: wrapperspb.Bool(observation == nil || !observation.Random),
 	})}
-	if o != nil {
-		m.AccessLog, m.Tracing = o.Logs, o.Tracing
+	if observation != nil {
+		manager.AccessLog, manager.Tracing = observation.Logs, observation.Tracing
 	}
 }
 
-// OfConnections is what is logged of connections that are passed on.
-func OfConnections(o *model.Observation) []*accesslogv3.AccessLog {
-	if o == nil {
+// ConnectionLogs returns the access logs of TCP connections.
+func ConnectionLogs(observation *model.Observation) []*accesslogv3.AccessLog {
+	if observation == nil {
 		return nil
 	}
-	return o.Logs
+	return observation.Logs
 }
 
-// OfStrays adds to a listener what is logged of connections that belong nowhere.
-func OfStrays(o *model.Observation, l *listenerv3.Listener) {
-	if o != nil {
-		l.AccessLog = o.Strays
+// ObserveUnmatched adds the access logs of connections without a filter chain to a listener.
+func ObserveUnmatched(observation *model.Observation, listener *listenerv3.Listener) {
+	if observation != nil {
+		listener.AccessLog = observation.Unmatched
 	}
 }
 
-// appliesTo says whether what is said of a mode applies to workloads as clients, or as servers.
-func appliesTo(mode, as telemetryv1alpha1.WorkloadMode) bool {
-	return mode == as || mode == telemetryv1alpha1.WorkloadMode_CLIENT_AND_SERVER
+// modeIncludes reports whether settings for a mode apply to workloads in a role: as clients, or as servers.
+func modeIncludes(mode, role telemetryv1alpha1.WorkloadMode) bool {
+	return mode == role || mode == telemetryv1alpha1.WorkloadMode_CLIENT_AND_SERVER
 }
 
-// logged is how a provider logs.
-type logged struct {
-	off    bool
-	filter *telemetryv1alpha1.AccessLogging_Filter
-	place  model.Place
+// logSettings are the settings of one provider of access logs.
+type logSettings struct {
+	disabled bool
+	filter   *telemetryv1alpha1.AccessLogging_Filter
+	place    model.Place
 }
 
-// AddLogs adds what is logged by workloads as clients, or as servers. Of several Telemetries, the last that names providers says which
-// there are; each says of its own, or of those of the one before, whether they log.
-func AddLogs(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, as telemetryv1alpha1.WorkloadMode) {
-	providers := config.Spec.GetDefaultProviders().GetAccessLogging()
-	how := make(map[string]logged)
-	said := false
+// AddLogs adds the access logs of workloads in a role: clients or servers. The last Telemetry that names providers
+// selects them. Each entry of a Telemetry has settings for the providers that it names, or that the entry before named.
+func AddLogs(observation *model.Observation, telemetries []*model.Telemetry, config *model.MeshConfig,
+	role telemetryv1alpha1.WorkloadMode,
+) {
+	providers := logProviders(telemetries, config, role)
+	logs := 0
+	for _, name := range slices.Sorted(maps.Keys(providers)) {
+		settings, provider := providers[name], config.Provider(name)
+		if provider == nil {
+			observation.Findings.Note(settings.place, "no MeshConfig has a provider %s: it logs nothing", name)
+			continue
+		}
+		if provider.GetEnvoyFileAccessLog() == nil {
+			observation.Findings.Note(settings.place, "the provider %s is none that Envoys log by: it logs nothing", name)
+			continue
+		}
+		logs++
+		filter, wrong := CelFilter(settings.filter) // coverage reports wrong expressions
+		if !settings.disabled && wrong == "" {
+			addLog(observation, fileLog(config, provider, &observation.Findings), filter, config)
+		}
+	}
+	if file := config.Spec.GetAccessLogFile(); logs == 0 && file != "" {
+		addLog(observation, meshLog(config, file, &observation.Findings), nil, config)
+	}
+}
+
+// logProviders returns the settings of the selected providers, by name.
+func logProviders(telemetries []*model.Telemetry, config *model.MeshConfig, role telemetryv1alpha1.WorkloadMode,
+) map[string]logSettings {
+	defaults := config.Spec.GetDefaultProviders().GetAccessLogging()
+	selected, configured := defaults, false
 	filters := make(map[string]*telemetryv1alpha1.AccessLogging_Filter)
-	for _, t := range all {
+	for _, telemetry := range telemetries {
 		var names []string
-		for _, l := range t.Spec.GetAccessLogging() {
-			said = true
-			if !appliesTo(l.GetMatch().GetMode(), as) {
+		for _, entry := range telemetry.Spec.GetAccessLogging() {
+			configured = true
+			if !modeIncludes(entry.GetMatch().GetMode(), role) {
 				continue
 			}
-			for _, p := range l.GetProviders() {
-				names = append(names, p.GetName())
-				filters[p.GetName()] = l.GetFilter()
+			for _, name := range providerNames(entry) {
+				names = append(names, name)
+				filters[name] = entry.GetFilter()
 			}
 		}
 		if len(names) > 0 {
-			providers = names
+			selected = names
 		}
 	}
-	if !said {
-		for _, name := range providers {
-			how[name] = logged{place: model.Place{Of: config.Key, Field: "spec.defaultProviders.accessLogging"}}
+	providers := make(map[string]logSettings)
+	if !configured {
+		for _, name := range selected {
+			place := model.Place{Of: config.Key, Field: "spec.defaultProviders.accessLogging"}
+			providers[name] = logSettings{place: place}
 		}
 	}
-	before := config.Spec.GetDefaultProviders().GetAccessLogging()
-	for _, t := range all {
-		for i, l := range t.Spec.GetAccessLogging() {
-			if len(l.GetProviders()) > 0 {
-				before = nil
-				for _, p := range l.GetProviders() {
-					before = append(before, p.GetName())
-				}
+	named := defaults
+	for _, telemetry := range telemetries {
+		for i, entry := range telemetry.Spec.GetAccessLogging() {
+			if len(entry.GetProviders()) > 0 {
+				named = providerNames(entry)
 			}
-			for _, name := range before {
-				if slices.Contains(providers, name) && appliesTo(l.GetMatch().GetMode(), as) {
-					how[name] = logged{
-						off: l.GetDisabled().GetValue(), filter: filters[name],
-						place: model.Place{Of: t.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},
+			for _, name := range named {
+				if slices.Contains(selected, name) && modeIncludes(entry.GetMatch().GetMode(), role) {
+					providers[name] = logSettings{
+						disabled: entry.GetDisabled().GetValue(), filter: filters[name],
+						place: model.Place{Of: telemetry.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},
 					}
 				}
 			}
 		}
 	}
-	type found struct {
-		by  *meshv1alpha1.MeshConfig_ExtensionProvider
-		how logged
-	}
-	var list []found
-	for name, h := range how {
-		p := config.Provider(name)
-		if p == nil {
-			o.Findings.Note(h.place, "no MeshConfig has a provider %s: it logs nothing", name)
-			continue
-		}
-		if p.GetEnvoyFileAccessLog() == nil {
-			o.Findings.Note(h.place, "the provider %s is none that Envoys log by: it logs nothing", name)
-			continue
-		}
-		list = append(list, found{p, h})
-	}
-	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.by.GetName(), b.by.GetName()) })
-	for _, f := range list {
-		if f.how.off {
-			continue
-		}
-		filter, why := CelFilter(f.how.filter)
-		if why != "" { // which is found without clients
-			continue
-		}
-		log := fileLog(config, f.by, &o.Findings)
-		addLog(o, log, filter, config)
-	}
-	if len(list) == 0 && config.Spec.GetAccessLogFile() != "" {
-		addLog(o, meshLog(config, config.Spec.GetAccessLogFile(), &o.Findings), nil, config)
-	}
+	return providers
 }
 
-// addLog adds a log, of what a filter takes if there is one.
-func addLog(o *model.Observation, log *accesslogv3.AccessLog, filter *accesslogv3.AccessLogFilter, config *model.MeshConfig) {
-	o.Logs = append(o.Logs, &accesslogv3.AccessLog{Name: log.GetName(), ConfigType: log.GetConfigType(), Filter: filter})
+func providerNames(entry *telemetryv1alpha1.AccessLogging) (names []string) {
+	for _, provider := range entry.GetProviders() {
+		names = append(names, provider.GetName())
+	}
+	return names
+}
+
+// addLog adds a log with an optional filter, also for connections without a filter chain unless the MeshConfig disables
+// that.
+func addLog(observation *model.Observation, log *accesslogv3.AccessLog, filter *accesslogv3.AccessLogFilter,
+	config *model.MeshConfig,
+) {
+	observation.Logs = append(observation.Logs,
+		&accesslogv3.AccessLog{Name: log.GetName(), ConfigType: log.GetConfigType(), Filter: filter})
 	if config.Spec.GetDisableEnvoyListenerLog() {
 		return
 	}
-	stray := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+	unmatched := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
 		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"NR"}},
 	}}
 	if filter != nil {
-		stray = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
-			AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{stray, filter}},
+		unmatched = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
+			AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{unmatched, filter}},
 		}}
 	}
-	o.Strays = append(o.Strays, &accesslogv3.AccessLog{Name: log.GetName(), ConfigType: log.GetConfigType(), Filter: stray})
+	observation.Unmatched = append(observation.Unmatched,
+		&accesslogv3.AccessLog{Name: log.GetName(), ConfigType: log.GetConfigType(), Filter: unmatched})
 }
+
+// extensionProvider is a provider of a MeshConfig.
+type extensionProvider = meshv1alpha1.MeshConfig_ExtensionProvider

@@ -22,231 +22,258 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// defaultSampling is how many requests in a hundred are traced if nobody says so.
+// defaultSampling is the percentage of traced requests without a setting.
 const defaultSampling = 1
 
-// finder returns the host to which a provider sends, and its cluster, or why there is none.
-type finder func(*meshv1alpha1.MeshConfig_ExtensionProvider) (host, cluster, why string)
+// clusterFinder returns the host and the cluster of a provider, or why there is no cluster.
+type clusterFinder func(*extensionProvider) (host, cluster, wrong string)
 
-// AddTracing adds which requests are traced by workloads as clients, or as servers: what the Telemetries say one after the other, by the
-// last provider that is named; else, if the MeshConfig enables it, what that says, by whatever the Envoy has in its bootstrap.
-func AddTracing(o *model.Observation, all []*model.Telemetry, config *model.MeshConfig, as telemetryv1alpha1.WorkloadMode, find finder) {
-	legacy := config.Spec.GetDefaultConfig().GetTracing()
-	sampling := legacySampling(legacy)
-	var name string
-	var by model.Place
+// tracingSettings are the tracing settings of the Telemetries of a workload, of which later ones override earlier ones.
+type tracingSettings struct {
+	configured bool // by a Telemetry or a default provider
+	disabled   bool
+	byID       bool // sample by request ID
+	sampling   float64
+	tags       map[string]*telemetryv1alpha1.Tracing_CustomTag
+	tagsPlace  model.Place
+
+	provider      string
+	providerPlace model.Place
+}
+
+func newTracingSettings(telemetries []*model.Telemetry, config *model.MeshConfig,
+	role telemetryv1alpha1.WorkloadMode,
+) *tracingSettings {
+	settings := &tracingSettings{byID: true, sampling: legacySampling(config.Spec.GetDefaultConfig().GetTracing())}
 	if names := config.Spec.GetDefaultProviders().GetTracing(); len(names) > 0 {
-		name, by = names[0], model.Place{Of: config.Key, Field: "spec.defaultProviders.tracing"}
+		settings.provider, settings.configured = names[0], true
+		settings.providerPlace = model.Place{Of: config.Key, Field: "spec.defaultProviders.tracing"}
 	}
-	said, off := name != "", false
-	byID := true
-	var tags map[string]*telemetryv1alpha1.Tracing_CustomTag
-	var tagged model.Place
-	for _, t := range all {
-		for i, s := range t.Spec.GetTracing() {
-			said = true
-			if !appliesTo(s.GetMatch().GetMode(), as) {
-				continue
-			}
-			at := model.Place{Of: t.Key, Field: fmt.Sprintf("spec.tracing[%d]", i)}
-			if len(s.GetProviders()) > 0 {
-				name, by = s.GetProviders()[0].GetName(), at.In("providers")
-			}
-			if s.GetDisableSpanReporting() != nil {
-				off = s.GetDisableSpanReporting().GetValue()
-			}
-			if s.GetRandomSamplingPercentage() != nil {
-				sampling = s.GetRandomSamplingPercentage().GetValue()
-			}
-			if s.GetUseRequestIdForTraceSampling() != nil {
-				byID = s.GetUseRequestIdForTraceSampling().GetValue()
-			}
-			if s.GetCustomTags() != nil {
-				tags, tagged = s.GetCustomTags(), at
+	for _, telemetry := range telemetries {
+		for i, entry := range telemetry.Spec.GetTracing() {
+			settings.configured = true
+			if modeIncludes(entry.GetMatch().GetMode(), role) {
+				place := model.Place{Of: telemetry.Key, Field: fmt.Sprintf("spec.tracing[%d]", i)}
+				settings.override(entry, place)
 			}
 		}
 	}
-	if !said {
-		if config.Spec.GetEnableTracing() {
-			o.Tracing = &hcmv3.HttpConnectionManager_Tracing{}
-			sample(o, sampling, legacy)
-			addTags(o, legacyTags(legacy), customTagsOf(config))
-		}
-		return
+	return settings
+}
+
+func (s *tracingSettings) override(entry *telemetryv1alpha1.Tracing, place model.Place) {
+	if len(entry.GetProviders()) > 0 {
+		s.provider, s.providerPlace = entry.GetProviders()[0].GetName(), place.In("providers")
 	}
-	if off || name == "" {
-		return
+	if disabled := entry.GetDisableSpanReporting(); disabled != nil {
+		s.disabled = disabled.GetValue()
 	}
-	p := config.Provider(name)
-	if p == nil {
-		o.Findings.Note(by, "no MeshConfig has a provider %s: nothing is traced", name)
-		return
+	if percentage := entry.GetRandomSamplingPercentage(); percentage != nil {
+		s.sampling = percentage.GetValue()
 	}
-	if _, _, sends := model.ProviderService(p); !sends {
-		o.Findings.Note(by, "the provider %s is none that Envoys are told to trace by: nothing is traced", name)
-		return
+	if byID := entry.GetUseRequestIdForTraceSampling(); byID != nil {
+		s.byID = byID.GetValue()
 	}
-	host, cluster, why := find(p)
-	if why != "" {
-		o.Findings.Note(by, "%s, which is what provider %s sends to: nothing is traced", why, name)
-		return
-	}
-	o.Random = !byID
-	if o.Tracing = tracer(p, host, cluster); model.Invalid(o.Tracing) != "" {
-		o.Findings.Note(by, "provider %s: %s: nothing is traced", name, model.Invalid(o.Tracing))
-		o.Tracing = nil
-		return
-	}
-	sample(o, sampling, legacy)
-	if addTags(o, customTags(tags), tagged.In("customTags")); len(tags) == 0 {
-		addTags(o, legacyTags(legacy), customTagsOf(config))
+	if tags := entry.GetCustomTags(); tags != nil {
+		s.tags, s.tagsPlace = tags, place
 	}
 }
 
-// sample says how many requests are traced.
-func sample(o *model.Observation, percent float64, legacy *meshv1alpha1.Tracing) {
-	o.Tracing.ClientSampling, o.Tracing.OverallSampling = &typev3.Percent{Value: 100}, &typev3.Percent{Value: 100}
-	if math.IsNaN(percent) { // Envoy would reject the listener
-		percent = 0
-	}
-	o.Tracing.RandomSampling = &typev3.Percent{Value: percent}
-	if o.Tracing.GetMaxPathTagLength() == nil && legacy.GetMaxPathTagLength() != 0 {
-		o.Tracing.MaxPathTagLength = wrapperspb.UInt32(legacy.GetMaxPathTagLength())
-	}
-}
-
-// legacySampling is what the MeshConfig says of how many requests are traced.
-func legacySampling(t *meshv1alpha1.Tracing) float64 {
-	switch s := t.GetSampling(); {
-	case s == 0, s > 100, s < 0:
-		return defaultSampling
+// AddTracing adds the tracing of workloads in a role: clients or servers. Without Telemetries and default providers, the
+// MeshConfig may enable tracing by the tracer of Envoy's bootstrap.
+func AddTracing(observation *model.Observation, telemetries []*model.Telemetry, config *model.MeshConfig,
+	role telemetryv1alpha1.WorkloadMode, find clusterFinder,
+) {
+	legacy := config.Spec.GetDefaultConfig().GetTracing()
+	settings := newTracingSettings(telemetries, config, role)
+	switch {
+	case !settings.configured && config.Spec.GetEnableTracing():
+		observation.Tracing = &hcmv3.HttpConnectionManager_Tracing{}
+	case !settings.configured, settings.disabled, settings.provider == "":
+		return
 	default:
-		return s
+		tracing, wrong := providerTracing(settings.provider, config, find)
+		if wrong != "" {
+			observation.Findings.Note(settings.providerPlace, "%s: nothing is traced", wrong)
+			return
+		}
+		observation.Random, observation.Tracing = !settings.byID, tracing
+	}
+	setSampling(observation, settings.sampling, legacy)
+	addTags(observation, customTags(settings.tags), settings.tagsPlace.In("customTags"))
+	if len(settings.tags) == 0 {
+		place := model.Place{Of: config.Key, Field: "spec.defaultConfig.tracing.customTags"}
+		addTags(observation, legacyTags(legacy), place)
 	}
 }
 
-// tracer is what spans are sent by.
-func tracer(p *meshv1alpha1.MeshConfig_ExtensionProvider, host, cluster string) *hcmv3.HttpConnectionManager_Tracing {
-	t := &hcmv3.HttpConnectionManager_Tracing{}
-	limit := func(length uint32) {
-		if length != 0 {
-			t.MaxPathTagLength = wrapperspb.UInt32(length)
-		}
+// providerTracing returns the tracing by a provider, or why there is none.
+func providerTracing(name string, config *model.MeshConfig, find clusterFinder,
+) (tracing *hcmv3.HttpConnectionManager_Tracing, wrong string) {
+	provider := config.Provider(name)
+	if provider == nil {
+		return nil, "no MeshConfig has a provider " + name
 	}
-	by := func(name string, config proto.Message) {
-		t.Provider = &tracev3.Tracing_Http{Name: name, ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: model.ToAny(config)}}
+	if _, _, sends := model.ProviderService(provider); !sends {
+		return nil, fmt.Sprintf("the provider %s is none that Envoys trace by", name)
 	}
-	if z := p.GetZipkin(); z != nil {
-		limit(z.GetMaxTagLength())
-		by("envoy.tracers.zipkin", &tracev3.ZipkinConfig{
-			CollectorCluster: cluster, CollectorHostname: host, CollectorEndpoint: cmp.Or(z.GetPath(), "/api/v2/spans"),
-			CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON, TraceId_128Bit: !z.GetEnable_64BitTraceId(),
+	host, cluster, wrong := find(provider)
+	if wrong != "" {
+		return nil, fmt.Sprintf("provider %s: %s", name, wrong)
+	}
+	tracing = newTracing(provider, host, cluster)
+	if wrong = model.Invalid(tracing); wrong != "" {
+		return nil, fmt.Sprintf("provider %s: %s", name, wrong)
+	}
+	return tracing, ""
+}
+
+// setSampling sets the percentage of traced requests.
+func setSampling(observation *model.Observation, percentage float64, legacy *meshv1alpha1.Tracing) {
+	tracing := observation.Tracing
+	tracing.ClientSampling, tracing.OverallSampling = &typev3.Percent{Value: 100}, &typev3.Percent{Value: 100}
+	if math.IsNaN(percentage) { // Envoy would reject the listener
+		percentage = 0
+	}
+	tracing.RandomSampling = &typev3.Percent{Value: percentage}
+	if tracing.GetMaxPathTagLength() == nil && legacy.GetMaxPathTagLength() != 0 {
+		tracing.MaxPathTagLength = wrapperspb.UInt32(legacy.GetMaxPathTagLength())
+	}
+}
+
+// legacySampling returns the percentage of traced requests of a MeshConfig.
+func legacySampling(legacy *meshv1alpha1.Tracing) float64 {
+	if sampling := legacy.GetSampling(); sampling > 0 && sampling <= 100 {
+		return sampling
+	}
+	return defaultSampling
+}
+
+// newTracing returns the tracing by a provider of Zipkin or OpenTelemetry.
+func newTracing(provider *extensionProvider, host, cluster string) *hcmv3.HttpConnectionManager_Tracing {
+	name, length, config := "envoy.tracers.zipkin", uint32(0), proto.Message(nil)
+	if zipkin := provider.GetZipkin(); zipkin != nil {
+		length = zipkin.GetMaxTagLength()
+		config = &tracev3.ZipkinConfig{
+			CollectorCluster: cluster, CollectorHostname: host,
+			CollectorEndpoint:        cmp.Or(zipkin.GetPath(), "/api/v2/spans"),
+			CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON, TraceId_128Bit: !zipkin.GetEnable_64BitTraceId(),
 			SharedSpanContext: wrapperspb.Bool(false),
-		})
-		return t
+		}
+	} else {
+		name, length = "envoy.tracers.opentelemetry", provider.GetOpentelemetry().GetMaxTagLength()
+		config = openTelemetry(provider.GetOpentelemetry(), host, cluster)
 	}
-	otel := p.GetOpentelemetry()
-	limit(otel.GetMaxTagLength())
+	tracing := &hcmv3.HttpConnectionManager_Tracing{Provider: &tracev3.Tracing_Http{
+		Name: name, ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: model.ToAny(config)},
+	}}
+	if length != 0 {
+		tracing.MaxPathTagLength = wrapperspb.UInt32(length)
+	}
+	return tracing
+}
+
+func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider, host, cluster string,
+) *tracev3.OpenTelemetryConfig {
 	config := &tracev3.OpenTelemetryConfig{}
-	if h := otel.GetHttp(); h != nil {
-		uri, _ := url.JoinPath(host, h.GetPath()) // a host is none that cannot be joined
+	if service := provider.GetHttp(); service != nil {
+		uri, _ := url.JoinPath(host, service.GetPath()) // hosts are valid
 		config.HttpService = &corev3.HttpService{HttpUri: &corev3.HttpUri{
-			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: h.GetTimeout(),
+			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: service.GetTimeout(),
 		}}
-		for _, header := range h.GetHeaders() {
+		for _, header := range service.GetHeaders() {
 			config.HttpService.RequestHeadersToAdd = append(config.HttpService.RequestHeadersToAdd, &corev3.HeaderValueOption{
-				Header: headerOf(header), AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+				Header: headerValue(header), AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 			})
 		}
 	} else {
-		to := &corev3.GrpcService{Timeout: otel.GetGrpc().GetTimeout(), TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-			EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster, Authority: host},
-		}}
-		for _, header := range otel.GetGrpc().GetInitialMetadata() {
-			to.InitialMetadata = append(to.InitialMetadata, headerOf(header))
+		config.GrpcService = &corev3.GrpcService{
+			Timeout: provider.GetGrpc().GetTimeout(),
+			TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster, Authority: host},
+			},
 		}
-		config.GrpcService = to
+		for _, header := range provider.GetGrpc().GetInitialMetadata() {
+			config.GrpcService.InitialMetadata = append(config.GrpcService.InitialMetadata, headerValue(header))
+		}
 	}
-	if otel.GetResourceDetectors().GetEnvironment() != nil {
+	if provider.GetResourceDetectors().GetEnvironment() != nil {
 		config.ResourceDetectors = append(config.ResourceDetectors, &corev3.TypedExtensionConfig{
 			Name:        "envoy.tracers.opentelemetry.resource_detectors.environment",
 			TypedConfig: model.ToAny(&detectorsv3.EnvironmentResourceDetectorConfig{}),
 		})
 	}
-	by("envoy.tracers.opentelemetry", config)
-	return t
+	return config
 }
 
-func headerOf(h *meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader) *corev3.HeaderValue {
-	return &corev3.HeaderValue{Key: h.GetName(), Value: h.GetValue()}
+func headerValue(header *meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader) *corev3.HeaderValue {
+	return &corev3.HeaderValue{Key: header.GetName(), Value: header.GetValue()}
 }
 
-// customTags are those of a Telemetry, in order of name.
-func customTags(tags map[string]*telemetryv1alpha1.Tracing_CustomTag) (all []*tracingv3.CustomTag) {
-	for _, name := range slices.Sorted(maps.Keys(tags)) {
-		tag := tags[name]
+// customTags returns the tags of a Telemetry, ordered by name.
+func customTags(settings map[string]*telemetryv1alpha1.Tracing_CustomTag) (tags []*tracingv3.CustomTag) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		setting := settings[name]
 		switch {
-		case tag.GetLiteral() != nil:
-			all = append(all, literalTag(name, tag.GetLiteral().GetValue()))
-		case tag.GetEnvironment() != nil:
-			all = append(all, environmentTag(name, tag.GetEnvironment()))
-		case tag.GetHeader() != nil:
-			all = append(all, headerTag(name, tag.GetHeader()))
+		case setting.GetLiteral() != nil:
+			tags = append(tags, literalTag(name, setting.GetLiteral().GetValue()))
+		case setting.GetEnvironment() != nil:
+			tags = append(tags, environmentTag(name, setting.GetEnvironment()))
+		case setting.GetHeader() != nil:
+			tags = append(tags, headerTag(name, setting.GetHeader()))
 		}
 	}
-	return all
+	return tags
 }
 
-// legacyTags are those of a MeshConfig, in order of name.
-func legacyTags(t *meshv1alpha1.Tracing) (all []*tracingv3.CustomTag) {
-	for _, name := range slices.Sorted(maps.Keys(t.GetCustomTags())) {
-		tag := t.GetCustomTags()[name]
+// legacyTags returns the tags of a MeshConfig, ordered by name.
+func legacyTags(legacy *meshv1alpha1.Tracing) (tags []*tracingv3.CustomTag) {
+	settings := legacy.GetCustomTags()
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		setting := settings[name]
 		switch {
-		case tag.GetLiteral() != nil:
-			all = append(all, literalTag(name, tag.GetLiteral().GetValue()))
-		case tag.GetEnvironment() != nil:
-			all = append(all, environmentTag(name, tag.GetEnvironment()))
-		case tag.GetHeader() != nil:
-			all = append(all, headerTag(name, tag.GetHeader()))
+		case setting.GetLiteral() != nil:
+			tags = append(tags, literalTag(name, setting.GetLiteral().GetValue()))
+		case setting.GetEnvironment() != nil:
+			tags = append(tags, environmentTag(name, setting.GetEnvironment()))
+		case setting.GetHeader() != nil:
+			tags = append(tags, headerTag(name, setting.GetHeader()))
 		}
 	}
-	return all
+	return tags
 }
 
-// addTags adds tags that are said at a place, but for what Envoy would refuse.
-func addTags(o *model.Observation, tags []*tracingv3.CustomTag, at model.Place) {
+// addTags adds the tags of a field that Envoy accepts.
+func addTags(observation *model.Observation, tags []*tracingv3.CustomTag, place model.Place) {
 	for _, tag := range tags {
-		if why := model.Refused(tag); why != "" {
-			o.Findings.Note(model.Place{Of: at.Of, Field: at.Field + "[" + tag.GetTag() + "]"}, "%s", why)
+		if wrong := model.Refused(tag); wrong != "" {
+			tagPlace := model.Place{Of: place.Of, Field: place.Field + "[" + tag.GetTag() + "]"}
+			observation.Findings.Note(tagPlace, "%s", wrong)
 			continue
 		}
-		o.Tracing.CustomTags = append(o.Tracing.CustomTags, tag)
+		observation.Tracing.CustomTags = append(observation.Tracing.CustomTags, tag)
 	}
 }
 
-// customTagsOf is where a MeshConfig says which there are.
-func customTagsOf(c *model.MeshConfig) model.Place {
-	return model.Place{Of: c.Key, Field: "spec.defaultConfig.tracing.customTags"}
-}
-
-// source is where a tag comes from: a variable or a header.
-type source interface {
+// tagSource is a variable or a header with the value of a tag.
+type tagSource interface {
 	GetName() string
 	GetDefaultValue() string
 }
 
 func literalTag(name, value string) *tracingv3.CustomTag {
-	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: value}}}
+	literal := &tracingv3.CustomTag_Literal{Value: value}
+	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Literal_{Literal: literal}}
 }
 
-func environmentTag(name string, from source) *tracingv3.CustomTag {
+func environmentTag(name string, variable tagSource) *tracingv3.CustomTag {
 	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Environment_{
-		Environment: &tracingv3.CustomTag_Environment{Name: from.GetName(), DefaultValue: from.GetDefaultValue()},
+		Environment: &tracingv3.CustomTag_Environment{Name: variable.GetName(), DefaultValue: variable.GetDefaultValue()},
 	}}
 }
 
-func headerTag(name string, from source) *tracingv3.CustomTag {
+func headerTag(name string, header tagSource) *tracingv3.CustomTag {
 	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_RequestHeader{
-		RequestHeader: &tracingv3.CustomTag_Header{Name: from.GetName(), DefaultValue: from.GetDefaultValue()},
+		RequestHeader: &tracingv3.CustomTag_Header{Name: header.GetName(), DefaultValue: header.GetDefaultValue()},
 	}}
 }

@@ -49,7 +49,7 @@ func (t *Translation) addInbound(v *model.View) {
 		}
 	}
 	addListener := func(l *listenerv3.Listener) {
-		telemetry.OfStrays(v.Seen, l)
+		telemetry.ObserveUnmatched(v.Seen, l)
 		l, kept := patches.Listener(l)
 		if !kept {
 			return

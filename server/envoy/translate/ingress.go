@@ -196,7 +196,7 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 				TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 			}
-			telemetry.OfStrays(v.Seen, listeners[b])
+			telemetry.ObserveUnmatched(v.Seen, listeners[b])
 			if s.Kind.Encrypted() {
 				listeners[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}

@@ -57,7 +57,7 @@ func (r l4Route) equal(o l4Route) bool {
 }
 
 func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
-	p := &tcpv3.TcpProxy{StatPrefix: r.stats, AccessLog: telemetry.OfConnections(seen)}
+	p := &tcpv3.TcpProxy{StatPrefix: r.stats, AccessLog: telemetry.ConnectionLogs(seen)}
 	if len(r.to) == 1 {
 		p.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: r.to[0].cluster}
 	} else {

@@ -244,7 +244,7 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 		NormalizePath: wrapperspb.Bool(true), PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 	}
-	telemetry.OfRequests(seen, m)
+	telemetry.ObserveRequests(seen, m)
 	return m
 }
 
@@ -263,7 +263,7 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 	if opts.Transparent {
 		l.Transparent = wrapperspb.Bool(true)
 	}
-	telemetry.OfStrays(opts.Observation, l)
+	telemetry.ObserveUnmatched(opts.Observation, l)
 	return l
 }
 
