@@ -48,7 +48,10 @@ func (s *stream) handle(in *answer) error {
 	log := c.cfg.Log.With("address", s.server, "type_url", in.typeURL, "nonce", in.nonce)
 	a := s.exchanges[in.typeURL]
 	if a == nil { // to answer it would be to ask for the type
-		log.Warn("response of a type that was not asked for ignored")
+		if !s.unasked {
+			log.Warn("response of a type that was not asked for ignored, and further ones of this stream")
+		}
+		s.unasked = true
 		return nil
 	}
 	if in.delta && c.cfg.Mode == Auto && slices.ContainsFunc(in.resources, func(r Resource) bool { return r.Version == "" }) {

@@ -39,6 +39,7 @@ type stream struct {
 	requested bool      // each type was requested
 	reported  bool      // Connected was called
 	answered  bool
+	unasked   bool // a response of a type that was not asked for came
 	delta     bool
 }
 

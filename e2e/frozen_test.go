@@ -49,6 +49,64 @@ spec: {url: "file:///nonexistent.wasm", phase: AUTHN}
 				`original_ip_detection_extensions: [{name: x, typed_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: x}}]`),
 		"closes all connections",
 	},
+	"address that is not the machine's": {
+		fmt.Sprintf(listenerPatch, `{address: {socket_address: {address: 10.99.99.99}}}`), "that it last accepted",
+	},
+	"changed reuse of the port": {fmt.Sprintf(listenerPatch, `{enable_reuse_port: false}`), "that it last accepted"},
+}
+
+// listenerPatch is an EnvoyFilter that changes the listeners of gateways.
+const listenerPatch = `apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: breaks, namespace: default}
+spec:
+  workloadSelector: {labels: {istio: ingressgateway}}
+  configPatches:
+  - {applyTo: LISTENER, match: {context: GATEWAY}, patch: {operation: MERGE, value: %s}}
+`
+
+// silentBreakers are objects with which an Envoy acknowledges the listener and goes on with the earlier one.
+var silentBreakers = map[string]string{
+	"api_listener": fmt.Sprintf(listenerPatch, `{api_listener: {api_listener: {"@type": type.googleapis.com/`+
+		`envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: x, route_config: {name: x}}}}`),
+	"routes that are nowhere": fmt.Sprintf(httpPatch, "NETWORK_FILTER", "MERGE", "envoy.filters.network.http_connection_manager",
+		`envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, rds: {route_config_name: nowhere}`),
+	"module that does not come": fmt.Sprintf(httpPatch, "HTTP_FILTER", "INSERT_FIRST", "script",
+		`envoy.extensions.filters.http.wasm.v3.Wasm, config: {name: x, vm_config: {runtime: envoy.wasm.runtime.v8, code: {remote: {`+
+			`http_uri: {uri: "http://x/y", cluster: nowhere, timeout: 5s}, sha256: "00", retry_policy: {num_retries: 4000000000}}}}}`),
+}
+
+// TestSilentlyFrozenListenerDenies shows that no EnvoyFilter has an Envoy acknowledge a listener that is not in force.
+func TestSilentlyFrozenListenerDenies(t *testing.T) {
+	t.Parallel()
+	for name, object := range silentBreakers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mesh, envoy, port := startFrozen(t, frozenKind{api: "DELTA_GRPC"})
+			passes := func(want bool) {
+				t.Helper()
+				envoy.WaitFor(t, 20*time.Second, func() error {
+					text, err := requestOnce(t, port)
+					if (text == "passed") != want {
+						return fmt.Errorf("%q (%w)", text, err)
+					}
+					return nil
+				})
+			}
+			passes(true)
+			mesh.write(t, "breaks.yaml", object)
+			mesh.WaitFor(t, 20*time.Second, func() error {
+				said := mesh.Ask(t, "explain", "envoyfilter", "default/breaks")
+				if !strings.Contains(said, "spec.configPatches[0] has no effect on Envoys") {
+					return fmt.Errorf("%s", said)
+				}
+				return nil
+			})
+			mesh.write(t, "deny.yaml", denyAll)
+			passes(false)
+			mesh.rejectedNothing(t)
+		})
+	}
 }
 
 const denyAll = `apiVersion: security.istio.io/v1

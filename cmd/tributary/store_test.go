@@ -322,7 +322,7 @@ spec: {host: b.example, subsets: [{name: v1, labels: {version: v1}}]}
 		"host alone":      {"b.example", ""},
 		"missing host":    {"c.example", "no ServiceEntry has the host c.example"},
 		"missing subset":  {"b.example, subset: v2", `has no subset "v2" of b.example`},
-		"missing in both": {"c.example, subset: v1", "no DestinationRule of c.example has subsets"},
+		"missing in both": {"c.example, subset: v1", "no DestinationRule of c.example for clients in shop has subsets"},
 		"host not served": {"b.example.org", "no ServiceEntry has the host b.example.org"},
 	} {
 		t.Run(name, func(t *testing.T) {

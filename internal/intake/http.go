@@ -33,6 +33,10 @@ var errSlow = fmt.Errorf("the answer is not complete %s after it began", longest
 // the request names the source.
 func Bound(response *http.Response) *http.Response {
 	ctx := response.Request.Context()
+	if response.StatusCode == http.StatusSwitchingProtocols { // the body is a connection, which outlives the context
+		_ = response.Body.Close()
+		response.Body = http.NoBody
+	}
 	_, lease := Begin(ctx)
 	response.Body = &body{ReadCloser: response.Body, ctx: ctx, host: response.Request.URL.Host, lease: lease}
 	return response

@@ -91,7 +91,7 @@ var arrows = map[string][]string{
 	"server/envoy/translate": {
 		"resource", "server/xds", "server/envoy/extend", "server/envoy/model", "server/envoy/telemetry", // of server/xds its entries
 	},
-	"server/envoy/references": {"resource", "memstore", "server/envoy/index"},
+	"server/envoy/references": {"resource", "memstore", "server/envoy/index", "server/envoy/model"},
 	"server/envoy/coverage":   {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/registry"},

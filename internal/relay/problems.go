@@ -121,7 +121,7 @@ func newObjectCheck(r *Relay, registry *prometheus.Registry) *objectCheck {
 	gauge("envoy_unenforced_objects", "Security objects that Envoys and gRPC clients do not enforce.",
 		func() int { return len(r.catalogs.unenforced()) })
 	gauge("view_unresolved_references",
-		"Hosts, subsets, delegates and Gateways that VirtualServices refer to and no object has.",
+		"Hosts, ports, subsets, delegates and Gateways that VirtualServices refer to and no object has.",
 		func() int { return len(check.problems().Unresolved) })
 	gauge("view_unchecked_references",
 		"References that cannot be checked, since a source was never read that may resolve them.",

@@ -27,7 +27,7 @@ func (s *Server) kick(w http.ResponseWriter, r *http.Request) {
 func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(r.URL.Query().Get("level"))); err != nil || s.opts.Level == nil {
-		http.Error(w, "want ?level=debug, info, warn or error", http.StatusBadRequest)
+		http.Error(w, "want debug, info, warn or error as the level", http.StatusBadRequest)
 		return
 	}
 	before := s.opts.Level.Level()

@@ -89,7 +89,7 @@ func (st *Status) addObjectProblems(list *troubles) {
 		}
 	}
 	add(st.Unresolved, st.UnresolvedCount, AboutReference,
-		"Clients cannot route such requests: Envoys answer them with 503. Add the missing object, or correct the reference.",
+		"Envoys answer such requests with 503, and mirror none. Add the missing object, or correct the reference.",
 		"%d more references lead to no object: see /debug/unresolved")
 	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
 		"limits.productBytes refuses %d more objects")

@@ -234,14 +234,14 @@ func (st *Status) addQuarantine(list *troubles) {
 func (st *Status) addRejected(list *troubles) {
 	for _, rejected := range st.Rejected {
 		harm, others := HarmFrozen, ""
-		if rejected.UnenforcedNode != "" {
+		if rejected.UnenforcedNode != "" || rejected.Acked == "" && rejected.Fallback == "" {
 			harm = HarmRefused
 		}
 		if rejected.Clients > 1 {
 			others = fmt.Sprintf(" and %d more", rejected.Clients-1)
 		}
 		trouble := list.add(AboutClient, harm,
-			"The client keeps the version that it accepted before; others are not affected. Fix the object.",
+			"The client has its accepted version, or none. Fix the object; or the machine, then tributary client kick NODE.",
 			"%s%s rejects %s: %s; %s", ClientName(rejected.Node, rejected.Peer), others, rejected.What(), rejected.Error,
 			rejected.Causes())
 		if len(rejected.Changed) == 1 {

@@ -66,6 +66,17 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, st.Troubles()[0].Run)
 }
 
+// TestTroubles_Rejected checks the harm and the advice of a rejection by a client that may have no version.
+func TestTroubles_Rejected(t *testing.T) {
+	for acked, harm := range map[string]admin.Harm{"": admin.HarmRefused, "v1": admin.HarmFrozen} {
+		st := admin.Status{Rejected: []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "in use", Clients: 1, Acked: acked}}}
+		trouble := st.Troubles()[0]
+		assert.Equal(t, harm, trouble.Harm)
+		assert.Contains(t, trouble.Do, "or none")
+		assert.Contains(t, trouble.Do, "client kick NODE")
+	}
+}
+
 // TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
 func TestTroubles_Order(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
 )
 
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
@@ -205,7 +207,7 @@ func (n node) destinations(b binding, rule *networking.HTTPRoute) (all []*networ
 // nowhere is a destination that does not exist. A gateway answers 500 for it, and closes connections. istiod has an empty destination for
 // a backend that is refused, and takes such a VirtualService from nobody.
 func nowhere(subset string) *networking.Destination {
-	return &networking.Destination{Host: "internal.cluster.local", Subset: subset, Port: &networking.PortSelector{Number: 65535}}
+	return &networking.Destination{Host: resource.RefusedHost, Subset: subset, Port: &networking.PortSelector{Number: 65535}}
 }
 
 // destination converts a backend, and says what is wrong with it. Sidecars need no ReferenceGrant.

@@ -129,7 +129,7 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 		check, fix := sourcesCheck, "see tributary validate "+d.File
 		switch f.Rule {
 		case Configuration:
-			check, fix = configurationCheck, "correct it there; docs/config.schema.json has every key"
+			check, fix = configurationCheck, "correct it there; tributary schema prints every key"
 		case Denied:
 			check, fix = rightsCheck, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate "+
 				"--connect tells whether they do"

@@ -132,7 +132,7 @@ var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 // InitialConfig is the configuration of what was found.
 func InitialConfig(files []FoundFiles, registries []Registry) string {
 	var b strings.Builder
-	b.WriteString(`# The configuration of tributary. Every key: docs/config.schema.json. Check it with: tributary doctor -c THIS FILE
+	b.WriteString(`# The configuration of tributary. Every key: tributary schema. Check it with: tributary doctor -c THIS FILE
 # Read again by: tributary reload
 
 # Who may come: this machine alone. For others: xds: 0.0.0.0:16010, or xdsTLS with a certificate.

@@ -105,7 +105,7 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 
 // stateDirectory checks that the state directory can be written. It removes its probe.
 func (d *Doctor) stateDirectory(cfg *config.Config) {
-	path, _, err := relay.StatePath(cfg, relay.Origin{File: d.File})
+	path, named, err := relay.StatePath(cfg, relay.Origin{File: d.File})
 	switch {
 	case err != nil:
 		d.note(stateCheck, Error, err.Error(), "name a directory with stateDir")
@@ -123,7 +123,11 @@ func (d *Doctor) stateDirectory(cfg *config.Config) {
 		d.note(stateCheck, Error, position+err.Error(), "give it to tributary's user, or name another with stateDir")
 		return
 	}
-	d.note(stateCheck, Fine, path+" can be written", "")
+	message := path + " can be written"
+	if !named {
+		message += ", the default of this user without stateDir and $STATE_DIRECTORY"
+	}
+	d.note(stateCheck, Fine, message, "")
 }
 
 // checkWritable reports why a file cannot be made in a directory. For a missing directory it checks the closest parent.

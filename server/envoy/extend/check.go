@@ -69,6 +69,9 @@ func refusedIn(root proto.Message, largest int) (why string) {
 func misplaced(m proto.Message) string {
 	switch m := m.(type) {
 	case *listenerv3.Listener:
+		if m.GetApiListener() != nil {
+			return "Envoy would ignore it: a listener with an api_listener belongs to the bootstrap"
+		}
 		return sameMatch(m)
 	case *routev3.RouteConfiguration:
 		return sharedDomain(m, m.GetVirtualHosts())

@@ -87,7 +87,7 @@ func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why 
 		}
 		found.Warn(p.Place, "a part of the value is ignored: %s", reason(err))
 	}
-	if why := invalidScript(m); why != "" {
+	if why := cmp.Or(tooDeep(m), invalidScript(m), slow(m)); why != "" {
 		return why
 	}
 	if p.Value = m; p.Operation != networking.EnvoyFilter_Patch_MERGE {
@@ -113,6 +113,8 @@ func untyped(value any) any {
 			maps.Copy(typed, content)
 			return untyped(typed)
 		}
+		delete(v, "initial_fetch_timeout") // Envoy's default of 15 seconds is the longest: see wait.go
+		delete(v, "initialFetchTimeout")
 		for key, element := range v {
 			v[key] = untyped(element)
 		}

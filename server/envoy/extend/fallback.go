@@ -1,6 +1,7 @@
 package extend
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listene
 		for match, c := range chainsByMatch(l) {
 			keepHeld(c, before[match])
 		}
+		bindAs(l, cmp.Or(held, rejected)) // the new sockets may be the reason
 		if held != nil && protectionOf(l).equals(protectionOf(held)) {
 			return nil, ""
 		}
@@ -37,13 +39,20 @@ func Fallback(held, rejected *listenerv3.Listener, again bool) (instead *listene
 			return l, "the current policies, with the EnvoyFilters, plugins, logs and traces that it last accepted"
 		}
 	}
-	return &listenerv3.Listener{
-		Name: rejected.GetName(), Address: rejected.GetAddress(), AdditionalAddresses: rejected.GetAdditionalAddresses(),
-		BindToPort: rejected.GetBindToPort(), Transparent: rejected.GetTransparent(), TrafficDirection: rejected.GetTrafficDirection(),
-		EnableReusePort: rejected.GetEnableReusePort(), DefaultFilterChain: &listenerv3.FilterChain{
+	l := &listenerv3.Listener{
+		Name: rejected.GetName(), TrafficDirection: rejected.GetTrafficDirection(), DefaultFilterChain: &listenerv3.FilterChain{
 			Filters: []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.direct_response", &directv3.Config{})},
 		},
-	}, "a listener that closes all connections"
+	}
+	bindAs(l, cmp.Or(held, rejected))
+	return l, "a listener that closes all connections"
+}
+
+// bindAs gives a listener the sockets of a template.
+func bindAs(l, template *listenerv3.Listener) {
+	l.ListenerSpecifier, l.Address, l.AdditionalAddresses = nil, template.GetAddress(), template.GetAdditionalAddresses()
+	l.BindToPort, l.EnableReusePort = template.GetBindToPort(), template.GetEnableReusePort()
+	l.Transparent = template.GetTransparent()
 }
 
 // chainsByMatch returns the filter chains of a listener by what they match; the default one has the key "default".

@@ -140,7 +140,7 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 		return m, true
 	}
 	var steps []*step
-	guarding := false
+	guarding, routes := false, routesOf(m)
 	run := func(checked bool, each func(*step)) (why string) {
 		var guard guard[M]
 		pass := &pass{context: p.context, largest: p.largest, checked: checked, configs: make(map[*anypb.Any]proto.Message)}
@@ -155,6 +155,9 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 			keep = patch(s, now)
 			if now.GetName() != m.GetName() {
 				pass.why = m.GetName() + " cannot be renamed"
+			}
+			if checked && s.used && s.Value != nil && pass.why == "" {
+				pass.why = unserved(s.Value, routes)
 			}
 			if checked && keep && pass.why != "" {
 				pass.takeBack()
@@ -179,7 +182,7 @@ func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep 
 		case now.GetName() != m.GetName():
 			return pass.why
 		}
-		return refused(now, p.largest)
+		return cmp.Or(refused(now, p.largest), unserved(now, routes))
 	}
 	unobserved := func(*step) {}
 	checkedRun := func() (why string) {

@@ -14,6 +14,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/index"
+	envoymodel "tributary/server/envoy/model"
 )
 
 // The codes: Istio's where istioctl analyze finds the same (istio.io/latest/docs/reference/config/analysis).
@@ -87,6 +88,11 @@ type object[T any] struct {
 	spec T
 }
 
+type (
+	serviceEntry    = object[*networking.ServiceEntry]
+	destinationRule = object[*networking.DestinationRule]
+)
+
 // resolve returns the full name of a host in lower case, since Istio and Envoy compare hosts so. Names without a dot
 // belong to the namespace of the object.
 func (o object[T]) resolve(host string) string {
@@ -104,8 +110,8 @@ type model struct {
 	rules    []object[*networking.DestinationRule]
 	gateways map[resource.Key]object[*networking.Gateway]
 	sidecars []object[*networking.Sidecar]
-	hosts    hostIndex[string]                              // the namespaces of ServiceEntries
-	ruleOf   hostIndex[object[*networking.DestinationRule]] // by host
+	hosts    hostIndex[serviceEntry]
+	ruleOf   hostIndex[destinationRule] // by host
 	findings []Finding
 
 	unchecked []string
@@ -121,7 +127,7 @@ func newModel(snapshot memstore.Snapshot, options Options) *model {
 	}
 	for _, entry := range decode[*networking.ServiceEntry](snapshot, resource.ServiceEntry) {
 		for _, host := range entry.spec.GetHosts() {
-			m.hosts.add(withoutDomain(host), entry.key.Namespace)
+			m.hosts.add(withoutDomain(host), entry)
 		}
 	}
 	for _, rule := range m.rules {
@@ -217,16 +223,15 @@ func (m *model) unread(possible bool, reference string) bool {
 // missing reports whether no object of a namespace, or of any if it is empty, has a host, and no unread source may have
 // it.
 func (m *model) missing(host, namespace string) bool {
-	if !m.options.Cluster && isClusterHost(host) {
-		return false
-	}
-	host = withoutDomain(host)
-	if slices.ContainsFunc(m.hosts.overlapping(host), func(candidate string) bool {
-		return namespace == "" || candidate == namespace
-	}) {
-		return false
-	}
-	return !m.unread(m.options.Partial || m.options.Hosts, host)
+	return !slices.ContainsFunc(m.hosts.overlapping(withoutDomain(host)), func(entry serviceEntry) bool {
+		return namespace == "" || entry.key.Namespace == namespace
+	}) && m.certain(host)
+}
+
+// certain reports whether neither a Kubernetes cluster that is not read nor an unread source may have a host.
+func (m *model) certain(host string) bool {
+	return (m.options.Cluster || !isClusterHost(host)) &&
+		!m.unread(m.options.Partial || m.options.Hosts, withoutDomain(host))
 }
 
 // overlap reports whether a name matches both hosts, each of which may begin with a *.
@@ -248,12 +253,14 @@ func overlap(a, b string) bool {
 type destination struct {
 	field        string
 	host, subset string
+	port         uint32 // zero if it has none
 }
 
 func destinationsOf(o object[*networking.VirtualService]) (destinations []destination) {
 	add := func(field string, d *networking.Destination) {
 		if d.GetHost() != "" {
-			destinations = append(destinations, destination{field, o.resolve(d.GetHost()), d.GetSubset()})
+			destinations = append(destinations,
+				destination{field, o.resolve(d.GetHost()), d.GetSubset(), d.GetPort().GetNumber()})
 		}
 	}
 	for i, http := range o.spec.GetHttp() {
@@ -278,38 +285,91 @@ func destinationsOf(o object[*networking.VirtualService]) (destinations []destin
 	return destinations
 }
 
-// destinations finds missing hosts and subsets.
+// destinations finds missing hosts, ports and subsets.
 func destinations(m *model) {
 	for _, o := range m.services {
 		for _, d := range destinationsOf(o) {
-			if m.missing(d.host, "") {
-				m.find(o.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
-					d.field, d.host)
+			if d.host == resource.RefusedHost {
+				m.find(o.key, Warning, NotFound,
+					"%s: the backend is refused, and its requests get 500: see the warnings of the source", d.field)
+				continue
 			}
+			entries := m.entriesOf(o, d)
 			if d.subset != "" {
-				m.subset(o.key, d)
+				m.subset(o, d, entries)
 			}
 		}
 	}
 }
 
-// subset finds a subset that no DestinationRule of its host has.
-func (m *model) subset(key resource.Key, d destination) {
-	rules := m.ruleOf.overlapping(withoutDomain(d.host))
-	defined := slices.ContainsFunc(rules, func(rule object[*networking.DestinationRule]) bool {
-		return slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == d.subset })
+// isAnywhere reports whether clients of a VirtualService may be in any namespace, as those of Gateways and delegates.
+func isAnywhere(o object[*networking.VirtualService]) bool {
+	return len(o.spec.GetGateways()) > 0 || len(o.spec.GetHosts()) == 0
+}
+
+// isClient reports whether a namespace is that of a VirtualService, or one that gets it by name.
+func isClient(o object[*networking.VirtualService], namespace string) bool {
+	return namespace == o.key.Namespace || slices.Contains(o.spec.GetExportTo(), namespace)
+}
+
+// isSeen reports whether clients of a VirtualService see an object of a namespace.
+func isSeen(o object[*networking.VirtualService], namespace string, exportTo []string) bool {
+	return len(exportTo) == 0 || isAnywhere(o) || slices.ContainsFunc(exportTo, func(name string) bool {
+		return name == "*" || isClient(o, cmp.Or(strings.TrimPrefix(name, "."), namespace))
 	})
-	specific := slices.IndexFunc(rules, func(rule object[*networking.DestinationRule]) bool {
-		return !strings.HasPrefix(rule.spec.GetHost(), "*")
+}
+
+// entriesOf returns the ServiceEntries of a destination. It finds a missing one, and a missing port. An entry of a
+// wildcard has no cluster for the destination.
+func (m *model) entriesOf(o object[*networking.VirtualService], d destination) []serviceEntry {
+	exact := m.hosts.exact[withoutDomain(d.host)]
+	if strings.HasPrefix(d.host, "*") {
+		exact = m.hosts.overlapping(d.host)
+	}
+	entries := slices.DeleteFunc(slices.Clone(exact), func(e serviceEntry) bool {
+		return !isSeen(o, e.key.Namespace, e.spec.GetExportTo())
 	})
+	isPort := func(p *networking.ServicePort) bool { return p.GetNumber() == d.port }
+	hasPort := func(e serviceEntry) bool { return slices.ContainsFunc(e.spec.GetPorts(), isPort) }
+	switch {
+	case len(entries) > 0 && (d.port == 0 || slices.ContainsFunc(entries, hasPort)) || !m.certain(d.host):
+	case len(exact) == 0:
+		m.find(o.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
+			d.field, d.host)
+	case len(entries) == 0:
+		m.find(o.key, Warning, NotFound, "%s.host: %s is not exported to namespace %s: export it, or correct the host",
+			d.field, exact[0].key, o.key.Namespace)
+	default:
+		m.find(o.key, Warning, NotFound, "%s.port: %s has no port %d: add it there, or correct the number",
+			d.field, entries[0].key, d.port)
+	}
+	return entries
+}
+
+// subset finds a subset that no DestinationRule has that applies to a host at clients of a VirtualService.
+func (m *model) subset(o object[*networking.VirtualService], d destination, entries []serviceEntry) {
+	rules := slices.DeleteFunc(m.ruleOf.overlapping(withoutDomain(d.host)), func(rule destinationRule) bool {
+		namespace := rule.key.Namespace
+		isNear := isAnywhere(o) || len(entries) == 0 || namespace == envoymodel.RootNamespace || isClient(o, namespace) ||
+			slices.ContainsFunc(entries, func(entry serviceEntry) bool { return entry.key.Namespace == namespace })
+		return !isNear || !isSeen(o, namespace, rule.spec.GetExportTo())
+	})
+	isExact := func(rule destinationRule) bool { return !strings.HasPrefix(rule.spec.GetHost(), "*") }
+	defined := slices.ContainsFunc(rules, func(rule destinationRule) bool {
+		shadows := func(r destinationRule) bool { return isExact(r) && r.key.Namespace == rule.key.Namespace }
+		return (isExact(rule) || !slices.ContainsFunc(rules, shadows)) &&
+			slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == d.subset })
+	})
+	specific := slices.IndexFunc(rules, isExact)
 	switch {
 	case defined, m.unread(m.options.Partial, fmt.Sprintf("subset %s of %s", d.subset, d.host)):
 	case specific >= 0:
-		m.find(key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
+		m.find(o.key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
 			d.field, rules[specific].key, d.subset, d.host)
 	default:
-		m.find(key, Warning, NotFound, "%s.subset: no DestinationRule of %s has subsets: add one that defines %q",
-			d.field, d.host, d.subset)
+		m.find(o.key, Warning, NotFound,
+			"%s.subset: no DestinationRule of %s for clients in %s has subsets: add one that defines %q",
+			d.field, d.host, o.key.Namespace, d.subset)
 	}
 }
 

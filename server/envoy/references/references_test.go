@@ -109,6 +109,17 @@ spec: {hosts: [a.example], `
 	to := func(destination string) string {
 		return route + "http: [{route: [{destination: " + destination + "}]}]}"
 	}
+	elsewhere := func(text, exportTo string) string {
+		text = strings.ReplaceAll(text, "namespace: shop", "namespace: other")
+		return strings.ReplaceAll(text, "spec: {", "spec: {exportTo: "+exportTo+", ")
+	}
+	v1 := to("{host: b.example, subset: v1}")
+	const gateway = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: g, namespace: shop}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---`
 	for name, c := range map[string]struct {
 		text    string
 		options Options
@@ -116,7 +127,41 @@ spec: {hosts: [a.example], `
 	}{
 		"host":               {to("{host: b.example}"), Options{}, "no ServiceEntry has the host b.example"},
 		"host exists":        {with(entry, "b.example") + to("{host: b.example}"), Options{}, ""},
-		"host of a wildcard": {with(entry, "'*.example'") + to("{host: b.example}"), Options{}, ""},
+		"host of a wildcard": {with(entry, "'*.example'") + to("{host: b.example}"), Options{}, "no ServiceEntry has the host b.example"},
+		"the wildcard":       {with(entry, "'*.example'") + to("{host: '*.example'}"), Options{}, ""},
+		"host of another namespace": {
+			elsewhere(with(entry, "b.example"), "['.']") + to("{host: b.example}"), Options{}, "not exported to namespace shop",
+		},
+		"host exported to others":   {elsewhere(with(entry, "b.example"), "[away]") + to("{host: b.example}"), Options{}, "not exported"},
+		"host exported here":        {elsewhere(with(entry, "b.example"), "[away, shop]") + to("{host: b.example}"), Options{}, ""},
+		"host exported everywhere":  {elsewhere(with(entry, "b.example"), "['*']") + to("{host: b.example}"), Options{}, ""},
+		"host of the clients there": {elsewhere(with(entry, "b.example"), "['.']") + strings.Replace(to("{host: b.example}"), "spec: {", "spec: {exportTo: [other], ", 1), Options{}, ""},
+		"port":                      {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{}, "shop/e has no port 81"},
+		"port of TCP":               {with(entry, "b.example") + route + "tcp: [{route: [{destination: {host: b.example, port: {number: 81}}}]}]}", Options{}, "no port 81"},
+		"port exists":               {with(entry, "b.example") + to("{host: b.example, port: {number: 80}}"), Options{}, ""},
+		"port of another entry": {
+			with(entry, "b.example") + elsewhere(strings.ReplaceAll(with(entry, "b.example"), "80", "81"), "['*']") +
+				to("{host: b.example, port: {number: 81}}"), Options{}, "",
+		},
+		"port, unread":    {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{Partial: true}, ""},
+		"refused backend": {to("{host: internal.cluster.local, subset: refused-backend}"), Options{}, "get 500"},
+		"subset elsewhere": {
+			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + v1, Options{}, "for clients in shop",
+		},
+		"subset of the host's": {elsewhere(with(entry, "b.example")+with(rule, "b.example"), "['*']") + v1, Options{}, ""},
+		"subset not exported": {
+			with(entry, "b.example") + strings.Replace(with(rule, "b.example"), "spec: {", "spec: {exportTo: [other], ", 1) + v1,
+			Options{}, "for clients in shop",
+		},
+		"subset at a Gateway": {
+			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + gateway +
+				strings.Replace(v1, "hosts:", "gateways: [g], hosts:", 1), Options{}, "",
+		},
+		"subset behind exact": {
+			with(entry, "b.example") + with(rule, "'*.example'") +
+				strings.NewReplacer("HOST", "b.example", "name: d", "name: f", "name: v1", "name: v2").Replace(rule) + "---" + v1,
+			Options{}, `DestinationRule shop/f has no subset "v1"`,
+		},
 		"wildcard elsewhere": {with(entry, "'*.other'") + to("{host: b.example}"), Options{}, "host b.example"},
 		"host of TCP":        {route + "tcp: [{route: [{destination: {host: b.example}}]}]}", Options{}, "spec.tcp[0]"},
 		"host of a mirror": {

@@ -62,7 +62,9 @@ func (w web) ask(ctx context.Context, server, method, path, token string, values
 	if token != "" {
 		request.Header.Set("accessToken", token)
 	}
-	response, err := (&http.Client{Transport: transport}).Do(request)
+	// A redirect would take the password or the token to another host.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := (&http.Client{Transport: transport, CheckRedirect: stay}).Do(request)
 	if err != nil {
 		return 0, nil, address.Hint(err, w.config != nil)
 	}

@@ -1,0 +1,22 @@
+package adsc
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A server that sends endless responses of types that were not asked for fills no log.
+func TestUnaskedTypesAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	c := &Client{cfg: Config{Log: slog.New(slog.NewTextHandler(io.Writer(&log), nil))}}
+	s := newStream(t.Context(), c, "server", nil)
+	for range 1000 {
+		require.NoError(t, s.handle(&answer{typeURL: strings.Repeat("a", 100)}))
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+}
