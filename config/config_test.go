@@ -171,14 +171,14 @@ configSources:
 			[]string{"t.yaml:1:17: listen.admin: :16010 is also that of 127.0.0.1:16010, which is listen.xds"},
 		},
 		"zeros that would be defaults": {
-			"limits: {streams: 0, refusalDelay: 0s, stuckFor: 0s}\npacing: {least: 0s, most: 0s}\nconfigSources:\n" +
+			"limits: {streams: 0, refusalDelay: 0s, connectionAge: 0s}\npacing: {least: 0s, most: 0s}\nconfigSources:\n" +
 				"- {address: 'fs:///a', emptyGrace: 0s, maxFileBytes: 0, precedence: 0, guard: {min: 0, window: 0s}, merge: {endpoints: {priority: " +
 				"0}}}\n" +
 				"- {name: c, address: 'consul://a:1', grace: 0s, rampRate: 0}",
 			[]string{
 				"t.yaml:1:19: limits.streams: 0 is not a limit; leave the key out for the default, or write a negative number for none",
 				"t.yaml:1:36: limits.refusalDelay: want more than 0; leave the key out for the default",
-				"t.yaml:1:50: limits.stuckFor: want more than 0; leave the key out for the default",
+				"t.yaml:1:55: limits.connectionAge: want more than 0; leave the key out for the default",
 				"t.yaml:2:27: pacing.most: want more than 0; leave the key out for the default",
 				"t.yaml:4:36: configSources[0].emptyGrace: want more than 0; leave the key out for the default",
 				"t.yaml:4:54: configSources[0].maxFileBytes: want more than 0; leave the key out for the default",

@@ -266,10 +266,13 @@ var misplaced = map[string]string{
 	"sources":     "sources are the list configSources",
 	"limits.connectionsPerSecond": "it was removed: delete it, and bound connections by limits.connectionsPerPeer and " +
 		"limits.handshakeTimeout",
-	"log":       hintLog,
-	"logging":   hintLog,
-	"logLevel":  hintLog,
-	"log_level": hintLog,
+	"limits.requestsPerSecond":   "it was removed: delete it; needless requests are slowed down anyway",
+	"limits.firstRequestTimeout": "it was removed: delete it; limits.streamsPerPeer bounds these streams",
+	"limits.stuckFor":            "it was removed: delete it; a client that does not answer pings is gone after 40 s",
+	"log":                        hintLog,
+	"logging":                    hintLog,
+	"logLevel":                   hintLog,
+	"log_level":                  hintLog,
 }
 
 const (

@@ -37,8 +37,6 @@ type Limits struct {
 	// Memory for large requests, in bytes: a connection reserves requestBytes of it while it receives more than 64 KiB. Others
 	// wait. At least requestBytes. Default: 67108864; -1 for no limit.
 	RequestMemory int `json:"requestMemory,omitempty"`
-	// Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: 10000; -1 for no limit.
-	RequestsPerSecond int `json:"requestsPerSecond,omitempty"`
 	// Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit.
 	StreamsPerConnection int `json:"streamsPerConnection,omitempty"`
 	// Streams that one IP address opens, sustained, and at once. Others wait, and their connections are
@@ -48,13 +46,9 @@ type Limits struct {
 	HeaderBytes int `json:"headerBytes,omitempty"`
 	// How long a new connection has for the handshakes of TLS and HTTP/2. Default: 10s.
 	HandshakeTimeout Duration `json:"handshakeTimeout,omitempty"`
-	// How long a stream may be without a request. Default: 1m.
-	FirstRequestTimeout Duration `json:"firstRequestTimeout,omitempty"`
 	// How long a connection may be without a stream. Default: 5m.
 	IdleConnection Duration `json:"idleConnection,omitempty"`
-	// How long a client that is being sent something may take next to nothing of it before it loses the connection. Default: 2m.
-	StuckFor Duration `json:"stuckFor,omitempty"`
-	// How long a connection from another machine is used, give or take a tenth. Its client then connects again, so that clients spread over
+	// How long a connection is used, give or take a tenth. Its client then connects again, so that clients spread over
 	// replicas. Default: 30m.
 	ConnectionAge Duration `json:"connectionAge,omitempty"`
 	// Estimated memory of the products of one object, in bytes: hosts × routes, hosts × ports, and the like. An object with

@@ -13,21 +13,19 @@ import (
 func TestLimitsAndDebounce(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
 limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 65541, requestMemory: 65544, `+
-		`requestsPerSecond: 6, refusalDelay: 7s,
+		`refusalDelay: 7s,
   streamsPerConnection: 9, streamsPerSecond: 10, headerBytes: 11, handshakeTimeout: 12s, `+
-		`firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s, connectionAge: 17m}
+		`idleConnection: 14s, connectionAge: 17m}
 debounce: {quiet: 20ms}
 configSources: [{address: "fs:///a"}]
 `))
 	require.NoError(t, err)
 	assert.Equal(t, config.Limits{
 		Streams: 1, StreamsPerPeer: 2, TypesPerStream: 3, NamesPerStream: 4, Names: -1, RequestBytes: 65541, RequestMemory: 65544,
-		RequestsPerSecond: 6,
-		RefusalDelay:      config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10,
-		HeaderBytes:      11,
-		HandshakeTimeout: config.Duration(12 * time.Second), FirstRequestTimeout: config.Duration(13 * time.Second),
-		IdleConnection: config.Duration(14 * time.Second), StuckFor: config.Duration(15 * time.Second),
-		ConnectionAge: config.Duration(17 * time.Minute),
+		RefusalDelay:         config.Duration(7 * time.Second),
+		StreamsPerConnection: 9, StreamsPerSecond: 10, HeaderBytes: 11,
+		HandshakeTimeout: config.Duration(12 * time.Second),
+		IdleConnection:   config.Duration(14 * time.Second), ConnectionAge: config.Duration(17 * time.Minute),
 	}, c.Limits)
 	assert.Equal(t, config.Debounce{Quiet: config.Duration(20 * time.Millisecond), Max: config.Duration(200 * time.Millisecond)}, c.Debounce)
 }
@@ -60,9 +58,7 @@ limits:
   streamsPerSecond: -2
   headerBytes: -2
   handshakeTimeout: -1s
-  firstRequestTimeout: -1s
   idleConnection: -1s
-  stuckFor: -1s
   requestBytes: 10
   requestMemory: 5
 pacing: {least: 5s, most: 1s}
@@ -77,12 +73,10 @@ configSources: [{address: "fs:///a"}]
 		"t.yaml:6:21: limits.streamsPerSecond: want -1 for no limit, or more",
 		"t.yaml:7:16: limits.headerBytes: want -1 for no limit, or more",
 		"t.yaml:8:21: limits.handshakeTimeout: want 0 or more",
-		"t.yaml:9:24: limits.firstRequestTimeout: want 0 or more",
-		"t.yaml:10:19: limits.idleConnection: want 0 or more",
-		"t.yaml:11:13: limits.stuckFor: want 0 or more",
-		"t.yaml:12:17: limits.requestBytes: want at least 65536, got 10",
-		"t.yaml:13:18: limits.requestMemory: want at least limits.requestBytes, 10, got 5",
-		"t.yaml:14:17: pacing.least: want at most pacing.most, 1s, got 5s",
+		"t.yaml:9:19: limits.idleConnection: want 0 or more",
+		"t.yaml:10:17: limits.requestBytes: want at least 65536, got 10",
+		"t.yaml:11:18: limits.requestMemory: want at least limits.requestBytes, 10, got 5",
+		"t.yaml:12:17: pacing.least: want at most pacing.most, 1s, got 5s",
 		"debounce.max: want at least debounce.quiet, which is 1s, got 1ms",
 	} {
 		assert.Contains(t, err.Error(), want)

@@ -39,6 +39,7 @@ func TestVariables(t *testing.T) {
 		"logLevel: info":                    "t.yaml:1:1: logLevel: unknown key; logging is a matter of the flags --log-level",
 		"log_level: info":                   "t.yaml:1:1: log_level: unknown key; logging is a matter of the flags --log-level",
 		"limits: {connectionsPerSecond: 5}": "t.yaml:1:10: limits.connectionsPerSecond: unknown key; it was removed: delete it",
+		"limits: {stuckFor: 5m}":            "t.yaml:1:10: limits.stuckFor: unknown key; it was removed: delete it",
 		"log: x":                            "t.yaml:1:1: log: unknown key; logging is a matter of the flags --log-level",
 	} {
 		_, err := config.Parse("t.yaml", []byte(text))

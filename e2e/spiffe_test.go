@@ -34,7 +34,7 @@ access:
 - {who: {cidr: [127.0.0.1]}}
 configSources: [{name: mesh, address: %q}]
 `, address, relayID, api.Address(), "fs://"+rules))
-	require.Contains(t, s.Output(), "nobody comes in")
+	require.Contains(t, s.Output(), "no certificate yet: TLS connections are refused")
 	require.Contains(t, s.Ask(t, "status"), "listen.xdsTLS: no certificate yet: TLS connections are refused")
 
 	give(federation)
@@ -107,7 +107,7 @@ configSources:
 	for i := range 5 {
 		give(federation)
 		s.WaitFor(t, 10*time.Second, func() error {
-			if got := strings.Count(s.Output(), "certificate: it is in force"); got < i+2 {
+			if got := strings.Count(s.Output(), "certificate: in force"); got < i+2 {
 				return fmt.Errorf("%d certificates were in force", got)
 			}
 			return nil
@@ -117,7 +117,7 @@ configSources:
 
 	// What was said last serves on while nobody answers.
 	api.Stop()
-	logs("what is in force stays, since what is to follow is not right")
+	logs("no valid new content: the previous certificate stays in force")
 	require.Contains(t, s.Ask(t, "status"), "the SPIFFE Workload API at "+api.Address())
 	require.Equal(t, 1, s.Metric(t, "tributary_certificate_trouble", "xdsTLS"))
 	require.Positive(t, s.Metric(t, "tributary_certificate_expiry_timestamp_seconds", "xdsTLS"))

@@ -131,7 +131,7 @@ func TestTheCertificateRotatesUnderStreams(t *testing.T) {
 			require.NoError(t, os.Rename(filepath.Join(dir, name), filepath.Join(s.certs, name)))
 		}
 		s.WaitFor(t, 10*time.Second, func() error {
-			if got := strings.Count(s.Output(), "certificate: it is in force"); got <= i {
+			if got := strings.Count(s.Output(), "certificate: in force"); got <= i {
 				return fmt.Errorf("%d of %d certificates are in force", got, i+1)
 			}
 			return nil

@@ -129,20 +129,4 @@ func TestClientsMoveToAReplicaThatJoins(t *testing.T) {
 	for _, c := range clients {
 		c.sees(t, append(all, "ServiceEntry prod/p03")...)
 	}
-	require.Contains(t, one.log.String(), "the connection was open for limits.connectionAge: connect again")
-}
-
-func TestConnectionsOfThisMachineStay(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\n"+
-		"limits: {connectionAge: 1ms}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n")
-	r := start(t, dir)
-	r.awaitReady(t)
-	s := subscribe(t, r, "", "a")
-	s.gets(t, 1)
-	for n := 2; n < 7; n++ {
-		write(t, dir+"/rules/all.yaml", entries("prod", "p", n))
-		s.gets(t, n)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -43,7 +44,7 @@ type listeners struct {
 // newListeners reads the certificates that cfg names. Nothing is open yet.
 func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d listeners, err error) {
 	d.log = log
-	d.connections = transport.NewConnectionLimit(connections(cfg.Limits, transport.Descriptors(), log),
+	d.connections = transport.NewConnectionLimit(connections(cfg.Limits, descriptors(), log),
 		cmp.Or(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
 		if d.xdsTLS, err = load(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
@@ -77,6 +78,15 @@ func load(ctx context.Context, cfg *config.Config, key string, t config.ServerTL
 		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
 	return c, nil
+}
+
+// descriptors returns the number of files and connections that the process may have open; -1 for no limit.
+func descriptors() int {
+	var limit syscall.Rlimit // Go has raised it to the hard limit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
+		return -1
+	}
+	return int(limit.Cur) //nolint:gosec,unconvert // it is small; it is signed on some systems
 }
 
 // connections is how many clients may be connected at once, given how many files may be open.
@@ -143,7 +153,7 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 			err = errors.Join(err, lis.Close())
 		}
 	}
-	d.admin = transport.NewFairListener(d.admin, adminConnections, d.log)
+	d.admin = transport.NewFairListener(d.admin, adminConnections)
 	if d.adminTLS != nil {
 		d.admin = tls.NewListener(d.admin, d.adminTLS.Config("h2", "http/1.1"))
 	}

@@ -53,12 +53,10 @@ func intakeLimits(l config.Limits) intake.Limits {
 func portLimits(l config.Limits) transport.Limits {
 	return transport.Limits{
 		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory,
-		RequestsPerSecond: float64(l.RequestsPerSecond),
-		RefusalDelay:      time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection,
-		StreamsPerSecond: float64(l.StreamsPerSecond),
-		HeaderBytes:      l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
-		FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),
-		IdleConnection:      time.Duration(l.IdleConnection), StuckFor: time.Duration(l.StuckFor), ConnectionAge: time.Duration(l.ConnectionAge),
+		RefusalDelay:         time.Duration(l.RefusalDelay),
+		StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
+		HeaderBytes: l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
+		IdleConnection: time.Duration(l.IdleConnection), ConnectionAge: time.Duration(l.ConnectionAge),
 	}
 }
 

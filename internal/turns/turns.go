@@ -1,4 +1,5 @@
-// Package turns has work done of which only so much is done at once.
+// Package turns limits concurrent work. Addresses take turns, so that one with much work delays another by the time of one
+// piece of work at most.
 package turns
 
 import (
@@ -7,18 +8,18 @@ import (
 	"sync"
 )
 
-// Turns are taken address by address, so that one that has much done holds up another for the time of one piece of work at the most.
+// Turns are the turns of a limited number of workers.
 type Turns struct {
 	mu      sync.Mutex
 	free    int
-	hosts   []string                   // those of whom somebody waits, in the order of their turns
+	hosts   []string                   // hosts with waiting work, in the order of their turns
 	waiting map[string][]chan struct{} // by host, in order of arrival
 }
 
-// New returns turns of which so many are taken at once.
-func New(atOnce int) *Turns { return &Turns{free: atOnce, waiting: make(map[string][]chan struct{})} }
+// New returns turns of which limit are taken at once.
+func New(limit int) *Turns { return &Turns{free: limit, waiting: make(map[string][]chan struct{})} }
 
-// Do has work done for a host when it is its turn, or returns why it is not: ctx ended meanwhile.
+// Do waits for a turn of a host and calls work, or returns the cause if ctx ends before.
 func (t *Turns) Do(ctx context.Context, host string, work func()) error {
 	if turn := t.Queue(host); turn != nil {
 		select {
@@ -33,7 +34,8 @@ func (t *Turns) Do(ctx context.Context, host string, work func()) error {
 	return nil
 }
 
-// Queue takes a turn for a host, which ends with Leave, or returns what is closed when it is its turn; who no longer wants it calls GiveUp.
+// Queue takes a turn for a host and returns nil, or returns a channel that is closed when the turn comes. A turn ends with
+// Leave, and the wait for one also with GiveUp.
 func (t *Turns) Queue(host string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,41 +51,41 @@ func (t *Turns) Queue(host string) <-chan struct{} {
 	return turn
 }
 
-// Waiting returns how many wait for a turn.
-func (t *Turns) Waiting() (n int) {
+// Waiting returns the number of queued turns.
+func (t *Turns) Waiting() (count int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, all := range t.waiting {
-		n += len(all)
+	for _, queue := range t.waiting {
+		count += len(queue)
 	}
-	return n
+	return count
 }
 
-// GiveUp leaves the queue, or gives the turn to the next one if it has come meanwhile.
+// GiveUp leaves the queue. If the turn has already come, the next in the queue gets it.
 func (t *Turns) GiveUp(host string, turn <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.IndexFunc(t.waiting[host], func(c chan struct{}) bool { return c == turn })
-	if i < 0 {
+	position := slices.IndexFunc(t.waiting[host], func(c chan struct{}) bool { return c == turn })
+	if position < 0 {
 		t.next()
 		return
 	}
-	if t.waiting[host] = slices.Delete(t.waiting[host], i, i+1); len(t.waiting[host]) > 0 {
-		return
+	t.waiting[host] = slices.Delete(t.waiting[host], position, position+1)
+	if len(t.waiting[host]) == 0 {
+		delete(t.waiting, host)
+		position = slices.Index(t.hosts, host)
+		t.hosts = slices.Delete(t.hosts, position, position+1)
 	}
-	delete(t.waiting, host)
-	i = slices.Index(t.hosts, host)
-	t.hosts = slices.Delete(t.hosts, i, i+1)
 }
 
-// Leave gives the turn to the next one.
+// Leave ends a turn.
 func (t *Turns) Leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.next()
 }
 
-// next is Leave; t.mu is held.
+// next gives a turn to the next host in the queue; t.mu is held.
 func (t *Turns) next() {
 	if len(t.hosts) == 0 {
 		t.free++
@@ -91,11 +93,11 @@ func (t *Turns) next() {
 	}
 	host := t.hosts[0]
 	t.hosts = t.hosts[1:]
-	waiting := t.waiting[host]
-	close(waiting[0])
-	if waiting = waiting[1:]; len(waiting) == 0 {
+	queue := t.waiting[host]
+	close(queue[0])
+	if queue = queue[1:]; len(queue) == 0 {
 		delete(t.waiting, host)
 	} else {
-		t.waiting[host], t.hosts = waiting, append(t.hosts, host)
+		t.waiting[host], t.hosts = queue, append(t.hosts, host)
 	}
 }

@@ -1,5 +1,5 @@
-// Package worker is the one way in which sources, and those who look after them, start goroutines: a panic in one of them
-// is an error of the group, and not the end of the process.
+// Package worker starts the goroutines of sources. A panic in a goroutine is an error of its group, and does not end the
+// process.
 package worker
 
 import (
@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// Group is a number of goroutines that work for one thing and end together. Make it with New.
+// Group is a number of goroutines that end together. Make it with New.
 type Group struct {
-	end context.CancelCauseFunc
-	all sync.WaitGroup
+	cancel  context.CancelCauseFunc
+	workers sync.WaitGroup
 
 	mu  sync.Mutex
 	err error // the first
@@ -20,13 +20,13 @@ type Group struct {
 
 // New returns a group, and the context of its workers: it ends with ctx, or when one of them fails.
 func New(ctx context.Context) (*Group, context.Context) {
-	ctx, end := context.WithCancelCause(ctx)
-	return &Group{end: end}, ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &Group{cancel: cancel}, ctx
 }
 
 // Go starts a worker. If it panics, that fails the group. It may be called by workers, too.
 func (g *Group) Go(work func()) {
-	g.all.Go(func() {
+	g.workers.Go(func() {
 		if err := Do(func() error { work(); return nil }); err != nil {
 			g.Fail(err)
 		}
@@ -40,30 +40,30 @@ func (g *Group) Fail(err error) {
 		g.err = err
 	}
 	g.mu.Unlock()
-	g.end(err)
+	g.cancel(err)
 }
 
-// Wait waits until every worker has ended, and returns why the group failed; nil if it did not.
+// Wait waits for all workers, and returns the first failure, or nil.
 func (g *Group) Wait() error {
-	g.all.Wait()
+	g.workers.Wait()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-// Stop ends the workers, whatever has become of who started them, and waits for them. It is meant to be deferred.
+// Stop ends the workers and waits for them. Defer it, so that a panic of the caller ends them, too.
 func (g *Group) Stop() {
-	g.end(nil)
-	g.all.Wait()
+	g.cancel(nil)
+	g.workers.Wait()
 }
 
 // Panic is the error that a panic becomes.
 type Panic struct {
 	Value any
-	Stack []byte // where it was
+	Stack []byte
 }
 
-// Error tells the value.
+// Error implements error.
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
 // Unwrap returns the value if it is an error.
@@ -72,16 +72,15 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Do calls f. A panic in it is returned as a *Panic; one that was raised with a *Panic is that.
-func Do(f func() error) (err error) {
+// Do calls work, and returns a panic in it as a *Panic. The value of a panic may be a *Panic already.
+func Do(work func() error) (err error) {
 	defer func() {
-		if v := recover(); v != nil {
-			if p, ok := v.(*Panic); ok {
-				err = p
-				return
+		if value := recover(); value != nil {
+			var ok bool
+			if err, ok = value.(*Panic); !ok {
+				err = &Panic{value, debug.Stack()}
 			}
-			err = &Panic{v, debug.Stack()}
 		}
 	}()
-	return f()
+	return work()
 }

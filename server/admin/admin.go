@@ -157,14 +157,15 @@ func (s *Server) Handler() http.Handler {
 	return refuseOtherHosts(origins.Handler(refuseOtherSites(s.withGRPC(s.changers(s.mux())))))
 }
 
-// withGRPC passes requests of gRPC to Options.GRPC. They leave their connection idle, since streams may stay open.
+// withGRPC passes requests of gRPC to Options.GRPC.
 func (s *Server) withGRPC(pages http.Handler) http.Handler {
-	pages = transport.CountBusy(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.GRPC != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 			s.opts.GRPC.ServeHTTP(w, r)
 			return
 		}
+		// Otherwise a write waits for the whole body of the request.
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 and tests have none
 		pages.ServeHTTP(w, r)
 	})
 }
@@ -200,9 +201,6 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle("GET /page/", s.front)
 		if !s.opts.NoDebug {
 			mux.Handle("GET /debug/page/", s.front)
-			mux.HandleFunc("GET /debug/page/events", func(w http.ResponseWriter, r *http.Request) {
-				transport.Idle(r.Context(), func() { s.front.ServeHTTP(w, r) }) // it stays open
-			})
 		}
 	}
 	return mux

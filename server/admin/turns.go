@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"tributary/server/transport"
 )
 
 const (
@@ -26,8 +24,8 @@ const (
 type pagesKey struct{}
 
 // connContext adds the slots for pages of a connection to the context of its requests.
-func connContext(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(transport.ConnContext(ctx, conn), pagesKey{}, make(chan struct{}, pagesPerConnection))
+func connContext(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, pagesKey{}, make(chan struct{}, pagesPerConnection))
 }
 
 // turns has one slot for this machine and one for all others, so that neither waits for the other.
@@ -67,19 +65,17 @@ func (t turns) limit(next http.Handler) http.Handler {
 	})
 }
 
-// enter takes a slot for a request, or answers with 503 when late fires. A waiting request leaves its connection idle.
+// enter takes a slot for a request, or answers with 503 when late fires.
 func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) (entered bool) {
-	transport.Idle(r.Context(), func() {
-		select {
-		case slots <- struct{}{}:
-			entered = true
-		case <-r.Context().Done():
-		case <-late:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
-		}
-	})
-	return entered
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-r.Context().Done():
+	case <-late:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
+	}
+	return false
 }
 
 // pageWriter is the http.ResponseWriter of a page.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,7 +21,6 @@ import (
 
 	"tributary/aggregate"
 	"tributary/resource"
-	"tributary/server/transport"
 )
 
 var (
@@ -188,66 +185,24 @@ func TestOtherSitesMayNotReadPages(t *testing.T) {
 	}
 }
 
-// holding is a front whose answers do not end before it is closed.
-type holding struct{ begun, end chan struct{} }
-
-func (h holding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.begun <- struct{}{}
-	select {
-	case <-h.end:
-	case <-r.Context().Done():
-	}
-}
-
-func (h holding) Close() { close(h.end) }
-
-// A connection whose requests wait for their turn, or for events, goes before one that is busy.
-func TestConnectionsThatWaitGoFirst(t *testing.T) {
-	for _, path := range []string{"/", "/debug/page/events"} {
-		t.Run(path, func(t *testing.T) {
-			front := holding{make(chan struct{}, 2), make(chan struct{})}
-			raw, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
-			require.NoError(t, err)
-			ctx, stop := context.WithCancel(t.Context())
-			var serving sync.WaitGroup
-			serving.Go(func() {
-				log, page := slog.New(slog.DiscardHandler), func(*Server) Front { return front }
-				s := New(Options{Registry: prometheus.NewRegistry(), View: aggregate.New(), Page: page, Log: log})
-				_ = s.Serve(ctx, transport.NewFairListener(raw, 2, log))
-			})
-			defer serving.Wait()
-			defer stop()
-			ask := func(path string) *bufio.Reader {
-				conn, err := new(net.Dialer).DialContext(ctx, "tcp", raw.Addr().String())
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = conn.Close() })
-				_, err = conn.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))
-				require.NoError(t, err)
-				return bufio.NewReader(conn)
-			}
-			busy := ask("/")
-			<-front.begun
-			waiting := ask(path)
-			if path == "/" { // a request that has just come makes its connection busy for a moment
-				require.Eventually(t, func() bool {
-					stacks := make([]byte, 1<<20)
-					return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("server/admin.enter.func1("))
-				}, 10*time.Second, time.Millisecond, "it waits for its turn")
-			} else {
-				<-front.begun
-			}
-			for range 5 {
-				resp, err := http.ReadResponse(ask("/-/healthy"), nil)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Equal(t, http.StatusOK, resp.StatusCode)
-			}
-			_, err = waiting.ReadByte()
-			require.Error(t, err, "it is closed")
-			stop()
-			resp, err := http.ReadResponse(busy, nil)
-			require.NoError(t, err, "it is answered")
-			require.NoError(t, resp.Body.Close())
-		})
-	}
+// A client that announces a body and does not send it holds no turn.
+func TestServe_AnswersBeforeTheBody(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	server := New(Options{Registry: prometheus.NewRegistry(), View: aggregate.New(), Log: slog.New(slog.DiscardHandler)})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, listener) })
+	defer serving.Wait()
+	defer stop()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // of a test
+	_, err = conn.Write([]byte("GET /-/healthy HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n"))
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(25*time.Second))) // less than the read timeout of the server
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode)
 }

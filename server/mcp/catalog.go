@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"tributary/internal/hops"
+	"tributary/internal/names"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/access"
@@ -129,7 +129,7 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
 		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
 	}
-	if typeURL == hops.TypeURL && c.opts.Hops != nil {
+	if typeURL == names.InstancesType && c.opts.Hops != nil {
 		return c.opts.Hops.coll, nil, nil
 	}
 	schema, ok := resource.SchemaOf(resource.Kind(parts[2]))

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/internal/hops"
+	"tributary/internal/names"
 	"tributary/internal/testutil"
 	"tributary/server/access"
 )
@@ -41,7 +41,7 @@ func FuzzNode(f *testing.F) {
 			require.NotContains(t, of.namespaces, "")
 			require.LessOrEqual(t, len(of.namespaceKey()), 2*len(b)+2)
 		})
-		require.LessOrEqual(t, len(hops.Parse(node.GetId())), hops.Max)
+		require.LessOrEqual(t, len(names.SplitInstances(node.GetId())), names.MaxInstances)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"tributary/internal/hops"
+	"tributary/internal/names"
 	"tributary/server/xds"
 )
 
@@ -27,7 +27,7 @@ type Hops struct {
 
 // NewHops returns the hops of an instance. Its name must be unique.
 func NewHops(instance string) *Hops {
-	h := &Hops{self: hops.ID(instance), coll: xds.NewCollection(xds.Type{URL: hops.TypeURL}, xds.Debounce{}), above: make(map[any][]string)}
+	h := &Hops{self: names.Instance(instance), coll: xds.NewCollection(xds.Type{URL: names.InstancesType}, xds.Debounce{}), above: make(map[any][]string)}
 	h.publish()
 	h.coll.MarkSynced()
 	return h
@@ -60,7 +60,7 @@ func (h *Hops) list() string {
 		}
 	}
 	delete(set, h.self)
-	return hops.Format(append([]string{h.self}, slices.Sorted(maps.Keys(set))...))
+	return names.JoinInstances(append([]string{h.self}, slices.Sorted(maps.Keys(set))...))
 }
 
 // publish publishes the list to the clients that ask. h.mu is held, or h is not shared yet.
@@ -70,7 +70,7 @@ func (h *Hops) publish() {
 	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), text)
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "type.googleapis.com/google.protobuf.StringValue")
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
-	h.coll.Apply(xds.Commit{Put: []*xds.Entry{{Name: "instances", Version: hops.ID(text), Any: b}}})
+	h.coll.Apply(xds.Commit{Put: []*xds.Entry{{Name: "instances", Version: names.Instance(text), Any: b}}})
 }
 
 // Intercept is a grpc.StreamServerInterceptor that adds the list to the headers of each xDS stream.
@@ -94,7 +94,7 @@ func (t *announcingStream) SendMsg(m any) error {
 		t.hops.mu.Lock()
 		list := t.hops.list()
 		t.hops.mu.Unlock()
-		_ = t.SetHeader(metadata.Pairs(hops.Header, list)) // it fails only once a header was sent
+		_ = t.SetHeader(metadata.Pairs(names.InstancesHeader, list)) // it fails only once a header was sent
 	})
 	return t.ServerStream.SendMsg(m)
 }

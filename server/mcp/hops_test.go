@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"tributary/internal/hops"
+	"tributary/internal/names"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -16,7 +16,7 @@ import (
 func TestHopsAreThoseOfAllSources(t *testing.T) {
 	h := NewHops("self")
 	catalog := New(memstore.New(resource.Schemas()...), Options{Hops: h})
-	coll, _, err := catalog.Collection(t.Context(), nil, hops.TypeURL)
+	coll, _, err := catalog.Collection(t.Context(), nil, names.InstancesType)
 	require.NoError(t, err)
 	announced := func() []string {
 		var packed anypb.Any
@@ -24,11 +24,11 @@ func TestHopsAreThoseOfAllSources(t *testing.T) {
 		var text wrapperspb.StringValue
 		require.NoError(t, packed.UnmarshalTo(&text))
 		require.Equal(t, h.list(), text.GetValue())
-		return hops.Parse(text.GetValue())
+		return names.SplitInstances(text.GetValue())
 	}
 	require.Equal(t, []string{h.Self()}, announced())
 
-	a, b := hops.ID("a"), hops.ID("b")
+	a, b := names.Instance("a"), names.Instance("b")
 	h.Reads("one", []string{a, b})
 	h.Reads("two", []string{b})
 	require.Equal(t, h.Self(), announced()[0])

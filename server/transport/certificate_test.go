@@ -78,20 +78,20 @@ func TestACertificateIsExchanged(t *testing.T) {
 	for name, exchange := range map[string]func(t *testing.T, c *Certificates, dir string){
 		"files are renamed": func(t *testing.T, c *Certificates, dir string) {
 			two.Files(dir)
-			c.look(time.Now())
+			c.check(time.Now())
 		},
 		"files are written in place": func(t *testing.T, c *Certificates, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), []byte(two.Certificate), 0o600))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), []byte(two.Key), 0o600))
-			c.look(time.Now())
+			c.check(time.Now())
 		},
 		"the key comes first": func(t *testing.T, c *Certificates, dir string) {
 			testutil.WriteFile(t, dir, "key.pem", two.Key)
-			c.look(time.Now())
+			c.check(time.Now())
 			require.Empty(t, c.Status().Trouble, "the certificate may be on its way")
 			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			testutil.WriteFile(t, dir, "cert.pem", two.Certificate)
-			c.look(time.Now())
+			c.check(time.Now())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestACertificateIsExchanged(t *testing.T) {
 			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			exchange(t, c, dir)
 			require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
-			require.Contains(t, log.String(), "it is in force")
+			require.Contains(t, log.String(), "certificate: in force")
 			require.NotContains(t, log.String(), "ERROR")
 		})
 	}
@@ -124,7 +124,7 @@ func TestAMountedCertificateIsExchanged(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
-	c.look(time.Now())
+	c.check(time.Now())
 	require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 }
 
@@ -148,7 +148,7 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 			require.NoError(t, err)
 			bad.spoil(t, dir)
 			for range 3 {
-				c.look(time.Now())
+				c.check(time.Now())
 			}
 			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			require.Contains(t, c.Status().Trouble, bad.want)
@@ -166,9 +166,9 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 
 			one.Files(dir)
 			testutil.WriteFile(t, dir, "ca.pem", a.PEM)
-			c.look(time.Now())
+			c.check(time.Now())
 			require.Empty(t, c.Status().Trouble)
-			require.Contains(t, log.String(), "right again")
+			require.Contains(t, log.String(), "valid again")
 		})
 	}
 }
@@ -177,10 +177,10 @@ func TestACertificateThatExpiresIsWarnedOf(t *testing.T) {
 	a := testutil.NewAuthority(t)
 	now := time.Now()
 	c, _, log := loaded(t, a.Loopback(now.Add(20*24*time.Hour)), Files{})
-	c.look(now)
+	c.check(now)
 	require.Empty(t, log.String())
 	for hour := range 48 {
-		c.look(now.Add(7*24*time.Hour + time.Duration(hour)*time.Hour))
+		c.check(now.Add(16*24*time.Hour + time.Duration(hour)*time.Hour))
 	}
 	require.Equal(t, 2, bytes.Count([]byte(log.String()), []byte("it expires soon")), "once a day: %s", log)
 	require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(fmt.Sprintf(`
@@ -190,7 +190,7 @@ tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
 `, c.Status().NotAfter.Unix())), "tributary_certificate_expiry_timestamp_seconds"))
 
 	expired, _, log := loaded(t, a.Loopback(now.Add(-time.Minute)), Files{})
-	expired.look(now)
+	expired.check(now)
 	require.Contains(t, log.String(), "it has expired")
 	require.True(t, expired.Status().Expired)
 	require.False(t, expired.Status().Soon, "it has")
@@ -214,7 +214,7 @@ func TestHandshakesWhileCertificatesAreExchanged(t *testing.T) {
 				return
 			default:
 				pairs[i%2].Files(dir)
-				c.look(time.Now())
+				c.check(time.Now())
 			}
 		}
 	})

@@ -5,37 +5,38 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
-
-	"tributary/internal/address"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+
+	"tributary/internal/address"
 )
 
-// ConnectionLimit bounds how many connections are open at once, in all and from one address. It closes further connections at once, which
-// keeps file descriptors free for the process itself. It is safe for concurrent use.
+// ConnectionLimit bounds the number of open connections, in total and from one address. It closes further connections
+// at once, which keeps file descriptors free for the process itself. It is safe for concurrent use.
 type ConnectionLimit struct {
-	most, perHost int // -1 for no limit
-	log           *slog.Logger
-	limiter       *rate.Limiter
-	refusals      *prometheus.CounterVec
-	errors        prometheus.Counter
-	open          atomic.Int64
+	total, perHost int // -1 for no limit
+	log            *slog.Logger
+	logLines       *rate.Limiter
+	refusals       *prometheus.CounterVec
+	errors         prometheus.Counter
 
 	mu    sync.Mutex
-	hosts map[string]int
+	open  int
+	hosts map[string]int // open connections
 }
 
-// NewConnectionLimit returns a limit of most connections, and of perHost from one address; -1 is no limit.
-func NewConnectionLimit(most, perHost int, log *slog.Logger, metrics prometheus.Registerer) *ConnectionLimit {
+// NewConnectionLimit returns a limit of total connections, and of perHost from one address; -1 is no limit.
+func NewConnectionLimit(total, perHost int, log *slog.Logger, metrics prometheus.Registerer) *ConnectionLimit {
 	l := &ConnectionLimit{
-		most: most, perHost: perHost, log: log, limiter: rate.NewLimiter(1, 10), hosts: make(map[string]int),
+		total: total, perHost: perHost, log: log, logLines: rate.NewLimiter(1, 10), hosts: make(map[string]int),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tributary_connections_refused_total", Help: "Connections to the xDS server that were cut off because of a limit, by the limit.",
+			Name: "tributary_connections_refused_total",
+			Help: "Connections to the xDS server that were cut off because of a limit, by the limit.",
 		}, []string{"reason"}),
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tributary_accept_errors_total", Help: "Connections to the xDS server that could not be accepted.",
+			Name: "tributary_accept_errors_total",
+			Help: "Connections to the xDS server that could not be accepted.",
 		}),
 	}
 	for _, reason := range []string{refusedConnections, refusedPerPeer} {
@@ -44,7 +45,11 @@ func NewConnectionLimit(most, perHost int, log *slog.Logger, metrics prometheus.
 	if metrics != nil {
 		metrics.MustRegister(l.refusals, l.errors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "tributary_connections", Help: "Open connections to the xDS server.",
-		}, func() float64 { return float64(l.open.Load()) }))
+		}, func() float64 {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return float64(l.open)
+		}))
 	}
 	return l
 }
@@ -54,8 +59,10 @@ const (
 	refusedPerPeer     = "connections_per_peer"
 )
 
-// Listener returns a listener that accepts the connections of lis within the limit.
-func (l *ConnectionLimit) Listener(lis net.Listener) net.Listener { return &limitedListener{lis, l} }
+// Listener returns a listener that accepts the connections of listener within the limit.
+func (l *ConnectionLimit) Listener(listener net.Listener) net.Listener {
+	return &limitedListener{listener, l}
+}
 
 type limitedListener struct {
 	net.Listener
@@ -70,45 +77,45 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				l.limit.errors.Inc()
-				if l.limit.limiter.Allow() {
+				if l.limit.logLines.Allow() {
 					l.limit.log.Error("a connection could not be accepted", "listener", l.Addr().String(), "err", err)
 				}
 			}
 			return nil, err
 		}
 		host := address.Host(conn.RemoteAddr())
-		if reason := l.limit.enter(host); reason != "" {
-			_ = conn.Close() // its error changes nothing
-			l.limit.refusals.WithLabelValues(reason).Inc()
-			if l.limit.limiter.Allow() {
-				l.limit.log.Warn("a connection was cut off", "peer", host, "limit", reason, "open", l.limit.open.Load())
-			}
-			continue
+		reason, open := l.limit.enter(host)
+		if reason == "" {
+			return &countedConn{conn, sync.OnceFunc(func() { l.limit.leave(host) })}, nil
 		}
-		return &countedConn{Conn: conn, leave: sync.OnceFunc(func() { l.limit.leave(host) })}, nil
+		_ = conn.Close() // its error changes nothing
+		l.limit.refusals.WithLabelValues(reason).Inc()
+		if l.limit.logLines.Allow() {
+			l.limit.log.Warn("a connection was cut off", "peer", host, "limit", reason, "open", open)
+		}
 	}
 }
 
 // enter counts a connection, or returns the limit that it would exceed.
-func (l *ConnectionLimit) enter(host string) string {
+func (l *ConnectionLimit) enter(host string) (reason string, open int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.most >= 0 && int(l.open.Load()) >= l.most:
-		return refusedConnections
-	case l.perHost >= 0 && l.hosts[host] >= l.perHost:
-		return refusedPerPeer
+	case exceeded(l.open+1, l.total):
+		return refusedConnections, l.open
+	case exceeded(l.hosts[host]+1, l.perHost):
+		return refusedPerPeer, l.open
 	}
-	l.open.Add(1)
+	l.open++
 	l.hosts[host]++
-	return ""
+	return "", l.open
 }
 
 func (l *ConnectionLimit) leave(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open.Add(-1)
-	if l.hosts[host]--; l.hosts[host] <= 0 {
+	l.open--
+	if l.hosts[host]--; l.hosts[host] == 0 {
 		delete(l.hosts, host)
 	}
 }
@@ -119,9 +126,6 @@ type countedConn struct {
 
 	leave func()
 }
-
-// NetConn returns the wrapped connection, as tls.Conn does.
-func (c *countedConn) NetConn() net.Conn { return c.Conn }
 
 // Close implements net.Conn.
 func (c *countedConn) Close() error {

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -17,15 +16,15 @@ import (
 type serverCredentials struct {
 	credentials.TransportCredentials // of plaintext
 
-	tls     credentials.TransportCredentials
-	log     *slog.Logger
-	limiter *rate.Limiter // of log
+	tls      credentials.TransportCredentials
+	log      *slog.Logger
+	logLines *rate.Limiter
 }
 
-// Credentials are those of a gRPC server whose listeners are plaintext, but for those that were made with Secure, which need
+// Credentials are those of a gRPC server with plaintext listeners, and listeners that were made with Secure, which need
 // certificates. They log failed handshakes, ten a second at most.
 func Credentials(certificates *Certificates, log *slog.Logger) credentials.TransportCredentials {
-	c := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: log, limiter: rate.NewLimiter(10, 10)}
+	c := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: log, logLines: rate.NewLimiter(10, 10)}
 	if certificates != nil {
 		c.tls = credentials.NewTLS(certificates.Config("h2"))
 	}
@@ -38,24 +37,16 @@ func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials
 	if !ok {
 		return c.TransportCredentials.ServerHandshake(conn)
 	}
-	made, info, err := c.tls.ServerHandshake(secure.Conn)
-	if err != nil && !errors.Is(err, io.EOF) && c.limiter.Allow() { // a probe connects and says nothing
-		c.log.Warn("client refused", "peer", conn.RemoteAddr().String(), "err", explain(err))
+	encrypted, info, err := c.tls.ServerHandshake(secure.Conn)
+	if err != nil && !errors.Is(err, io.EOF) && c.logLines.Allow() { // a probe connects and sends no byte
+		message := err.Error()
+		if _, plaintext := errors.AsType[tls.RecordHeaderError](err); plaintext {
+			message = "it does not speak TLS, which this port is for"
+		}
+		c.log.Warn("client refused", "peer", conn.RemoteAddr().String(), "err", message)
 	}
-	return made, info, err
+	return encrypted, info, err
 }
 
 // Clone implements credentials.TransportCredentials.
 func (c serverCredentials) Clone() credentials.TransportCredentials { return c }
-
-// explain returns the meaning of the most common errors of package tls.
-func explain(err error) string {
-	var record tls.RecordHeaderError
-	switch {
-	case errors.As(err, &record):
-		return "it does not speak TLS, which this port is for"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no handshake in time"
-	}
-	return err.Error()
-}

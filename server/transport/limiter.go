@@ -26,21 +26,20 @@ type Engine interface {
 
 // Limiter bounds the cost of the clients of a gRPC server. It is safe for concurrent use.
 type Limiter struct {
-	engine      Engine
-	limits      Limits
-	log         *slog.Logger
-	logLines    *rate.Limiter // of log lines that clients cause
-	memory      *requestMemory
-	rates       addressRates
-	connections sync.Map     // net.Addr → *connection
-	delayed     atomic.Int64 // refused streams that wait for RefusalDelay
-	closing     chan struct{}
-	close       func()
+	engine   Engine
+	limits   Limits
+	log      *slog.Logger
+	logLines *rate.Limiter // of log lines that clients cause
+	memory   *requestMemory
+	ctx      context.Context // ends with Close
+	close    func()
+	delayed  atomic.Int64 // refused streams that wait for RefusalDelay
 
 	mu           sync.Mutex
-	streams      int            // of all services, and calls
-	perPeer      map[string]int // streams by IP address
-	otherStreams map[string]int // streams of services other than xDS, by IP address
+	streams      int                      // of all services, and calls
+	perPeer      map[string]int           // streams by IP address
+	otherStreams map[string]int           // streams of services other than xDS, by IP address
+	rates        map[string]*rate.Limiter // of streams, calls, and requests to services other than xDS, by IP address
 }
 
 // NewLimiter returns a Limiter for gRPC servers that are created with its ServerOptions.
@@ -48,18 +47,21 @@ func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
 	l := &Limiter{
 		engine: engine, limits: limits, log: log, logLines: rate.NewLimiter(10, 100), memory: newRequestMemory(&limits),
-		rates: addressRates{perSecond: limits.StreamsPerSecond}, closing: make(chan struct{}),
-		perPeer: make(map[string]int), otherStreams: make(map[string]int),
+		perPeer: make(map[string]int), otherStreams: make(map[string]int), rates: make(map[string]*rate.Limiter),
 	}
-	l.close = sync.OnceFunc(func() { close(l.closing) })
+	l.ctx, l.close = context.WithCancel(context.Background())
 	return l
 }
 
 // Close ends all waits. Call it before the gRPC server is stopped.
 func (l *Limiter) Close() { l.close() }
 
-// A silent client is pinged after keepaliveTime, and has keepaliveTimeout to answer.
-const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
+const (
+	// keepaliveTime is the silence of a client before gRPC pings it. The client has keepaliveTimeout to answer.
+	keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
+	// ageGrace is the time from GOAWAY to the end of an old connection.
+	ageGrace = 10 * time.Second
+)
 
 // ServerOptions returns the options of a gRPC server with credentials creds. They come after those of the engine and
 // before other interceptors.
@@ -69,13 +71,14 @@ func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.S
 		streams = uint32(min(l.limits.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
 	}
 	return append(l.Interceptors(),
-		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{l}),
+		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{int64(l.limits.StreamsPerConnection)}),
 		grpc.RPCDecompressor(boundedGzip{l}), //nolint:staticcheck // others are for all servers and clients
 		grpc.MaxRecvMsgSize(l.limits.RequestBytes),
 		grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded
 		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.limits.HandshakeTimeout)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: orForever(l.limits.IdleConnection), MaxConnectionAge: l.limits.goAwayAfter(),
+			MaxConnectionIdle: orForever(l.limits.IdleConnection),
+			MaxConnectionAge:  orForever(l.limits.ConnectionAge), MaxConnectionAgeGrace: ageGrace,
 			Time: keepaliveTime, Timeout: keepaliveTimeout,
 		}),
 	)
@@ -107,6 +110,10 @@ func (c limitedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 func (c limitedCredentials) Clone() credentials.TransportCredentials {
 	return limitedCredentials{c.TransportCredentials.Clone(), c.limiter}
 }
+
+// otherStreamsPerPeer is the number of open streams of services other than xDS, such as watches of health, that an
+// address may have.
+const otherStreamsPerPeer = 100
 
 // enter counts a call or stream and returns a function that ends the count, or an error if a limit is reached.
 func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error) {
@@ -159,7 +166,7 @@ func (l *Limiter) delay(ctx context.Context) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-l.closing:
+	case <-l.ctx.Done():
 	case <-time.After(l.limits.RefusalDelay):
 	}
 }

@@ -13,15 +13,14 @@ type Limits struct {
 	// StreamsPerConnection are open at once on one connection, with those of other services; 100. Clients learn it, and
 	// open further ones on another connection, or later.
 	StreamsPerConnection int
-	// StreamsPerSecond begin from one IP address, sustained, and a tenth of it at once; 500. Others wait, even after
+	// StreamsPerSecond begin from one IP address, sustained, and as many at once; 500. Others wait, even after
 	// a reset. gRPC reads a connection no further while StreamsPerConnection of its streams wait or run.
 	StreamsPerSecond float64
 	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB.
 	RequestBytes int
 	// RequestMemory bounds the memory of large requests of all clients, in bytes, until their versions are compared;
 	// 64 MiB, and never less than RequestBytes. Others wait to be read.
-	RequestMemory     int
-	RequestsPerSecond float64 // of one stream, with acknowledgements, sustained, and ten times as many at once; 10,000
+	RequestMemory int
 	// RefusalDelay is the time that a refused stream waits for its refusal; one second. istiod resets its backoff with
 	// each stream, so that it would return twice a second after an immediate refusal.
 	RefusalDelay time.Duration
@@ -29,16 +28,10 @@ type Limits struct {
 	HeaderBytes int
 	// HandshakeTimeout is the time of a new connection for the handshakes of TLS and HTTP/2; 10 seconds.
 	HandshakeTimeout time.Duration
-	// FirstRequestTimeout is the time of a stream for its first request; one minute.
-	FirstRequestTimeout time.Duration
 	// IdleConnection is the time that a connection may be without a stream; 5 minutes.
 	IdleConnection time.Duration
-	// StuckFor is the least time that a client may read less than 4 KiB of a response, and twice of it is the longest;
-	// 2 minutes.
-	StuckFor time.Duration
-	// ConnectionAge is the time that a connection from another machine is used, give or take a tenth; 30 minutes. Its
-	// client is to open new streams on another connection (GOAWAY), and later its streams end with UNAVAILABLE, so that
-	// clients spread over replicas.
+	// ConnectionAge is the time until gRPC sends GOAWAY, give or take a tenth; 30 minutes. The connection ends ten seconds
+	// later, and its client connects again, so that clients spread over replicas.
 	ConnectionAge time.Duration
 }
 
@@ -57,7 +50,6 @@ func (l *Limits) setDefaults() {
 		l.RequestMemory = math.MaxInt
 	}
 	l.RequestMemory = max(l.RequestMemory, l.RequestBytes)
-	l.RequestsPerSecond = cmp.Or(l.RequestsPerSecond, 10_000)
 	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
 	l.StreamsPerConnection = cmp.Or(l.StreamsPerConnection, 100)
 	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 500)
@@ -65,9 +57,7 @@ func (l *Limits) setDefaults() {
 		l.HeaderBytes = hugeHeaders
 	}
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, 10*time.Second)
-	l.FirstRequestTimeout = cmp.Or(l.FirstRequestTimeout, time.Minute)
 	l.IdleConnection = cmp.Or(l.IdleConnection, 5*time.Minute)
-	l.StuckFor = cmp.Or(l.StuckFor, 2*time.Minute)
 	l.ConnectionAge = cmp.Or(l.ConnectionAge, 30*time.Minute)
 }
 
@@ -90,9 +80,6 @@ const (
 	refusedRequestBytes  = "request_bytes"
 	refusedRequestMemory = "request_memory"
 	refusedStalled       = "request_stalled"
-	refusedRequestRate   = "request_rate"
 	refusedPerConnection = "streams_per_connection"
 	refusedHandshake     = "handshake"
-	refusedFirstRequest  = "first_request"
-	refusedStuck         = "stuck"
 )

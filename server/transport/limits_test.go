@@ -27,12 +27,6 @@ func TestLimits(t *testing.T) {
 			c.ask("second", fmt.Sprintf("%01000d", 0))
 			return c
 		}},
-		refusedRequestRate: {Limits{RequestsPerSecond: 0.5}, func(_ *fixture, c *client) *client {
-			for c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}) == nil {
-				// until the server has had enough
-			}
-			return c
-		}},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			tt.limits.RefusalDelay = -1

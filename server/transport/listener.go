@@ -17,17 +17,3 @@ func (l secureListener) Accept() (net.Conn, error) {
 }
 
 type secureConn struct{ net.Conn }
-
-// connectionWithin returns the connection of type T that conn is or wraps, by the method NetConn of tls.Conn.
-func connectionWithin[T any](conn net.Conn) (found T, ok bool) {
-	for {
-		if found, ok = conn.(T); ok {
-			return found, true
-		}
-		outer, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return found, false
-		}
-		conn = outer.NetConn()
-	}
-}

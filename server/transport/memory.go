@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// requestMemory bounds the memory of large requests of all clients: of incomplete ones, and of those whose resume
-// versions the engine retains. A connection reserves the largest size of a request before it reads more than a small
-// one.
+// requestMemory bounds the memory of large requests of all clients: of incomplete ones, and of resume versions that the
+// engine retains. A connection reserves the largest size of a request before it reads more than a small one.
 type requestMemory struct {
 	capacity *semaphore.Weighted
 	largest  int64 // bytes of one request
@@ -34,7 +34,7 @@ const (
 
 var (
 	errNoMemory     = errors.New("no memory for a large request within limits.requestMemory")
-	errHeldMemory   = errors.New("a large request took too long while others waited for memory (limits.requestMemory)")
+	errHeldMemory   = errors.New("a large request took too long while others waited (limits.requestMemory)")
 	errDecompressed = errors.New("a compressed request is too large: send it without compression")
 )
 
@@ -45,43 +45,46 @@ func newRequestMemory(limits *Limits) *requestMemory {
 	}
 }
 
-// reserve waits for the memory of a request. drop is called if the reservation lasts too long while others wait.
-func (m *requestMemory) reserve(ctx context.Context, drop func()) (*reservation, error) {
-	if !m.capacity.TryAcquire(m.largest) {
-		m.waiting.Add(1)
-		defer m.waiting.Add(-1)
-		ctx, cancel := context.WithTimeoutCause(ctx, memoryWait, errNoMemory)
-		defer cancel()
-		if m.capacity.Acquire(ctx, m.largest) != nil {
-			return nil, context.Cause(ctx)
-		}
+// acquire waits for the memory of a request.
+func (m *requestMemory) acquire(ctx context.Context) error {
+	if m.capacity.TryAcquire(m.largest) {
+		return nil
 	}
-	return m.newReservation(m.largest, drop), nil
+	m.waiting.Add(1)
+	defer m.waiting.Add(-1)
+	ctx, cancel := context.WithTimeoutCause(ctx, memoryWait, errNoMemory)
+	defer cancel()
+	if m.capacity.Acquire(ctx, m.largest) != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
-// reservation is memory of large requests of one connection.
+// reservation is memory of large requests of one connection. If it lasts too long while others wait, the connection
+// ends.
 type reservation struct {
-	memory *requestMemory
-	size   atomic.Int64 // zero after the release
-	drop   func()
-	timer  *time.Timer
+	connection *connection
+	size       atomic.Int64 // zero after the release
+	timer      *time.Timer
 }
 
-func (m *requestMemory) newReservation(size int64, drop func()) *reservation {
-	r := &reservation{memory: m, drop: drop}
+func (c *connection) newReservation(size int64) *reservation {
+	r := &reservation{connection: c}
 	r.size.Store(size)
 	r.timer = time.AfterFunc(time.Hour, r.check)
-	r.timer.Reset(m.patience)
+	r.timer.Reset(c.limiter.memory.patience)
 	return r
 }
 
 func (r *reservation) check() {
+	c := r.connection
 	switch {
 	case r.size.Load() == 0:
-	case r.memory.waiting.Load() > 0:
-		r.drop()
+	case c.limiter.memory.waiting.Load() > 0:
+		c.complain(refusedStalled, errHeldMemory)
+		_ = c.Close()
 	default:
-		r.timer.Reset(r.memory.patience)
+		r.timer.Reset(c.limiter.memory.patience)
 	}
 }
 
@@ -89,20 +92,21 @@ func (r *reservation) check() {
 func (r *reservation) split(size int64) *reservation {
 	size = min(size, r.size.Load())
 	r.size.Add(-size)
-	return r.memory.newReservation(size, r.drop)
+	return r.connection.newReservation(size)
 }
 
 // release frees the memory. It may be called again.
 func (r *reservation) release() {
 	r.timer.Stop()
-	r.memory.capacity.Release(r.size.Swap(0))
+	r.connection.limiter.memory.capacity.Release(r.size.Swap(0))
 }
 
 // receive counts payload of incomplete requests. It waits for a reservation when they are large.
 func (c *connection) receive(payload int64) error {
+	memory := c.limiter.memory
 	c.mu.Lock()
 	c.incoming += payload
-	allowed := c.limiter.memory.small
+	allowed := memory.small
 	if c.reservation != nil {
 		allowed += c.reservation.size.Load()
 	}
@@ -111,8 +115,7 @@ func (c *connection) receive(payload int64) error {
 	if !large {
 		return nil
 	}
-	r, err := c.limiter.memory.reserve(c.ctx, func() { c.terminate(refusedStalled, errHeldMemory) })
-	if err != nil {
+	if err := memory.acquire(c.ctx); err != nil {
 		if errors.Is(err, errNoMemory) {
 			c.complain(refusedRequestMemory, err)
 		}
@@ -122,12 +125,11 @@ func (c *connection) receive(payload int64) error {
 	defer c.mu.Unlock()
 	switch {
 	case c.ctx.Err() != nil:
-		r.release()
+		memory.capacity.Release(memory.largest)
 	case c.reservation == nil:
-		c.reservation = r
+		c.reservation = c.newReservation(memory.largest)
 	default:
-		r.timer.Stop()
-		c.reservation.size.Add(r.size.Swap(0))
+		c.reservation.size.Add(memory.largest)
 	}
 	return nil
 }
@@ -172,27 +174,20 @@ func (c *connection) releaseMemory() {
 	}
 }
 
-// payloadCounter counts the payload of DATA frames among the bytes that a client sends (RFC 9113, section 4.1).
+// payloadCounter counts the payload of DATA frames among the bytes that a client sends after the preface (RFC 9113,
+// section 4.1).
 type payloadCounter struct {
 	header       [frameHeader]byte
 	headerLength int
 	missing      int // bytes of the frame
 }
 
-const (
-	frameHeader   = 9
-	clientPreface = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-	frameData     = 0
-)
-
-func newPayloadCounter() payloadCounter {
-	return payloadCounter{header: [frameHeader]byte{3: 0xff}, missing: clientPreface}
-}
+const frameHeader, frameType = 9, 3
 
 func (p *payloadCounter) count(data []byte) (payload int) {
 	for len(data) > 0 {
 		n := min(p.missing, len(data))
-		if p.missing -= n; p.header[3] == frameData {
+		if p.missing -= n; http2.FrameType(p.header[frameType]) == http2.FrameData {
 			payload += n
 		}
 		if data = data[n:]; p.missing > 0 || len(data) == 0 {
@@ -217,7 +212,7 @@ const largestDecompressed = 1 << 20
 // Type implements grpc.Decompressor.
 func (boundedGzip) Type() string { return gzip.Name }
 
-// Do implements grpc.Decompressor. gRPC ends the stream at once after an error, so the refusal is delayed here.
+// Do implements grpc.Decompressor. It delays a refusal, since gRPC ends the stream at once, and clients come back.
 func (b boundedGzip) Do(compressed io.Reader) ([]byte, error) {
 	reader, err := encoding.GetCompressor(gzip.Name).Decompress(compressed)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -146,7 +147,7 @@ func TestRequestsOfOneConnectionTakeTheirOwnMemory(t *testing.T) {
 	w := &fixture{t: t, limiter: NewLimiter(noEngine{}, Limits{RequestBytes: 1 << 20, RequestMemory: 3 << 20}, nil)}
 	ours, theirs := net.Pipe()
 	defer func() { require.NoError(t, theirs.Close()) }()
-	go func() { _, _ = theirs.Write([]byte{0}) }()
+	go func() { _, _ = io.WriteString(theirs, http2.ClientPreface+strings.Repeat("\x04", frameHeader)) }()
 	c, err := newConnection(ours, w.limiter)
 	require.NoError(t, err)
 	const large = 600_000
@@ -223,7 +224,6 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 // The payload of a client does not depend on how the system cuts its bytes.
 func TestPayloadIsCounted(t *testing.T) {
 	var sent bytes.Buffer
-	sent.WriteString(http2.ClientPreface)
 	framer := http2.NewFramer(&sent, nil)
 	require.NoError(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
 	require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 40), EndHeaders: true}))
@@ -233,7 +233,7 @@ func TestPayloadIsCounted(t *testing.T) {
 	require.NoError(t, framer.WriteData(3, true, make([]byte, 20)))
 	require.NoError(t, framer.WriteWindowUpdate(0, 10))
 	for step := 1; step <= sent.Len(); step++ {
-		counter, payload := newPayloadCounter(), 0
+		counter, payload := payloadCounter{}, 0
 		for part := range slices.Chunk(sent.Bytes(), step) {
 			payload += counter.count(part)
 		}

@@ -27,9 +27,9 @@ func (asking) RecvMsg(any) error          { return nil }
 // The requests on one stream of another service are as many a second as streams that an address may open.
 func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Limiter{rates: addressRates{perSecond: 100}}
+		s := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
-		stream := &otherStream{ServerStream: asking{ctx: ctx}, limiter: s, host: "10.0.0.1", counted: true}
+		stream := &limitedStream{ServerStream: asking{ctx: ctx}, limiter: s, host: "10.0.0.1", otherService: true}
 		began := time.Now()
 		for range 401 { // 100 come at once, and one came with the stream
 			require.NoError(t, stream.RecvMsg(nil))

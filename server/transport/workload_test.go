@@ -89,7 +89,7 @@ func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
 func TestTheWorkloadAPIIsNotThereYet(t *testing.T) {
 	own, api := testutil.NewAuthority(t), spiffetest.New(t)
 	c, log := fromAPI(t, api)
-	require.Contains(t, log.String(), "nobody comes in")
+	require.Contains(t, log.String(), "no certificate yet")
 	require.Contains(t, log.String(), "gives this process no identity")
 	client := workload(spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}))
 	_, err := shake(t, c, client)
@@ -117,13 +117,13 @@ func TestTheWorkloadAPIGoesAway(t *testing.T) {
 	api.Stop()
 	require.Eventually(t, func() bool { return c.Status().Trouble != "" }, 20*time.Second, 20*time.Millisecond)
 	require.Contains(t, c.Status().Trouble, "the SPIFFE Workload API at "+api.Address())
-	require.Contains(t, log.String(), "what is in force stays")
+	require.Contains(t, log.String(), "the previous certificate stays in force")
 	_, err := shake(t, c, workload(spiffetest.Sign(own, "spiffe://example.org/a", time.Time{})))
 	require.NoError(t, err)
 
 	api.Start()
 	require.Eventually(t, func() bool { return c.Status().Trouble == "" }, 40*time.Second, 20*time.Millisecond)
-	require.Contains(t, log.String(), "right again")
+	require.Contains(t, log.String(), "valid again")
 }
 
 // An identity that the API does not give is no other one.
@@ -143,7 +143,7 @@ func TestACertificateOfTheWorkloadAPIExpires(t *testing.T) {
 	api.Give(own, nil, one)
 	c, log := fromAPI(t, api)
 	for minute := range 180 {
-		c.look(time.Now().Add(time.Duration(minute) * time.Minute))
+		c.check(time.Now().Add(time.Duration(minute) * time.Minute))
 		if minute == 50 {
 			require.Empty(t, log.String())
 		}

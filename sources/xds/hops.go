@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
-	"tributary/internal/hops"
+	"tributary/internal/names"
 )
 
 // accept looks at what the server says of the way of what it has, and refuses it if that leads through this program: what
@@ -19,17 +19,17 @@ import (
 // A tributary names the instances in a header, as they are then, and answers for them as a type when they change. Either may
 // be what tells of a loop.
 func (r *run) accept(server string, header metadata.MD) error {
-	told := header.Get(hops.Header)
+	told := header.Get(names.InstancesHeader)
 	if r.hops == nil {
 		return nil
 	}
 	if len(told) == 0 { // it is no tributary
 		delete(r.looped, server)
 		r.setInstances(nil)
-		r.client.Unsubscribe(hops.TypeURL)
+		r.client.Unsubscribe(names.InstancesType)
 		return nil
 	}
-	instances := hops.Parse(told[0])
+	instances := names.SplitInstances(told[0])
 	switch {
 	case slices.Contains(instances, r.hops.Self()):
 		r.setInstances(nil)
@@ -39,7 +39,7 @@ func (r *run) accept(server string, header metadata.MD) error {
 	default:
 		r.begin(instances)
 	}
-	return r.client.Subscribe(adsc.Subscription{TypeURL: hops.TypeURL, Handler: r.takeInstances})
+	return r.client.Subscribe(adsc.Subscription{TypeURL: names.InstancesType, Handler: r.takeInstances})
 }
 
 // begin notes what a header names. The server may have restarted and not know yet all that it reads from, so that what it
@@ -50,7 +50,7 @@ func (r *run) begin(named []string) {
 	}
 	all := named
 	for _, id := range r.said {
-		if len(all) < hops.Max && !slices.Contains(named, id) {
+		if len(all) < names.MaxInstances && !slices.Contains(named, id) {
 			all = append(all, id)
 		}
 	}
@@ -64,11 +64,11 @@ func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 		if err := body.UnmarshalTo(&text); err != nil {
 			return err
 		}
-		instances := hops.Parse(text.GetValue())
+		instances := names.SplitInstances(text.GetValue())
 		if slices.Contains(instances, r.hops.Self()) {
 			r.looped[resp.Server] = true
 			r.setInstances(nil)
-			r.client.Unsubscribe(hops.TypeURL) // the next stream asks anew: what the server said before is no longer so
+			r.client.Unsubscribe(names.InstancesType) // the next stream asks anew: what the server said before is no longer so
 			return &adsc.RefusedError{Err: loop(resp.Server)}
 		}
 		if r.looped[resp.Server] {

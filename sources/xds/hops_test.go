@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
-	"tributary/internal/hops"
+	"tributary/internal/names"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/mcp"
@@ -190,7 +190,7 @@ func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
 	closed.Store(1)
 	address := serveDelta(t, func(before int, s deltaStream) error {
 		streams.Add(1)
-		_ = s.SetHeader(metadata.Pairs(hops.Header, other))
+		_ = s.SetHeader(metadata.Pairs(names.InstancesHeader, other))
 		for {
 			r, err := s.Recv()
 			if err != nil {
@@ -204,7 +204,7 @@ func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
 				Name: "shop/a", Version: strconv.Itoa(before),
 				Resource: wrapped(t, "shop/a", fmt.Sprintf("h%d.example.com", before)),
 			}
-			if r.GetTypeUrl() == hops.TypeURL {
+			if r.GetTypeUrl() == names.InstancesType {
 				said := other
 				if closed.Load() == 1 {
 					said += " 00000000000000aa"
@@ -237,15 +237,15 @@ func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
 
 // TestInstancesDoNotPileUp has a server that names others on each stream and never answers for the type.
 func TestInstancesDoNotPileUp(t *testing.T) {
-	for name, n := range map[string]int{"few": 2, "as many as there can be": hops.Max} {
+	for name, n := range map[string]int{"few": 2, "as many as there can be": names.MaxInstances} {
 		t.Run(name, func(t *testing.T) {
 			var streams atomic.Int32
 			address := serveDelta(t, func(before int, s deltaStream) error {
 				ids := make([]string, n)
 				for i := range ids {
-					ids[i] = hops.ID(fmt.Sprint(before, i))
+					ids[i] = names.Instance(fmt.Sprint(before, i))
 				}
-				_ = s.SetHeader(metadata.Pairs(hops.Header, hops.Format(ids)))
+				_ = s.SetHeader(metadata.Pairs(names.InstancesHeader, names.JoinInstances(ids)))
 				if _, err := s.Recv(); err != nil {
 					return err
 				}
@@ -261,7 +261,7 @@ func TestInstancesDoNotPileUp(t *testing.T) {
 			await(t, "it was read from several times", func() bool { return streams.Load() >= 5 })
 			known.mu.Lock()
 			defer known.mu.Unlock()
-			require.LessOrEqual(t, known.most, min(2*n, hops.Max), "what was named before the last word does not count")
+			require.LessOrEqual(t, known.most, min(2*n, names.MaxInstances), "what was named before the last word does not count")
 		})
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"tributary/internal/pattern"
 )
 
 // Envoy reads regular expressions as bytes of Latin 1, and refuses one whose RE2 program is larger than its runtime allows
@@ -41,7 +39,7 @@ func ProgramSize(re string) int {
 	if err != nil {
 		return 0 // which is said of it elsewhere
 	}
-	if rough := pattern.Size(parsed); rough > MaxProgram {
+	if rough := roughSize(parsed); rough > MaxProgram {
 		return rough
 	}
 	middle, anchored := withoutAnchors(parsed.Simplify())
@@ -54,6 +52,35 @@ func ProgramSize(re string) int {
 		n += 2 // it may begin anywhere
 	}
 	return n
+}
+
+const (
+	rangeCost    = 4 // of a range of characters beyond ASCII
+	maxRoughSize = 10_000_000
+)
+
+// roughSize estimates the instructions of a program before it is made. They may be far more than the letters of the
+// expression.
+func roughSize(expression *syntax.Regexp) int {
+	size := 1
+	for _, part := range expression.Sub {
+		size += roughSize(part)
+	}
+	switch expression.Op {
+	case syntax.OpLiteral:
+		size += len(string(expression.Rune))
+	case syntax.OpCharClass:
+		for i := 0; i < len(expression.Rune); i += 2 {
+			if size++; expression.Rune[i+1] > unicode.MaxASCII {
+				size += rangeCost - 1
+			}
+		}
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		size += 2 * rangeCost
+	case syntax.OpRepeat:
+		size *= max(expression.Min, expression.Max, 1)
+	}
+	return min(size, maxRoughSize)
 }
 
 // withoutAnchors returns an expression without what says that it is at the beginning, and whether something does, and at the end of the

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"regexp/syntax"
 	"strings"
 	"testing"
 
@@ -20,4 +21,15 @@ func TestProgramSize(t *testing.T) {
 		require.Equal(t, size, ProgramSize(re), re)
 	}
 	require.Greater(t, ProgramSize("(?:"+strings.Repeat("a", 40)+"){1000}"), LargeProgram)
+}
+
+func TestRoughSize(t *testing.T) {
+	for text, least := range map[string]int{
+		"a": 1, "a{1000}": 1000, "((a{10}){10}){10}": 1000, "[α-ω]": 4, "a|b*": 2, "(?:ab){500}": 1000,
+	} {
+		expression, err := syntax.Parse(text, syntax.Perl)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, roughSize(expression), least, text)
+		require.LessOrEqual(t, roughSize(expression), 10*least+10, text)
+	}
 }

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"tributary/internal/pattern"
 )
 
 // Envoy refuses all routes of a port, or a whole listener, for one regular expression that RE2 refuses. Go's are nearly the same.
@@ -31,7 +29,7 @@ func RegexProblem(re string, maxInstructions int) string {
 	if escape := beyondBytes(re); escape != "" {
 		return fmt.Sprintf("Envoy's regular expressions match bytes: write %s as the character itself", escape)
 	}
-	if pattern.Size(parsed) > MaxProgram {
+	if roughSize(parsed) > MaxProgram {
 		return "too large for Envoy's regular expressions"
 	}
 	if n := ProgramSize(re); n+n/16 > maxInstructions { // some estimates are too small by that much
