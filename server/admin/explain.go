@@ -150,7 +150,7 @@ func (s *Server) Explain(key resource.Key) Explanation {
 
 // explainParent explains the objects that are derived from an object of the Gateway API or an Ingress.
 func (s *Server) explainParent(parent resource.Key) Explanation {
-	explanation := Explanation{Objects: []Explained{}}
+	explanation, warned := Explanation{Objects: []Explained{}}, false
 	name := fmt.Sprintf("%s/%s/%s", parent.Kind, parent.Namespace, parent.Name)
 	for object := range s.opts.View.Snapshot().All() {
 		if slices.Contains(strings.Split(object.Annotations()[resource.DerivedFrom], ", "), name) {
@@ -162,8 +162,12 @@ func (s *Server) explainParent(parent resource.Key) Explanation {
 		for _, warning := range source.Warnings {
 			if strings.Contains(warning, " "+parent.String()+": ") {
 				explanation.Why += "; " + source.Name + ": " + warning
+				warned = true
 			}
 		}
+	}
+	if len(explanation.Objects) == 0 && !warned {
+		explanation.Why = fmt.Sprintf("no source with derive has %s, or no Gateway takes it", parent)
 	}
 	return explanation
 }

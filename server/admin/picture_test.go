@@ -106,12 +106,12 @@ func TestExplain_DerivedObjects(t *testing.T) {
 		"kind=HTTPRoute&namespace=shop&name=reviews":  "1 object is derived from it",
 		"kind=httproutes&namespace=shop&name=reviews": "1 object is derived from it",
 		"kind=gateway&namespace=edge&name=public":     "1 object is derived from it",
-		"kind=HTTPRoute&namespace=shop&name=other":    "0 objects are derived from it",
+		"kind=HTTPRoute&namespace=shop&name=other":    "no source with derive has HTTPRoute shop/other, or no Gateway takes it",
 	} {
 		_, body := get(t, s, "/debug/explain?"+query)
 		var explanation admin.Explanation
 		require.NoError(t, json.Unmarshal([]byte(body), &explanation), body)
 		require.Equal(t, want, explanation.Why, query)
-		require.Len(t, explanation.Objects, int(want[0]-'0'), query)
+		require.Equal(t, strings.HasPrefix(want, "1 "), len(explanation.Objects) == 1, query)
 	}
 }
