@@ -39,7 +39,7 @@ type Limits struct {
 	RequestMemory int `json:"requestMemory,omitempty"`
 	// Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit.
 	StreamsPerConnection int `json:"streamsPerConnection,omitempty"`
-	// Streams that one IP address opens, sustained, and at once. Others wait, and their connections are
+	// Streams that one IP address opens, sustained; two seconds' worth at once. Others wait, and their connections are
 	// read no further while streamsPerConnection wait. Default: 500; -1 for no limit.
 	StreamsPerSecond int `json:"streamsPerSecond,omitempty"`
 	// Size of the headers of a stream, in bytes, each counted as 32 more than it has. Default: 65536; -1 for 16777216.

@@ -39,7 +39,7 @@ type Limiter struct {
 	streams      int                      // of all services, and calls
 	perPeer      map[string]int           // streams by IP address
 	otherStreams map[string]int           // streams of services other than xDS, by IP address
-	rates        map[string]*rate.Limiter // of streams, calls, and requests to services other than xDS, by IP address
+	rates        map[rateLimit]*rate.Limiter // of streams, calls, and requests to services other than xDS, by IP address
 }
 
 // NewLimiter returns a Limiter for gRPC servers that are created with its ServerOptions.
@@ -47,7 +47,7 @@ func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
 	l := &Limiter{
 		engine: engine, limits: limits, log: log, logLines: rate.NewLimiter(10, 100), memory: newRequestMemory(&limits),
-		perPeer: make(map[string]int), otherStreams: make(map[string]int), rates: make(map[string]*rate.Limiter),
+		perPeer: make(map[string]int), otherStreams: make(map[string]int), rates: make(map[rateLimit]*rate.Limiter),
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l

@@ -58,22 +58,22 @@ func TestStreamsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler))
 		began := time.Now()
-		for range 401 {
-			l.awaitTurn("10.0.0.1")
+		for range 501 {
+			l.awaitTurn("10.0.0.1", false)
 		}
 		require.Equal(t, 3010*time.Millisecond, time.Since(began).Round(time.Millisecond))
 		began = time.Now()
-		l.awaitTurn("10.0.0.2")
+		l.awaitTurn("10.0.0.2", false)
 		require.Zero(t, time.Since(began))
 		var waiting sync.WaitGroup
 		for range 1000 {
-			waiting.Go(func() { l.awaitTurn("10.0.0.1") })
+			waiting.Go(func() { l.awaitTurn("10.0.0.1", false) })
 		}
 		l.Close()
 		waiting.Wait()
 		require.Zero(t, time.Since(began), "Close ends all waits")
 		for i := range 2 * manyAddresses {
-			l.rate(strconv.Itoa(i), time.Now())
+			l.rate(rateLimit{host: strconv.Itoa(i)}, time.Now())
 			time.Sleep(time.Second)
 		}
 		require.LessOrEqual(t, len(l.rates), manyAddresses)
@@ -82,7 +82,7 @@ func TestStreamsWaitForTheirTurn(t *testing.T) {
 
 // A reset stream keeps its place on the connection until its turn, so that gRPC reads no further. Other clients do not notice.
 func TestResetStreamsWaitForTheirTurn(t *testing.T) {
-	w := newFixture(t, Limits{StreamsPerSecond: 2, StreamsPerConnection: 5})
+	w := newFixture(t, Limits{StreamsPerSecond: 1, StreamsPerConnection: 5})
 	w.set(testType, "a")
 	c := w.delta()
 	c.ask(testType)

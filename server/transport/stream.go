@@ -34,7 +34,7 @@ func (l *Limiter) interceptStream(
 		return err
 	}
 	defer leave()
-	l.awaitTurn(host)
+	l.awaitTurn(host, otherService)
 	if err := ss.Context().Err(); err != nil { // the client reset the stream
 		return status.FromContextError(err).Err()
 	}
@@ -86,7 +86,7 @@ func (s *limitedStream) RecvMsg(message any) error {
 		r.OnRelease(memory.release)
 	}
 	if s.otherService && s.counted {
-		s.limiter.awaitTurn(s.host)
+		s.limiter.awaitTurn(s.host, true)
 	}
 	s.counted = true
 	return s.Context().Err()
@@ -102,6 +102,6 @@ func (l *Limiter) interceptCall(
 		return nil, err
 	}
 	defer leave()
-	l.awaitTurn(host)
+	l.awaitTurn(host, true)
 	return handler(ctx, req)
 }
