@@ -59,7 +59,7 @@ func TestEmptied(t *testing.T) {
 	assert.Contains(t, tributary.Ask(t, "guard", "list"), "rules")
 	assert.Contains(t, tributary.Ask(t, "guard", "release", "rules"), "24 objects")
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
-	assert.Regexp(t, `(?m)^ +holds +none`, tributary.Ask(t, "status"))
+	assert.NotContains(t, tributary.Ask(t, "status"), "which are held")
 	assert.Empty(t, heldLosses(t, tributary))
 }
 
