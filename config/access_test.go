@@ -77,8 +77,9 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 			"listen.xdsTLS.clientCAs",
 		tls + "access: [{who: {token: [a]}}]\n": "there are no tokens without " +
 			"identity.tokens",
-		tls + "access: [{who: {jwt: {}}}]\n":                                                              "no JWT is taken without identity.jwt",
-		"identity: {jwt: [{issuer: a, jwks: k}]}\n":                                                       "identity.jwt[0].audiences: name this server as the issuer does",
+		tls + "access: [{who: {jwt: {}}}]\n": "no JWT is taken without identity.jwt",
+		"identity: {jwt: [{issuer: a, jwks: k}]}\n": "identity.jwt[0].audiences: " +
+			"name this server as the issuer does",
 		"identity: {jwt: [{issuer: a, audiences: [t]}]}\n":                                                "identity.jwt[0].jwks: missing",
 		"identity: {jwt: [{issuer: a, audiences: [t], jwks: k, clockSkew: 1h}]}\n":                        "want 0s to 10m",
 		"identity: {jwt: [{issuer: a, audiences: [t], jwks: k}, {issuer: a, audiences: [t], jwks: k}]}\n": "is there twice",

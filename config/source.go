@@ -227,7 +227,8 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 			kindsOf(name)[0], kindIn(rest))
 		return
 	case !known:
-		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Suggestion(name, schemeNames()), strings.Join(schemeNames(), ", "))
+		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Suggestion(name, schemeNames()),
+			strings.Join(schemeNames(), ", "))
 		return
 	case rest == "" && name != kube.Scheme:
 		d.problem(key+".address", "nothing after %q", s.Address)

@@ -66,8 +66,8 @@ configSources: [{name: mesh, address: %q}]
 	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", address}, client(authority, "envoy/one", time.Time{})...)...))
 
 	for want, flags := range map[string][]string{
-		"certificate signed by unknown authority":                           client(foreign, "prod/web", time.Time{}),
-		"certificate has expired":                                           client(authority, "prod/web", time.Now().Add(-time.Minute)),
+		"certificate signed by unknown authority":                            client(foreign, "prod/web", time.Time{}),
+		"certificate has expired":                                            client(authority, "prod/web", time.Now().Add(-time.Minute)),
 		`identity=spiffe://e2e/ns/test/web err="no access rule matches`:      client(authority, "test/web", time.Time{}),
 		`err="no access rule matches a client without certificate or token"`: {"--tls-ca", cas},
 	} {

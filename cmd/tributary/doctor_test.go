@@ -61,7 +61,8 @@ func TestDoctorOfWhatIsRight(t *testing.T) {
 	has(t, found, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
 	has(t, found, "state", check.Fine, dir+"/state can be written")
 	has(t, found, "istiod", check.Skipped, "--istiod")
-	write(t, dir+"/other.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
+	write(t, dir+"/other.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\n"+
+		"configSources: [{name: rules, address: 'fs://./rules'}]\n")
 	t.Setenv("XDG_STATE_HOME", dir)
 	_, other := examined(t, "-c", dir+"/other.yaml")
 	has(t, other, "state", check.Fine, "the default of this user without stateDir and $STATE_DIRECTORY")

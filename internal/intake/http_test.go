@@ -31,11 +31,11 @@ func TestBound_SwitchedProtocols(t *testing.T) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
 	require.NoError(t, err)
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request) //nolint:bodyclose // below
 	require.NoError(t, err)
 	read := make(chan []byte, 1)
 	go func() {
-		text, _ := intake.Read(intake.Bound(response).Body, 100)
+		text, _ := intake.Read(intake.Bound(response).Body, 100) //nolint:bodyclose // it is that of response
 		_ = response.Body.Close()
 		read <- text
 	}()

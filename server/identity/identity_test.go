@@ -86,7 +86,8 @@ func TestTokens(t *testing.T) {
 	far := FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, nil)
 	_, err = a.Authenticate(far, []string{"Bearer " + first})
 	require.ErrorIs(t, err, ErrPlaintext)
-	_, err = a.Authenticate(FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, &tls.ConnectionState{}), []string{"Bearer " + first})
+	connection := FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, &tls.ConnectionState{})
+	_, err = a.Authenticate(connection, []string{"Bearer " + first})
 	require.NoError(t, err)
 
 	require.False(t, a.Refresh())

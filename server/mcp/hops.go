@@ -27,7 +27,8 @@ type Hops struct {
 
 // NewHops returns the hops of an instance. Its name must be unique.
 func NewHops(instance string) *Hops {
-	h := &Hops{self: names.Instance(instance), coll: xds.NewCollection(xds.Type{URL: names.InstancesType}, xds.Debounce{}), above: make(map[any][]string)}
+	collection := xds.NewCollection(xds.Type{URL: names.InstancesType}, xds.Debounce{})
+	h := &Hops{self: names.Instance(instance), coll: collection, above: make(map[any][]string)}
 	h.publish()
 	h.coll.MarkSynced()
 	return h

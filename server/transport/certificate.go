@@ -255,11 +255,12 @@ func (c *Certificates) check(now time.Time) (otherAuthorities bool) {
 		c.trouble = ""
 	case c.failed && c.trouble != err.Error():
 		c.trouble = err.Error()
-		message := "certificate: no valid new content: the previous certificate stays in force"
 		if previous == nil {
-			message = noCertificate
+			c.log.Error(noCertificate, "listener", c.listener, "err", err)
+		} else {
+			c.log.Error("certificate: no valid new content: the previous certificate stays in force",
+				"listener", c.listener, "err", err)
 		}
-		c.log.Error(message, "listener", c.listener, "err", err)
 	}
 	c.failed = err != nil
 	switch {

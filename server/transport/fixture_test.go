@@ -104,13 +104,6 @@ func (w *fixture) set(typeURL string, items ...string) {
 	w.coll(typeURL).MarkSynced()
 }
 
-// large makes a type of which gRPC does not take all responses at once if the client does not read.
-func (w *fixture) large(typeURL string) {
-	pad := strings.Repeat("x", 2<<20)
-	w.coll(typeURL).Apply(xds.Commit{Put: []*xds.Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})
-	w.coll(typeURL).MarkSynced()
-}
-
 func thing(t testing.TB, name, version, pad string) *xds.Entry {
 	body, err := anypb.New(wrapperspb.String(pad))
 	require.NoError(t, err)

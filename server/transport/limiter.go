@@ -36,9 +36,9 @@ type Limiter struct {
 	delayed  atomic.Int64 // refused streams that wait for RefusalDelay
 
 	mu           sync.Mutex
-	streams      int                      // of all services, and calls
-	perPeer      map[string]int           // streams by IP address
-	otherStreams map[string]int           // streams of services other than xDS, by IP address
+	streams      int                         // of all services, and calls
+	perPeer      map[string]int              // streams by IP address
+	otherStreams map[string]int              // streams of services other than xDS, by IP address
 	rates        map[rateLimit]*rate.Limiter // of streams, calls, and requests to services other than xDS, by IP address
 }
 

@@ -122,7 +122,7 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return text, nil
-	case resp.StatusCode == http.StatusBadRequest && words.ConnectionError(c.Address, said) != "": // as package net/http says that it wants TLS
+	case resp.StatusCode == http.StatusBadRequest && words.ConnectionError(c.Address, said) != "": // it wants TLS
 		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.ConnectionError(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
 		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)",

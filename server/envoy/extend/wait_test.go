@@ -27,23 +27,38 @@ func TestPatches_NothingToWaitFor(t *testing.T) {
 		`typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, %s}}}}`
 	const whole = `stat_prefix: a, http_filters: [` + router + `], `
 	const named = "match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager}}}}, patch"
-	for value, why := range map[string]string{
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {metadata: {filter_metadata: {a: ` + nested(120) + `}}}}}`:            "in one another",
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {metadata: {filter_metadata: {a: ` + nested(15) + `}}}}}`:             "",
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {api_listener: {}}}}`:                                                 "api_listener",
-		fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: b}`):                                                                "routes",
-		fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: "80"}`):                                                             "",
-		fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: b, config_source: {ads: {}, initial_fetch_timeout: 0s}}`):           "routes",
-		fmt.Sprintf(manager, "REPLACE", whole+`rds: {route_config_name: b, config_source: {ads: {}}}`):                              "routes",
-		fmt.Sprintf(manager, "REPLACE", whole+`rds: {route_config_name: "80", config_source: {ads: {}}}`):                           "",
-		fmt.Sprintf(manager, "REPLACE", whole+`route_config: {name: b}`):                                                            "",
-		fmt.Sprintf(fetched, fmt.Sprintf(module, "30s", "")):                                                                        "",
-		fmt.Sprintf(fetched, fmt.Sprintf(module, "30s", ", retry_policy: {num_retries: 4000000000}")):                               "wait for http://a/b",
-		fmt.Sprintf(fetched, fmt.Sprintf(module, "61s", "")):                                                                        "wait for http://a/b",
-		fmt.Sprintf(fetched, fmt.Sprintf(keys, "5s", "")):                                                                           "",
-		fmt.Sprintf(fetched, fmt.Sprintf(keys, "1s", ", retry_policy: {retry_back_off: {base_interval: 1s, max_interval: 7200s}}")): "wait for",
+	for _, c := range []struct{ value, why string }{
+		{
+			`{applyTo: LISTENER, patch: {operation: MERGE, value: {metadata: {filter_metadata: {a: ` + nested(120) + `}}}}}`,
+			"in one another",
+		},
+		{
+			`{applyTo: LISTENER, patch: {operation: MERGE, value: {metadata: {filter_metadata: {a: ` + nested(15) + `}}}}}`,
+			"",
+		},
+		{`{applyTo: LISTENER, patch: {operation: MERGE, value: {api_listener: {}}}}`, "api_listener"},
+		{fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: b}`), "routes"},
+		{fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: "80"}`), ""},
+		{
+			fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: b, config_source: {ads: {}, initial_fetch_timeout: 0s}}`),
+			"routes",
+		},
+		{fmt.Sprintf(manager, "REPLACE", whole+`rds: {route_config_name: b, config_source: {ads: {}}}`), "routes"},
+		{fmt.Sprintf(manager, "REPLACE", whole+`rds: {route_config_name: "80", config_source: {ads: {}}}`), ""},
+		{fmt.Sprintf(manager, "REPLACE", whole+`route_config: {name: b}`), ""},
+		{fmt.Sprintf(fetched, fmt.Sprintf(module, "30s", "")), ""},
+		{
+			fmt.Sprintf(fetched, fmt.Sprintf(module, "30s", ", retry_policy: {num_retries: 4000000000}")),
+			"wait for http://a/b",
+		},
+		{fmt.Sprintf(fetched, fmt.Sprintf(module, "61s", "")), "wait for http://a/b"},
+		{fmt.Sprintf(fetched, fmt.Sprintf(keys, "5s", "")), ""},
+		{
+			fmt.Sprintf(fetched, fmt.Sprintf(keys, "1s", ", retry_policy: {retry_back_off: {base_interval: 1s, max_interval: 7200s}}")),
+			"wait for",
+		},
 	} {
-		patches := "- " + value + "\n- {applyTo: LISTENER, patch: {operation: MERGE, value: {stat_prefix: other}}}\n"
+		patches := "- " + c.value + "\n- {applyTo: LISTENER, patch: {operation: MERGE, value: {stat_prefix: other}}}\n"
 		patches = strings.Replace(patches, "patch", named, 1)
 		l := read(t, &listenerv3.Listener{}, `
 name: 0.0.0.0_80
@@ -60,10 +75,10 @@ filter_chains:
 		var found model.Findings
 		e := extension(t, patches)
 		now, _ := New(e, networking.EnvoyFilter_GATEWAY, &found).Listener(l)
-		require.Equal(t, "other", now.GetStatPrefix(), value)
+		require.Equal(t, "other", now.GetStatPrefix(), c.value)
 		said := fmt.Sprint(texts(e.Findings), texts(found))
-		require.Contains(t, said, why, value)
-		require.Equal(t, why == "", said == "[] []", "%s: %s", value, said)
+		require.Contains(t, said, c.why, c.value)
+		require.Equal(t, c.why == "", said == "[] []", "%s: %s", c.value, said)
 	}
 }
 

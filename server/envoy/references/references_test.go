@@ -132,13 +132,18 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 		"host of another namespace": {
 			elsewhere(with(entry, "b.example"), "['.']") + to("{host: b.example}"), Options{}, "not exported to namespace shop",
 		},
-		"host exported to others":   {elsewhere(with(entry, "b.example"), "[away]") + to("{host: b.example}"), Options{}, "not exported"},
-		"host exported here":        {elsewhere(with(entry, "b.example"), "[away, shop]") + to("{host: b.example}"), Options{}, ""},
-		"host exported everywhere":  {elsewhere(with(entry, "b.example"), "['*']") + to("{host: b.example}"), Options{}, ""},
-		"host of the clients there": {elsewhere(with(entry, "b.example"), "['.']") + strings.Replace(to("{host: b.example}"), "spec: {", "spec: {exportTo: [other], ", 1), Options{}, ""},
-		"port":                      {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{}, "shop/e has no port 81"},
-		"port of TCP":               {with(entry, "b.example") + route + "tcp: [{route: [{destination: {host: b.example, port: {number: 81}}}]}]}", Options{}, "no port 81"},
-		"port exists":               {with(entry, "b.example") + to("{host: b.example, port: {number: 80}}"), Options{}, ""},
+		"host exported to others":  {elsewhere(with(entry, "b.example"), "[away]") + to("{host: b.example}"), Options{}, "not exported"},
+		"host exported here":       {elsewhere(with(entry, "b.example"), "[away, shop]") + to("{host: b.example}"), Options{}, ""},
+		"host exported everywhere": {elsewhere(with(entry, "b.example"), "['*']") + to("{host: b.example}"), Options{}, ""},
+		"host of the clients there": {elsewhere(with(entry, "b.example"), "['.']") +
+			strings.Replace(to("{host: b.example}"), "spec: {", "spec: {exportTo: [other], ", 1), Options{}, ""},
+		"port": {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{}, "shop/e has no port 81"},
+		"port of TCP": {
+			with(entry, "b.example") + route + "tcp: [{route: [{destination: {host: b.example, port: {number: 81}}}]}]}",
+			Options{},
+			"no port 81",
+		},
+		"port exists": {with(entry, "b.example") + to("{host: b.example, port: {number: 80}}"), Options{}, ""},
 		"port of another entry": {
 			with(entry, "b.example") + elsewhere(strings.ReplaceAll(with(entry, "b.example"), "80", "81"), "['*']") +
 				to("{host: b.example, port: {number: 81}}"), Options{}, "",
@@ -151,7 +156,8 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 		"subset of the host's": {elsewhere(with(entry, "b.example")+with(rule, "b.example"), "['*']") + v1, Options{}, ""},
 		"subset not exported": {
 			with(entry, "b.example") + strings.Replace(with(rule, "b.example"), "spec: {", "spec: {exportTo: [other], ", 1) + v1,
-			Options{}, "for clients in shop",
+			Options{},
+			"for clients in shop",
 		},
 		"subset at a Gateway": {
 			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + gateway +
@@ -160,7 +166,8 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 		"subset behind exact": {
 			with(entry, "b.example") + with(rule, "'*.example'") +
 				strings.NewReplacer("HOST", "b.example", "name: d", "name: f", "name: v1", "name: v2").Replace(rule) + "---" + v1,
-			Options{}, `DestinationRule shop/f has no subset "v1"`,
+			Options{},
+			`DestinationRule shop/f has no subset "v1"`,
 		},
 		"wildcard elsewhere": {with(entry, "'*.other'") + to("{host: b.example}"), Options{}, "host b.example"},
 		"host of TCP":        {route + "tcp: [{route: [{destination: {host: b.example}}]}]}", Options{}, "spec.tcp[0]"},
