@@ -96,9 +96,9 @@ func TestSilentlyFrozenListenerDenies(t *testing.T) {
 			passes(true)
 			mesh.write(t, "breaks.yaml", object)
 			mesh.WaitFor(t, 20*time.Second, func() error {
-				said := mesh.Ask(t, "explain", "envoyfilter", "default/breaks")
-				if !strings.Contains(said, "spec.configPatches[0] has no effect on Envoys") {
-					return fmt.Errorf("%s", said)
+				output, code := fixture.Run(t, fixture.TributaryBinary(t), "explain", "envoyfilter", "default/breaks", "--admin", mesh.Admin)
+				if !strings.Contains(output, "spec.configPatches[0] has no effect on Envoys") { // it may not be read yet
+					return fmt.Errorf("exit code %d: %s", code, output)
 				}
 				return nil
 			})
