@@ -73,7 +73,7 @@ func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
 // DerivedFrom is the annotation that names the origins of a derived object: KIND/NAMESPACE/NAME, ", " between two.
 const DerivedFrom = "tributary/derived-from"
 
-// RefusedHost is the host, which does not exist, of a backend of Gateway API that is refused.
+// RefusedHost is the host of refused backends of the Gateway API. No service has it.
 const RefusedHost = "internal.cluster.local"
 
 // GatewaySemantics is the annotation of a Gateway that derives from the Gateway API, with the value "gateway".

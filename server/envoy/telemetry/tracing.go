@@ -28,7 +28,7 @@ const defaultSampling = 1
 // clusterFinder returns the host and the cluster of a provider, or why there is no cluster.
 type clusterFinder func(*extensionProvider) (host, cluster, wrong string)
 
-// tracingSettings are the tracing settings of the Telemetries of a workload, of which later ones override earlier ones.
+// tracingSettings are the tracing settings of the Telemetries of a workload. Later Telemetries override earlier ones.
 type tracingSettings struct {
 	configured bool // by a Telemetry or a default provider
 	disabled   bool
@@ -103,7 +103,7 @@ func AddTracing(observation *model.Observation, telemetries []*model.Telemetry, 
 	addTags(observation, customTags(settings.tags), settings.tagsPlace.In("customTags"))
 	if len(settings.tags) == 0 {
 		place := model.Place{Of: config.Key, Field: "spec.defaultConfig.tracing.customTags"}
-		addTags(observation, legacyTags(legacy), place)
+		addTags(observation, customTags(legacy.GetCustomTags()), place)
 	}
 }
 
@@ -210,34 +210,28 @@ func headerValue(header *meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader) *
 	return &corev3.HeaderValue{Key: header.GetName(), Value: header.GetValue()}
 }
 
-// customTags returns the tags of a Telemetry, ordered by name.
-func customTags(settings map[string]*telemetryv1alpha1.Tracing_CustomTag) (tags []*tracingv3.CustomTag) {
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		setting := settings[name]
-		switch {
-		case setting.GetLiteral() != nil:
-			tags = append(tags, literalTag(name, setting.GetLiteral().GetValue()))
-		case setting.GetEnvironment() != nil:
-			tags = append(tags, environmentTag(name, setting.GetEnvironment()))
-		case setting.GetHeader() != nil:
-			tags = append(tags, headerTag(name, setting.GetHeader()))
-		}
-	}
-	return tags
+// tagSetting is a tag of a Telemetry or of a MeshConfig.
+type tagSetting[L tagLiteral, E, H tagSource] interface {
+	GetLiteral() L
+	GetEnvironment() E
+	GetHeader() H
 }
 
-// legacyTags returns the tags of a MeshConfig, ordered by name.
-func legacyTags(legacy *meshv1alpha1.Tracing) (tags []*tracingv3.CustomTag) {
-	settings := legacy.GetCustomTags()
+// customTags returns tags, ordered by name.
+func customTags[T tagSetting[L, E, H], L tagLiteral, E, H tagSource](settings map[string]T,
+) (tags []*tracingv3.CustomTag) {
+	var noLiteral L
+	var noVariable E
+	var noHeader H
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		setting := settings[name]
-		switch {
-		case setting.GetLiteral() != nil:
-			tags = append(tags, literalTag(name, setting.GetLiteral().GetValue()))
-		case setting.GetEnvironment() != nil:
-			tags = append(tags, environmentTag(name, setting.GetEnvironment()))
-		case setting.GetHeader() != nil:
-			tags = append(tags, headerTag(name, setting.GetHeader()))
+		switch literal, variable, header := setting.GetLiteral(), setting.GetEnvironment(), setting.GetHeader(); {
+		case literal != noLiteral:
+			tags = append(tags, literalTag(name, literal.GetValue()))
+		case variable != noVariable:
+			tags = append(tags, environmentTag(name, variable))
+		case header != noHeader:
+			tags = append(tags, headerTag(name, header))
 		}
 	}
 	return tags
@@ -255,8 +249,15 @@ func addTags(observation *model.Observation, tags []*tracingv3.CustomTag, place 
 	}
 }
 
+// tagLiteral is the value of a tag.
+type tagLiteral interface {
+	comparable
+	GetValue() string
+}
+
 // tagSource is a variable or a header with the value of a tag.
 type tagSource interface {
+	comparable
 	GetName() string
 	GetDefaultValue() string
 }
@@ -266,13 +267,13 @@ func literalTag(name, value string) *tracingv3.CustomTag {
 	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Literal_{Literal: literal}}
 }
 
-func environmentTag(name string, variable tagSource) *tracingv3.CustomTag {
+func environmentTag[E tagSource](name string, variable E) *tracingv3.CustomTag {
 	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Environment_{
 		Environment: &tracingv3.CustomTag_Environment{Name: variable.GetName(), DefaultValue: variable.GetDefaultValue()},
 	}}
 }
 
-func headerTag(name string, header tagSource) *tracingv3.CustomTag {
+func headerTag[H tagSource](name string, header H) *tracingv3.CustomTag {
 	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_RequestHeader{
 		RequestHeader: &tracingv3.CustomTag_Header{Name: header.GetName(), DefaultValue: header.GetDefaultValue()},
 	}}
