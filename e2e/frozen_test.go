@@ -83,16 +83,7 @@ func TestSilentlyFrozenListenerDenies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mesh, envoy, port := startFrozen(t, frozenKind{api: "DELTA_GRPC"})
-			passes := func(want bool) {
-				t.Helper()
-				envoy.WaitFor(t, 20*time.Second, func() error {
-					text, err := requestOnce(t, port)
-					if (text == "passed") != want {
-						return fmt.Errorf("%q (%w)", text, err)
-					}
-					return nil
-				})
-			}
+			passes := func(want bool) { t.Helper(); awaitPasses(t, envoy, port, want) }
 			passes(true)
 			mesh.write(t, "breaks.yaml", object)
 			mesh.WaitFor(t, 20*time.Second, func() error {
@@ -107,6 +98,18 @@ func TestSilentlyFrozenListenerDenies(t *testing.T) {
 			mesh.rejectedNothing(t)
 		})
 	}
+}
+
+// awaitPasses waits until a request through an Envoy passes, or until it does not.
+func awaitPasses(t *testing.T, envoy *fixture.Envoy, port int, want bool) {
+	t.Helper()
+	envoy.WaitFor(t, 20*time.Second, func() error {
+		text, err := requestOnce(t, port)
+		if (text == "passed") != want {
+			return fmt.Errorf("%q (%w)", text, err)
+		}
+		return nil
+	})
 }
 
 const denyAll = `apiVersion: security.istio.io/v1
@@ -167,16 +170,7 @@ func TestFrozenListenerDenies(t *testing.T) {
 				if kind.inbound {
 					object = strings.Replace(object, "context: GATEWAY", "context: SIDECAR_INBOUND", 1)
 				}
-				passes := func(want bool) {
-					t.Helper()
-					envoy.WaitFor(t, 20*time.Second, func() error {
-						text, err := requestOnce(t, port)
-						if (text == "passed") != want {
-							return fmt.Errorf("%q (%w)", text, err)
-						}
-						return nil
-					})
-				}
+				passes := func(want bool) { t.Helper(); awaitPasses(t, envoy, port, want) }
 				passes(true)
 
 				mesh.write(t, "breaks.yaml", object)
