@@ -3,7 +3,6 @@ package resource
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -74,9 +73,6 @@ func indexOf(root *yaml.Node) fieldIndex {
 	return x
 }
 
-// quoted is a text in quotes within a message.
-var quoted = regexp.MustCompile(`"([^"]+)"`)
-
 // find returns the node that a message is about, or nil.
 func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 	if field, _, ok := strings.Cut(message, ": "); ok {
@@ -86,8 +82,8 @@ func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 			}
 		}
 	}
-	for _, said := range quoted.FindAllStringSubmatch(message, -1) { // which may be several words
-		if n := x.values[said[1]]; n != nil {
+	for i, text := range strings.Split(message, `"`) { // each second text stands in quotes, and may be several words
+		if n := x.values[text]; n != nil && i%2 == 1 {
 			return n
 		}
 	}

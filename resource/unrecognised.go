@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -45,7 +46,9 @@ func unescapeLetter(escaped []byte) []byte {
 // looksRestricting reports whether a text that is no object may be meant as one that restricts. It ignores case,
 // quotes, blanks and zero bytes, and so finds such texts in UTF-16, too. Lines that are comments do not count.
 func looksRestricting(text []byte) bool {
-	text = escapedLetter.ReplaceAllFunc(text, unescapeLetter)
+	if bytes.IndexByte(text, '\\') >= 0 {
+		text = escapedLetter.ReplaceAllFunc(text, unescapeLetter)
+	}
 	compact, begins, comment := make([]byte, 0, len(text)), true, false
 	for _, c := range text {
 		switch {

@@ -140,6 +140,9 @@ func Nearest(mistyped string, names []string) string {
 		bestDistance = 2
 	}
 	for _, name := range names {
+		if len(name) >= len(mistyped)+bestDistance || len(mistyped) >= len(name)+bestDistance {
+			continue
+		}
 		if distance := EditDistance(strings.ToLower(mistyped), strings.ToLower(name)); distance < bestDistance {
 			nearest, bestDistance = name, distance
 		}
