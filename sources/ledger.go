@@ -59,6 +59,7 @@ type remarks struct {
 	keeps      map[resource.Key]bool // the last good versions in force for its rejects, and whether it is sure that they are meant
 	quarantine []Quarantined
 	warnings   []string
+	unattached []Unattached
 	warned     map[resource.Key][]string // those of the warnings that validation gave
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // objects that were passed over
@@ -207,6 +208,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	l.reject(g, content.Rejects)
 	has, repeated := split(content.Resources)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
+	g.unattached = content.Unattached
 	g.foreign, g.print = content.Foreign, cmp.Or(content.print, noPrint)
 	g.quarantine = quarantine(content, old.quarantine, now)
 	g.has = l.follow(g, old.has, has, before)
@@ -396,6 +398,14 @@ func (l *ledger) warningList() []string {
 		ws = append(ws, l.groups[name].warnings...)
 	}
 	return ws
+}
+
+// unattachedList returns all routes that a parent does not take.
+func (l *ledger) unattachedList() (routes []Unattached) {
+	for _, name := range l.names() {
+		routes = append(routes, l.groups[name].unattached...)
+	}
+	return routes
 }
 
 // conflictList returns the keys that occur more than once, by key.

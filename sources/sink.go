@@ -439,6 +439,7 @@ func (s *sink) describe(st *Status, lists bool) {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()
 		st.Warnings = s.ledger.warningList()
+		st.Unattached = s.ledger.unattachedList()
 		st.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })
 		st.Unread = s.countUnread()
 	}

@@ -63,6 +63,15 @@ type Content struct {
 	Foreign   int // objects of other APIs that the group has besides, and that were passed over
 	// Others are objects of other APIs that the source itself makes something of. The sink does not look at them.
 	Others []Other
+	// Unattached are routes of the Gateway API that a parent does not take. The warnings say so, too.
+	Unattached []Unattached
+}
+
+// Unattached is a route of the Gateway API that a parent does not take: requests that should use it get another answer.
+type Unattached struct {
+	Route   resource.Key
+	Origin  resource.Origin
+	Message string // begins with the path of the field
 }
 
 // Other is an object of another API, as a text has it.

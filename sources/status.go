@@ -46,6 +46,7 @@ type Status struct {
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
+	Unattached  []Unattached          `json:"-"`
 	// LeftOut is what could be called and is not published, the first of LeftOutCount.
 	LeftOut      []LeftOut `json:"leftOut,omitempty"`
 	LeftOutCount int       `json:"leftOutCount,omitempty"`

@@ -33,6 +33,7 @@ type objectCheck struct {
 	cost     time.Duration
 	revision memstore.Revision
 	options  references.Options
+	missing  []admin.ObjectProblem // references of objects in the view
 	result   admin.ObjectProblems
 }
 
@@ -46,14 +47,14 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 	start := time.Now()
 	snapshot, options := c.relay.view.Snapshot(), c.relay.referenceOptions()
 	if c.checked.IsZero() || snapshot.Revision() != c.revision || options != c.options {
-		c.result, c.revision, c.options = admin.ObjectProblems{}, snapshot.Revision(), options
+		c.missing, c.revision, c.options = nil, snapshot.Revision(), options
 		findings, unchecked := references.FindMissing(snapshot, options)
 		for _, finding := range findings {
-			c.result.Unresolved = append(c.result.Unresolved, problemOf(snapshot, finding.Key, finding.Message))
+			c.missing = append(c.missing, problemOf(snapshot, finding.Key, finding.Message))
 		}
 		c.result.Unchecked = unchecked
 	}
-	c.result.Refused = nil
+	c.result.Unresolved, c.result.Refused = append(c.relay.unattachedRoutes(), c.missing...), nil
 	for _, catalog := range c.relay.catalogs.envoyCatalogs() {
 		for key, reason := range catalog.Refused() {
 			c.result.Refused = append(c.result.Refused, problemOf(snapshot, key, reason))
@@ -63,6 +64,19 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 	c.result.Refused = slices.CompactFunc(c.result.Refused, func(a, b admin.ObjectProblem) bool { return a.Ref == b.Ref })
 	c.checked, c.cost = time.Now(), time.Since(start)
 	return c.result
+}
+
+// unattachedRoutes returns the routes of the Gateway API that a parent does not take.
+func (r *Relay) unattachedRoutes() (problems []admin.ObjectProblem) {
+	for _, source := range r.supervisor.Status() {
+		for _, unattached := range source.Unattached {
+			problems = append(problems, admin.ObjectProblem{
+				Ref: conflicts.Ref(unattached.Route), Message: unattached.Message,
+				Source: source.Name, Place: unattached.Origin.Place,
+			})
+		}
+	}
+	return problems
 }
 
 func problemOf(snapshot memstore.Snapshot, key resource.Key, message string) admin.ObjectProblem {
@@ -121,7 +135,8 @@ func newObjectCheck(r *Relay, registry *prometheus.Registry) *objectCheck {
 	gauge("envoy_unenforced_objects", "Security objects that Envoys and gRPC clients do not enforce.",
 		func() int { return len(r.catalogs.unenforced()) })
 	gauge("view_unresolved_references",
-		"Hosts, ports, subsets, delegates and Gateways that VirtualServices refer to and no object has.",
+		"Hosts, ports, subsets, delegates and Gateways that VirtualServices refer to and no object has, and parents that "+
+			"take no such route.",
 		func() int { return len(check.problems().Unresolved) })
 	gauge("view_unchecked_references",
 		"References that cannot be checked, since a source was never read that may resolve them.",

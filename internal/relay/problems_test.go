@@ -90,6 +90,41 @@ func TestProblems_Unresolved(t *testing.T) {
 	r.awaitProblems(t, "source dc1 is unreachable", "1 reference cannot be checked, since a source was never read: lost.example")
 }
 
+// TestProblems_Unattached checks that status names routes that a parent does not take.
+func TestProblems_Unattached(t *testing.T) {
+	dir := t.TempDir()
+	route := func(name, parent string) string {
+		return fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: %s, namespace: shop}
+spec: {parentRefs: [{%s}], rules: [{backendRefs: [{name: b, port: 80}]}]}
+---
+`, name, parent)
+	}
+	gateway := func(class string) string {
+		return fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec: {gatewayClassName: %s, listeners: [{name: http, port: 80, protocol: HTTP, hostname: "*.example"}]}
+---
+`, class)
+	}
+	routes := route("right", "name: edge") + route("gateway", "name: gone") + route("listener", "name: edge, sectionName: gone") +
+		route("port", "name: edge, port: 81") + route("foreign", "group: other.example, kind: Gate, name: edge")
+	for i := range 8 { // without which the guard holds the others
+		write(t, fmt.Sprintf("%s/rules/%d.yaml", dir, i), entry("shop", fmt.Sprintf("b%d", i), 80))
+	}
+	write(t, dir+"/rules/a.yaml", gateway("istio")+routes)
+	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules', derive: {}")
+	r := start(t, dir)
+	r.awaitReady(t)
+	r.awaitProblems(t, "HTTPRoute shop/gateway (rules: ", "HTTPRoute shop/listener (rules: ", "HTTPRoute shop/port (rules: ")
+	write(t, dir+"/rules/a.yaml", gateway("other")+route("right", "name: edge"))
+	r.awaitProblems(t) // a Gateway of another class
+	write(t, dir+"/rules/a.yaml", route("right", "name: edge"))
+	r.awaitProblems(t, "HTTPRoute shop/right (rules: ")
+}
+
 // TestProblems_Refused checks that objects beyond limits.productBytes are problems, before and after the first Envoy.
 func TestProblems_Refused(t *testing.T) {
 	dir := t.TempDir()

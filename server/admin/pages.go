@@ -77,7 +77,8 @@ func (s *Server) allPages() []Page {
 	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed "+
 		"since they were last acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
-	add("/debug/unresolved", "references of objects to hosts, subsets, delegates and Gateways that no object has",
+	add("/debug/unresolved",
+		"references to hosts, subsets, delegates and Gateways that no object has, and to parents that take no such route",
 		s.json(func() any { return s.ObjectProblems() }))
 	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", s.json(s.noEffect))
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",

@@ -11,7 +11,8 @@ import (
 
 // ObjectProblems are problems of served objects that cost requests.
 type ObjectProblems struct {
-	// Unresolved are references to hosts, subsets, delegates and Gateways that no object has.
+	// Unresolved are references to hosts, subsets, delegates and Gateways that no object has, and to parents that take no
+	// such route.
 	Unresolved []ObjectProblem `json:"unresolved"`
 	// Unchecked are references that only a source could resolve that was never read.
 	Unchecked []string `json:"unchecked,omitempty"`
@@ -89,7 +90,7 @@ func (st *Status) addObjectProblems(list *troubles) {
 		}
 	}
 	add(st.Unresolved, st.UnresolvedCount, AboutReference,
-		"Envoys answer such requests with 503, and mirror none. Add the missing object, or correct the reference.",
+		"Such requests fail, and none is mirrored. Add the missing object, or correct the reference.",
 		"%d more references lead to no object: see /debug/unresolved")
 	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
 		"limits.productBytes refuses %d more objects")

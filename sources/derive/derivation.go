@@ -11,6 +11,7 @@ import (
 
 	"tributary/internal/names"
 	"tributary/resource"
+	"tributary/sources"
 )
 
 // derivation is one run of derive.
@@ -25,11 +26,12 @@ type derivation struct {
 	made       map[resource.Key]*resource.Resource
 	products   map[string]int64 // the bytes that routes are estimated at, by namespace
 	problems   []string
+	unattached []sources.Unattached
 }
 
-// derive returns what the objects become, ordered by key, and what they ask for and do not get. The origin of a resource names the objects
-// that it is made of.
-func (s *Set) derive() (resources []*resource.Resource, problems []string) {
+// derive returns the resources of all objects, ordered by key, the parts of objects that have no effect, and the routes
+// that a parent does not take. The origin of a resource names its objects.
+func (s *Set) derive() sources.Content {
 	d := &derivation{
 		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
 		accepted: make(map[resource.Key][]*listener),
@@ -51,8 +53,9 @@ func (s *Set) derive() (resources []*resource.Resource, problems []string) {
 	d.virtualServices()
 	d.policies()
 	slices.Sort(d.problems)
-	resources = slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
-	return resources, slices.Compact(d.problems) // what is converted for several parents has its problems once
+	resources := slices.SortedFunc(maps.Values(d.made), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
+	warnings := slices.Compact(d.problems) // a part that is converted for several parents has its warnings once
+	return sources.Content{Group: Group, Resources: resources, Warnings: warnings, Unattached: d.unattached}
 }
 
 // The annotations by which istiod knows what was made of the Gateway API, and treats it as that API wants it.
@@ -223,6 +226,14 @@ func groupOf(kind resource.Kind) string { return cmp.Or(kindNamed(kind).Group, o
 // report adds a problem: its place, the object, the field, and what is wrong and what follows.
 func (n node) report(format string, args ...any) {
 	n.problems = append(n.problems, fmt.Sprintf("%s: %s: %s: %s", n.origin, n.Key, n.field, fmt.Sprintf(format, args...)))
+}
+
+// reportUnattached is report for a route and a parent that does not take it.
+func (n node) reportUnattached(format string, args ...any) {
+	n.report(format, args...)
+	n.unattached = append(n.unattached, sources.Unattached{
+		Route: n.Key, Origin: n.origin, Message: n.field + ": " + fmt.Sprintf(format, args...),
+	})
 }
 
 // unread reports whether there is something in n that is not read.

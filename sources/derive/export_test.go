@@ -40,11 +40,11 @@ func (p Problem) Error() string { return string(p) }
 // Derive returns what the objects become, and what is wrong with them.
 func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 	s.place()
-	resources, texts := s.derive()
-	for _, text := range texts {
+	content := s.derive()
+	for _, text := range content.Warnings {
 		problems = append(problems, Problem(text))
 	}
-	return resources, problems
+	return content.Resources, problems
 }
 
 // Shape returns the shape of the spec of a kind.

@@ -42,7 +42,11 @@ func (n node) bindings() (all []binding) {
 		}
 		switch {
 		case wrong != "":
-			p.report("%s: nothing is made for it", wrong)
+			report := p.reportUnattached
+			if ref.Kind == "" { // another program may serve it
+				report = p.report
+			}
+			report("%s: nothing is made for it", wrong)
 		case ref.Kind == "Service":
 			b.hosts = []string{n.serviceHost(ref.Namespace, ref.Name)}
 			all = append(all, b)
@@ -94,7 +98,7 @@ func (n node) bindToListeners(parent resource.Key) (all []binding) {
 	}
 	if len(all) == 0 {
 		why := cmp.Or(strings.Join(refusals, "; "), "it has no listener of this sectionName and port")
-		n.report("%s does not take it, and nothing is made for it: %s", parent, why)
+		n.reportUnattached("%s does not take it, and nothing is made for it: %s", parent, why)
 	}
 	return all
 }

@@ -157,8 +157,9 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 		s.Inherited, s.unknown = unknown != "", unknown
 	}
 	if changed {
-		resources, problems := s.derive()
-		c.Group, c.Resources, c.Warnings = Group, resources, append(warnings, problems...)
+		rejects := c.Rejects
+		c = s.derive()
+		c.Rejects, c.Warnings = rejects, append(warnings, c.Warnings...)
 	}
 	return c, changed
 }
