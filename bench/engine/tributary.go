@@ -32,7 +32,9 @@ func (t *tributary) Collection(context.Context, *core.Node, string) (*xds.Collec
 }
 
 func (t *tributary) Options() []grpc.ServerOption {
-	limiter := transport.NewLimiter(t.server, transport.Limits{StreamsPerConnection: -1}, slog.New(slog.DiscardHandler))
+	// All clients have one address, and a scenario opens all of their streams several times in a second.
+	limits := transport.Limits{StreamsPerConnection: -1, StreamsPerSecond: -1}
+	limiter := transport.NewLimiter(t.server, limits, slog.New(slog.DiscardHandler))
 	return append(t.server.ServerOptions(), limiter.ServerOptions(insecure.NewCredentials())...)
 }
 
