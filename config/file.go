@@ -12,7 +12,7 @@ import (
 
 // Written are the settings of sources of objects that people write.
 type Written struct {
-	// Count as read at a first start though not one object of what was found is valid; for fs also though a directory cannot be read or a
+	// Count as read at a first start though all of its objects are invalid; for fs also though a directory cannot be read or a
 	// link leads nowhere. Default: the source is not synced until that changes.
 	PartialStart bool `json:"partialStart,omitempty" reading:"-"`
 }

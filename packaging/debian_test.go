@@ -154,7 +154,7 @@ func TestDebianUpgrade(t *testing.T) {
 	require.NoError(t, s.cmd.Wait())
 	s = start(t, service())
 	admin = s.await(`"listening","xds":"[^"]*","admin":"([^"]*)"`)[1]
-	s.await(`"what the source published last is served until it has been read"`)
+	s.await(`"the last published objects are served until the source has been read"`)
 	now := page(t, admin, "/debug/status")
 	require.Contains(t, now, `"version": "v1.2.4"`)
 	require.Contains(t, now, `"DestinationRule": 1`)

@@ -11,8 +11,8 @@ import (
 	"tributary/memstore"
 )
 
-// changeLog has a line of the log for each commit that changes what is served of a source: how much, what, and where it stands. A
-// source that never rests has one a second, which says how many it stands for.
+// changeLog logs one line for each commit that changes the served objects of a source: their number, names and places.
+// A busy source gets one line a second, with the number of commits that have none.
 type changeLog struct {
 	limiter *rate.Limiter
 
@@ -25,12 +25,12 @@ func newChangeLog() *changeLog { return &changeLog{limiter: rate.NewLimiter(1, 2
 // namedChanges is how many of the objects of a commit are named.
 const namedChanges = 5
 
-// say logs what a commit changed, and what else there is to say of it.
-func (l *changeLog) say(log *slog.Logger, changes []memstore.Change, more ...any) {
+// logChanges logs the changes of a commit with further attributes.
+func (l *changeLog) logChanges(log *slog.Logger, changes []memstore.Change, attributes ...any) {
 	if len(changes) == 0 {
 		return
 	}
-	before, say := l.next()
+	unlogged, say := l.next()
 	if !say {
 		return
 	}
@@ -60,21 +60,21 @@ func (l *changeLog) say(log *slog.Logger, changes []memstore.Change, more ...any
 	if unnamed := len(changes) - namedChanges; unnamed > 0 {
 		attrs = append(attrs, "more", unnamed)
 	}
-	attrs = append(attrs, more...)
-	if before > 0 {
-		attrs = append(attrs, "commits_before", before)
+	attrs = append(attrs, attributes...)
+	if unlogged > 0 {
+		attrs = append(attrs, "commits_before", unlogged)
 	}
 	log.Info("source changed", attrs...)
 }
 
-// next reports whether there is to be a line, and how many commits had none since the last one.
-func (l *changeLog) next() (before int, say bool) {
+// next reports whether a commit gets a line, and how many had none since the last line.
+func (l *changeLog) next() (unlogged int, say bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.limiter.Allow() {
 		l.unlogged++
 		return 0, false
 	}
-	before, l.unlogged = l.unlogged, 0
-	return before, true
+	unlogged, l.unlogged = l.unlogged, 0
+	return unlogged, true
 }

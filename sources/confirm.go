@@ -12,11 +12,10 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// Confirmer is what a Sink is besides, for sources that can tell that an input is what it was without making sense of it.
+// Confirmer is an optional interface of a Sink, for sources that recognise an unchanged input without decoding it.
 type Confirmer interface {
-	// Confirm reports whether the group of that name holds exactly what was published with this mark, by this run of the
-	// source or an earlier one, also of an earlier process, and would be found as good today. Then the source need not
-	// publish it.
+	// Confirm reports whether the group holds exactly the content that was published with this mark, by any run of the
+	// source, also in an earlier process, and that today's rules find valid. Then the source need not publish it.
 	Confirm(group, mark string) bool
 }
 
@@ -28,28 +27,28 @@ func (s *sink) Confirm(group, mark string) bool {
 		s.mu.Unlock()
 		return false
 	}
-	has, print, j := g.has, g.print, s.judge
+	resources, print, j := g.resources, g.print, s.rules
 	s.mu.Unlock()
-	if sumOf(mark, j, has, print.Notes) != print.Sum {
+	if sumOf(mark, j, resources, print.Notes) != print.Sum {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ledger.groups[group] != g || g.print != print || s.judge != j { // somebody published meanwhile
+	if s.ledger.groups[group] != g || g.print != print || s.rules != j { // another publish came between
 		return false
 	}
-	if g.restored { // the print says that this program found it valid
+	if g.restored { // this program found it valid when it made the print
 		s.ledger.confirm(g, s.source.String())
 	}
 	return true
 }
 
-// fingerprint returns what content is known by later. It is none if the content cannot be confirmed: a group with rejects
-// may hold what the content does not say, and what is there more than once is not kept.
-func (a *admitted) fingerprint(j judge) lastgood.Print {
+// fingerprint returns the print by which the content is confirmed later. Content with rejects or repeated keys has
+// none: such a group may hold other objects than its content.
+func (a *admitted) fingerprint(j admissionRules) lastgood.Print {
 	first, repeated := split(a.Resources)
-	if text := a.unclear(); text != "" { // nothing to confirm, but to be known again
-		return lastgood.Print{Notes: encoded(groupNotes{Unclear: text})}
+	if text := a.textID(); text != "" { // not to be confirmed, but recognised
+		return lastgood.Print{Notes: encoded(groupNotes{TextID: text})}
 	}
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
@@ -58,10 +57,9 @@ func (a *admitted) fingerprint(j judge) lastgood.Print {
 	return lastgood.Print{Sum: sumOf(a.Mark, j, first, notes), Notes: notes}
 }
 
-// sumOf identifies resources, which are in order of their keys, and what else is known of them, and what made them so: what
-// they were read from, the settings of the source, and the rules by which this program reads and judges. It is zero if that cannot be
-// told.
-func sumOf(mark string, j judge, rs []*resource.Resource, notes string) (sum [16]byte) {
+// sumOf identifies resources in order of their keys, with their notes and all that they depend on: the input, the
+// settings of the source, and the program's rules of decoding and validation. It is zero if one of these is unknown.
+func sumOf(mark string, j admissionRules, rs []*resource.Resource, notes string) (sum [16]byte) {
 	program := resource.Rules()
 	if mark == "" || program == "" {
 		return sum
@@ -84,14 +82,14 @@ func sumOf(mark string, j judge, rs []*resource.Resource, notes string) (sum [16
 	return sum
 }
 
-// groupNotes is what is known of the content of a group besides the resources, as it is kept with the print.
+// groupNotes are the remarks about the content of a group, stored with the print.
 type groupNotes struct {
 	Warnings []string   `json:"warnings,omitempty"`
 	Warned   []warned   `json:"warned,omitempty"`
 	Excluded []excluded `json:"excluded,omitempty"`
 	Foreign  int        `json:"foreign,omitempty"`
-	Unclear  string     `json:"unclear,omitempty"` // see admitted.unclear; then there is only Rejects besides
-	// Rejects cannot be enforced by Envoys, which refuse requests from the start of the next process on.
+	TextID   string     `json:"unclear,omitempty"` // see admitted.textID; then only Rejects is set, too
+	// Rejects may restrict traffic. Envoys of the next process refuse requests from its start on.
 	Rejects []storedReject `json:"rejects,omitempty"`
 }
 
@@ -102,27 +100,27 @@ type storedReject struct {
 	MayRestrict bool `json:"mayRestrict,omitempty"`
 }
 
-// unclear is what identifies the text if it cannot be told of all that is refused in it what it is; else it is empty.
-func (a *admitted) unclear() string {
-	if slices.ContainsFunc(a.Rejects, func(r Reject) bool { return !r.identified() }) {
+// textID returns the identity of the text if it has rejects that may be any object, else nothing.
+func (a *admitted) textID() string {
+	if slices.ContainsFunc(a.Rejects, func(r Reject) bool { return !r.isIdentified() }) {
 		return a.Text
 	}
 	return ""
 }
 
-// excluded is an object that the transforms left out.
+// excluded is an object that the transforms exclude.
 type excluded struct {
 	Key   resource.Key `json:"key"`
 	Place string       `json:"place"`
 }
 
-// warned are those of the warnings that validation gave about one resource.
+// warned has the warnings of validation about one resource.
 type warned struct {
 	Key      resource.Key `json:"key"`
 	Warnings []string     `json:"warnings"`
 }
 
-// notes returns what there is to say besides the resources; nothing, mostly.
+// notes returns the encoded remarks about the content; most contents have none.
 func (a *admitted) notes() string {
 	if len(a.Warnings)+len(a.excluded)+a.Foreign == 0 {
 		return ""
@@ -142,28 +140,28 @@ func (a *admitted) notes() string {
 func encoded(s groupNotes) string {
 	text, err := json.Marshal(s)
 	if err != nil {
-		return "" // texts and numbers can be encoded
+		return "" // unreachable: texts and numbers can be encoded
 	}
 	return string(text)
 }
 
-// remember restores the rejects of a group from its print.
-func (l *ledger) remember(g *group) {
+// restoreRejects restores the rejects of a group from its print.
+func (l *ledger) restoreRejects(g *group) {
 	var notes groupNotes
 	if g.print.Sum != noPrint.Sum || json.Unmarshal([]byte(g.print.Notes), &notes) != nil {
 		return
 	}
-	g.remark().unclear = notes.Unclear
+	g.ownRemarks().textID = notes.TextID
 	for _, reject := range notes.Rejects {
 		if reject.mayRestrict = reject.MayRestrict; reject.mayRestrict {
 			g.neverValid++
 		}
 		g.quarantine = append(g.quarantine, reject.Quarantined)
 	}
-	l.quarantined += len(g.quarantine)
+	l.quarantinedCount += len(g.quarantine)
 }
 
-// confirm makes a restored group of source what it was when its print was made.
+// confirm restores the remarks of a group of source from its print, which still applies.
 func (l *ledger) confirm(g *group, source string) {
 	g.restored = false
 	if g.print.Notes == "" {
@@ -171,11 +169,11 @@ func (l *ledger) confirm(g *group, source string) {
 	}
 	var s groupNotes
 	if err := json.Unmarshal([]byte(g.print.Notes), &s); err != nil {
-		return // its sum says that it is what was written
+		return // unreachable: its sum is right
 	}
-	g.remark()
-	l.warnings += len(s.Warnings) - len(g.warnings)
-	l.foreign += s.Foreign - g.foreign
+	g.ownRemarks()
+	l.warningCount += len(s.Warnings) - len(g.warnings)
+	l.foreignCount += s.Foreign - g.foreign
 	g.warnings, g.foreign, g.excluded = s.Warnings, s.Foreign, nil
 	for _, e := range s.Excluded {
 		g.excluded = append(g.excluded, Excluded{Source: source, Key: e.Key, Place: e.Place})
@@ -186,13 +184,13 @@ func (l *ledger) confirm(g *group, source string) {
 	}
 }
 
-// Recaller is what a Sink is besides, for sources that can ask their system for no more than what is different.
+// Recaller is an optional interface of a Sink, for sources that can ask their system for differences only.
 type Recaller interface {
-	// Published returns what is served of the group of that name, published by this run of the source or an earlier one, also of an
-	// earlier process, whatever its settings were. It must not be modified.
+	// Published returns the served resources of a group, published by any run of the source, also in an earlier process
+	// or by other settings. They must not be modified.
 	Published(group string) []*resource.Resource
-	// Exact reports whether Published returns what the source itself published by its present settings: no transform changed it, and nothing
-	// of it is quarantined.
+	// Exact reports whether Published returns all that the source published by its present settings, without transforms
+	// and quarantined objects.
 	Exact(group string) bool
 }
 
@@ -204,11 +202,11 @@ func (s *sink) Published(group string) []*resource.Resource {
 	if g == nil {
 		return nil
 	}
-	all := slices.Clip(g.has)
-	for key := range g.keeps {
-		all = append(all, s.ledger.winners[key].resource)
+	published := slices.Clip(g.resources)
+	for key := range g.lastGood {
+		published = append(published, s.ledger.winners[key].resource)
 	}
-	return all
+	return published
 }
 
 // Exact implements Recaller.
@@ -216,16 +214,17 @@ func (s *sink) Exact(group string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.ledger.groups[group]
-	return s.judge.transform == nil && g != nil && !g.outdated && len(g.quarantine) == 0
+	return s.rules.transform == nil && g != nil && !g.outdated && len(g.quarantine) == 0
 }
 
-// Keeper is what a Sink is besides, for sources that have to know at their start what an earlier run knew, such as whether
-// what their system says can be believed. What is kept outlives a reload and, with a state directory, the process.
+// Keeper is an optional interface of a Sink, for sources that need the knowledge of an earlier run at their start, such
+// as whether the answers of their system can be trusted. Its note outlives a reload and, with a state directory, the
+// process.
 type Keeper interface {
-	// Kept returns what Keep was given last, by this run of the source or an earlier one; nil if there is nothing.
+	// Kept returns the last note of this or an earlier run; nil without one.
 	Kept() []byte
-	// Keep keeps a note for the next run. It does not block: the note is on disk a moment later, together with what the source
-	// published until then, and not before that was read as a whole once.
+	// Keep stores a note for the next run. It does not block: a moment later, the note is on disk together with the
+	// objects that the source published until then, but not before the source was read as a whole once.
 	Keep(note []byte)
 }
 
@@ -242,7 +241,7 @@ func (s *sink) Keep(note []byte) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
-	if s.remember != nil {
-		s.remember(note)
+	if s.saveNote != nil {
+		s.saveNote(note)
 	}
 }

@@ -7,17 +7,19 @@ import (
 	"tributary/resource"
 )
 
-// Texts says how the texts of a source are read, in the words of the configuration. What is empty has the default.
+// Texts are the settings by which the texts of a source are decoded, in the words of the configuration. Empty fields
+// have the default.
 type Texts struct {
 	DefaultNamespace string // of objects that name none; "default"
-	UnknownFields    string // "error" (the default) refuses an object with a field that is not known, "warn" takes it without
+	UnknownFields    string // "error" (the default) refuses an object with an unknown field, "warn" ignores the field
 	ForeignKinds     string // objects of other APIs: "ignore" (the default), "warn" or "error"
 	DomainSuffix     string // completes host names without a dot, as istiod does with what it reads itself; none
 }
 
-// Options returns what Decode takes. An error begins with the key at fault.
+// Options returns the options of Decode. An error begins with the key at fault.
 func (t Texts) Options() (o resource.Options, err error) {
-	o = resource.Options{DefaultNamespace: cmp.Or(t.DefaultNamespace, "default"), DomainSuffix: t.DomainSuffix, Validate: true}
+	namespace := cmp.Or(t.DefaultNamespace, "default")
+	o = resource.Options{DefaultNamespace: namespace, DomainSuffix: t.DomainSuffix, Validate: true}
 	if err := resource.CheckNamespace(o.DefaultNamespace); err != nil {
 		return o, fmt.Errorf("defaultNamespace: %w", err)
 	}
@@ -43,21 +45,24 @@ func (t Texts) Options() (o resource.Options, err error) {
 	return o, nil
 }
 
-// Decode makes a text of configuration objects, in YAML or JSON, the content of a group. place names it in origins.
+// Decode returns the content of a group for a text of configuration objects in YAML or JSON. place names the text in
+// origins.
 func Decode(group, place string, text []byte, o resource.Options) Content {
 	return content(group, place, resource.Decode(place, text, o))
 }
 
-// DecodeAgain is Decode for a text of which an earlier version is known, if earlier is not nil.
-func DecodeAgain(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (Content, *resource.Decoded) {
+// DecodeAgain is Decode for a text that was decoded before, if earlier is not nil.
+func DecodeAgain(
+	group, place string, text []byte, o resource.Options, earlier *resource.Decoded,
+) (Content, *resource.Decoded) {
 	if earlier == nil {
 		return Decode(group, place, text, o), nil
 	}
-	docs, known := resource.DecodeAgain(place, text, o, earlier)
-	return content(group, place, docs), known
+	docs, decoded := resource.DecodeAgain(place, text, o, earlier)
+	return content(group, place, docs), decoded
 }
 
-// content is what documents are as the content of a group.
+// content converts documents to the content of a group.
 func content(group, place string, docs []resource.Document) Content {
 	c := Content{Group: group, Renamable: true}
 	for _, doc := range docs {

@@ -32,7 +32,7 @@ func handing(to chan<- Sink) run {
 func sinkOf(table Table, memory *lastgood.Store) *sink {
 	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
 	spec := Spec{Name: "s", Table: table, Memory: memory}
-	kept, err := restore(spec)
+	kept, err := restoreTable(spec)
 	if err != nil {
 		panic(err)
 	}
@@ -317,7 +317,7 @@ func TestConfirmedTwiceIsCountedOnce(t *testing.T) {
 	_, _, warnings := s.counts()
 	require.Equal(t, 1, warnings)
 	var st Status
-	s.describe(&st, true)
+	s.fillStatus(&st, true)
 	require.Equal(t, 1, st.Foreign)
 }
 

@@ -84,11 +84,11 @@ func TestLedger(t *testing.T) {
 			checkCounts(t, l, len(want), model)
 		}
 		var empty []admitted
-		for _, g := range l.names() {
+		for _, g := range l.groupNames() {
 			empty = append(empty, admitted{Content: Content{Group: g}})
 		}
 		l.replace(empty, time.Unix(2, 0))
-		require.Zero(t, l.unsure)
+		require.Zero(t, l.uncertainCount)
 		require.Equal(t, newLedger(nothing{}), l, "nothing is left of what was withdrawn")
 	})
 }
@@ -202,8 +202,8 @@ func (m *model) replace(contents []admitted) {
 }
 
 func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
-	require.Equal(t, winners, l.counts[resource.ServiceEntry])
-	require.Len(t, l.quarantineList(), l.quarantined)
+	require.Equal(t, winners, l.winnerCounts[resource.ServiceEntry])
+	require.Len(t, l.quarantineList(), l.quarantinedCount)
 	losers := 0
 	for _, c := range l.conflictList() {
 		losers += len(c.Losers)
@@ -211,13 +211,13 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 	require.Equal(t, losers, l.conflicts())
 	unsure := 0
 	for _, g := range l.groups {
-		for _, sure := range g.keeps {
+		for _, sure := range g.lastGood {
 			if !sure {
 				unsure++
 			}
 		}
 	}
-	require.Equal(t, unsure, l.unsure)
+	require.Equal(t, unsure, l.uncertainCount)
 	has, repeated := len(m.kept), 0
 	for name, g := range m.groups {
 		has += len(g.has)
@@ -289,10 +289,10 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 			fallthrough
 		default:
 			require.Empty(t, l.quarantineList())
-			require.Equal(t, 1, l.foreign)
+			require.Equal(t, 1, l.foreignCount)
 		}
 		l.replace([]admitted{{Content: Content{Group: "a.yaml"}}}, time.Unix(3, 0))
-		require.Zero(t, l.foreign)
+		require.Zero(t, l.foreignCount)
 		require.Empty(t, l.groups)
 	}
 }
@@ -321,7 +321,7 @@ func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
 			c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(next.text), next.o)}}, time.Unix(2, 0))
 			require.Empty(t, c.deletes)
 			require.Len(t, l.winners, 2)
-			require.True(t, l.winners[keyed("z")].kept)
+			require.True(t, l.winners[keyed("z")].isLastGood)
 			require.Len(t, l.quarantineList(), 1)
 			require.Equal(t, next.o.MaxBytes == 0, l.winners[keyed("x")].resource.Version() != was, "what comes before the limit")
 		})

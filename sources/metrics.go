@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector makes metrics of the status when it is asked, so that a source's series go with it.
+// collector makes metrics of the status when Prometheus asks, so that the series of a source end with it.
 type collector struct {
 	supervisor *Supervisor
 }
@@ -16,22 +16,20 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	upDesc     = desc("up", "Whether reads of the source succeed, at least in part.")
-	syncedDesc = desc("synced", "Whether the source has been read as a whole once.")
-	staleDesc  = desc("stale", "Whether what is served may be out of date: the source cannot be read, or not yet, and what was read "+
-		"before is served.")
-	storedDesc      = desc("stored", "Whether what the source publishes can be written to the state directory.")
+	upDesc          = desc("up", "Whether reads of the source succeed, at least in part.")
+	syncedDesc      = desc("synced", "Whether the source has been read as a whole once.")
+	staleDesc       = desc("stale", "Whether served objects may be out of date: the source cannot be read, or not yet.")
+	storedDesc      = desc("stored", "Whether the objects of the source can be written to the state directory.")
 	objectsDesc     = desc("objects", "Resources of the source that are in force.", "kind")
-	quarantinedDesc = desc("quarantined", "Resources and documents of the source that are not served because they are not valid.")
-	conflictsDesc   = desc("conflicts", "Resources of the source that are not served because it has their key more than once.")
-	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's that the source has, and that are passed over.")
+	quarantinedDesc = desc("quarantined", "Invalid resources and documents of the source, which are not served.")
+	conflictsDesc   = desc("conflicts", "Resources of the source that are not served, since another one has their key.")
+	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's, which are ignored.")
 	warningsDesc    = desc("warnings", "Warnings about what the source read.")
-	leftOutDesc     = desc("left_out", "Instances that the source has and that are not served: those that are not to be called, and those "+
-		"that cannot be.")
-	ageDesc       = desc("age_seconds", "Seconds since the source last confirmed its content; 0 while reads succeed.")
-	publishesDesc = desc("publishes_total", "Commits by the source.")
-	publishedDesc = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
-	restartsDesc  = desc("restarts_total", "Restarts of the source after it failed.")
+	leftOutDesc     = desc("left_out", "Instances that are not served, since they are disabled or invalid.")
+	ageDesc         = desc("age_seconds", "Seconds since the source last confirmed its content; 0 while reads succeed.")
+	publishesDesc   = desc("publishes_total", "Commits by the source.")
+	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
+	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")
 
 	heldObjectsDesc   = guardDesc("held_objects", "Objects that the source no longer has, and that are held in force.")
 	heldEndpointsDesc = guardDesc("held_endpoints", "Endpoints that the source no longer has, and that are held in force.")
@@ -53,8 +51,8 @@ func guardDesc(name, help string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc, leftOutDesc, ageDesc,
-		publishesDesc, publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
+		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc,
+		leftOutDesc, ageDesc, publishesDesc, publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
 		stateDesc, unconfirmedDesc, untilDesc,
 	} {
 		ch <- d
@@ -106,8 +104,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// age is for how long it has not been known that the source has what is served of it. Before it was read that is the age of what was
-// restored.
+// age is the time since the source last confirmed its served objects. Before the first read it is the age of the
+// restored objects.
 func (st *Status) age(now time.Time) time.Duration {
 	switch {
 	case st.Synced && (st.State == Healthy || st.State == Degraded):

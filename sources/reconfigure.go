@@ -12,16 +12,16 @@ import (
 	"tributary/resource"
 )
 
-// Reconfigure makes the sources those of specs, in one step that either happens as a whole or, with an error, not at all.
+// Reconfigure replaces the sources by those of specs. With an error, it changes nothing.
 //
-// A source is known by its table. One of which the table is in specs goes on: with what it published, has in quarantine, holds
-// back and keeps on disk. It is not disturbed unless its Source is another, which starts in its place when it has ended, and it
-// takes the name that is given to it. A source of which the table is not in specs ends; what it published stays in its table and
-// on disk, for the caller to forget. When Reconfigure returns, what was to end has ended.
+// The table identifies a source. A source whose table is in specs goes on with its published, quarantined, held and
+// stored objects, under the name of the spec. It runs on unless its Source changed: then it ends, and the new Source
+// starts in its place. A source whose table is not in specs ends; its objects stay in its table and on disk, and the
+// caller removes them. When Reconfigure returns, all of these have ended.
 //
-// What ends and is the Before of a new source goes on as that: what it holds, keeps for what is not valid, and has of what cannot be read
-// stays as it was until it can be said otherwise. The table of the new source has it at once, and counts as synced when it was read by its
-// own settings.
+// A source that ends and whose table is the Before of a new source goes on as that one: held, invalid and unreadable
+// objects stay until the new source can replace them. The table of the new source has all objects at once. It counts as
+// synced after the first full read by its own settings.
 func (s *Supervisor) Reconfigure(specs []Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -29,7 +29,7 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	if err != nil {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
-	ending, leaving, err := s.admit(next, specs)
+	ending, removed, err := s.markEnding(next, specs)
 	if err != nil {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
@@ -40,32 +40,32 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	if err := ended.Wait(); err != nil {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
-	heirs := s.heirs(next, added, specs)
-	for _, r := range leaving {
-		r.depart(heirs[r] != nil)
+	successors := s.successors(next, added, specs)
+	for _, r := range removed {
+		r.remove(successors[r] != nil)
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for from, r := range heirs {
-		r.rereading = true
-		r.sink.inherit(from.sink)
+	for predecessor, r := range successors {
+		r.isReread = true
+		r.sink.inherit(predecessor.sink)
 	}
 	s.runners = next
 	for i, r := range next {
-		again := added[r] || !identical(r.source, specs[i].Source) //nolint:gosec // next has one for each
+		starts := added[r] || !isSameSource(r.source, specs[i].Source) //nolint:gosec // next has one for each
 		if !added[r] {
-			r.swap(specs[i]) //nolint:gosec // likewise
+			r.replaceSource(specs[i]) //nolint:gosec // likewise
 		}
-		r.leaving = false
-		if again && s.ctx != nil && !s.stopped {
+		r.stopping = false
+		if starts && s.ctx != nil && !s.stopped {
 			r.start(s.ctx)
 		}
 	}
 	return nil
 }
 
-// plan returns a runner for each of specs, and which of them are new. It changes nothing; it may read files.
+// plan returns a runner for each of specs, and the new ones. It changes nothing, but may read files.
 func (s *Supervisor) plan(specs []Spec) (next []*runner, added map[*runner]bool, err error) {
 	added = make(map[*runner]bool)
 	names := make(map[string]bool)
@@ -74,7 +74,7 @@ func (s *Supervisor) plan(specs []Spec) (next []*runner, added map[*runner]bool,
 			return nil, nil, fmt.Errorf("source %q: %w", spec.Name, ErrDuplicate)
 		}
 		names[spec.Name] = true
-		r := s.of(spec.Table)
+		r := s.runnerByTable(spec.Table)
 		if r == nil {
 			r = newRunner(spec, s.opts)
 			added[r] = true
@@ -84,21 +84,21 @@ func (s *Supervisor) plan(specs []Spec) (next []*runner, added map[*runner]bool,
 	return next, added, nil
 }
 
-// heirs returns, for each source that goes on as another one, that one.
-func (s *Supervisor) heirs(next []*runner, added map[*runner]bool, specs []Spec) map[*runner]*runner {
-	heirs := make(map[*runner]*runner)
+// successors returns the new sources that continue another one, by that one.
+func (s *Supervisor) successors(next []*runner, added map[*runner]bool, specs []Spec) map[*runner]*runner {
+	successors := make(map[*runner]*runner)
 	for i, r := range next {
-		if before := specs[i].Before; added[r] && before != nil { //nolint:gosec // next has one for each
-			if from := s.of(before); from != nil {
-				heirs[from] = r
+		if table := specs[i].Before; added[r] && table != nil { //nolint:gosec // next has one for each
+			if predecessor := s.runnerByTable(table); predecessor != nil {
+				successors[predecessor] = r
 			}
 		}
 	}
-	return heirs
+	return successors
 }
 
-// of returns the source with a table, or nil.
-func (s *Supervisor) of(table Table) *runner {
+// runnerByTable returns the source with a table, or nil.
+func (s *Supervisor) runnerByTable(table Table) *runner {
 	for _, r := range s.list() {
 		if r.table == table {
 			return r
@@ -107,46 +107,46 @@ func (s *Supervisor) of(table Table) *runner {
 	return nil
 }
 
-// admit marks the sources that must end before those of specs, which run in next, can begin, and returns them; leaving are
-// those that are in next no more.
-func (s *Supervisor) admit(next []*runner, specs []Spec) (ending, leaving []*runner, err error) {
+// markEnding marks and returns the sources that must end before the sources of specs, which run in next, can begin.
+// removed are those that are not in next.
+func (s *Supervisor) markEnding(next []*runner, specs []Spec) (ending, removed []*runner, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, nil, ErrStopped
 	}
-	stays := make(map[*runner]bool, len(next))
+	sameSource := make(map[*runner]bool, len(next))
 	for i, r := range next {
-		stays[r] = identical(r.source, specs[i].Source)
+		sameSource[r] = isSameSource(r.source, specs[i].Source)
 	}
 	for _, r := range s.runners {
-		same, known := stays[r]
-		if !known {
-			leaving = append(leaving, r)
+		same, stays := sameSource[r]
+		if !stays {
+			removed = append(removed, r)
 		}
 		if !same {
-			r.leaving = true
+			r.stopping = true
 			ending = append(ending, r)
 		}
 	}
-	return ending, leaving, nil
+	return ending, removed, nil
 }
 
-// identical reports whether two sources are one. Those of a type that cannot be compared never are.
-func identical(a, b Source) bool {
+// isSameSource reports whether two sources are one. Sources of incomparable types never are.
+func isSameSource(a, b Source) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// depart ends what looks after a source that has ended and is no more, or goes on as another one.
-func (r *runner) depart(goesOn bool) {
-	if held := r.sink.guard.Status(); held != nil && !goesOn { // who edits the configuration means it, but may not have known
-		r.log.Warn("the source is removed, and what was held of it is let go",
+// remove ends the background work of a source that has ended, and that goes on as another one or not at all.
+func (r *runner) remove(goesOn bool) {
+	if held := r.sink.guard.Status(); held != nil && !goesOn { // the removal is meant, but its effect may not be known
+		r.log.Warn("the source is removed, and its held loss is released",
 			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
 	}
-	r.dismiss()
+	r.stopBackground()
 }
 
-// rename gives the source another name, also in what it has published.
+// rename gives the source another name, also in the origins of its objects.
 func (s *sink) rename(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,20 +158,20 @@ func (s *sink) rename(name string) {
 	s.guard.Relabel(name)
 }
 
-// relabel makes name the source of all that it has.
+// relabel sets the source name of all objects.
 func (l *ledger) relabel(name string) {
 	for _, g := range l.groups {
-		has := make([]*resource.Resource, len(g.has))
-		for i, r := range g.has {
-			has[i] = relabelled(r, name)
-			l.replaceCandidate(g, r.Key(), has[i])
+		relabelledResources := make([]*resource.Resource, len(g.resources))
+		for i, r := range g.resources {
+			relabelledResources[i] = relabelled(r, name)
+			l.replaceCandidate(g, r.Key(), relabelledResources[i])
 		}
-		g.has = has
-		for key := range g.keeps {
+		g.resources = relabelledResources
+		for key := range g.lastGood {
 			l.replaceCandidate(g, key, relabelled(l.winners[key].resource, name))
 		}
 		if len(g.excluded) > 0 {
-			g.remark().excluded = slices.Clone(g.excluded)
+			g.ownRemarks().excluded = slices.Clone(g.excluded)
 		}
 		for i := range g.excluded {
 			g.excluded[i].Source = name
@@ -180,34 +180,34 @@ func (l *ledger) relabel(name string) {
 }
 
 func relabelled(r *resource.Resource, name string) *resource.Resource {
-	o := r.Origin()
-	o.Source = name
-	return r.WithOrigin(o)
+	origin := r.Origin()
+	origin.Source = name
+	return r.WithOrigin(origin)
 }
 
-// replaceCandidate makes r what g has of a key.
+// replaceCandidate replaces the resource that g has of a key.
 func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resource) {
 	if w, ok := l.winners[key]; ok && w.group == g {
 		w.resource = r
 		l.winners[key] = w
 	}
-	if all := l.contenders[key]; all != nil {
-		all.Set(candidate{group: g, resource: r})
+	if candidates := l.contenders[key]; candidates != nil {
+		candidates.Set(candidate{group: g, resource: r})
 	}
 }
 
-// label is the name of a source, which a reload may change while the source goes on. All methods are safe for concurrent use.
-type label struct{ name atomic.Pointer[string] }
+// sourceLabel is the name of a source, which a reload may change while the source runs. It is safe for concurrent use.
+type sourceLabel struct{ name atomic.Pointer[string] }
 
-func (l *label) String() string { return *l.name.Load() }
+func (l *sourceLabel) String() string { return *l.name.Load() }
 
-// labelled adds the name that a source has when a line is written.
-type labelled struct {
+// labelledHandler adds the current name of the source to each line.
+type labelledHandler struct {
 	slog.Handler
-	label *label
+	label *sourceLabel
 }
 
-func (h labelled) Handle(ctx context.Context, r slog.Record) error {
+func (h labelledHandler) Handle(ctx context.Context, r slog.Record) error {
 	named := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	named.AddAttrs(slog.String("source", h.label.String()))
 	r.Attrs(func(a slog.Attr) bool {
@@ -217,10 +217,10 @@ func (h labelled) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, named)
 }
 
-func (h labelled) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return labelled{h.Handler.WithAttrs(attrs), h.label}
+func (h labelledHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return labelledHandler{h.Handler.WithAttrs(attrs), h.label}
 }
 
-func (h labelled) WithGroup(name string) slog.Handler {
-	return labelled{h.Handler.WithGroup(name), h.label}
+func (h labelledHandler) WithGroup(name string) slog.Handler {
+	return labelledHandler{h.Handler.WithGroup(name), h.label}
 }

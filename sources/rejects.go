@@ -8,138 +8,142 @@ import (
 	"tributary/resource"
 )
 
-// This file decides which last good versions are served in the place of rejects. A last good version belongs to a source and a key, not to
-// a group. It is served while no group has a valid version of the key and some reject may be a new version of it, in whatever group.
+// This file decides which last good versions are served instead of rejects. A last good version belongs to a source and
+// a key, not to a group. It is served while no group has a valid version of the key and a reject of any group may be a
+// new version.
 
-// namesake is the part of a key by which a reject of a kind that does not exist may be an object all the same.
-func namesake(key resource.Key) resource.Key {
+// withoutKind returns the part of a key that identifies the object of a reject with a mistyped kind.
+func withoutKind(key resource.Key) resource.Key {
 	return resource.Key{Namespace: key.Namespace, Name: key.Name}
 }
 
-// relative is the part of a key that is the same in whatever namespace an object is.
-func relative(key resource.Key) resource.Key {
+// withoutNamespace returns the part of a key that is independent of the namespace.
+func withoutNamespace(key resource.Key) resource.Key {
 	return resource.Key{Kind: key.Kind, Name: key.Name}
 }
 
-// sameNameIndex has the kind and name of the objects of groups, without the namespace. A group is entered when it is first asked for.
+// sameNameIndex has the kinds and names of the objects of groups. A group is indexed when it is first needed.
 type sameNameIndex map[*group]map[resource.Key]bool
 
-// has reports whether a group has an object of this kind and name in whatever namespace, or leaves one out.
-func (k sameNameIndex) has(g *group, key resource.Key) bool {
-	known, ok := k[g]
+// has reports whether a group has or excludes an object of this kind and name in any namespace.
+func (k sameNameIndex) hasName(g *group, key resource.Key) bool {
+	names, ok := k[g]
 	if !ok {
-		known = make(map[resource.Key]bool, len(g.has))
-		for _, r := range g.has {
-			known[relative(r.Key())] = true
+		names = make(map[resource.Key]bool, len(g.resources))
+		for _, r := range g.resources {
+			names[withoutNamespace(r.Key())] = true
 		}
 		for _, e := range g.excluded {
-			known[relative(e.Key)] = true
+			names[withoutNamespace(e.Key)] = true
 		}
-		k[g] = known
+		k[g] = names
 	}
-	return known[relative(key)]
+	return names[withoutNamespace(key)]
 }
 
-// rejects are those of a group, by what may have become of an object.
+// rejects are the rejects of a group, indexed by the objects of which they may be a version.
 type rejects struct {
-	keys      map[resource.Key]bool // those that can be told
-	relatives map[resource.Key]bool // the same, in whatever namespace
-	namesakes map[resource.Key]bool // of whichever kind
-	anonymous bool                  // any object may be meant
+	keys                 map[resource.Key]bool // of identified objects
+	keysWithoutNamespace map[resource.Key]bool // likewise, in any namespace
+	keysWithoutKind      map[resource.Key]bool // of mistyped kinds
+	unidentified         bool                  // some may be any object
 }
 
-func indexRejects(all []Reject) (rs rejects) {
-	for _, r := range all {
+func indexRejects(rejects []Reject) (rs rejects) {
+	for _, r := range rejects {
 		switch {
 		case r.Foreign:
-		case r.anonymous():
-			rs.anonymous = true
-		case r.identified():
+		case r.hasNoName():
+			rs.unidentified = true
+		case r.isIdentified():
 			if rs.keys == nil {
-				rs.keys, rs.relatives = make(map[resource.Key]bool), make(map[resource.Key]bool)
+				rs.keys, rs.keysWithoutNamespace = make(map[resource.Key]bool), make(map[resource.Key]bool)
 			}
 			rs.keys[r.Key] = true
-			rs.relatives[relative(r.Key)] = true
+			rs.keysWithoutNamespace[withoutNamespace(r.Key)] = true
 		default:
-			if rs.namesakes == nil {
-				rs.namesakes = make(map[resource.Key]bool)
+			if rs.keysWithoutKind == nil {
+				rs.keysWithoutKind = make(map[resource.Key]bool)
 			}
-			rs.namesakes[namesake(r.Key)] = true
+			rs.keysWithoutKind[withoutKind(r.Key)] = true
 		}
 	}
 	return rs
 }
 
-// mayBe reports whether one of those of which it cannot be told what they are may be key.
-func (rs rejects) mayBe(key resource.Key) bool { return rs.anonymous || rs.namesakes[namesake(key)] }
+// mayInclude reports whether an unidentified reject may be a version of key.
+func (rs rejects) mayInclude(key resource.Key) bool {
+	return rs.unidentified || rs.keysWithoutKind[withoutKind(key)]
+}
 
-// reject enters the rejects of g in the place of those it had.
-func (l *ledger) reject(g *group, all []Reject) {
+// replaceRejects replaces the rejects of g.
+func (l *ledger) replaceRejects(g *group, rejects []Reject) {
 	for key := range g.rejects.keys {
-		if of := l.rejecting[key]; of.Len() == 1 {
-			delete(l.rejecting, key)
+		if rejecting := l.groupsByReject[key]; rejecting.Len() == 1 {
+			delete(l.groupsByReject, key)
 		} else {
-			of.Delete(g)
+			rejecting.Delete(g)
 		}
 	}
-	g.rejects = indexRejects(all)
+	g.rejects = indexRejects(rejects)
 	for key := range g.rejects.keys {
-		of := l.rejecting[key]
-		if of == nil {
-			of = ordered(func(a, b *group) bool { return a.name < b.name })
-			l.rejecting[key] = of
+		rejecting := l.groupsByReject[key]
+		if rejecting == nil {
+			rejecting = ordered(func(a, b *group) bool { return a.name < b.name })
+			l.groupsByReject[key] = rejecting
 		}
-		of.Set(g)
+		rejecting.Set(g)
 	}
 }
 
-// releaseKept forgets the last good versions that g keeps in the place of its rejects, before g gets other rejects.
-func (l *ledger) releaseKept(g *group, before *touched) {
-	for key := range g.keeps {
+// releaseLastGood removes the last good versions that g keeps for its rejects, before g gets other rejects.
+func (l *ledger) releaseLastGood(g *group, before *previousStates) {
+	for key := range g.lastGood {
 		before.noteWinner(key, l.winners[key], false)
 		delete(l.winners, key)
-		l.unkeep(g, key)
+		l.removeLastGood(g, key)
 	}
-	g.keeps = nil
+	g.lastGood = nil
 }
 
-func (l *ledger) unkeep(g *group, key resource.Key) {
-	if sure, keeps := g.keeps[key]; keeps && !sure {
-		l.unsure--
+func (l *ledger) removeLastGood(g *group, key resource.Key) {
+	if sure, keeps := g.lastGood[key]; keeps && !sure {
+		l.uncertainCount--
 	}
-	delete(g.keeps, key)
+	delete(g.lastGood, key)
 }
 
-// suspects are the groups of a call with rejects that cannot be identified. An object that another group loses in the same call may have
-// been renamed or moved there.
-type suspects struct {
-	any       *group                  // the first in which any object may be
-	namesakes map[resource.Key]*group // the same of one name
+// unidentifiedRejects are the groups of a call with unidentified rejects. An object that another group loses in the
+// same call may have been renamed or moved there.
+type unidentifiedRejects struct {
+	first  *group                  // the first with a reject that may be any object
+	byName map[resource.Key]*group // the first with a reject of a mistyped kind
 }
 
-func (s *suspects) add(g *group) {
-	if g.rejects.anonymous && s.any == nil {
-		s.any = g
+func (s *unidentifiedRejects) add(g *group) {
+	if g.rejects.unidentified && s.first == nil {
+		s.first = g
 	}
-	for name := range g.rejects.namesakes {
-		if s.namesakes == nil {
-			s.namesakes = make(map[resource.Key]*group)
+	for name := range g.rejects.keysWithoutKind {
+		if s.byName == nil {
+			s.byName = make(map[resource.Key]*group)
 		}
-		if s.namesakes[name] == nil {
-			s.namesakes[name] = g
+		if s.byName[name] == nil {
+			s.byName[name] = g
 		}
 	}
 }
 
-func (s *suspects) of(key resource.Key) *group {
-	if g := s.namesakes[namesake(key)]; g != nil {
-		return g
+func (s *unidentifiedRejects) groupFor(key resource.Key) *group {
+	if group := s.byName[withoutKind(key)]; group != nil {
+		return group
 	}
-	return s.any
+	return s.first
 }
 
-// noteHeld finds objects that the guard holds, though the source reported them gone, and that a reject of the group may be a version of.
-func (l *ledger) noteHeld(group string, before *touched) {
+// noteHeldLosses notes objects that the source lost and the guard holds, and of which a reject of the group may be a
+// version.
+func (l *ledger) noteHeldLosses(group string, before *previousStates) {
 	g := l.groups[group]
 	if g == nil {
 		return
@@ -150,95 +154,102 @@ func (l *ledger) noteHeld(group string, before *touched) {
 		}
 	}
 	for key := range g.rejects.keys {
-		if r := l.held.Gone(key); r != nil {
+		if r := l.losses.Gone(key); r != nil {
 			note(r)
 		}
 	}
-	if !g.rejects.anonymous && len(g.rejects.namesakes) == 0 {
+	if !g.rejects.unidentified && len(g.rejects.keysWithoutKind) == 0 {
 		return
 	}
-	for _, r := range l.held.GoneFrom(group) {
-		if g.rejects.mayBe(r.Key()) {
+	for _, r := range l.losses.GoneFrom(group) {
+		if g.rejects.mayInclude(r.Key()) {
 			note(r)
 		}
 	}
 }
 
-// restoreLastGood serves the last good version of a key that no group has any longer, if a reject may be a new version of it. It reports
-// whether what is served may be older than the last good version, and let pass what that denies.
-func (l *ledger) restoreLastGood(key resource.Key, was keyState, may suspects, now sameNameIndex) (older bool) {
-	r := cmp.Or(was.winner, was.held)
+// restoreLastGood serves the last good version of a key that no group has any longer, if a reject may be a new version.
+// It reports whether the served version may be older than the last good one, and allow requests that the last good one
+// denies.
+func (l *ledger) restoreLastGood(
+	key resource.Key, previous keyState, suspects unidentifiedRejects, names sameNameIndex,
+) (isOlder bool) {
+	r := cmp.Or(previous.winner, previous.held)
 	if r == nil {
 		return false
 	}
-	by, sure := l.replacementFor(key, was, may, now)
-	if by == nil {
+	keeper, sure := l.replacementFor(key, previous, suspects, names)
+	if keeper == nil {
 		return false
 	}
-	left := was.restored || was.held != nil // by an earlier run, or it may be
-	if sure && left && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
+	fromEarlierRun := previous.restored || previous.held != nil // certainly or possibly
+	if sure && fromEarlierRun && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
 		return true
 	}
 	if !sure {
-		l.unsure++
+		l.uncertainCount++
 	}
-	if o := r.Origin(); o.Group != by.name { // so that it is found there after a restart
-		o.Group = by.name
+	if o := r.Origin(); o.Group != keeper.name { // for the next restart
+		o.Group = keeper.name
 		r = r.WithOrigin(o)
 	}
-	if by.keeps == nil {
-		by.remark().keeps = make(map[resource.Key]bool)
+	if keeper.lastGood == nil {
+		keeper.ownRemarks().lastGood = make(map[resource.Key]bool)
 	}
-	by.keeps[key] = sure
-	// What a restart had it forget it knows again: a reject in another namespace is why it stands, and is still there the next time.
-	moved := was.outdated || was.restored && !sure && by.rejects.relatives[relative(key)]
-	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: moved}
+	keeper.lastGood[key] = sure
+	// A reject in another namespace keeps it. After a restart, the next call has to know that.
+	moved := previous.outdated || previous.restored && !sure && keeper.rejects.keysWithoutNamespace[withoutNamespace(key)]
+	l.winners[key] = candidate{group: keeper, resource: r, isLastGood: true, namespaceChanged: moved}
 	return false
 }
 
-// replacementFor returns the group with a reject that is a new version of key, and whether that is sure; nil if there is none. Other
-// settings of the source may have given the object another namespace: then a reject counts in whatever namespace, unless the group now has
-// or leaves out an object of this kind and name. After a restart it is not known by which settings an object was made.
-func (l *ledger) replacementFor(key resource.Key, was keyState, may suspects, now sameNameIndex) (by *group, sure bool) {
-	if of := l.rejecting[key]; of != nil {
-		first, _ := of.Min()
+// replacementFor returns the group with a reject that may be a new version of key, or nil, and whether it certainly is
+// one. Other settings of the source may have given the object another namespace: then a reject counts in any namespace,
+// unless the group now has or excludes an object of this kind and name. After a restart, the settings by which an
+// object was made are unknown.
+func (l *ledger) replacementFor(
+	key resource.Key, previous keyState, suspects unidentifiedRejects, names sameNameIndex,
+) (keeper *group, sure bool) {
+	if rejecting := l.groupsByReject[key]; rejecting != nil {
+		first, _ := rejecting.Min()
 		return first, true
 	}
-	if g := l.groups[was.group]; g != nil {
-		if was.outdated && now.has(g, key) {
+	if g := l.groups[previous.group]; g != nil {
+		if previous.outdated && names.hasName(g, key) {
 			return nil, false
 		}
-		if g.rejects.mayBe(key) || (was.outdated || was.restored) && g.rejects.relatives[relative(key)] {
+		anyNamespace := previous.outdated || previous.restored
+		if g.rejects.mayInclude(key) || anyNamespace && g.rejects.keysWithoutNamespace[withoutNamespace(key)] {
 			return g, false
 		}
 	}
-	if was.restored { // who was there before the restart is not known to be new, unless it is the same text by another name
-		if g := l.unclear[was.unclear]; was.unclear != "" && g != nil && g.rejects.mayBe(key) {
+	if previous.restored { // a group from before the restart is new only if it is the same text by another name
+		if g := l.groupByTextID[previous.textID]; previous.textID != "" && g != nil && g.rejects.mayInclude(key) {
 			return g, false
 		}
 		return nil, false
 	}
-	return may.of(key), false
+	return suspects.groupFor(key), false
 }
 
-// quarantine lists the rejects of content. One that was there before keeps its time.
-func quarantine(content admitted, old []Quarantined, now time.Time) []Quarantined {
+// quarantinedRejects lists the rejects of content. Earlier ones keep their time.
+func quarantinedRejects(content admitted, old []Quarantined, now time.Time) []Quarantined {
 	if len(content.Rejects) == 0 {
 		return nil
 	}
-	since := make(map[resource.Key]time.Time, len(old))
+	firstTimes := make(map[resource.Key]time.Time, len(old))
 	for _, q := range old {
-		if t, ok := since[q.Key()]; !ok || q.Since.Before(t) {
-			since[q.Key()] = q.Since
+		if t, ok := firstTimes[q.Key()]; !ok || q.Since.Before(t) {
+			firstTimes[q.Key()] = q.Since
 		}
 	}
 	qs := make([]Quarantined, 0, len(content.Rejects))
 	for _, r := range content.Rejects {
 		q := Quarantined{
-			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now, foreign: r.Foreign,
-			derives: r.Derives, LastGoodServes: r.LastGood, mayRestrict: r.MayRestrict && !r.identified(),
+			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now,
+			foreign: r.Foreign, derives: r.Derives, LastGoodServes: r.LastGood, mayRestrict: r.MayRestrict && !r.isIdentified(),
 		}
-		if t, ok := since[r.Key]; ok {
+		if t, ok := firstTimes[r.Key]; ok {
 			q.Since = t
 		}
 		qs = append(qs, q)
@@ -246,85 +257,85 @@ func quarantine(content admitted, old []Quarantined, now time.Time) []Quarantine
 	return qs
 }
 
-// listed is how many of the objects that something keeps are named.
-const listed = 10
+// maxKeptNames is the number of named objects that a reject keeps in force.
+const maxKeptNames = 10
 
-// describeServing completes qs, which stand by group, with what is in force in their place. That changes with what other groups have.
-func (l *ledger) describeServing(qs []Quarantined) {
+// fillServing adds the objects in force to quarantined objects, which are ordered by group.
+func (l *ledger) fillServing(qs []Quarantined) {
 	var g *group
-	var any kept
-	var named map[resource.Key]kept
+	var uncertain keptNames
+	var byName map[resource.Key]keptNames
 	for i := range qs {
 		q := &qs[i]
-		if of := l.groups[q.Group]; of != g {
-			g, named = of, nil
+		if keptList := l.groups[q.Group]; keptList != g {
+			g, byName = keptList, nil
 		}
 		r := Reject{Key: q.Key()}
 		switch {
 		case g == nil || q.foreign:
-		case r.identified():
-			q.LastGoodServes = l.winners[q.Key()].kept
-		case len(g.keeps) == 0:
+		case r.isIdentified():
+			q.LastGoodServes = l.winners[q.Key()].isLastGood
+		case len(g.lastGood) == 0:
 		default:
-			if named == nil { // once a group: all its rejects share the lists
-				any, named = g.keptUnsure()
+			if byName == nil { // once for each group: its rejects share the lists
+				uncertain, byName = g.uncertainKept()
 			}
-			of := any
-			if !r.anonymous() {
-				of = named[namesake(q.Key())]
+			keptList := uncertain
+			if !r.hasNoName() {
+				keptList = byName[withoutKind(q.Key())]
 			}
-			q.Keeps, q.KeepsMore = of.names, of.more
+			q.Keeps, q.KeepsMore = keptList.names, keptList.unlisted
 		}
 	}
 }
 
-// kept names objects.
-type kept struct {
-	names []string
-	more  int
+// keptNames are the names of objects that a reject keeps in force.
+type keptNames struct {
+	names    []string
+	unlisted int
 }
 
-// keptUnsure lists what g keeps without being sure that it is meant, and the same by namesake.
-func (g *group) keptUnsure() (any kept, named map[resource.Key]kept) {
-	keys := make([]resource.Key, 0, len(g.keeps))
-	for key, sure := range g.keeps {
+// uncertainKept lists the objects that g keeps for unidentified rejects, all and by withoutKind.
+func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]keptNames) {
+	keys := make([]resource.Key, 0, len(g.lastGood))
+	for key, sure := range g.lastGood {
 		if !sure {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
-	named = make(map[resource.Key]kept)
-	enter := func(k kept, key resource.Key) kept {
-		if len(k.names) == listed {
-			k.more++
+	byName = make(map[resource.Key]keptNames)
+	enter := func(k keptNames, key resource.Key) keptNames {
+		if len(k.names) == maxKeptNames {
+			k.unlisted++
 			return k
 		}
-		return kept{append(k.names, key.String()), k.more}
+		return keptNames{append(k.names, key.String()), k.unlisted}
 	}
 	for _, key := range keys {
-		any = enter(any, key)
-		if name := namesake(key); g.rejects.namesakes[name] {
-			named[name] = enter(named[name], key)
+		uncertain = enter(uncertain, key)
+		if name := withoutKind(key); g.rejects.keysWithoutKind[name] {
+			byName[name] = enter(byName[name], key)
 		}
 	}
-	return any, named
+	return uncertain, byName
 }
 
-// keeping returns the first of what keeps a key in force of which it is not sure that it is meant.
-func (l *ledger) keeping(key resource.Key) (qs []Quarantined) {
+// whyKept returns the first unidentified rejects that keep a key in force.
+func (l *ledger) whyKept(key resource.Key) (qs []Quarantined) {
 	const enough = 5
 	w := l.winners[key]
-	if !w.kept || w.group.keeps[key] {
+	if !w.isLastGood || w.group.lastGood[key] {
 		return nil
 	}
 	for _, q := range w.group.quarantine {
 		r := Reject{Key: q.Key(), Foreign: q.foreign}
-		if r.anonymous() || !r.identified() && namesake(q.Key()) == namesake(key) {
+		if r.hasNoName() || !r.isIdentified() && withoutKind(q.Key()) == withoutKind(key) {
 			if qs = append(qs, q); len(qs) == enough {
 				break
 			}
 		}
 	}
-	l.describeServing(qs)
+	l.fillServing(qs)
 	return qs
 }

@@ -79,7 +79,7 @@ type restartable struct {
 func (w *restartable) start(t *rapid.T) {
 	w.table = new(memstore.Table)
 	spec := Spec{Name: w.name, Table: w.table, Memory: w.memory, Guard: guard.Settings{Off: true}}
-	kept, err := restore(spec)
+	kept, err := restoreTable(spec)
 	require.NoError(t, err)
 	w.sink = newSink(spec, Options{Validate: allValid}, kept, slog.New(slog.DiscardHandler))
 	if kept != nil {

@@ -119,7 +119,7 @@ func TestRestartServesWhatWasThere(t *testing.T) {
 tributary_source_stale{source="a"} 1
 `), "tributary_source_stale"))
 		})
-		require.Contains(t, log.String(), "what the source published last is served until it has been read")
+		require.Contains(t, log.String(), "the last published objects are served until the source has been read")
 
 		time.Sleep(time.Hour)
 		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "2", "p"), made("y", "1", "p")}, "h": many("h", 20)}),

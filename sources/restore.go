@@ -9,42 +9,42 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// Restored says what a source began with.
+// Restored is the state of an earlier run with which a source began.
 type Restored struct {
 	Objects int       `json:"objects"`
 	Stored  time.Time `json:"stored"` // when the last change before the restart was written
 }
 
-// restore fills the table of a source with what it published last, so that it is served until the source has been read.
-// What cannot be read back is reported, and then the source begins with nothing, as it does the first time.
-func restore(spec Spec) (kept *lastgood.Kept, err error) {
+// restoreTable fills the table of a source with its last published objects, which are served until the source has been
+// read. With an error, the source begins without objects, as it does the first time.
+func restoreTable(spec Spec) (lastGood *lastgood.Kept, err error) {
 	if spec.Memory == nil || spec.Anew {
 		return nil, nil
 	}
-	kept, err = loaded(spec)
-	if kept != nil {
-		spec.Memory.SetNote(kept.Note)
+	lastGood, err = loadLastGood(spec)
+	if lastGood != nil {
+		spec.Memory.SetNote(lastGood.Note)
 		empty := spec.Table.Snapshot().Len() == 0
-		if _, now := spec.Table.Apply(kept.Resources, nil); empty && spec.Former == nil {
-			spec.Memory.Continue(kept, now.Revision())
+		if _, now := spec.Table.Apply(lastGood.Resources, nil); empty && spec.Former == nil {
+			spec.Memory.Continue(lastGood, now.Revision())
 		}
 		spec.Table.MarkSynced()
 	}
-	return kept, err
+	return lastGood, err
 }
 
-// restore makes the groups hold what the table has from an earlier run: so the source can withdraw what is gone, what is
-// unchanged is no commit, and what has turned bad meanwhile has a last good version. Of keys that several groups had, only
-// the winner is known.
-func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
+// restore gives the groups the objects that the table has from an earlier run. So the source can withdraw groups that
+// are gone, an unchanged object is no commit, and an object that became invalid has a last good version. Of keys that
+// several groups had, only the winner is known.
+func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.Kept) {
 	byGroup := make(map[string][]*resource.Resource)
-	for r := range from.All() {
-		if kept != nil {
-			if l, held := kept.Held[r.Key()]; held {
+	for r := range snapshot.All() {
+		if lastGood != nil {
+			if l, held := lastGood.Held[r.Key()]; held {
 				r = l.Desired
 			}
 		}
-		if r == nil { // a loss of it is held, and the guard knows
+		if r == nil { // the guard holds its loss
 			continue
 		}
 		name := r.Origin().Group
@@ -55,14 +55,14 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 		contents = append(contents, admitted{Content: Content{Group: name, Resources: rs}})
 	}
 	l.replace(contents, time.Time{})
-	if kept != nil {
-		l.incomplete = kept.Incomplete()
-		for name, print := range kept.Prints {
+	if lastGood != nil {
+		l.incomplete = lastGood.Incomplete()
+		for name, print := range lastGood.Prints {
 			if l.groups[name] == nil { // it had no resources
 				l.groups[name] = &group{name: name, remarks: noRemarks}
 			}
 			l.groups[name].print = &print
-			l.remember(l.groups[name])
+			l.restoreRejects(l.groups[name])
 		}
 	}
 	for _, g := range l.groups {
@@ -70,54 +70,55 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 	}
 }
 
-// resume notes that the source begins with what an earlier run left.
-func (s *sink) resume(kept *lastgood.Kept) {
-	held := make(map[resource.Key]guard.Loss, len(kept.Held))
-	for key, l := range kept.Held {
+// resume begins with the state of an earlier run.
+func (s *sink) resume(lastGood *lastgood.Kept) {
+	held := make(map[resource.Key]guard.Loss, len(lastGood.Held))
+	for key, l := range lastGood.Held {
 		held[key] = guard.Loss(l)
 	}
-	if err := s.guard.Resume(kept.Guard, held); err != nil {
-		s.log.Error("what was held before the restart is not known", "err", err)
+	if err := s.guard.Resume(lastGood.Guard, held); err != nil {
+		s.log.Error("losses that were held before the restart cannot be restored", "err", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note = kept.Note
-	s.restored = &Restored{Objects: len(kept.Resources), Stored: kept.Stored}
+	s.note = lastGood.Note
+	s.restored = &Restored{Objects: len(lastGood.Resources), Stored: lastGood.Stored}
 }
 
-// inherit makes the sink of a source that has not begun go on with what another one has, which has ended and was of the same source by
-// other settings. What is read anew replaces that; what cannot be read, is not valid or is held stays.
-func (s *sink) inherit(from *sink) {
-	from.mu.Lock()
-	had, note, name, unread := from.ledger, from.note, from.source.String(), from.unreadPolicies
-	from.ledger = newLedger(from.guard)
-	from.mu.Unlock()
+// inherit takes over the state of a source that has ended, and that read the same by other settings. The next read
+// replaces that state, except for unreadable, invalid and held objects.
+func (s *sink) inherit(predecessor *sink) {
+	predecessor.mu.Lock()
+	inherited, name := predecessor.ledger, predecessor.source.String()
+	note, unread := predecessor.note, predecessor.unreadPolicies
+	predecessor.ledger = newLedger(predecessor.guard)
+	predecessor.mu.Unlock()
 
-	s.guard.Inherit(from.guard)
+	s.guard.Inherit(predecessor.guard)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger, had.held = had, s.guard
+	s.ledger, inherited.losses = inherited, s.guard
 	if now := s.source.String(); now != name {
 		s.ledger.relabel(now)
 		s.guard.Relabel(now)
 	}
-	s.ledger.outdate()
+	s.ledger.markOutdated()
 	s.note, s.unreadPolicies = note, unread
-	if s.remember != nil {
-		s.remember(note)
+	if s.saveNote != nil {
+		s.saveNote(note)
 	}
 }
 
-// reread notes that what the source begins with was made by other settings, by an earlier run.
-func (s *sink) reread() {
+// markOutdated marks the restored state as made by other settings.
+func (s *sink) markOutdated() {
 	s.guard.Reread()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger.outdate()
+	s.ledger.markOutdated()
 }
 
-// loaded returns what the source begins with, from where it is kept.
-func loaded(spec Spec) (*lastgood.Kept, error) {
+// loadLastGood loads the state with which the source begins.
+func loadLastGood(spec Spec) (*lastgood.Kept, error) {
 	if spec.Former == nil {
 		return spec.Memory.Load()
 	}

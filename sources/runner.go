@@ -22,13 +22,13 @@ type runner struct {
 	log        *slog.Logger
 	newBackOff func() backoff.BackOff
 	pool       *intake.Pool
-	rereading  bool // it began with what other settings had made; read-only once it runs
+	isReread   bool // it began with the state of other settings; read-only once it runs
 
 	// Guarded by the supervisor's mu. The loop reads source, which changes only while there is no loop.
-	source  Source
-	running *worker.Group // the loop; nil if there never was one
-	keepers *worker.Group // those who look after what the source published
-	leaving bool          // being changed or removed: Reconfigure starts it again, or not
+	source     Source
+	running    *worker.Group // the loop; nil if there never was one
+	background *worker.Group // the guard and the store of last good objects
+	stopping   bool          // Reconfigure is changing or removing it, and restarts it if needed
 
 	mu        sync.Mutex
 	address   string
@@ -41,22 +41,23 @@ func newRunner(spec Spec, opts Options) *runner {
 	if spec.Memory != nil {
 		spec.Memory.Rename(spec.Name)
 	}
-	kept, err := restore(spec)
+	lastGood, err := restoreTable(spec)
 	if err != nil {
-		log.Error("what the source published last is not known", "err", err)
+		log.Error("the last published objects cannot be restored", "err", err)
 	}
 	r := &runner{
 		address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
-		sink: newSink(spec, opts, kept, opts.Log), newBackOff: opts.NewBackOff, pool: opts.pool,
-		rereading: spec.Former != nil,
+		sink: newSink(spec, opts, lastGood, opts.Log), newBackOff: opts.NewBackOff, pool: opts.pool,
+		isReread: spec.Former != nil,
 	}
 	r.log = r.sink.log
-	if kept != nil {
-		r.sink.resume(kept)
+	if lastGood != nil {
+		r.sink.resume(lastGood)
 		if spec.Former != nil {
-			r.sink.reread()
+			r.sink.markOutdated()
 		}
-		log.Info("what the source published last is served until it has been read", "objects", len(kept.Resources), "stored", kept.Stored)
+		log.Info("the last published objects are served until the source has been read",
+			"objects", len(lastGood.Resources), "stored", lastGood.Stored)
 	}
 	return r
 }
@@ -65,8 +66,8 @@ func (r *runner) name() string { return r.sink.source.String() }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
 func (r *runner) start(ctx context.Context) {
-	if r.keepers == nil {
-		r.attend(context.WithoutCancel(ctx)) // they end after the source, to see its last
+	if r.background == nil {
+		r.startBackground(context.WithoutCancel(ctx)) // they end after the source, to store its last objects
 	}
 	r.running, ctx = worker.New(ctx)
 	r.running.Go(func() { r.loop(ctx) })
@@ -79,36 +80,37 @@ func (r *runner) stop() {
 	}
 }
 
-// attend starts those who look after what the source published: the guard, and the memory. The caller holds the
-// supervisor's mu, and calls dismiss to join them.
-func (r *runner) attend(ctx context.Context) {
-	r.keepers, ctx = worker.New(ctx)
-	r.keepers.Go(func() { r.restart(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
+// startBackground starts the guard and the store of last good objects. The caller holds the supervisor's mu, and calls
+// stopBackground to join them.
+func (r *runner) startBackground(ctx context.Context) {
+	r.background, ctx = worker.New(ctx)
+	r.background.Go(func() { r.runBackground(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
 	if r.memory != nil {
-		r.keepers.Go(func() { r.restart(ctx, "memory", func() { r.remember(ctx) }) })
+		r.background.Go(func() { r.runBackground(ctx, "memory", func() { r.saveChanges(ctx) }) })
 	}
 }
 
-// remember keeps what the source publishes. What other settings had made is kept where it is, until it was read by these.
-func (r *runner) remember(ctx context.Context) {
-	if r.rereading {
+// saveChanges stores the published objects. The stored objects of other settings stay until the source was read by
+// these.
+func (r *runner) saveChanges(ctx context.Context) {
+	if r.isReread {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.sink.read:
+		case <-r.sink.firstRead:
 		}
 	}
 	r.memory.Run(ctx, r.table)
 }
 
-// restart runs what looks after the source until ctx ends, also if it panics.
-func (r *runner) restart(ctx context.Context, what string, run func()) {
+// runBackground runs a background duty until ctx ends, and restarts it after a panic.
+func (r *runner) runBackground(ctx context.Context, duty string, run func()) {
 	for {
 		err := worker.Do(func() error { run(); return nil })
 		if err == nil {
 			return
 		}
-		r.logPanic(what, err)
+		r.logPanic(duty, err)
 		select {
 		case <-ctx.Done():
 			return
@@ -117,23 +119,23 @@ func (r *runner) restart(ctx context.Context, what string, run func()) {
 	}
 }
 
-// logPanic logs err with the place where it was, if it is a panic.
-func (r *runner) logPanic(where string, err error) {
+// logPanic logs err with its stack if it is a panic.
+func (r *runner) logPanic(place string, err error) {
 	if p, ok := errors.AsType[*worker.Panic](err); ok {
-		r.log.Error("source panicked", "where", where, "err", err, "stack", string(p.Stack))
+		r.log.Error("source panicked", "where", place, "err", err, "stack", string(p.Stack))
 	}
 }
 
-// dismiss ends them and waits for them; what was published is then on disk, if the disk allows.
-func (r *runner) dismiss() {
-	if r.keepers != nil {
-		r.keepers.Stop()
+// stopBackground ends the background work and waits for it. All published objects are on disk then, if the disk allows.
+func (r *runner) stopBackground() {
+	if r.background != nil {
+		r.background.Stop()
 	}
 }
 
-// swap exchanges the source, its name and its settings. If the source is another, there is no loop.
-func (r *runner) swap(spec Spec) {
-	if !identical(r.source, spec.Source) {
+// replaceSource replaces the source, its name and its settings. If the source changes, its loop has ended.
+func (r *runner) replaceSource(spec Spec) {
+	if !isSameSource(r.source, spec.Source) {
 		r.source = spec.Source
 	}
 	r.sink.rename(spec.Name)
@@ -161,7 +163,7 @@ func (r *runner) loop(ctx context.Context) {
 		if wait == backoff.Stop {
 			wait = lastRestart
 		}
-		r.failed(err, wait)
+		r.noteFailure(err, wait)
 		select {
 		case <-ctx.Done():
 			return
@@ -170,29 +172,29 @@ func (r *runner) loop(ctx context.Context) {
 	}
 }
 
-// runOnce runs the source until it ends, be it by a panic, there or in one of its workers.
+// runOnce runs the source until it ends or panics, also in one of its workers.
 func (r *runner) runOnce(ctx context.Context) error {
 	r.sink.forgetLeftOut()
 	err := worker.Do(func() error { return r.source.Run(r.pool.Source(ctx), r.sink) })
 	if err == nil {
-		return errors.New("the source ended though nobody asked it to")
+		return errors.New("source stopped unexpectedly")
 	}
 	r.logPanic("source", err)
 	return err
 }
 
-// failed notes that Run ended with err. The state is what the source said of itself if that explains it.
-func (r *runner) failed(err error, wait time.Duration) {
+// noteFailure notes that Run ended with err. A denied source stays denied; others are unreachable.
+func (r *runner) noteFailure(err error, wait time.Duration) {
 	r.mu.Lock()
 	r.restarts++
-	again := r.lastError == err.Error()
+	isRepeated := r.lastError == err.Error()
 	r.lastError = err.Error()
 	r.mu.Unlock()
 
 	var st Status
-	r.sink.describe(&st, false)
+	r.sink.fillStatus(&st, false)
 	level := slog.LevelDebug
-	if !again {
+	if !isRepeated {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "source failed, it will be restarted", "err", err, "wait", wait)
@@ -202,16 +204,16 @@ func (r *runner) failed(err error, wait time.Duration) {
 	r.sink.Report(Health{State: st.State, Message: err.Error()})
 }
 
-// status returns what there is to know, the lists only if asked for.
+// status returns the status, with or without lists.
 func (r *runner) status(lists bool) Status {
 	st := Status{Name: r.name()}
 	r.mu.Lock()
 	st.Address, st.Restarts, st.LastError = r.address, r.restarts, r.lastError
 	r.mu.Unlock()
-	r.sink.describe(&st, lists)
+	r.sink.fillStatus(&st, lists)
 	if r.memory != nil {
-		kept := r.memory.Status()
-		st.Kept = &kept
+		memoryStatus := r.memory.Status()
+		st.Kept = &memoryStatus
 	}
 	return st
 }

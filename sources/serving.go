@@ -7,22 +7,21 @@ import (
 	"tributary/resource"
 )
 
-// Doubter is what a Sink is besides, for sources that can tell what of that which they published cannot be read at present.
+// Doubter is an optional interface of a Sink, for sources that can name the published objects that are unreadable.
 type Doubter interface {
-	// Unread says what cannot be read at present, and why: groups by name, and directories, for the groups below. It takes the
-	// place of what was said before.
+	// Unread replaces the unreadable inputs and their reasons: groups by name, and directories, for the groups below.
 	Unread(why map[string]string)
 }
 
-// Serving is what there is to know of an object of a source that is served, or may be, besides that the source has it.
+// Serving is the condition of a served object of a source.
 type Serving struct {
 	Source string
 	Held   bool // a loss of it is held
-	// Unread is why what it is in cannot be read at present; empty if it can. What was read before is served.
+	// Unread is why its input cannot be read at present; empty if it can. The last read version is served.
 	Unread string
-	// Unsure are the first of what keeps it served though no group has it any longer, since it may be one of these.
+	// Unsure are the first rejects that may be a version of the object, and keep it served though no group has it.
 	Unsure   []Quarantined
-	Warnings []string // that validation gave of it
+	Warnings []string // of validation
 }
 
 // Unread implements Doubter.
@@ -32,41 +31,42 @@ func (s *sink) Unread(why map[string]string) {
 	s.unread = why
 }
 
-// Serving returns what there is to know of key, by source, in the order in which they were added; of those that have nothing to
-// say of it, nothing.
-func (s *Supervisor) Serving(key resource.Key) (all []Serving) {
+// Serving returns the condition of an object at each source where it is held, unreadable, uncertain or has warnings, in
+// the order in which the sources were added.
+func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 	for _, r := range s.list() {
-		if one := r.sink.serving(key); one.Held || one.Unread != "" || len(one.Unsure)+len(one.Warnings) > 0 {
-			one.Source = r.name()
-			all = append(all, one)
+		serving := r.sink.serving(key)
+		if serving.Held || serving.Unread != "" || len(serving.Unsure)+len(serving.Warnings) > 0 {
+			serving.Source = r.name()
+			servings = append(servings, serving)
 		}
 	}
-	return all
+	return servings
 }
 
-func (s *sink) serving(key resource.Key) (one Serving) {
-	_, _, one.Held = s.guard.Held(key)
+func (s *sink) serving(key resource.Key) (serving Serving) {
+	_, _, serving.Held = s.guard.Held(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, has := s.ledger.winners[key]
+	w, exists := s.ledger.winners[key]
 	switch {
-	case !has:
-		return one
+	case !exists:
+		return serving
 	case s.stale():
-		one.Unread = s.health.Message
+		serving.Unread = s.health.Message
 		if !s.synced {
-			one.Unread = strings.TrimSuffix("it has not been read since the restart: "+one.Unread, ": ")
+			serving.Unread = strings.TrimSuffix("it has not been read since the restart: "+serving.Unread, ": ")
 		}
 	default:
-		one.Unread = s.unreadable(w.group.name)
+		serving.Unread = s.unreadable(w.group.name)
 	}
-	one.Unsure = s.ledger.keeping(key)
-	one.Warnings = slices.Clone(w.group.warned[key])
-	return one
+	serving.Unsure = s.ledger.whyKept(key)
+	serving.Warnings = slices.Clone(w.group.warned[key])
+	return serving
 }
 
-// stale says that what is served may be out of date: the source cannot be read any more, or has not been read as a whole yet, and
-// what an earlier run read is served. The caller holds mu.
+// stale reports whether served objects may be out of date: the source is unreadable, or has not been read as a whole
+// yet and objects of an earlier run are served. The caller holds mu.
 func (s *sink) stale() bool {
 	if s.synced {
 		return s.health.State == Unreachable || s.health.State == Denied
@@ -74,7 +74,7 @@ func (s *sink) stale() bool {
 	return s.restored != nil
 }
 
-// unreadable says why a group, or what it is in, cannot be read at present. The caller holds mu.
+// unreadable returns why a group, or a directory above it, cannot be read at present. The caller holds mu.
 func (s *sink) unreadable(group string) string {
 	for len(s.unread) > 0 {
 		if why := s.unread[group]; why != "" {
@@ -89,7 +89,7 @@ func (s *sink) unreadable(group string) string {
 	return ""
 }
 
-// countUnread counts the objects that are in what cannot be read at present. The caller holds mu.
+// countUnread counts the objects of unreadable groups. The caller holds mu.
 func (s *sink) countUnread() (n int) {
 	switch {
 	case s.stale():
@@ -99,7 +99,7 @@ func (s *sink) countUnread() (n int) {
 	}
 	for name, g := range s.ledger.groups {
 		if s.unreadable(name) != "" {
-			n += len(g.has) + len(g.keeps)
+			n += len(g.resources) + len(g.lastGood)
 		}
 	}
 	return n

@@ -19,91 +19,91 @@ import (
 	"tributary/sources/transform"
 )
 
-// Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
-// and must not block: it is called while the sink's other callers wait, so that commits are in the order of the
-// bookkeeping. MarkSynced says that everything applied before is the whole of the source.
+// Table stores the resources of a source: a memstore.Table, or a filter in front of one. Apply makes one commit. It
+// must not block, since the sink's other callers wait for it, so that commits are in the order of the ledger.
+// MarkSynced says that the table has all resources of the source.
 type Table interface {
 	memstore.Reader
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
 	MarkSynced()
 }
 
-// sink is the Sink of one source, and keeps what is to be known about it.
+// sink is the Sink of one source, and has the state of the source.
 type sink struct {
-	source   *label
-	guard    *guard.Guard // in front of the table
-	log      *slog.Logger
-	changes  *changeLog
-	validate func(*resource.Resource) (warnings resource.Errors, err error)
-	happened func(event, text string)
+	source    *sourceLabel
+	guard     *guard.Guard // in front of the table
+	log       *slog.Logger
+	commitLog *changeLog
+	validate  func(*resource.Resource) (warnings resource.Errors, err error)
+	onEvent   func(event, text string)
 
-	mu            sync.Mutex
-	judge         judge
-	ledger        *ledger
-	health        Health
-	since         time.Time     // of health.State
-	synced        bool          // by the source itself
-	partial       bool          // see Spec.Partial
-	allInvalid    bool          // it was read as a whole, but is not synced, since no object is valid
-	read          chan struct{} // closed when synced turns true
-	restored      *Restored
-	unread        map[string]string                    // see Doubter; never modified
-	note          []byte                               // of the source, for its next run
-	remember      func(note []byte)                    // keeps it on disk; nil if nothing does
-	setPrint      func(group string, p lastgood.Print) // the same of prints
-	left          map[string][]LeftOut                 // by group
-	leftOut       int                                  // all of them
-	invalidBefore []resource.Key                       // see invalid
-	publishes     int
+	mu              sync.Mutex
+	rules           admissionRules
+	ledger          *ledger
+	health          Health
+	stateSince      time.Time     // of health.State
+	synced          bool          // the source called Synced
+	partialStart    bool          // see Spec.Partial
+	allInvalid      bool          // it was read as a whole, but is not synced, since no object is valid
+	firstRead       chan struct{} // closed when synced turns true
+	restored        *Restored
+	unread          map[string]string                    // see Doubter; never modified
+	note            []byte                               // of the source, for its next run
+	saveNote        func(note []byte)                    // stores it on disk; nil without a disk
+	setPrint        func(group string, p lastgood.Print) // likewise
+	leftOutByGroup  map[string][]LeftOut                 // by group
+	leftOutCount    int                                  // of all groups
+	previousInvalid []resource.Key                       // see invalid
+	publishes       int
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }
 
-// newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
-func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
-	source := new(label)
+// newSink makes the sink of a source. It begins with the objects of the table and their last good state, or nil.
+func newSink(spec Spec, opts Options, lastGood *lastgood.Kept, log *slog.Logger) *sink {
+	source := new(sourceLabel)
 	source.name.Store(&spec.Name)
-	log = slog.New(labelled{log.Handler(), source})
-	changes := newChangeLog()
-	happened := func(event, text string) {
+	log = slog.New(labelledHandler{log.Handler(), source})
+	commitLog := newChangeLog()
+	onEvent := func(event, text string) {
 		if opts.Happened != nil {
 			opts.Happened(event, source.String(), text)
 		}
 	}
-	guarded := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, all []memstore.Change) {
-		changes.say(log, all, "end_of_hold", hold)
+	options := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, changes []memstore.Change) {
+		commitLog.logChanges(log, changes, "end_of_hold", hold)
 	}}
-	guarded.OnEvent = func(began bool, text string) {
-		happened(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
+	options.OnEvent = func(began bool, text string) {
+		onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
 	}
 	if spec.Memory != nil {
-		guarded.Changed = spec.Memory.SetHeld
+		options.Changed = spec.Memory.SetHeld
 	}
-	before := guard.New(spec.Table, guarded)
+	guarding := guard.New(spec.Table, options)
 	s := &sink{
-		source: source, guard: before, log: log, validate: opts.Validate, happened: happened,
-		judge:  judge{spec.Transform, spec.Lenient, spec.LenientMetadata},
-		ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
-		partial: spec.Partial, changes: changes, left: map[string][]LeftOut{},
+		source: source, guard: guarding, log: log, validate: opts.Validate, onEvent: onEvent,
+		rules:  admissionRules{spec.Transform, spec.Lenient, spec.LenientMetadata},
+		ledger: newLedger(guarding), stateSince: time.Now(), firstRead: make(chan struct{}),
+		partialStart: spec.Partial, commitLog: commitLog, leftOutByGroup: map[string][]LeftOut{},
 	}
 	if spec.Memory != nil {
-		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
+		s.saveNote, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
 		spec.Memory.Guard(s.guard)
 	}
-	s.ledger.restore(spec.Table.Snapshot(), kept)
+	s.ledger.restore(spec.Table.Snapshot(), lastGood)
 	return s
 }
 
-// configure takes over the settings of another spec of the same source.
+// configure applies the settings of another spec of the same source.
 func (s *sink) configure(spec Spec) {
 	s.guard.Configure(spec.Guard)
 	s.mu.Lock()
-	if s.judge.lenient != spec.Lenient {
-		for _, g := range s.ledger.groups { // all of it is validated again when it is published the next time
+	if s.rules.lenient != spec.Lenient {
+		for _, g := range s.ledger.groups { // the next publish validates all resources again
 			g.restored = true
 		}
 	}
-	s.judge, s.partial = judge{spec.Transform, spec.Lenient, spec.LenientMetadata}, spec.Partial
+	s.rules, s.partialStart = admissionRules{spec.Transform, spec.Lenient, spec.LenientMetadata}, spec.Partial
 	s.mu.Unlock()
 	s.syncIfValid()
 }
@@ -111,7 +111,7 @@ func (s *sink) configure(spec Spec) {
 // ReplaceAll implements Sink.
 func (s *sink) ReplaceAll(contents []Content) error {
 	admitted := s.admit(contents)
-	s.announce(s.commit(admitted))
+	s.logCommit(s.commit(admitted))
 	s.syncIfValid()
 	return rejected(admitted)
 }
@@ -120,7 +120,7 @@ func (s *sink) ReplaceAll(contents []Content) error {
 func (s *sink) Groups() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.names()
+	return s.ledger.groupNames()
 }
 
 // Synced implements Sink.
@@ -129,7 +129,7 @@ func (s *sink) Synced() {
 	if !s.synced && s.isAllInvalid() {
 		first := !s.allInvalid
 		s.allInvalid = true
-		health := s.condition()
+		health := s.currentHealth()
 		s.mu.Unlock()
 		if first {
 			s.log.Warn("source was read, but does not count as read", "why", health.Message)
@@ -141,7 +141,7 @@ func (s *sink) Synced() {
 	s.mu.Unlock()
 	s.guard.MarkSynced()
 	if first {
-		close(s.read)
+		close(s.firstRead)
 		s.log.Info("source synced")
 	}
 	s.report(Health{State: Healthy}, func(now State) bool { return now == Starting })
@@ -152,8 +152,8 @@ func (s *sink) Report(h Health) {
 	s.report(h, func(State) bool { return true })
 }
 
-// report changes the health if the state allows. A change of state is logged; a change of the message only is not worth a
-// line.
+// report changes the health if the current state allows that. It logs a change of state, and not a change of the
+// message.
 func (s *sink) report(h Health, allowed func(now State) bool) {
 	s.mu.Lock()
 	old := s.health
@@ -163,9 +163,9 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	}
 	s.health = h
 	if h.State != old.State {
-		s.since = time.Now()
+		s.stateSince = time.Now()
 	}
-	well := s.allInvalid && h.State == Healthy // which was said not to be so
+	well := s.allInvalid && h.State == Healthy // the log says that it is not
 	s.mu.Unlock()
 	if h == old || well {
 		return
@@ -184,32 +184,32 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	}
 	s.log.Log(context.Background(), level, "source state changed", attrs...)
 	if level == slog.LevelWarn {
-		s.happened(EventUnreadable, h.State.String()+": "+h.Message)
+		s.onEvent(EventUnreadable, h.State.String()+": "+h.Message)
 	} else if h.State == Healthy && old.State != Starting {
-		s.happened(EventReadable, h.State.String())
+		s.onEvent(EventReadable, h.State.String())
 	}
 }
 
 // admitted is content whose resources are all valid and name their source.
 type admitted struct {
 	Content
-	warned   map[resource.Key][]string // what validation had to say all the same
-	excluded []Excluded                // what the transforms left out
+	warned   map[resource.Key][]string // warnings of validation
+	excluded []Excluded                // by the transforms
 	print    *lastgood.Print           // nil for none
 }
 
-// judge is what the settings of a source say about what to make of its resources; see Spec.
-type judge struct {
+// admissionRules are the settings of a source about its resources; see Spec.
+type admissionRules struct {
 	transform                *transform.Rules
 	lenient, lenientMetadata bool // as in Spec
 }
 
-// admit transforms the resources, notes when each key was first seen, and turns those that are not valid then into rejects. It leaves the
-// caller's slices as they are. What the group holds already has been found valid before.
+// admit transforms and validates resources, and sets the time when each key was first seen. Invalid ones become
+// rejects. It does not change the caller's slices. Resources that the group has already are valid.
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
-	source, j := s.source.String(), s.judge
+	source, rules := s.source.String(), s.rules
 	for i, c := range contents {
 		if before[i].remarks = noRemarks; s.ledger.groups[c.Group] != nil {
 			before[i] = *s.ledger.groups[c.Group]
@@ -224,22 +224,50 @@ func (s *sink) admit(contents []Content) []admitted {
 		}
 		return r.WithSeen(now)
 	}
-	all := make([]admitted, len(contents))
-	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], source, j, firstSeen) })
-	return all
+	contentsAdmitted := make([]admitted, len(contents))
+	inParallel(len(contents), func(i int) {
+		contentsAdmitted[i] = s.admitGroup(contents[i], before[i], source, rules, firstSeen)
+	})
+	return contentsAdmitted
 }
 
-func (s *sink) admitOne(c Content, before group, source string, j judge, firstSeen func(*resource.Resource) *resource.Resource) admitted {
-	type verdict struct {
-		resource *resource.Resource
-		warnings []string
-		err      error
+// verdict is a resource after transforms and validation.
+type verdict struct {
+	resource *resource.Resource // nil if the transforms exclude it
+	warnings []string
+	err      error
+}
+
+// judge validates a transformed resource of a group, unless the group has it already.
+func (s *sink) judge(r *resource.Resource, before *group, rules admissionRules) verdict {
+	warned := before.warned[r.Key()] // with lines of the text
+	if old, ok := find(before.resources, r.Key()); ok && !before.restored && resource.Equal(old, r) &&
+		(len(warned) == 0 || resource.SameOrigin(old, r)) {
+		return verdict{resource: r, warnings: warned}
 	}
+	judged := verdict{resource: r}
+	warnings, err := s.validate(r)
+	switch {
+	case rules.lenient:
+		warnings, err = resource.Lenient(warnings, err)
+	case rules.lenientMetadata:
+		warnings, err = resource.LenientMetadata(warnings, err)
+	}
+	for _, warning := range warnings {
+		judged.warnings = append(judged.warnings, warning.Error())
+	}
+	judged.err = err
+	return judged
+}
+
+func (s *sink) admitGroup(
+	c Content, before group, source string, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
+) admitted {
 	verdicts := make([]verdict, len(c.Resources))
 	inParallel(len(c.Resources), func(i int) {
-		r := j.transform.Apply(c.Resources[i])
+		r := rules.transform.Apply(c.Resources[i])
 		if r == nil {
-			return // left out
+			return // excluded
 		}
 		if o := r.Origin(); o.Source != source || o.Group != c.Group {
 			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
@@ -247,43 +275,25 @@ func (s *sink) admitOne(c Content, before group, source string, j judge, firstSe
 		if r.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
 			r = firstSeen(r)
 		}
-		v := verdict{resource: r}
-		warned := before.warned[r.Key()] // which has lines
-		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) &&
-			(len(warned) == 0 || resource.SameOrigin(old, r)) {
-			v.warnings = warned
-		} else {
-			var warnings resource.Errors
-			warnings, v.err = s.validate(r)
-			switch {
-			case j.lenient:
-				warnings, v.err = resource.Lenient(warnings, v.err)
-			case j.lenientMetadata:
-				warnings, v.err = resource.LenientMetadata(warnings, v.err)
-			}
-			for _, w := range warnings {
-				v.warnings = append(v.warnings, w.Error())
-			}
-		}
-		verdicts[i] = v
+		verdicts[i] = s.judge(r, &before, rules)
 	})
 
 	a := admitted{Content: c}
 	a.Resources = make([]*resource.Resource, 0, len(verdicts))
 	a.Rejects = nil
 	for _, reject := range c.Rejects {
-		key, taken := j.transform.Key(reject.Key)
+		key, isTaken := rules.transform.Key(reject.Key)
 		reject.Key = key
 		reject.MayRestrict = reject.MayRestrict || reject.Unread && (before.name == "" || before.neverValid > 0)
-		if taken || !reject.identified() { // what is not identified may be an object that is taken
+		if isTaken || !reject.isIdentified() { // an unidentified one may be an object that is taken
 			a.Rejects = append(a.Rejects, reject)
 		}
 	}
 	a.Warnings = slices.Clip(c.Warnings)
 	for i, v := range verdicts {
 		if v.resource == nil {
-			left := c.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: source, Key: left.Key(), Place: left.Origin().Place})
+			excluded := c.Resources[i]
+			a.excluded = append(a.excluded, Excluded{Source: source, Key: excluded.Key(), Place: excluded.Origin().Place})
 			continue
 		}
 		key := v.resource.Key()
@@ -309,13 +319,13 @@ func (s *sink) admitOne(c Content, before group, source string, j judge, firstSe
 			a.Warnings = append(a.Warnings, v.warnings...)
 		}
 	}
-	if print := a.fingerprint(j); print != *noPrint {
+	if print := a.fingerprint(rules); print != *noPrint {
 		a.print = &print
 	}
 	return a
 }
 
-// commit enters contents in the ledger and has the table follow.
+// commit updates the ledger and the table.
 func (s *sink) commit(contents []admitted) change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,73 +346,74 @@ func (s *sink) commit(contents []admitted) change {
 		s.publishes++
 	}
 	if s.setPrint != nil {
-		for _, content := range contents { // after the table: prints of what is not there yet would be of no use
+		for _, content := range contents { // after the table: a print confirms stored objects only
 			s.setPrint(content.Group, s.printOf(content))
 		}
 	}
 	return c
 }
 
-// announced is how many lines one commit may log of a sort. The status has them all.
-const announced = 20
+// maxLogged is the number of lines of one sort that a commit logs. The status has all.
+const maxLogged = 20
 
-// announce logs what a commit brought that people should know.
-func (s *sink) announce(c change) {
-	s.changes.say(s.log, c.served)
-	each(s, c.quarantined, "quarantined", func(q Quarantined) {
-		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "serves", q.Serves(), "err", q.Reason)
-		s.happened(EventQuarantined, subject(q)+" at "+q.Place+": "+q.Reason)
+// logCommit logs the effects of a commit.
+func (s *sink) logCommit(c change) {
+	s.commitLog.logChanges(s.log, c.served)
+	logFirst(s, c.quarantined, "quarantined", func(q Quarantined) {
+		s.log.Warn("resource quarantined",
+			"resource", quarantinedName(q), "place", q.Place, "serves", q.Serves(), "err", q.Reason)
+		s.onEvent(EventQuarantined, quarantinedName(q)+" at "+q.Place+": "+q.Reason)
 	})
-	each(s, c.recovered, "recovered", func(q Quarantined) {
-		s.log.Info("quarantine ended", "resource", subject(q), "place", q.Place)
-		s.happened(EventQuarantineEnd, subject(q)+" at "+q.Place)
+	logFirst(s, c.recovered, "recovered", func(q Quarantined) {
+		s.log.Info("quarantine ended", "resource", quarantinedName(q), "place", q.Place)
+		s.onEvent(EventQuarantineEnd, quarantinedName(q)+" at "+q.Place)
 	})
-	each(s, c.warnings, "warnings", func(w string) {
+	logFirst(s, c.warnings, "warnings", func(w string) {
 		s.log.Warn("resource read with a warning", "warning", w)
 	})
-	each(s, c.conflicts, "conflicts", func(c Conflict) {
+	logFirst(s, c.conflicts, "conflicts", func(c Conflict) {
 		s.log.Warn("resource is there more than once", "resource", c.Key().String(), "winner", c.Winner, "loser", c.Losers[0])
 	})
 }
 
-// each logs the first of list, and how many more there are.
-func each[T any](s *sink, list []T, what string, log func(T)) {
+// logFirst logs the first elements of a list, and the number of the others.
+func logFirst[T any](s *sink, list []T, sort string, log func(T)) {
 	for i, x := range list {
-		if i == announced {
-			s.log.Warn("further ones are only in the status", "what", what, "count", len(list)-announced)
+		if i == maxLogged {
+			s.log.Warn("further ones are only in the status", "what", sort, "count", len(list)-maxLogged)
 			return
 		}
 		log(x)
 	}
 }
 
-// invalid returns the objects that Envoys cannot enforce, see unenforced, and while the guard holds a loss, those that it returned
-// before and that have gone: they may be part of the loss.
+// invalid returns the objects that Envoys cannot enforce; see unenforced. While the guard holds a loss, it also returns
+// its earlier result, as far as the objects are gone: they may be part of the loss.
 func (s *sink) invalid() (keys []resource.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys = s.unenforced()
 	if held, _, _ := s.guard.Counts(); held > 0 {
 		served := s.guard.Snapshot()
-		for _, key := range s.invalidBefore {
+		for _, key := range s.previousInvalid {
 			if served.Get(key) == nil && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
 	}
-	s.invalidBefore = keys
+	s.previousInvalid = keys
 	return slices.Clone(keys)
 }
 
-// subject names what is quarantined.
-func subject(q Quarantined) string {
+// quarantinedName returns the name of a quarantined object or document.
+func quarantinedName(q Quarantined) string {
 	if q.Kind == "" {
 		return "a document of " + q.Group
 	}
 	return q.Key().String()
 }
 
-// rejected is the error that names every reject, or nil.
+// rejected returns the error that names every reject, or nil.
 func rejected(contents []admitted) error {
 	var errs []error
 	for _, c := range contents {
@@ -413,12 +424,12 @@ func rejected(contents []admitted) error {
 	return errors.Join(errs...)
 }
 
-// describe adds to st what the sink knows. Without lists it costs no more than the number of kinds.
-func (s *sink) describe(st *Status, lists bool) {
+// fillStatus fills the status. Without lists, its cost is that of the number of kinds.
+func (s *sink) fillStatus(st *Status, lists bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	health := s.condition()
-	st.State, st.Message, st.Since = health.State, health.Message, s.since
+	health := s.currentHealth()
+	st.State, st.Message, st.Since = health.State, health.Message, s.stateSince
 	if st.Unconfirmed = health.Unconfirmed; !health.End.IsZero() {
 		st.UnconfirmedUntil = &health.End
 	}
@@ -431,10 +442,10 @@ func (s *sink) describe(st *Status, lists bool) {
 		st.LastPublish = &t
 	}
 	st.Groups = len(s.ledger.groups)
-	st.Objects = maps.Clone(s.ledger.counts)
-	st.Foreign = s.ledger.foreign
-	st.Unsure = s.ledger.unsure
-	st.LeftOutCount = s.leftOut
+	st.Objects = maps.Clone(s.ledger.winnerCounts)
+	st.Foreign = s.ledger.foreignCount
+	st.Unsure = s.ledger.uncertainCount
+	st.LeftOutCount = s.leftOutCount
 	if lists {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()
@@ -449,10 +460,10 @@ func (s *sink) describe(st *Status, lists bool) {
 func (s *sink) counts() (quarantined, conflicts, warnings int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.quarantined, s.ledger.conflicts(), s.ledger.warnings
+	return s.ledger.quarantinedCount, s.ledger.conflicts(), s.ledger.warningCount
 }
 
-// inParallel calls f for 0 … n-1, on all processors if n makes it worth while.
+// inParallel calls f for 0 … n-1, on all processors if n is large.
 func inParallel(n int, f func(i int)) {
 	const worth = 64
 	workers := runtime.GOMAXPROCS(0)
@@ -471,34 +482,34 @@ func inParallel(n int, f func(i int)) {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		panic(err) // as if it had been called here
+		panic(err) // of f
 	}
 }
 
-// isAllInvalid reports whether the source has objects, but not one that is valid, left out on purpose, kept or held. If all objects are
-// invalid before anything was ever served, the cause is more often in how the source is read than in each object. Clients that are sent an
-// empty answer would drop what they have. So such a source does not count as read. The caller holds mu.
+// isAllInvalid reports whether the source has objects, but no valid, excluded, kept or held one. If all objects are
+// invalid before any was served, the cause is more likely a setting of the source than each object. Clients would drop
+// their objects after an empty answer. So such a source does not count as read. The caller holds mu.
 func (s *sink) isAllInvalid() bool {
-	return !s.partial && s.restored == nil && s.ledger.allInvalid() && s.guard.Snapshot().Len() == 0
+	return !s.partialStart && s.restored == nil && s.ledger.allInvalid() && s.guard.Snapshot().Len() == 0
 }
 
 func (l *ledger) allInvalid() bool {
-	if l.quarantined == 0 || len(l.winners) > 0 {
+	if l.quarantinedCount == 0 || len(l.winners) > 0 {
 		return false
 	}
-	found := false
+	hasInvalid := false
 	for _, g := range l.groups {
 		if len(g.excluded) > 0 {
 			return false
 		}
 		for _, q := range g.quarantine {
-			found = found || !q.foreign || q.derives
+			hasInvalid = hasInvalid || !q.foreign || q.derives
 		}
 	}
-	return found
+	return hasInvalid
 }
 
-// syncIfValid makes a source count as read that was read when all its objects were invalid, once that is no longer so.
+// syncIfValid makes a source count as read when its objects are no longer all invalid.
 func (s *sink) syncIfValid() {
 	s.mu.Lock()
 	due := s.allInvalid && !s.isAllInvalid()
@@ -508,14 +519,15 @@ func (s *sink) syncIfValid() {
 	}
 }
 
-// condition is the health as it is told: what the source says of itself, and that nothing of what it read is valid. The caller holds mu.
-func (s *sink) condition() Health {
+// currentHealth returns the health that the source reported, or that all of its objects are invalid. The caller holds
+// mu.
+func (s *sink) currentHealth() Health {
 	h := s.health
 	if !s.allInvalid {
 		return h
 	}
-	why := fmt.Sprintf("not synced, because not one object of what was found is valid (partialStart: true does without): %d in quarantine",
-		s.ledger.quarantined)
+	why := fmt.Sprintf("not synced, because not one object is valid (partialStart: true allows that): %d in quarantine",
+		s.ledger.quarantinedCount)
 	if h.Message != "" {
 		why = h.Message + "; " + why
 	}

@@ -1,5 +1,5 @@
-// Package sources runs the sources of configuration: it defines what a source is, supervises it, and keeps what it
-// publishes safe on its way into a store.
+// Package sources runs the sources of configuration. It defines the contract of a source, supervises each one, and
+// protects its objects on their way into a store.
 package sources
 
 import (
@@ -10,31 +10,32 @@ import (
 )
 
 // Source reads one external system. It publishes state, not events: the whole content of a group (a file, one Consul
-// service, one type URL) each time it changes. What changed is worked out behind the Sink.
+// service, one type URL) each time it changes. The Sink finds the differences.
 //
 // A source must tell five things apart: unreachable (report, publish nothing), denied (the same), reachable and without
 // healthy endpoints (publish the service with none), gone (publish an empty group), and invalid (publish a Reject).
 //
-// A source writes no logs: what it publishes and reports is logged behind the Sink, once for each change.
+// A source writes no logs: the Sink logs each change of its objects and its health once.
 type Source interface {
 	// Run publishes to sink until ctx ends, and then returns ctx's error. Any other error means that it gave up: the
-	// supervisor starts it again after a backoff, and what it published stays. When Run returns, every goroutine that
-	// it started has ended.
+	// supervisor starts it again after a backoff, and its published objects stay. When Run returns, all of its
+	// goroutines have ended.
 	Run(ctx context.Context, sink Sink) error
 }
 
-// Sink takes what a source publishes. It is safe for concurrent use; calls for one group must be in order.
+// Sink receives the content of a source. It is safe for concurrent use; calls for one group must be in order.
 type Sink interface {
-	// ReplaceAll makes each of contents, which name each group once, the whole of its group, in one commit: a resource that moves from
-	// one of them to another is never missing in between. A group without resources and rejects is withdrawn. The sink takes the resources
-	// over and sets the source name of each origin. Resources that fail validation become rejects themselves. Where several groups have the
-	// same key, the first group in order of name wins, and the others show up as conflicts; within a group it is the first resource in its
-	// order. The error names every reject; all else was applied, so a source need not do more than go on.
+	// ReplaceAll replaces the content of groups in one commit: a resource that moves from one group to another is never
+	// missing in between. Each group appears once in contents. A group without resources and rejects is withdrawn.
+	// The sink owns the resources from then on, and sets the source name of each origin. Resources that fail validation
+	// become rejects. If several groups have a key, the first group in order of name wins, and the status lists the
+	// others as conflicts; within a group, the first resource wins. The error names every reject; the valid content was
+	// applied, so a source just goes on.
 	ReplaceAll(contents []Content) error
 	// Groups returns the names of the groups that hold something, in order, so that a source that starts again can
-	// withdraw what has gone in the meantime.
+	// withdraw groups that disappeared meanwhile.
 	Groups() []string
-	// Synced says that the first full read is in. The source counts as read then, unless something was found, and nothing of it is valid.
+	// Synced ends the first full read. The source counts as read then, unless it has objects and all of them are invalid.
 	Synced()
 	// Report states the source's health. It never touches data.
 	Report(Health)
@@ -43,25 +44,24 @@ type Sink interface {
 // Content is the whole of one group.
 type Content struct {
 	Group string
-	// Mark identifies what the content was made of and how, such as by a hash of the file and of the options; empty if
-	// nothing does. See Confirmer.
+	// Mark identifies the input and the options of the content, such as by a hash; empty without such a hash. See
+	// Confirmer.
 	Mark string
-	// Text identifies the text itself, whatever it is called and however it is read; empty if nothing does. By it, what a broken text had is
-	// found after a restart, if it has got another name meanwhile.
+	// Text identifies the text itself, independent of its path and of options; may be empty. With it, the objects of a
+	// broken text are found after a restart, even if it was renamed meanwhile.
 	Text      string
 	Resources []*resource.Resource
 	Rejects   []Reject
-	Warnings  []string // for people, each naming the place and reason; what they are about was published all the same
-	// LeftOut is what could be called and is not published. It says so to who asks, and is no reason to keep the group.
+	Warnings  []string // for people, each with place and reason; the objects were published
+	// LeftOut lists instances that are not served, with the reason, for explain. It does not keep a group alive.
 	LeftOut []LeftOut
-	// Renamable says that the group may have what another had before, since it is that one by another name, or both were joined, as
-	// happens with files.
+	// Renamable says that the group may have the objects of another group, since it was renamed or joined, as files are.
 	Renamable bool
-	// Explained says that the source saw go by itself what the group had and has no longer: its registry answers, has done so for a while, and
-	// nothing that it does not list is in doubt. See guard.Guard.ApplyExplained.
+	// Explained says that the source itself observed each removal: its registry has answered for a while, and each
+	// missing entry is certainly gone. See guard.Guard.ApplyExplained.
 	Explained bool
-	Foreign   int // objects of other APIs that the group has besides, and that were passed over
-	// Others are objects of other APIs that the source itself makes something of. The sink does not look at them.
+	Foreign   int // objects of other APIs, which are ignored
+	// Others are objects of other APIs that the source itself converts. The sink ignores them.
 	Others []Other
 	// Unattached are routes of the Gateway API that a parent does not take. The warnings say so, too.
 	Unattached []Unattached
@@ -74,7 +74,7 @@ type Unattached struct {
 	Message string // begins with the path of the field
 }
 
-// Other is an object of another API, as a text has it.
+// Other is an object of another API.
 type Other struct {
 	resource.Other
 
@@ -82,33 +82,32 @@ type Other struct {
 	Origin resource.Origin
 }
 
-// Reject is something that a source read but could not turn into a resource. As long as no group has
-// its key, the last good version that is served of it stays, in whichever group that was. If the name is unknown (a
-// document too broken to tell), everything of the group stays that no group has any longer, and so does what goes from another
-// group in the same commit, if the group is Renamable; if the kind does not exist, what has that namespace and name, of whichever
-// kind, since it was mistyped.
+// Reject is an input that a source could not turn into a resource. While no group has its key, its last good version
+// stays served, whichever group had it. If the name is unknown (a document too broken to tell), all objects that the
+// group lost stay, and, if the group is Renamable, all objects that another group loses in the same commit. If the kind
+// does not exist, it is mistyped, and objects of any kind with that namespace and name stay.
 type Reject struct {
 	Key     resource.Key // zero if unknown
-	Foreign bool         // it is of another API, so that nothing of the group can be meant
-	// Derives says that it is foreign, and that the source makes something of such an object; LastGood, that it still does so of the last
-	// good version.
+	Foreign bool         // it is of another API, and is no version of any object of the group
+	// Derives says that it is foreign, and that the source converts such objects; LastGood, that the source still
+	// converts its last good version.
 	Derives, LastGood bool
-	// MayRestrict says that it may be an object that restricts traffic (resource.Restricts), but that it is not known which one. Unread
-	// says that nothing of the group could be read, so that it may be such an object, too, unless the group was read before.
+	// MayRestrict says that it may be an unknown object that restricts traffic (resource.Restricts). Unread says that the
+	// whole group could not be read, so that it may be such an object, too, unless the group was read before.
 	MayRestrict, Unread bool
 
 	Origin resource.Origin
 	Err    error // names the place, field and reason
 }
 
-// identified reports whether it can be told which object it is.
-func (r Reject) identified() bool {
-	_, known := resource.SchemaOf(r.Key.Kind)
-	return r.Foreign || known && r.Key.Name != ""
+// isIdentified reports whether the reject is a version of one object.
+func (r Reject) isIdentified() bool {
+	_, isKind := resource.SchemaOf(r.Key.Kind)
+	return r.Foreign || isKind && r.Key.Name != ""
 }
 
-// anonymous reports whether any object of the group may be meant.
-func (r Reject) anonymous() bool { return !r.Foreign && r.Key.Name == "" }
+// hasNoName reports whether the reject may be a version of any object of the group.
+func (r Reject) hasNoName() bool { return !r.Foreign && r.Key.Name == "" }
 
 // State is the condition of a source.
 type State int
@@ -117,12 +116,12 @@ type State int
 const (
 	Starting    State = iota
 	Healthy           // reads succeed
-	Unreachable       // the system does not answer; what was read stays
-	Denied            // the system refuses us; what was read stays
+	Unreachable       // the system does not answer; the objects stay
+	Denied            // the system refuses us; the objects stay
 	Degraded          // reads succeed in part
 )
 
-// String returns the state in lower case, as it is written in logs and status.
+// String returns the state in lower case, for logs and status.
 func (s State) String() string {
 	return [...]string{"starting", "healthy", "unreachable", "denied", "degraded"}[s]
 }
@@ -130,11 +129,11 @@ func (s State) String() string {
 // MarshalText makes a state readable in JSON.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Health is what a source says of itself.
+// Health is the condition of a source, as the source reports it.
 type Health struct {
 	State   State
-	Message string // for people: what failed, with the address, path or key
+	Message string // for people: the failure, with the address, path or key
 	// Unconfirmed counts the services, instances, keys or objects that the system no longer lists and that stay.
 	Unconfirmed int
-	End         time.Time // when they go at the latest; zero if that is open
+	End         time.Time // their latest removal; zero without a deadline
 }

@@ -10,7 +10,7 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// Status is what there is to know of a source at one moment. It is a copy, and may be encoded as JSON.
+// Status is the state of a source at one moment. It is a copy, and may be encoded as JSON.
 type Status struct {
 	Name    string    `json:"name"`
 	Address string    `json:"address,omitempty"`
@@ -19,13 +19,13 @@ type Status struct {
 	Since   time.Time `json:"since"` // when the state last changed
 	// Synced says that the source has been read once as a whole. It stays true when the source fails later.
 	Synced bool `json:"synced"`
-	// Stale says that what is served may be out of date: the source cannot be read any more, or has not been read as a
-	// whole yet, and what an earlier run read is served.
+	// Stale says that served objects may be out of date: the source is unreadable, or has not been read as a whole yet and
+	// objects of an earlier run are served.
 	Stale    bool      `json:"stale,omitempty"`
-	Restored *Restored `json:"restored,omitempty"` // what that was; nil if there was nothing
+	Restored *Restored `json:"restored,omitempty"` // the state of an earlier run; nil without one
 
 	// Unconfirmed counts the services, instances, keys or objects that the system no longer lists and that stay, until
-	// UnconfirmedUntil at most.
+	// UnconfirmedUntil at the latest.
 	Unconfirmed      int        `json:"unconfirmed,omitempty"`
 	UnconfirmedUntil *time.Time `json:"unconfirmedUntil,omitempty"`
 
@@ -36,24 +36,24 @@ type Status struct {
 	LastPublish *time.Time `json:"lastPublish,omitempty"`
 
 	Held *guard.Status    `json:"held,omitempty"` // the loss that is held back, if there is one
-	Kept *lastgood.Status `json:"kept,omitempty"` // how the source is kept on disk, if it is
+	Kept *lastgood.Status `json:"kept,omitempty"` // the state on disk, if there is one
 
 	Groups      int                   `json:"groups"`
-	Objects     map[resource.Kind]int `json:"objects"`           // that the source has in force, by kind; what is held is not of them
-	Foreign     int                   `json:"foreign,omitempty"` // objects of other APIs, which were passed over
-	Unsure      int                   `json:"unsure,omitempty"`  // objects that are in force only because something cannot be read
-	Unread      int                   `json:"unread,omitempty"`  // objects in what cannot be read at present, as they were read before
+	Objects     map[resource.Kind]int `json:"objects"`           // in force, by kind, without held ones
+	Foreign     int                   `json:"foreign,omitempty"` // ignored objects of other APIs
+	Unsure      int                   `json:"unsure,omitempty"`  // objects in force for unidentified rejects
+	Unread      int                   `json:"unread,omitempty"`  // objects of unreadable groups, as they were read before
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
 	Unattached  []Unattached          `json:"-"`
-	// LeftOut is what could be called and is not published, the first of LeftOutCount.
+	// LeftOut has the first of LeftOutCount instances that are not served.
 	LeftOut      []LeftOut `json:"leftOut,omitempty"`
 	LeftOutCount int       `json:"leftOutCount,omitempty"`
 }
 
-// Quarantined is something of a source that is not served because it is not valid. Ref is empty if
-// it is too broken to tell.
+// Quarantined is an invalid object or document of a source, which is not served. Ref is empty if the text does not tell
+// it.
 type Quarantined struct {
 	resource.Ref
 
@@ -62,18 +62,18 @@ type Quarantined struct {
 	Reason         string    `json:"reason"`
 	Since          time.Time `json:"since"`
 	LastGoodServes bool      `json:"lastGoodServes"` // an earlier, valid version is in its place
-	// Keeps are the first of the objects ("Kind namespace/name") that no group has any longer, and that are served because it
-	// cannot be told whether this is one of them; KeepsMore is how many there are besides.
+	// Keeps has the first objects ("Kind namespace/name") that no group has any longer, and that are served because this
+	// may be a version of one; KeepsMore is the number of the others.
 	Keeps     []string `json:"keeps,omitempty"`
 	KeepsMore int      `json:"keepsMore,omitempty"`
 
-	foreign bool // nothing of ours is meant
+	foreign bool // it is no version of an object of ours
 	derives bool // see Reject
 
-	mayRestrict bool // it may be an object that restricts traffic, but it is not known which one
+	mayRestrict bool // it may be an unknown object that restricts traffic
 }
 
-// id identifies what is quarantined: by its place, if that is all that is known.
+// id identifies a quarantined object, or a document by its place.
 func (q Quarantined) id() resource.Ref {
 	if q.Name == "" {
 		return resource.Ref{Namespace: q.Namespace, Name: q.Place}
@@ -81,20 +81,20 @@ func (q Quarantined) id() resource.Ref {
 	return q.Ref
 }
 
-// Serves says what is served in the place of what is quarantined.
+// Serves describes the objects that are served instead.
 func (q Quarantined) Serves() string {
 	switch {
 	case q.LastGoodServes:
 		return "its last good version"
 	case q.KeepsMore > 0:
-		return fmt.Sprintf("what it may be: %s and %d more", strings.Join(q.Keeps, ", "), q.KeepsMore)
+		return fmt.Sprintf("the objects that it may be: %s and %d more", strings.Join(q.Keeps, ", "), q.KeepsMore)
 	case len(q.Keeps) > 0:
-		return "what it may be: " + strings.Join(q.Keeps, ", ")
+		return "the objects that it may be: " + strings.Join(q.Keeps, ", ")
 	}
 	return "nothing"
 }
 
-// Excluded is an object that a source has, and that its transforms leave out.
+// Excluded is an object of a source that its transforms exclude.
 type Excluded struct {
 	Source string       `json:"source"`
 	Key    resource.Key `json:"-"` // at the source

@@ -24,9 +24,9 @@ type Options struct {
 	Log     *slog.Logger          // default: none
 	Metrics prometheus.Registerer // default: none
 	// NewBackOff makes the policy by which one source is restarted. The default waits from half a second up to a
-	// minute, doubling, with jitter. A source that ran for longer than that starts anew.
+	// minute, doubling, with jitter. It begins again after a run of more than a minute.
 	NewBackOff func() backoff.BackOff
-	// Happened is told of the events of sources, in words for people; nil for nobody. It must not block.
+	// Happened receives the events of sources, in words for people; may be nil. It must not block.
 	Happened func(event, source, text string)
 	// Intake bounds the memory that answers of servers take while the sources read them.
 	Intake intake.Limits
@@ -40,33 +40,34 @@ type Spec struct {
 	Name    string // unique
 	Address string // for people
 	Source  Source
-	Table   Table           // of this source only; what it has already, an earlier run left there
+	Table   Table           // of this source only, with the objects of an earlier run
 	Guard   guard.Settings  // the zero value has the defaults
-	Memory  *lastgood.Store // keeps what is published across restarts; nil if nothing does
-	// Anew says that what the memory has is of another time, when the source was not configured: it is not used.
+	Memory  *lastgood.Store // stores published objects for the next process; may be nil
+	// Anew says that Memory is of a time before the source was removed and added again: it is not used.
 	Anew bool
-	// Before is the table of a source of which this one is another reading: what it reads is the same, what it makes of that is not. That one
-	// is not among the sources any more. This one begins with all that it has, and holds; see Supervisor.Reconfigure.
+	// Before is the table of a source that read the same by other settings, and that is removed. This source begins with
+	// its objects and holds; see Supervisor.Reconfigure.
 	Before Table
-	// Former is the memory from which to begin, if that is another than Memory: an earlier run made of the same something else. It is only
-	// read.
+	// Former is the memory of an earlier run that read the same by other settings, from which this source begins; else
+	// nil. It is only read.
 	Former *lastgood.Store
-	// Partial lets the source count as read though not one object of what was found is valid.
+	// Partial lets the source count as read though all of its objects are invalid.
 	Partial bool
-	// Transform changes what is published, before it is validated; nil for not at all.
+	// Transform changes published objects before validation; may be nil.
 	Transform *transform.Rules
-	// Lenient says that what breaks a rule of Istio's validation is served, with a warning.
+	// Lenient says that objects that break a rule of Istio's validation are served, with a warning.
 	Lenient bool
 	// LenientMetadata says that objects are served, with a warning, that break a rule of Kubernetes for names, labels
 	// or annotations.
 	LenientMetadata bool
 }
 
-// Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
-// meanwhile, and disturbs no other. Sources may be reconfigured while it runs. All methods are safe for concurrent use.
+// Supervisor runs sources independently of each other. It restarts a source that fails or panics with backoff; the
+// objects of that source stay served. Sources may be reconfigured while it runs. All methods are safe for concurrent
+// use.
 type Supervisor struct {
 	opts     Options
-	changing sync.Mutex // held by who changes the set of sources
+	changing sync.Mutex // held while the set of sources changes
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
@@ -77,14 +78,14 @@ type Supervisor struct {
 // The events of sources.
 const (
 	EventHeld          = "held"           // a loss of the source is held
-	EventHoldEnded     = "hold-ended"     // released, timed out, or all of it is back
+	EventHoldEnded     = "hold-ended"     // it was released, timed out, or is back
 	EventUnreadable    = "unreadable"     // the source cannot be read, or only in part
-	EventReadable      = "readable"       // it can again
+	EventReadable      = "readable"       // it can be read again
 	EventQuarantined   = "quarantined"    // an object of it is not valid
 	EventQuarantineEnd = "quarantine-end" // it is valid again, or gone
 )
 
-// The errors of a Supervisor, wrapped with the name that they are about.
+// The errors of a Supervisor, wrapped with the name of the source.
 var (
 	ErrDuplicate = errors.New("a source of this name exists")
 	ErrNotFound  = errors.New("no source of this name")
@@ -136,7 +137,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	s.ctx = ctx
 	for _, r := range s.runners {
-		if !r.leaving { // Reconfigure starts it
+		if !r.stopping { // Reconfigure starts it
 			r.start(ctx)
 		}
 	}
@@ -150,36 +151,35 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	for _, r := range runners {
 		r.stop()
-		r.dismiss()
+		r.stopBackground()
 	}
 	return nil
 }
 
-// AwaitRead waits until every source that there is now has been read as a whole by this process, whatever earlier ones
-// left, but not longer than ctx.
+// AwaitRead waits until this process has read each current source as a whole, or until ctx ends.
 func (s *Supervisor) AwaitRead(ctx context.Context) {
 	for _, r := range s.list() {
 		select {
 		case <-ctx.Done():
-		case <-r.sink.read:
+		case <-r.sink.firstRead:
 		}
 	}
 }
 
-// Excluding returns the objects of key that the transforms of their sources leave out.
+// Excluding returns the objects with a key that the transforms of their sources exclude.
 func (s *Supervisor) Excluding(key resource.Key) []Excluded {
-	var all []Excluded
+	var excluded []Excluded
 	for _, r := range s.list() {
 		r.sink.mu.Lock()
-		all = append(all, r.sink.ledger.excluding(key)...)
+		excluded = append(excluded, r.sink.ledger.excluding(key)...)
 		r.sink.mu.Unlock()
 	}
-	return all
+	return excluded
 }
 
-// Release lets a source lose what is held of it, on behalf of somebody, and says how much that was. hold is the identity of
-// what is meant, or empty. The error is ErrNotFound, ErrNothingHeld or ErrOtherHold.
-func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err error) {
+// Release ends the held loss of a source on behalf of a caller, and returns its size. hold is the identity of the loss,
+// or empty for any. The error is ErrNotFound, ErrNothingHeld or ErrOtherHold.
+func (s *Supervisor) Release(name, hold, caller string) (objects, endpoints int, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.mu.Lock()
@@ -187,7 +187,7 @@ func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err
 	s.mu.Unlock()
 	err = ErrNotFound
 	if r != nil {
-		objects, endpoints, err = r.sink.guard.Release(hold, by)
+		objects, endpoints, err = r.sink.guard.Release(hold, caller)
 	}
 	if err != nil {
 		err = fmt.Errorf("release source %q: %w", name, err)
@@ -197,11 +197,11 @@ func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err
 
 // Status returns the status of every source, in the order in which they were added.
 func (s *Supervisor) Status() []Status {
-	var all []Status
+	var statuses []Status
 	for _, r := range s.list() {
-		all = append(all, r.status(true))
+		statuses = append(statuses, r.status(true))
 	}
-	return all
+	return statuses
 }
 
 // find returns the source called name, or nil. The caller holds mu.
@@ -220,7 +220,7 @@ func (s *Supervisor) list() []*runner {
 	return slices.Clone(s.runners)
 }
 
-// Invalid returns the objects that are in quarantine and of which no valid version is served, in order.
+// Invalid returns the quarantined objects without a valid version that is served, in order.
 func (s *Supervisor) Invalid() (keys []resource.Key) {
 	for _, r := range s.list() {
 		keys = append(keys, r.sink.invalid()...)

@@ -158,7 +158,7 @@ func TestSourceThatEndsByItselfHasFailed(t *testing.T) {
 		}}))
 		synctest.Wait()
 		require.Equal(t, Unreachable, s.Status()[0].State)
-		require.Equal(t, "the source ended though nobody asked it to", s.Status()[0].LastError)
+		require.Equal(t, "source stopped unexpectedly", s.Status()[0].LastError)
 	})
 }
 
@@ -265,7 +265,7 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 		held := s.Status()[0].Held
 		require.Equal(t, 2, held.Objects)
 		require.NoError(t, s.Reconfigure(nil))
-		require.Contains(t, log.String(), `msg="the source is removed, and what was held of it is let go" source=a hold=`+held.ID+
+		require.Contains(t, log.String(), `msg="the source is removed, and its held loss is released" source=a hold=`+held.ID+
 			" objects=2 endpoints=0")
 	})
 }

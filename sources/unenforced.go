@@ -10,10 +10,10 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// PolicyReader is what a Sink is besides, for sources that can tell which objects that restrict traffic they never could read.
+// PolicyReader is an optional interface of a Sink, for sources that can name namespaces whose policies they never read.
 type PolicyReader interface {
-	// UnreadPolicies says why such objects were never read, by namespace; an empty one stands for all. It takes the place of what was said
-	// before. Envoys of these namespaces refuse all requests. Call it before Synced.
+	// UnreadPolicies replaces the reasons why policies were never read, by namespace; the empty one stands for all. Envoys
+	// of these namespaces refuse all requests. Call it before Synced.
 	UnreadPolicies(why map[string]string)
 }
 
@@ -21,7 +21,7 @@ type PolicyReader interface {
 func (s *sink) UnreadPolicies(why map[string]string) {
 	s.mu.Lock()
 	before := s.unreadPolicies
-	if !s.judge.takesPolicies() {
+	if !s.rules.takesPolicies() {
 		why = nil
 	}
 	s.unreadPolicies = maps.Clone(why)
@@ -30,7 +30,7 @@ func (s *sink) UnreadPolicies(why map[string]string) {
 		for namespace, text := range to {
 			if _, known := from[namespace]; !known {
 				s.log.Warn("objects that may restrict traffic", "event", event, "namespace", namespace, "why", text)
-				s.happened(event, "objects that may restrict traffic: "+text)
+				s.onEvent(event, "objects that may restrict traffic: "+text)
 			}
 		}
 	}
@@ -39,18 +39,19 @@ func (s *sink) UnreadPolicies(why map[string]string) {
 }
 
 // takesPolicies reports whether the transforms take objects of some kind that restricts traffic.
-func (j judge) takesPolicies() bool {
-	return slices.ContainsFunc(append([]resource.Kind{resource.MeshConfig}, resource.SecurityKinds...), j.transform.TakesKind)
+func (j admissionRules) takesPolicies() bool {
+	kinds := append([]resource.Kind{resource.MeshConfig}, resource.SecurityKinds...)
+	return slices.ContainsFunc(kinds, j.transform.TakesKind)
 }
 
-// noteNeverValid counts the rejects that may restrict traffic and are no versions of what the group keeps. A reject
+// noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject
 // that counted once does so until it is gone. One reject may stand for several kept objects, such as a broken list: a
 // later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept
 // object.
 func (g *group) noteNeverValid() {
 	rejects, kept, elsewhere := 0, 0, 0
 	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig is in none
-	for key, sure := range g.keeps {
+	for key, sure := range g.lastGood {
 		if !sure && resource.Restricts(key.Kind) {
 			kept++
 			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
@@ -68,7 +69,7 @@ func (g *group) noteNeverValid() {
 	further := max(0, rejects-g.restrictingRejects-max(0, kept-g.restrictingKept))
 	neverValid := max(rejects-kept, elsewhere, min(g.neverValid+further, rejects))
 	if neverValid != g.neverValid || rejects != g.restrictingRejects || kept != g.restrictingKept {
-		remarks := g.remark()
+		remarks := g.ownRemarks()
 		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, kept
 	}
 }
@@ -78,9 +79,9 @@ func (g *group) noteNeverValid() {
 func (s *sink) unenforcedKey(q Quarantined) (key resource.Key, unenforced bool) {
 	switch reject := (Reject{Key: q.Key()}); {
 	case q.foreign:
-	case reject.identified():
+	case reject.isIdentified():
 		return q.Key(), !q.LastGoodServes
-	case q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0 && s.judge.takesPolicies():
+	case q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0 && s.rules.takesPolicies():
 		key = resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place}
 		return key, true
 	}
@@ -89,10 +90,10 @@ func (s *sink) unenforcedKey(q Quarantined) (key resource.Key, unenforced bool) 
 
 // printOf returns the print of a group as it is stored. The caller holds mu.
 func (s *sink) printOf(content admitted) lastgood.Print {
-	notes := groupNotes{Unclear: content.unclear()}
+	notes := groupNotes{TextID: content.textID()}
 	if g := s.ledger.groups[content.Group]; g != nil && len(content.Rejects) > 0 {
 		rejects := slices.Clone(g.quarantine)
-		s.ledger.describeServing(rejects)
+		s.ledger.fillServing(rejects)
 		for _, q := range rejects {
 			if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
 				notes.Rejects = append(notes.Rejects, storedReject{q, q.mayRestrict})
@@ -115,10 +116,11 @@ func (s *sink) unenforced() (keys []resource.Key) {
 	}
 	for namespace, why := range s.unreadPolicies {
 		if namespace != "" {
-			key, _ := s.judge.transform.Key(resource.Key{Namespace: namespace})
+			key, _ := s.rules.transform.Key(resource.Key{Namespace: namespace})
 			namespace = key.Namespace
 		}
-		keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: namespace, Name: fmt.Sprintf("%s: %s", s.source, why)})
+		name := fmt.Sprintf("%s: %s", s.source, why)
+		keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: namespace, Name: name})
 	}
 	return keys
 }
