@@ -28,7 +28,7 @@ func (l LeftOut) compare(o LeftOut) int {
 
 // concerns reports whether a host, an address or a name means this instance.
 func (l LeftOut) concerns(name string) bool {
-	same := func(name string) bool { return strings.EqualFold(name, name) }
+	same := func(word string) bool { return strings.EqualFold(word, name) }
 	parts := strings.FieldsFunc(l.Of, func(r rune) bool { return strings.ContainsRune(" /:,@", r) })
 	if same(l.What) || same(l.Group) || same(l.Of) || slices.ContainsFunc(parts, same) || sameAddress(l.What, name) {
 		return true

@@ -113,8 +113,7 @@ func TestRestartServesWhatWasThere(t *testing.T) {
 			require.Equal(t, 2, st.Groups)
 			require.Equal(t, map[resource.Kind]int{resource.ServiceEntry: 21}, st.Objects)
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP tributary_source_stale Whether what is served may be out of date: the source cannot be read, or not yet, and what was read `+
-				`before is served.
+# HELP tributary_source_stale Whether served objects may be out of date: the source cannot be read, or not yet.
 # TYPE tributary_source_stale gauge
 tributary_source_stale{source="a"} 1
 `), "tributary_source_stale"))
