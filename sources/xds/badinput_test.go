@@ -192,7 +192,7 @@ func TestMoreResourcesThanAreTaken(t *testing.T) {
 		many[i] = &anypb.Any{}
 	}
 	f.set(entriesV1, many...)
-	r.awaitState(t, sources.Unreachable, "500001 resources in one answer, of which nothing is taken: more than 500000")
+	r.awaitState(t, sources.Unreachable, "the answer of 500001 resources is refused: it has more than 500000")
 	require.Equal(t, "a", r.names())
 }
 
@@ -243,7 +243,7 @@ func TestResourceThatHasNoName(t *testing.T) {
 			f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
 			f.set(entriesV1, broken, wrapped(t, "shop/c", "c.example.com"))
 			r.awaitNames(t, "a b c") // any of them may be the broken one
-			r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name: nothing of the type is deleted while that is so")
+			r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name: until that ends, no resource of the type is deleted")
 			require.Contains(t, <-f.nacks, entriesV1+" (unnamed): ServiceEntry: ")
 			require.Len(t, r.status().Quarantined, 1)
 			f.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))

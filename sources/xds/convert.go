@@ -15,17 +15,16 @@ import (
 	"tributary/resource"
 )
 
-// revisionLabel is the label by which a resource belongs to one revision of Istio.
+// revisionLabel is the label of resources that belong to one revision of Istio.
 const revisionLabel = "istio.io/rev"
 
 // istiodNamespace is where istiod has objects that it read from files that name no namespace. It sends them as "/name".
 const istiodNamespace = "default"
 
-// bareName is the name of the only resource of a kind whose resources have none. A delta server gives it one all the same,
-// whichever it likes.
+// bareName is the name of the only resource of a kind without names. Delta servers give it any name.
 const bareName = "istio"
 
-// nameIn returns the name by which the server knows a resource, also one that cannot be decoded, or nothing.
+// nameIn returns the server's name of a resource, even if the resource cannot be decoded; empty without one.
 func nameIn(schema *resource.Schema, r adsc.Resource) string {
 	name := r.Name
 	switch {
@@ -36,12 +35,12 @@ func nameIn(schema *resource.Schema, r adsc.Resource) string {
 		name = innerName(r.Body)
 	}
 	if name == unnamed {
-		return "" // it is the name of the group of those that have none
+		return "" // reserved for the group of resources without names
 	}
 	return name
 }
 
-// innerName returns metadata.name of an encoded mcp.Resource, even if what follows it is broken.
+// innerName returns metadata.name of an encoded mcp.Resource, even if the following fields are broken.
 func innerName(a *anypb.Any) string {
 	if !a.MessageIs((*mcp.Resource)(nil)) {
 		return ""
@@ -85,10 +84,10 @@ func keyOf(schema *resource.Schema, name string) resource.Key {
 	return resource.Key{Kind: schema.Kind, Namespace: namespace, Name: name}
 }
 
-// decode makes a resource of what a server sent under typeURL.
+// decode decodes a resource that a server sent under typeURL.
 func decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
 	if body == nil {
-		return nil, errors.New("there is no resource in it")
+		return nil, errors.New("it contains no resource")
 	}
 	if strings.HasPrefix(innerName(body), "/") {
 		var m mcp.Resource
@@ -102,25 +101,25 @@ func decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
 	return resource.DecodeMCP(typeURL, body)
 }
 
-// forRevision reports whether r is meant for a revision of Istio; all are for none in particular.
-func forRevision(r *resource.Resource, revision string) bool {
+// isForRevision reports whether r applies to a revision of Istio. All resources apply without a revision.
+func isForRevision(r *resource.Resource, revision string) bool {
 	label := r.Labels()[revisionLabel]
 	return revision == "" || label == "" || label == revision
 }
 
-// kind is a kind of resources that is asked for.
+// kind is a requested kind of resources.
 type kind struct {
 	schema *resource.Schema
-	// typeURLs are its aliases, the preferred one first. A tributary answers all of them alike. istiod knows one, and
-	// which one depends on its age; the others it answers with nothing.
+	// typeURLs are its aliases, the preferred one first. A tributary answers all of them alike. An istiod knows one of
+	// them, depending on its version, and answers the others without resources.
 	typeURLs []string
 }
 
-// serviceRegistry is what Istio calls the resources that stand for services in meshConfig.configSources.
+// serviceRegistry is Istio's name of service resources in meshConfig.configSources.
 const serviceRegistry = "SERVICE_REGISTRY"
 
-// wanted returns the kinds that subscribedResources names, in order of kind.
-func wanted(subscribed []string) ([]kind, error) {
+// subscribedKinds returns the kinds that subscribedResources names, in order of kind.
+func subscribedKinds(subscribed []string) ([]kind, error) {
 	var kinds []kind
 	if len(subscribed) == 0 {
 		for _, schema := range resource.Schemas() {
@@ -134,7 +133,7 @@ func wanted(subscribed []string) ([]kind, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(kinds, func(o kind) bool { return o.schema == k.schema }) {
-			return nil, fmt.Errorf("%q: %s is there already", name, k.schema.Kind)
+			return nil, fmt.Errorf("%q: %s is named twice", name, k.schema.Kind)
 		}
 		kinds = append(kinds, k)
 	}
@@ -151,8 +150,9 @@ func kindOf(name string) (kind, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return kind{schema, aliases(schema)}, nil
 	}
-	return kind{}, fmt.Errorf("%q: want a kind such as ServiceEntry, a type URL such as networking.istio.io/v1/ServiceEntry, or %s", name,
-		serviceRegistry)
+	return kind{}, fmt.Errorf(
+		"%q: want a kind such as ServiceEntry, a type URL such as networking.istio.io/v1/ServiceEntry, or %s",
+		name, serviceRegistry)
 }
 
 func aliases(s *resource.Schema) []string {
@@ -163,13 +163,13 @@ func aliases(s *resource.Schema) []string {
 	return urls
 }
 
-// isTributary reports whether a control plane identifies itself as one of ours, which answers all aliases alike.
+// isTributary reports whether a control plane identifies itself as a tributary, which answers all aliases alike.
 func isTributary(controlPlane string) bool {
 	var id struct{ Component string }
 	return json.Unmarshal([]byte(controlPlane), &id) == nil && id.Component == "tributary"
 }
 
-// groupOf returns the group of a resource, which is also the place that it is said to come from.
+// groupOf returns the group of a resource, which is also the place in its origin.
 func groupOf(typeURL, name string) string { return typeURL + " " + name }
 
 // splitGroup is the inverse of groupOf.

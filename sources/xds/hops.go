@@ -13,51 +13,50 @@ import (
 	"tributary/internal/names"
 )
 
-// accept looks at what the server says of the way of what it has, and refuses it if that leads through this program: what
-// has gone would come back.
+// checkHeader reads the instances of tributary through which the server's configuration comes. It refuses a server that
+// reads from this program: deleted resources would come back.
 //
-// A tributary names the instances in a header, as they are then, and answers for them as a type when they change. Either may
-// be what tells of a loop.
-func (r *run) accept(server string, header metadata.MD) error {
-	told := header.Get(names.InstancesHeader)
+// A tributary names the instances in a header, and sends their changes as a type. Either may reveal a loop.
+func (r *run) checkHeader(server string, header metadata.MD) error {
+	headers := header.Get(names.InstancesHeader)
 	if r.hops == nil {
 		return nil
 	}
-	if len(told) == 0 { // it is no tributary
+	if len(headers) == 0 { // the server is no tributary
 		delete(r.looped, server)
 		r.setInstances(nil)
 		r.client.Unsubscribe(names.InstancesType)
 		return nil
 	}
-	instances := names.SplitInstances(told[0])
+	instances := names.SplitInstances(headers[0])
 	switch {
 	case slices.Contains(instances, r.hops.Self()):
 		r.setInstances(nil)
-		return loop(server)
-	case r.looped[server]: // until it says otherwise
+		return loopError(server)
+	case r.looped[server]: // until it sends other instances
 		r.setInstances(nil)
 	default:
-		r.begin(instances)
+		r.addHeaderInstances(instances)
 	}
 	return r.client.Subscribe(adsc.Subscription{TypeURL: names.InstancesType, Handler: r.takeInstances})
 }
 
-// begin notes what a header names. The server may have restarted and not know yet all that it reads from, so that what it
-// said before holds, too, until it answers for the type. What headers named before does not.
-func (r *run) begin(named []string) {
-	if r.said == nil {
-		r.said = named
+// addHeaderInstances adds the instances of a header to those that the server sent before. After a restart, a server
+// does not know all of its sources yet. Earlier headers do not count.
+func (r *run) addHeaderInstances(instances []string) {
+	if r.instances == nil {
+		r.instances = instances
 	}
-	all := named
-	for _, id := range r.said {
-		if len(all) < names.MaxInstances && !slices.Contains(named, id) {
-			all = append(all, id)
+	merged := instances
+	for _, id := range r.instances {
+		if len(merged) < names.MaxInstances && !slices.Contains(instances, id) {
+			merged = append(merged, id)
 		}
 	}
-	r.reportHops(all)
+	r.reportHops(merged)
 }
 
-// takeInstances takes what has become of what the server said at first.
+// takeInstances takes a change of the server's instances.
 func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 	for _, body := range resp.Bodies() {
 		var text wrapperspb.StringValue
@@ -68,41 +67,41 @@ func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 		if slices.Contains(instances, r.hops.Self()) {
 			r.looped[resp.Server] = true
 			r.setInstances(nil)
-			r.client.Unsubscribe(names.InstancesType) // the next stream asks anew: what the server said before is no longer so
-			return &adsc.RefusedError{Err: loop(resp.Server)}
+			r.client.Unsubscribe(names.InstancesType) // the next stream subscribes again and gets the current ones
+			return &adsc.RefusedError{Err: loopError(resp.Server)}
 		}
 		if r.looped[resp.Server] {
 			delete(r.looped, resp.Server)
-			r.client.Reconnect() // what was not taken meanwhile comes on another stream
+			r.client.Reconnect() // another stream brings the resources that were refused
 		}
 		r.setInstances(instances)
 	}
 	return nil
 }
 
-// loopWith returns why nothing of a server is taken, or nil: it is known to read from us, until it says otherwise.
+// loopWith returns an error for a server that reads from this program, until it sends other instances; else nil.
 func (r *run) loopWith(server string) error {
 	if r.looped[server] {
-		return loop(server)
+		return loopError(server)
 	}
 	return nil
 }
 
-// setInstances notes what the server says, and that all that is read comes that way.
+// setInstances replaces the instances of the server.
 func (r *run) setInstances(instances []string) {
-	r.said = instances
+	r.instances = instances
 	r.reportHops(instances)
 }
 
-// reportHops notes through which instances what is read comes.
+// reportHops publishes the instances through which the configuration comes.
 func (r *run) reportHops(instances []string) {
 	if r.hops != nil {
 		r.hops.Reads(r, instances)
 	}
 }
 
-// loop is why a server that reads from us is refused.
-func loop(server string) error {
+// loopError is the refusal of a server that reads from this program.
+func loopError(server string) error {
 	return status.Errorf(codes.FailedPrecondition,
-		"a loop: %s reads from this tributary, be it through others; remove one of the sources", server)
+		"a loop: %s reads from this tributary, directly or through others; remove one of the sources", server)
 }

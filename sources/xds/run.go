@@ -14,8 +14,7 @@ import (
 	"tributary/sources"
 )
 
-// Run publishes what the server has until ctx ends. It gives up on nothing: a server that cannot be used is reported and
-// tried again.
+// Run publishes the resources of the server until ctx ends. It reports a server that cannot be used, and tries again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	stop, err := s.collect()
 	if err != nil {
@@ -23,24 +22,25 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{
-		source: s, node: s.node(""), sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1,
-		types: make(map[string]*typeState),
-		hops:  s.settings.Hops, looped: make(map[string]bool),
+		source: s, node: s.node(""), sink: sink, kinds: s.kinds, revision: s.settings.Revision,
+		hasSeveralServers: len(s.config.Addresses) > 1,
+		types:             make(map[string]*typeState),
+		hops:              s.settings.Hops, looped: make(map[string]bool),
 	}
 	defer r.reportHops(nil)
 	defer s.standing.Store(nil)
 	cfg := s.config
-	cfg.NodeIn = r.introduce
-	cfg.Hooks = adsc.Hooks{Accept: r.accept, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	cfg.NodeIn = r.makeNode
+	cfg.Hooks = adsc.Hooks{Accept: r.checkHeader, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
 	cfg.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
 			r.types[url] = newTypeState(url, k.schema, r.revision)
 		}
 	}
-	r.recall()
+	r.restorePublished()
 	for _, k := range s.kinds {
-		r.asked = append(r.asked, k.typeURLs[0])
+		r.requested = append(r.requested, k.typeURLs[0])
 		cfg.Subscriptions = append(cfg.Subscriptions, r.subscription(k.typeURLs[0]))
 	}
 	client, err := adsc.New(cfg)
@@ -55,39 +55,39 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 // run is the state of one run.
 type run struct {
 	// read-only
-	source   *Source
-	sink     sources.Sink
-	client   *adsc.Client
-	kinds    []kind
-	revision string
-	several  bool // servers, so that it is worth saying which one is in use
-	hops     Hops // nil for none
+	source            *Source
+	sink              sources.Sink
+	client            *adsc.Client
+	kinds             []kind
+	revision          string
+	hasSeveralServers bool // so that the health names the one in use
+	hops              Hops // nil for none
 
 	// Owned by the goroutine of the client.
-	node    *corev3.Node          // of the last stream
-	types   map[string]*typeState // by type URL, those not asked for included
-	asked   []string              // type URLs
-	foreign []string              // groups of an earlier run that was configured otherwise
-	server  string                // that we are connected to
-	synced  bool
+	node      *corev3.Node          // of the last stream
+	types     map[string]*typeState // by type URL, also without a subscription
+	requested []string              // type URLs
+	foreign   []string              // groups of an earlier run with other settings
+	server    string                // the connected one
+	synced    bool
 
-	// Of the way of what is read: see accept.
-	said   []string        // instances that the server named when it was last asked; nil before
-	looped map[string]bool // servers that are known to read from us, and not by their header
+	// Instances of tributary through which the configuration comes; see checkHeader.
+	instances []string        // of the server's last answer; nil before
+	looped    map[string]bool // servers that read from this program, by their answers
 }
 
-// introduce makes the node of a stream.
-func (r *run) introduce(namespace string) *corev3.Node {
+// makeNode makes the node of a stream.
+func (r *run) makeNode(namespace string) *corev3.Node {
 	r.node = r.source.node(namespace)
 	return r.node
 }
 
-// recall takes up what an earlier run published.
-func (r *run) recall() {
+// restorePublished restores the names that an earlier run published.
+func (r *run) restorePublished() {
 	for _, group := range r.sink.Groups() {
 		url, name := splitGroup(group)
 		if t := r.types[url]; t != nil {
-			t.known[name] = 0
+			t.hashes[name] = 0
 		} else {
 			r.foreign = append(r.foreign, group)
 		}
@@ -100,16 +100,15 @@ func (r *run) subscription(typeURL string) adsc.Subscription {
 	return adsc.Subscription{TypeURL: typeURL, Handler: handler, Versions: r.versions(t)}
 }
 
-// versions returns those of what an earlier run published, as a tributary gives them: it makes them of the content, as we
-// do. What it may have in another version, or what we do not hold as it sent it, has none: it is sent again, or is said to
-// have gone.
+// versions returns the versions of the resources that an earlier run published, as a tributary computes them from the
+// content. A resource that is not published as the server sent it has none: the server sends it again or removes it.
 func (r *run) versions(t *typeState) map[string]string {
 	recaller, ok := r.sink.(sources.Recaller)
-	if !ok || len(t.known) == 0 {
+	if !ok || len(t.hashes) == 0 {
 		return nil
 	}
-	versions := make(map[string]string, len(t.known))
-	for name := range t.known {
+	versions := make(map[string]string, len(t.hashes))
+	for name := range t.hashes {
 		versions[name] = ""
 		group := groupOf(t.typeURL, name)
 		if held := recaller.Published(group); len(held) == 1 && recaller.Exact(group) {
@@ -119,18 +118,18 @@ func (r *run) versions(t *typeState) map[string]string {
 	return versions
 }
 
-// publish hands the sink what a response changes, and returns why the response is to be rejected in part.
+// publish publishes the changes by a response, and returns the reasons to reject it in part.
 func (r *run) publish(t *typeState, resp *adsc.Response) error {
 	if err := r.loopWith(resp.Server); err != nil {
 		return err
 	}
-	if err := t.fits(resp); err != nil {
+	if err := t.checkSize(resp); err != nil {
 		return &adsc.RefusedError{Err: err}
 	}
 	contents, faults := t.apply(resp)
 	if len(contents) > 0 {
 		refused := r.sink.ReplaceAll(contents)
-		t.refuse(refused)
+		t.noteRefusals(refused)
 		faults.addAll(refused)
 	}
 	t.answered = t.answered || !resp.More
@@ -140,7 +139,7 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 	return nil
 }
 
-// onResponse follows up a response that was published.
+// onResponse completes a response that was published.
 func (r *run) onResponse(resp *adsc.Response, err error) {
 	defer r.publishStanding()
 	if t := r.types[resp.TypeURL]; t != nil {
@@ -154,40 +153,40 @@ func (r *run) onResponse(resp *adsc.Response, err error) {
 		return
 	}
 	if r.types[resp.TypeURL] == nil {
-		return // it is about instances
+		return // of instances
 	}
 	if !isTributary(resp.ControlPlane) {
 		r.tryAliases(resp)
 	}
 	if !r.synced && len(r.unanswered()) == 0 {
 		r.synced = true
-		r.withdrawOld()
+		r.withdrawUnrequested()
 		r.sink.Synced()
 	}
 	r.report()
 }
 
-// tryAliases asks for the next alias of a type of which the server has nothing. A tributary has it under all of them.
+// tryAliases subscribes to the next alias of a type without resources. A tributary has the same under all aliases.
 func (r *run) tryAliases(resp *adsc.Response) {
-	if len(r.types[resp.TypeURL].known) > 0 {
+	if len(r.types[resp.TypeURL].hashes) > 0 {
 		return
 	}
 	for _, k := range r.kinds {
 		i := slices.Index(k.typeURLs, resp.TypeURL)
-		if i < 0 || i+1 == len(k.typeURLs) || slices.Contains(r.asked, k.typeURLs[i+1]) {
+		if i < 0 || i+1 == len(k.typeURLs) || slices.Contains(r.requested, k.typeURLs[i+1]) {
 			continue
 		}
-		if err := r.client.Subscribe(r.subscription(k.typeURLs[i+1])); err == nil { // it fails for what New refuses, too
-			r.asked = append(r.asked, k.typeURLs[i+1])
+		if err := r.client.Subscribe(r.subscription(k.typeURLs[i+1])); err == nil { // New has checked it
+			r.requested = append(r.requested, k.typeURLs[i+1])
 		}
 	}
 }
 
-// unanswered returns the types that the server owes an answer. Some never answer for mesh configuration, and it may come
-// later.
+// unanswered returns the types without an answer of the server. MeshConfig is none of them: some servers never answer
+// for it.
 func (r *run) unanswered() []string {
 	var urls []string
-	for _, url := range r.asked {
+	for _, url := range r.requested {
 		if t := r.types[url]; !t.schema.Bare && !t.answered {
 			urls = append(urls, url)
 		}
@@ -195,24 +194,24 @@ func (r *run) unanswered() []string {
 	return urls
 }
 
-// withdrawOld withdraws what an earlier run left and this one does not ask for.
-func (r *run) withdrawOld() {
+// withdrawUnrequested withdraws the groups of an earlier run that this one does not subscribe to.
+func (r *run) withdrawUnrequested() {
 	var contents []sources.Content
 	for _, group := range r.foreign {
 		contents = append(contents, sources.Content{Group: group})
 	}
 	for url, t := range r.types {
-		if slices.Contains(r.asked, url) {
+		if slices.Contains(r.requested, url) {
 			continue
 		}
-		for name := range t.known {
+		for name := range t.hashes {
 			contents = append(contents, sources.Content{Group: groupOf(url, name)})
 		}
-		clear(t.known)
+		clear(t.hashes)
 	}
 	r.foreign = nil
 	if len(contents) > 0 {
-		_ = r.sink.ReplaceAll(contents) // nothing in it can be refused
+		_ = r.sink.ReplaceAll(contents) // removals cannot be refused
 	}
 }
 
@@ -220,7 +219,7 @@ func (r *run) onConnected(server string) {
 	r.server = server
 	defer r.publishStanding()
 	for _, t := range r.types {
-		t.set = nil // what another stream began is not continued by this one
+		t.fullSet = nil // a new stream begins a new set
 	}
 	r.report()
 }
@@ -231,7 +230,7 @@ func (r *run) onFailed(err error, _ time.Duration) {
 	r.reportFailure(err)
 }
 
-// reportFailure reports that nothing can be read.
+// reportFailure reports that the server cannot be read.
 func (r *run) reportFailure(err error) {
 	state := sources.Unreachable
 	if adsc.Denied(err) {
@@ -252,29 +251,29 @@ func (r *run) report() {
 	}
 	if urls := r.unanswered(); !r.synced && len(urls) > 0 {
 		r.sink.Report(sources.Health{State: sources.Starting, Message: fmt.Sprintf(
-			"%s has not answered yet for %s", r.server, some(urls, ", "))})
+			"%s has not answered yet for %s", r.server, firstOf(urls, ", "))})
 		return
 	}
 	var complaints []string
-	for _, url := range r.asked {
+	for _, url := range r.requested {
 		t := r.types[url]
 		for _, name := range slices.Sorted(maps.Keys(t.complaints)) {
 			complaints = append(complaints, t.complaints[name])
 		}
 	}
 	if len(complaints) > 0 {
-		r.sink.Report(sources.Health{State: sources.Degraded, Message: some(complaints, "; ")})
+		r.sink.Report(sources.Health{State: sources.Degraded, Message: firstOf(complaints, "; ")})
 		return
 	}
 	health := sources.Health{State: sources.Healthy}
-	if r.several {
+	if r.hasSeveralServers {
 		health.Message = "reads from " + r.server
 	}
 	r.sink.Report(health)
 }
 
-// some joins the first of list, and says how many more there are.
-func some(list []string, separator string) string {
+// firstOf joins the first elements of a list, and adds the number of the others.
+func firstOf(list []string, separator string) string {
 	const shown = 5
 	if n := len(list) - shown; n > 0 {
 		return strings.Join(list[:shown], separator) + fmt.Sprintf("%sand %d more", separator, n)
@@ -282,37 +281,37 @@ func some(list []string, separator string) string {
 	return strings.Join(list, separator)
 }
 
-// Standing is how a source stands with its server.
+// Standing is the state of a source's connection and types.
 type Standing struct {
-	Server string       // that it is connected to; empty for none
-	Node   *corev3.Node // as which it asks; it must not be modified
+	Server string       // the connected one; empty for none
+	Node   *corev3.Node // of the source; it must not be modified
 	Types  []TypeStanding
 }
 
-// TypeStanding is how it stands with a type that it asks for.
+// TypeStanding is the state of a subscribed type.
 type TypeStanding struct {
 	TypeURL string
-	// Version is that of the last response; empty before, and where the server gives none.
+	// Version of the last response; empty before it, and if the server sends none.
 	Version string
-	Err     error // why that was rejected, in part or as a whole
+	Err     error // the reason of its rejection, in part or as a whole
 	At      time.Time
 }
 
-// Standing returns how the source stands with its server; nil while it does not run. It is safe for concurrent use.
+// Standing returns the state of the source; nil while it does not run. It is safe for concurrent use.
 func (s *Source) Standing() *Standing { return s.standing.Load() }
 
-// publishStanding publishes how the run stands.
+// publishStanding updates the result of Standing.
 func (r *run) publishStanding() {
-	now := &Standing{Server: r.server, Node: r.node}
-	for _, url := range r.asked {
+	standing := &Standing{Server: r.server, Node: r.node}
+	for _, url := range r.requested {
 		t := r.types[url].standing
 		t.TypeURL = url
-		now.Types = append(now.Types, t)
+		standing.Types = append(standing.Types, t)
 	}
-	r.source.standing.Store(now)
+	r.source.standing.Store(standing)
 }
 
-// record takes down what became of a response.
+// record notes the result of a response.
 func (t *typeState) record(resp *adsc.Response, err error) {
 	t.standing.Version, t.standing.Err, t.standing.At = resp.Version, err, time.Now()
 }

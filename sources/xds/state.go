@@ -16,113 +16,113 @@ import (
 	"tributary/sources"
 )
 
-// maxResources is how many resources one answer may have, in however many responses: five times as many as we know of
-// anywhere. What a resource costs here has no relation to its size on the wire, which may be ten bytes.
+// maxResources is the limit of resources in one answer of any number of responses: five times the largest known mesh.
+// The memory of a resource is independent of its size on the wire, which may be ten bytes.
 const maxResources = 500_000
 
-// unnamed is the name of the group of what is too broken to have a name.
+// unnamed is the group of resources that are too broken to have a name.
 const unnamed = "(unnamed)"
 
 // unnamedChange is unnamed for complaints about the last change.
 const unnamedChange = "(unnamed in a change)"
 
-// typeState is what is known of one type URL. It does no I/O.
+// typeState is the state of one type URL. It does no I/O.
 type typeState struct {
 	typeURL  string
 	schema   *resource.Schema
 	revision string
 	seed     maphash.Seed
 
-	// known are the names that were published, each with a hash of what was received. Those of an earlier run have 0.
-	known    map[string]uint64
+	// hashes has a hash of the received resource for each published name. Names of an earlier run have 0.
+	hashes   map[string]uint64
 	standing TypeStanding
-	// answered says that a server has answered for all of it, and that the answer was taken.
+	// answered says that a full answer of a server was taken.
 	answered bool
-	// refused is why a name is quarantined, for as long as it is: a set that still has it is rejected for it again.
+	// refused has the reasons of quarantined names: a set that still has such a resource is rejected again.
 	refused map[string]error
-	// set is what has come of a complete set; nil between sets.
-	set *set
-	// complaints are what nothing else shows, by the name of the resource that they are about. A resource that has none
-	// is only known to have been in the last complete set, or in the last change.
+	// fullSet is the received part of a complete set; nil between sets.
+	fullSet *fullSet
+	// complaints are problems of no quarantined resource, by name. A resource without a name was in the last complete set,
+	// or in the last change.
 	complaints map[string]string
 }
 
-// set is a complete set on its way.
-type set struct {
-	last     map[string]int   // name to which of the resources of the set it was last
-	count    int              // of resources so far
-	nameless int              // of these
-	broken   []sources.Reject // the first of the nameless
+// fullSet is the received part of a complete set.
+type fullSet struct {
+	last          map[string]int   // name to the index of its last resource in the set
+	count         int              // of received resources
+	nameless      int              // of resources without a name
+	firstNameless []sources.Reject // the first resources without a name
 }
 
 func newTypeState(typeURL string, schema *resource.Schema, revision string) *typeState {
 	return &typeState{
 		typeURL: typeURL, schema: schema, revision: revision, seed: maphash.MakeSeed(),
-		known: make(map[string]uint64), refused: make(map[string]error), complaints: make(map[string]string),
+		hashes: make(map[string]uint64), refused: make(map[string]error), complaints: make(map[string]string),
 	}
 }
 
-// fits returns why a response is too much, or nil.
-func (t *typeState) fits(r *adsc.Response) error {
+// checkSize returns an error for a response that exceeds the limit, else nil.
+func (t *typeState) checkSize(r *adsc.Response) error {
 	n := len(r.Resources) + len(r.Removed)
-	if r.Complete && t.set != nil {
-		n += t.set.count
+	if r.Complete && t.fullSet != nil {
+		n += t.fullSet.count
 	}
 	if n > maxResources {
-		return status.Errorf(codes.ResourceExhausted, "%s: %d resources in one answer, of which nothing is taken: more than %d",
+		return status.Errorf(codes.ResourceExhausted, "%s: the answer of %d resources is refused: it has more than %d",
 			t.typeURL, n, maxResources)
 	}
 	return nil
 }
 
-// apply works out what a response changes, each group once. faults are those that nothing in contents tells of.
+// apply returns the changes by a response, each group once, and the faults that are not in contents.
 func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults faults) {
-	if r.Complete && t.set == nil {
-		t.set = &set{last: make(map[string]int)}
+	if r.Complete && t.fullSet == nil {
+		t.fullSet = &fullSet{last: make(map[string]int)}
 		clear(t.complaints)
 	}
 	delete(t.complaints, unnamedChange)
-	last, begin := make(map[string]int), 0
+	last, offset := make(map[string]int), 0
 	if r.Complete {
-		last, begin = t.set.last, t.set.count
-		t.set.count += len(r.Resources)
+		last, offset = t.fullSet.last, t.fullSet.count
+		t.fullSet.count += len(r.Resources)
 	}
 	for i, res := range r.Resources {
 		name := nameIn(t.schema, res)
 		if name == "" {
-			t.nameless(res, &faults)
+			t.addNameless(res, &faults)
 			continue
 		}
-		if at, ok := last[name]; ok && at >= begin {
+		if index, ok := last[name]; ok && index >= offset {
 			t.complain(name, "sent twice in one response; the last one counts", &faults)
 		} else {
 			delete(t.complaints, name)
 		}
-		last[name] = begin + i
+		last[name] = offset + i
 	}
 	for i, res := range r.Resources {
 		name := nameIn(t.schema, res)
-		if name == "" || last[name] != begin+i {
+		if name == "" || last[name] != offset+i {
 			continue
 		}
 		hash := t.hash(res.Body)
-		if old, ok := t.known[name]; ok && old == hash && hash != 0 {
+		if old, ok := t.hashes[name]; ok && old == hash && hash != 0 {
 			if err := t.refused[name]; err != nil {
 				faults.add(func() error { return err })
 			}
 			continue
 		}
-		t.known[name] = hash
+		t.hashes[name] = hash
 		delete(t.refused, name)
 		contents = append(contents, t.content(name, res.Body))
 	}
 	for _, name := range r.Removed {
-		if at, ok := last[name]; ok && at >= begin {
+		if index, ok := last[name]; ok && index >= offset {
 			t.complain(name, "sent and removed in one response; it stays", &faults)
 			continue
 		}
 		if name == unnamed {
-			continue // no server has what is called so
+			continue // no resource has this name
 		}
 		if r.Complete {
 			delete(last, name)
@@ -131,14 +131,14 @@ func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults 
 		contents = t.withdraw(contents, name)
 	}
 	if r.Complete && !r.More {
-		contents = t.conclude(contents)
+		contents = t.finishSet(contents)
 	}
 	return contents, faults
 }
 
-// complain notes something about the resource called name that nothing else shows, once.
+// complain notes a problem of a resource once.
 func (t *typeState) complain(name, text string, f *faults) {
-	if _, told := t.complaints[name]; told {
+	if _, isKnown := t.complaints[name]; isKnown {
 		return
 	}
 	err := t.fault(name, errors.New(text))
@@ -146,8 +146,8 @@ func (t *typeState) complain(name, text string, f *faults) {
 	f.add(func() error { return err })
 }
 
-// nameless notes a resource without a name.
-func (t *typeState) nameless(res adsc.Resource, f *faults) {
+// addNameless notes a resource without a name.
+func (t *typeState) addNameless(res adsc.Resource, f *faults) {
 	fault := func() error {
 		_, err := decode(t.typeURL, res.Body)
 		if err == nil {
@@ -156,27 +156,28 @@ func (t *typeState) nameless(res adsc.Resource, f *faults) {
 		place := groupOf(t.typeURL, unnamed)
 		return &resource.Error{Key: resource.Key{Kind: t.schema.Kind}, Origin: resource.Origin{Place: place}, Err: err}
 	}
-	if t.set == nil {
-		if _, told := t.complaints[unnamedChange]; !told {
+	if t.fullSet == nil {
+		if _, isKnown := t.complaints[unnamedChange]; !isKnown {
 			t.complaints[unnamedChange] = fault().Error()
 		}
 	} else {
-		t.set.nameless++
-		if len(t.set.broken) < maxFaults {
-			t.set.broken = append(t.set.broken, sources.Reject{
-				MayRestrict: resource.Restricts(t.schema.Kind), Origin: resource.Origin{Place: groupOf(t.typeURL, unnamed)}, Err: fault(),
+		t.fullSet.nameless++
+		if len(t.fullSet.firstNameless) < maxFaults {
+			t.fullSet.firstNameless = append(t.fullSet.firstNameless, sources.Reject{
+				MayRestrict: resource.Restricts(t.schema.Kind), Err: fault(),
+				Origin: resource.Origin{Place: groupOf(t.typeURL, unnamed)},
 			})
 		}
 	}
 	f.add(fault)
 }
 
-// fault is an error about the resource called name.
+// fault returns an error about a resource.
 func (t *typeState) fault(name string, err error) *resource.Error {
 	return &resource.Error{Key: keyOf(t.schema, name), Origin: resource.Origin{Place: groupOf(t.typeURL, name)}, Err: err}
 }
 
-// content is the whole of the group of name.
+// content returns the content of the group of a resource.
 func (t *typeState) content(name string, body *anypb.Any) sources.Content {
 	c := sources.Content{Group: groupOf(t.typeURL, name)}
 	origin := resource.Origin{Place: c.Group}
@@ -184,43 +185,43 @@ func (t *typeState) content(name string, body *anypb.Any) sources.Content {
 	switch {
 	case err != nil:
 		c.Rejects = []sources.Reject{{Key: keyOf(t.schema, name), Origin: origin, Err: t.fault(name, err)}}
-	case forRevision(res, t.revision):
+	case isForRevision(res, t.revision):
 		c.Resources = []*resource.Resource{res.WithOrigin(origin)}
 	}
 	return c
 }
 
-// conclude ends a complete set: what was not in it has gone, unless something in it cannot be told by name, which may be
-// any of those.
-func (t *typeState) conclude(contents []sources.Content) []sources.Content {
-	done := t.set
-	t.set = nil
-	if n := done.nameless; n > 0 {
+// finishSet ends a complete set, and withdraws all names that it lacks, unless it has a resource without a name, which
+// may be any of them.
+func (t *typeState) finishSet(contents []sources.Content) []sources.Content {
+	finished := t.fullSet
+	t.fullSet = nil
+	if n := finished.nameless; n > 0 {
 		t.complaints[unnamed] = fmt.Sprintf(
-			"%s: %d resources cannot be read and have no name: nothing of the type is deleted while that is so", t.typeURL, n)
-		t.known[unnamed] = 0
-		return append(contents, sources.Content{Group: groupOf(t.typeURL, unnamed), Rejects: done.broken})
+			"%s: %d resources cannot be read and have no name: until that ends, no resource of the type is deleted", t.typeURL, n)
+		t.hashes[unnamed] = 0
+		return append(contents, sources.Content{Group: groupOf(t.typeURL, unnamed), Rejects: finished.firstNameless})
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.known)) {
-		if _, there := done.last[name]; !there {
+	for _, name := range slices.Sorted(maps.Keys(t.hashes)) {
+		if _, isIncluded := finished.last[name]; !isIncluded {
 			contents = t.withdraw(contents, name)
 		}
 	}
 	return contents
 }
 
-// withdraw adds to contents that name has gone.
+// withdraw adds the removal of a name to contents.
 func (t *typeState) withdraw(contents []sources.Content, name string) []sources.Content {
-	if _, ok := t.known[name]; !ok {
+	if _, ok := t.hashes[name]; !ok {
 		return contents
 	}
-	delete(t.known, name)
+	delete(t.hashes, name)
 	delete(t.refused, name)
 	return append(contents, sources.Content{Group: groupOf(t.typeURL, name)})
 }
 
-// refuse notes what the sink refused.
-func (t *typeState) refuse(err error) {
+// noteRefusals notes the resources that the sink refused.
+func (t *typeState) noteRefusals(err error) {
 	for _, e := range resource.ErrorsIn(err) {
 		if typeURL, name := splitGroup(e.Origin.Place); typeURL == t.typeURL && name != unnamed {
 			t.refused[name] = errors.Join(t.refused[name], e)
@@ -228,7 +229,7 @@ func (t *typeState) refuse(err error) {
 	}
 }
 
-// rejectedOf returns the names of what is quarantined of a response, as the server has them.
+// rejectedOf returns the server's names of the quarantined resources of a response.
 func (t *typeState) rejectedOf(r *adsc.Response) (names []string) {
 	for _, res := range r.Resources {
 		if t.refused[nameIn(t.schema, res)] != nil {
@@ -241,42 +242,42 @@ func (t *typeState) rejectedOf(r *adsc.Response) (names []string) {
 func (t *typeState) hash(body *anypb.Any) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
-	_, _ = h.WriteString(body.GetTypeUrl()) // a hash takes everything
+	_, _ = h.WriteString(body.GetTypeUrl()) // a hash has no errors
 	_ = h.WriteByte(0)
 	_, _ = h.Write(body.GetValue())
 	return h.Sum64()
 }
 
-// maxFaults is how many reasons are given for what is wrong with one response. People need no more, and a server that
-// sends nothing but what is wrong, which takes it two bytes each, must not fill the memory with reasons.
+// maxFaults is the number of faults that are kept of one response. People need no more, and a server that sends invalid
+// resources of two bytes must not fill the memory with reasons.
 const maxFaults = 20
 
-// faults are what is wrong with a response: the first of it, and how much more there is.
+// faults are the first faults of a response, and the number of the others.
 type faults struct {
-	first []error
-	more  int
+	first    []error
+	unlisted int
 }
 
-// add adds what is made only if it is to be kept.
+// add adds a fault, which is made only if it is kept.
 func (f *faults) add(fault func() error) {
 	if len(f.first) == maxFaults {
-		f.more++
+		f.unlisted++
 		return
 	}
 	f.first = append(f.first, fault())
 }
 
-// addAll adds what a sink refused.
+// addAll adds the refusals of a sink.
 func (f *faults) addAll(refused error) {
 	for _, e := range resource.ErrorsIn(refused) {
 		f.add(func() error { return e })
 	}
 }
 
-// err returns all of it as one error, or nil if there is nothing.
+// err returns all faults as one error, or nil.
 func (f *faults) err() error {
-	if f.more == 0 {
+	if f.unlisted == 0 {
 		return errors.Join(f.first...)
 	}
-	return errors.Join(errors.Join(f.first...), fmt.Errorf("and %d more", f.more))
+	return errors.Join(errors.Join(f.first...), fmt.Errorf("and %d more", f.unlisted))
 }

@@ -37,7 +37,7 @@ func TestStateFollowsTheServer(t *testing.T) {
 		server, published := map[string]string{}, map[string]string{} // name to host
 		for _, old := range rapid.SliceOfDistinct(rapid.IntRange(0, 5), rapid.ID).Draw(rt, "of an earlier run") {
 			name := fmt.Sprintf("shop/s%d", old)
-			state.known[name], published[name] = 0, "old.example.com"
+			state.hashes[name], published[name] = 0, "old.example.com"
 		}
 		apply := func(r *adsc.Response) {
 			contents, _ := state.apply(r)
@@ -74,7 +74,7 @@ func TestStateFollowsTheServer(t *testing.T) {
 				for cut := rapid.IntRange(0, len(names)).Draw(rt, "cut"); cut > 0; cut = 0 {
 					apply(&adsc.Response{TypeURL: entriesV1, Resources: resources(names[:cut]), Delta: true, Complete: true, More: true})
 					if rapid.Bool().Draw(rt, "breaks") {
-						state.set = nil // as when a stream begins
+						state.fullSet = nil // as when a stream begins
 						change()
 						names = slices.Sorted(maps.Keys(server))
 					} else {
@@ -127,7 +127,7 @@ func TestWhatIsUnchangedIsNotPublished(t *testing.T) {
 	contents, _ := state.apply(set)
 	require.Len(t, contents, 2)
 	refused := &resource.Error{Origin: resource.Origin{Place: contents[1].Group}, Err: errors.New("refused")}
-	state.refuse(fmt.Errorf("wrapped: %w", errors.Join(refused)))
+	state.noteRefusals(fmt.Errorf("wrapped: %w", errors.Join(refused)))
 	contents, faults := state.apply(set)
 	require.Empty(t, contents)
 	require.Len(t, faults.first, 1)
@@ -172,17 +172,17 @@ func TestSetsHaveABound(t *testing.T) {
 	state := newState("")
 	part := &adsc.Response{TypeURL: entriesV1, Complete: true, More: true, Resources: make([]adsc.Resource, maxResources/2)}
 	for range 2 {
-		require.NoError(t, state.fits(part))
+		require.NoError(t, state.checkSize(part))
 		state.apply(part)
 	}
-	require.NoError(t, state.fits(&adsc.Response{TypeURL: entriesV1, Complete: true}))
+	require.NoError(t, state.checkSize(&adsc.Response{TypeURL: entriesV1, Complete: true}))
 	one := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, 1)}
-	err := state.fits(one)
-	require.ErrorContains(t, err, "500001 resources in one answer")
+	err := state.checkSize(one)
+	require.ErrorContains(t, err, "the answer of 500001 resources is refused")
 	require.True(t, adsc.Exhausted(&adsc.RefusedError{Err: err}), "the server is left alone for a while")
 	require.Equal(t, 5*time.Second, adsc.DefaultExhaustedWait)
-	require.NoError(t, newState("").fits(one))
-	require.Error(t, newState("").fits(&adsc.Response{TypeURL: entriesV1, Removed: make([]string, maxResources+1)}))
+	require.NoError(t, newState("").checkSize(one))
+	require.Error(t, newState("").checkSize(&adsc.Response{TypeURL: entriesV1, Removed: make([]string, maxResources+1)}))
 }
 
 // TestEachGroupIsNamedOnceInACall has responses that say several things of one name.
@@ -204,7 +204,7 @@ func TestEachGroupIsNamedOnceInACall(t *testing.T) {
 			}
 			for _, res := range r.Resources {
 				if name := nameIn(state.schema, res); name != "" {
-					require.Contains(rt, state.known, name, "what is there is not taken away")
+					require.Contains(rt, state.hashes, name, "what is there is not taken away")
 				}
 			}
 		}
@@ -249,9 +249,9 @@ func TestSettings(t *testing.T) {
 		"path": {
 			"xds://a:1/b",
 			Settings{},
-			`address: "xds://a:1/b": want xds://host:port, or several with commas between them, and nothing else`,
+			`address: "xds://a:1/b": want xds://host:port, or several with commas between them`,
 		},
-		"twice": {"xds://a:1,a:1", Settings{}, `address: "xds://a:1,a:1": a:1 is there twice`},
+		"twice": {"xds://a:1,a:1", Settings{}, `address: "xds://a:1,a:1": a:1 is named twice`},
 		"mode":  {"xds://a:1", Settings{Mode: "both"}, `mode: want "auto", "delta" or "sotw", got "both"`},
 		"kind": {
 			"xds://a:1",
@@ -261,7 +261,7 @@ func TestSettings(t *testing.T) {
 		"kind twice": {
 			"xds://a:1",
 			Settings{SubscribedResources: []string{"se", "SERVICE_REGISTRY"}},
-			`subscribedResources: "SERVICE_REGISTRY": ServiceEntry is there already`,
+			`subscribedResources: "SERVICE_REGISTRY": ServiceEntry is named twice`,
 		},
 		"ISTIO_MUTUAL": {
 			"xds://a:1",

@@ -1,7 +1,7 @@
 // Package xds reads mesh configuration from a server of MCP over xDS: istiod, another tributary, or any other.
 //
-// The group of a resource is its type URL and name, so that a change of one costs no more than that one. See README.md for
-// what it does in which situation.
+// The group of a resource is its type URL and name, so that a change costs no more than its own resource. README.md
+// describes the behaviour in each situation.
 package xds
 
 import (
@@ -33,44 +33,45 @@ const Scheme = "xds"
 type Settings struct {
 	// Mode is the variant of the protocol: "auto" (the default), "delta" or "sotw".
 	Mode string
-	// SubscribedResources are what to ask for: kinds by any of their names, SERVICE_REGISTRY for service entries as in Istio,
+	// SubscribedResources are the requested kinds by any of their names, SERVICE_REGISTRY for service entries as in Istio,
 	// or type URLs, which pin the API version. None means every kind.
 	SubscribedResources []string
 	// TLS secures the connection; nil means plaintext.
 	TLS *TLS
-	// TokenFile is a file with a bearer token, read anew for each stream.
+	// TokenFile is a file with a bearer token. Each stream reads it again.
 	TokenFile string
 
 	// NodeID introduces the source. The default has the form that istiod insists on, and the namespace of the identity
 	// that the certificate or token names.
 	NodeID string
-	// NodeMetadata is added to what the source says of itself.
+	// NodeMetadata is added to the metadata of the source's node.
 	NodeMetadata map[string]string
-	// Revision leaves out resources that are labelled for another revision of Istio.
+	// Revision excludes resources with the label of another revision of Istio.
 	Revision string
-	// Locality is where the source runs, as region/zone/subzone.
+	// Locality of the source, as region/zone/subzone.
 	Locality string
 
-	// Resync is how long after a restart or a reconnect everything is read once more and compared, in case that the server did
-	// not take note of what was known. Default: an hour.
+	// Resync is the time after a restart or a reconnect when all resources are read and compared once more, in case the
+	// server ignored the versions that it got. Default: an hour.
 	Resync time.Duration
-	// MaxMessageBytes is how large one response may be. Default: adsc.DefaultMaxMessage.
+	// MaxMessageBytes limits the size of one response. Default: adsc.DefaultMaxMessage.
 	MaxMessageBytes int64
 
-	// Registerer takes the metrics of the source, and names the source. Default: none.
+	// Registerer registers the metrics of the source with its name. Default: none.
 	Registerer prometheus.Registerer
-	// Hops are told through which instances of tributary what is read comes. Loops go unnoticed if nil.
+	// Hops collects the instances of tributary through which the configuration comes. Loops go unnoticed if nil.
 	Hops Hops
 }
 
-// TLS says how to secure connections.
+// TLS has the settings of secure connections.
 type TLS = adsc.TLS
 
-// Hops knows through which instances of tributary what this program has comes. It is safe for concurrent use.
+// Hops knows the instances of tributary through which the configuration of this program comes. It is safe for
+// concurrent use.
 type Hops interface {
 	// Self identifies this program among them.
 	Self() string
-	// Reads says through which instances what a source has comes. None are for one that reads nothing.
+	// Reads replaces the instances through which the configuration of a source comes.
 	Reads(source any, instances []string)
 }
 
@@ -78,18 +79,18 @@ type Hops interface {
 type Source struct {
 	settings Settings
 	kinds    []kind
-	config   adsc.Config // all but what belongs to one run
+	config   adsc.Config // without the fields of one run
 	healed   prometheus.Counter
 	standing atomic.Pointer[Standing]
 }
 
-// defaultResync is an hour: what it costs is one full read at most, and none where the server is read from the start.
+// defaultResync is an hour: it costs one full read at most, and none of a server that is read from the start.
 const defaultResync = time.Hour
 
 var _ sources.Source = (*Source)(nil)
 
-// New returns a source of the servers at address, "xds://host:port", or several that are equal, with commas between them.
-// An error begins with the key at fault.
+// New returns a source of the servers at address, "xds://host:port", or several that are equal, with commas between
+// them. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
 	servers, err := parse(address)
 	if err != nil {
@@ -98,7 +99,7 @@ func New(address string, settings Settings) (*Source, error) {
 	s := &Source{settings: settings, healed: newHealed(), config: adsc.Config{
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile,
 		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
-		Log: slog.New(slog.DiscardHandler), // what matters is reported
+		Log: slog.New(slog.DiscardHandler), // the source reports its health instead
 	}}
 	switch settings.Mode {
 	case "", "auto":
@@ -110,7 +111,7 @@ func New(address string, settings Settings) (*Source, error) {
 	default:
 		return nil, fmt.Errorf(`mode: want "auto", "delta" or "sotw", got %q`, settings.Mode)
 	}
-	if s.kinds, err = wanted(settings.SubscribedResources); err != nil {
+	if s.kinds, err = subscribedKinds(settings.SubscribedResources); err != nil {
 		return nil, fmt.Errorf("subscribedResources: %w", err)
 	}
 	if settings.TLS != nil {
@@ -140,7 +141,7 @@ func parse(address string) ([]string, error) {
 		return nil, fmt.Errorf("want %s://host:port", Scheme)
 	}
 	if strings.ContainsAny(rest, "/?#@") {
-		return nil, fmt.Errorf("want %s://host:port, or several with commas between them, and nothing else", Scheme)
+		return nil, fmt.Errorf("want %s://host:port, or several with commas between them", Scheme)
 	}
 	servers := strings.Split(rest, ",")
 	for i, server := range servers {
@@ -152,21 +153,21 @@ func parse(address string) ([]string, error) {
 			return nil, fmt.Errorf("want a port from 1 to 65535, got %q", port)
 		}
 		if slices.Contains(servers[:i], server) {
-			return nil, fmt.Errorf("%s is there twice", server)
+			return nil, fmt.Errorf("%s is named twice", server)
 		}
 	}
 	return servers, nil
 }
 
-// newHealed makes the counter of what the full compare found to be wrong. It goes on from one run to the next.
+// newHealed makes the counter of differences that the full compare found. All runs of the source share it.
 func newHealed() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "tributary_xds_source_healed_total",
-		Help: "Resources that the full compare found to be different from what the server had told.",
+		Help: "Resources that differed from the server's own changes in a full compare.",
 	})
 }
 
-// collect has the counter collected until stop is called. The registerer adds the label that names the source.
+// collect registers the counter until stop is called. The registerer adds the label that names the source.
 func (s *Source) collect() (stop func(), err error) {
 	r := s.settings.Registerer
 	if r == nil {
@@ -180,11 +181,11 @@ func (s *Source) collect() (stop func(), err error) {
 
 // The keys of node metadata.
 const (
-	metadataGenerator = "GENERATOR"      // what istiod is to send: "api" for objects, not Envoy's configuration
-	metadataRevision  = "ISTIO_REVISION" // leaves out what is labelled for other revisions
+	metadataGenerator = "GENERATOR"      // selects what istiod sends: "api" for objects, instead of Envoy's configuration
+	metadataRevision  = "ISTIO_REVISION" // excludes resources of other revisions
 )
 
-// node introduces the source, whose identity is of a Kubernetes namespace; an empty one stands for default.
+// node returns the node of the source. The namespace is that of its identity; empty stands for default.
 func (s *Source) node(namespace string) *corev3.Node {
 	fields := map[string]*structpb.Value{metadataGenerator: structpb.NewStringValue("api")}
 	if s.settings.Revision != "" {
