@@ -1,10 +1,11 @@
 // Package adsc is a client of the aggregated discovery service (ADS) of any xDS server: Envoy's control planes, istiod,
-// tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges what the handler
-// accepted. It does not interpret resources and stores none.
+// tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges what
+// the handler accepted. It does not interpret resources and stores none.
 //
-// Limits: A handler gets a resource that was subscribed to by an alias, but the resource counts as absent by that name, and its removal is
-// not reported. If a server restarts and uses a version again for other content, a state-of-the-world client does not notice. A response
-// that crosses two changes of a subscription, away from the wildcard and back, counts as an answer to the last one.
+// Limits: A handler gets a resource that was subscribed to by an alias, but the resource counts as absent by that name,
+// and its removal is not reported. If a server restarts and uses a version again for other content, a
+// state-of-the-world client does not notice. A response that crosses two changes of a subscription, away from the
+// wildcard and back, counts as an answer to the last one.
 package adsc
 
 import (
@@ -25,15 +26,15 @@ import (
 	"tributary/internal/intake"
 )
 
-// The interval of pings. A grpc-go server with default settings ends connections with more than one ping in five minutes. After each
-// such end the client doubles the interval, as gRPC's clients do.
+// The interval of pings. A grpc-go server with default settings ends connections with more than one ping in five
+// minutes. After each such end the client doubles the interval, as gRPC's clients do.
 const (
 	minPing = 30 * time.Second
 	maxPing = 6 * time.Minute
 )
 
-// Client keeps a stream to one of several equal servers. New makes it, and Run runs it. The other methods are safe for concurrent use,
-// and handlers may call them.
+// Client keeps a stream to one of several equal servers. New makes it, and Run runs it. The other methods are safe for
+// concurrent use, and handlers may call them.
 type Client struct {
 	cfg       Config        // read-only
 	wakeup    chan struct{} // signals that subscriptions changed
@@ -60,9 +61,9 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Subscribe subscribes to a type, or changes the names and the handler of a subscription. The client forgets resources that are no longer
-// subscribed to, without calling the handler, and the server sends them again after a new subscription. Versions have no effect on a type
-// that is subscribed to already.
+// Subscribe subscribes to a type, or changes the names and the handler of a subscription. The client forgets resources
+// that are no longer subscribed to, without calling the handler, and the server sends them again after a new
+// subscription. Versions have no effect on a type that is subscribed to already.
 func (c *Client) Subscribe(s Subscription) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("ads client: %w", err)
@@ -70,13 +71,13 @@ func (c *Client) Subscribe(s Subscription) error {
 	c.mu.Lock()
 	sub := c.find(s.TypeURL)
 	if sub != nil {
-		sub.change(s)
+		sub.configure(s)
 	} else {
 		sub = newSubscription(s)
 		c.subs = append(c.subs, sub)
 	}
-	if parent := c.find(parentOf(s.TypeURL)); s.Follow && parent != nil && !c.unread(parent) {
-		sub.want(parent.refers.wants())
+	if parent := c.find(parentOf(s.TypeURL)); s.Follow && parent != nil && !c.isUnresolved(parent) {
+		sub.replaceSelection(parent.references.selection())
 	}
 	c.mu.Unlock()
 	notify(c.wakeup)
@@ -88,14 +89,14 @@ func (c *Client) Unsubscribe(typeURL string) {
 	c.mu.Lock()
 	c.subs = slices.DeleteFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
 	if follower := c.follower(typeURL); follower != nil {
-		follower.want(wants{}) // nothing refers to anything
+		follower.replaceSelection(selection{}) // without parents, no names are referred to
 	}
 	c.mu.Unlock()
 	notify(c.wakeup)
 }
 
-// Resources returns the states of the resources of a type that are subscribed to by name, in order of name. State-of-the-world mode needs
-// the names of resources for that: see Subscription.NameOf.
+// Resources returns the states of the resources of a type that are subscribed to by name, in order of name.
+// State-of-the-world mode needs the names of resources for that: see Subscription.NameOf.
 func (c *Client) Resources(typeURL string) []ResourceStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,14 +104,15 @@ func (c *Client) Resources(typeURL string) []ResourceStatus {
 	if sub == nil {
 		return nil
 	}
-	list := make([]ResourceStatus, len(sub.wants.names))
-	for i, name := range sub.wants.names {
+	list := make([]ResourceStatus, len(sub.selection.names))
+	for i, name := range sub.selection.names {
 		list[i] = sub.resources[name].ResourceStatus
 	}
 	return list
 }
 
-// Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does not wait.
+// Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does
+// not wait.
 func (c *Client) Reconnect() { notify(c.reconnect) }
 
 // Synced reports whether a server has sent all of a type since the client was made.
@@ -123,9 +125,9 @@ func (c *Client) Synced(typeURL string) bool {
 
 // synced is Synced; c.mu is held.
 func (c *Client) synced(sub *subscription) bool {
-	if sub.follow && sub.wants.nothing() { // there is nothing to ask for, if that is known
+	if sub.follow && sub.selection.isEmpty() { // it needs no request, if the parent's references are complete
 		parent := c.find(parentOf(sub.typeURL))
-		return parent != nil && parent.synced && !c.unread(parent)
+		return parent != nil && parent.synced && !c.isUnresolved(parent)
 	}
 	return sub.synced
 }
@@ -146,9 +148,9 @@ func notify(wakeup chan<- struct{}) {
 	}
 }
 
-// Run keeps a stream open until ctx ends, and returns the error of ctx. If the backoff gives up, it returns the error of the last stream.
-// It also fails if the client runs already. When Run returns, all goroutines and
-// connections of the client have ended, and it may be called again.
+// Run keeps a stream open until ctx ends, and returns the error of ctx. If the backoff gives up, it returns the error
+// of the last stream. It also fails if the client runs already. When Run returns, all goroutines and connections of the
+// client have ended, and it may be called again.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("ads client: Run was called while it runs")
@@ -161,7 +163,7 @@ func (c *Client) Run(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		address := c.cfg.Addresses[attempt%len(c.cfg.Addresses)]
 		stable, tried := false, time.Until(pausedUntil[address]) <= 0
-		if tried { // else it counts as one more refusal
+		if tried { // a skipped server counts as one more refusal
 			stable, err = c.connect(ctx, address)
 		}
 		if ctx.Err() != nil {
@@ -172,7 +174,7 @@ func (c *Client) Run(ctx context.Context) error {
 			failures = 0
 		}
 		if errors.Is(err, errReconnect) {
-			attempt-- // nothing is wrong with the server
+			attempt-- // the server did not fail
 			continue
 		}
 		now := time.Now()
@@ -201,12 +203,12 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// soonest returns when the first server may be asked again.
+// soonest returns when the pause of the first server ends.
 func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
 	soonest := pausedUntil[c.cfg.Addresses[0]]
 	for _, address := range c.cfg.Addresses {
-		if until := pausedUntil[address]; until.Before(soonest) {
-			soonest = until
+		if pauseEnd := pausedUntil[address]; pauseEnd.Before(soonest) {
+			soonest = pauseEnd
 		}
 	}
 	return soonest
@@ -224,7 +226,7 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	if err != nil {
 		return false, fmt.Errorf("connect to %s: %w", address, err)
 	}
-	defer func() { _ = conn.Close() }() // it fails only if it was closed before
+	defer func() { _ = conn.Close() }() // fails only if it is closed already
 
 	open := openDelta
 	if c.cfg.Mode == SotW {
@@ -263,7 +265,7 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, *corev3.Node, e
 			Backoff:           grpcbackoff.DefaultConfig,
 			MinConnectTimeout: c.cfg.ConnectTimeout,
 		}),
-		// A peer that vanished without a word is noticed in 40 seconds, unless servers will not have it.
+		// A silent peer is noticed in 40 seconds, unless the server refuses such pings.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.ping, Timeout: 10 * time.Second}),
 	}
 	if c.cfg.TokenFile != "" {

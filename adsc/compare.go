@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A client that resumes relies on the server to compare its versions. A server that ignores them does not report removals, and the client
-// would keep removed resources for ever. So some time after a resumption the client replaces the stream by one without versions, to which
-// the server sends everything, and compares.
+// A client that resumes relies on the server to compare its versions. A server that ignores them does not report
+// removals, and the client would keep removed resources for ever. So some time after a resumption the client replaces
+// the stream by one without versions, to which the server sends everything, and compares.
 
-// resume returns the versions to begin a delta stream with.
+// resume returns the versions of the first request of a delta stream.
 func (s *subscription) resume(now time.Time) map[string]string {
 	if s.comparing {
 		if s.compared == nil {
@@ -17,39 +17,39 @@ func (s *subscription) resume(now time.Time) map[string]string {
 		}
 		maps.Copy(s.compared, s.versions) // differences that an interrupted comparison found count once
 	}
-	if s.partial || s.comparing {
-		s.versions, s.partial = nil, false
+	if s.isPartial || s.comparing {
+		s.versions, s.isPartial = nil, false
 	}
 	if len(s.versions) > 0 && s.unverified.IsZero() {
 		s.unverified = now
 	}
-	return maps.Clone(s.versions) // the writer has it while responses come in
+	return maps.Clone(s.versions) // the writer uses it while responses arrive
 }
 
-// verify notes a part of a complete set, and reports whether that ends a compare, and how much was not as it should be.
-func (s *subscription) verify(r *Response, rejected rejection) (done bool, healed int) {
-	if s.comparing && !rejected.whole {
+// verify compares a part of a complete set. It reports whether the comparison has ended, and the number of differences.
+func (s *subscription) verify(r *Response, rejected rejection) (finished bool, healed int) {
+	if s.comparing && !rejected.entire {
 		for _, res := range r.Resources {
-			version, known := s.compared[res.Name]
+			version, exists := s.compared[res.Name]
 			delete(s.compared, res.Name)
-			if !rejected.of(res.Name) && (!known || version != res.Version) {
+			if !rejected.includes(res.Name) && (!exists || version != res.Version) {
 				s.healed++
 			}
 		}
 	}
-	if r.More || s.refused { // what was refused as a whole comes again on the next stream
+	if r.More || s.isRefused { // the next stream repeats a set that was refused as a whole
 		return false, 0
 	}
-	done, healed = s.comparing, s.healed+len(s.compared)
+	finished, healed = s.comparing, s.healed+len(s.compared)
 	s.unverified, s.comparing, s.compared, s.healed = time.Time{}, false, nil, 0
-	return done, healed
+	return finished, healed
 }
 
-// tooMuch is from how many bytes of names and versions a request may have exceeded the server's limit, which is 4 MiB by default.
-const tooMuch = 1 << 20
+// largeVersions is the size of names and versions from which a request may exceed the server's limit, 4 MiB by default.
+const largeVersions = 1 << 20
 
-// dropRefusedVersions has the next stream begin types with nothing of which this one, having ended with err, brought along more than the
-// server may have taken. Otherwise it would refuse each of those that follow, too.
+// dropRefusedVersions makes the next stream request types without versions if their versions may have exceeded the
+// server's limit, and ended this stream with err. Otherwise the server would refuse all following streams, too.
 func (s *stream) dropRefusedVersions(err error) {
 	if !Exhausted(err) {
 		return
@@ -57,16 +57,16 @@ func (s *stream) dropRefusedVersions(err error) {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
 	for _, a := range s.exchanges {
-		a.sub.comparing = a.sub.comparing || !a.answered && a.brought >= tooMuch
+		a.sub.comparing = a.sub.comparing || !a.answered && a.sentVersionBytes >= largeVersions
 	}
 }
 
-// compare has the next stream begin with nothing if something is unverified for long enough, and reports whether that is
-// so. All types take part, since those that do not would be resumed, and be next.
-func (c *Client) compare(now time.Time) bool {
+// startComparison reports whether a comparison is due, and makes the next stream request all types without versions. A
+// type that took no part would be resumed, and be due next.
+func (c *Client) startComparison(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.compareAt(); at.IsZero() || at.After(now) {
+	if next := c.nextComparison(); next.IsZero() || next.After(now) {
 		return false
 	}
 	for _, sub := range c.subs {
@@ -75,18 +75,18 @@ func (c *Client) compare(now time.Time) bool {
 	return true
 }
 
-// compareAt returns when the next compare is due, or the zero time. The caller holds mu.
-func (c *Client) compareAt() (at time.Time) {
+// nextComparison returns when the next comparison is due, or the zero time. The caller holds mu.
+func (c *Client) nextComparison() (earliest time.Time) {
 	if c.cfg.CompareAfter <= 0 {
-		return at
+		return earliest
 	}
 	for _, sub := range c.subs {
 		if len(sub.versions) == 0 || sub.comparing {
-			continue // nothing is brought along next time
+			continue // the next stream has no versions of it
 		}
-		if u := sub.unverified; !u.IsZero() && (at.IsZero() || u.Add(c.cfg.CompareAfter).Before(at)) {
-			at = u.Add(c.cfg.CompareAfter)
+		if u := sub.unverified; !u.IsZero() && (earliest.IsZero() || u.Add(c.cfg.CompareAfter).Before(earliest)) {
+			earliest = u.Add(c.cfg.CompareAfter)
 		}
 	}
-	return at
+	return earliest
 }

@@ -23,15 +23,15 @@ const (
 	DefaultMaxMessage = 512 << 20
 	// DefaultConnectTimeout bounds one attempt to connect.
 	DefaultConnectTimeout = 10 * time.Second
-	// DefaultAnswerTimeout is how long the first answer on a stream may take if there are other servers to ask.
+	// DefaultAnswerTimeout is the time for the first answer on a stream if there are other servers.
 	DefaultAnswerTimeout = 30 * time.Second
-	// DefaultStableAfter is how long a stream must have stood for the next reconnect to be an early one. A server that
-	// accepts and then refuses is thereby backed off from like one that is down, also if it takes a while to refuse.
+	// DefaultStableAfter is the age of a stream whose end resets the backoff. So a server that accepts a stream and
+	// refuses it a moment later is backed off from like one that is down.
 	DefaultStableAfter = 10 * time.Second
-	// DefaultExhaustedWait is how long to leave a server alone, at least, that said ResourceExhausted.
+	// DefaultExhaustedWait is the least pause of a server that answered ResourceExhausted.
 	DefaultExhaustedWait = 5 * time.Second
-	// DefaultAbsentAfter is how long a resource that was asked for by name may take to come before it counts as one that
-	// does not exist: that of gRPC's clients.
+	// DefaultAbsentAfter is the time after which a requested resource without an answer counts as absent: that of gRPC's
+	// clients.
 	DefaultAbsentAfter = 15 * time.Second
 )
 
@@ -42,12 +42,12 @@ type Mode int
 const (
 	SotW  Mode = iota // state of the world: each response has all resources of its type
 	Delta             // incremental: each response has the changes
-	// Auto asks for delta, and falls back to state of the world on the same connection if the server does not have it,
-	// or has it without versions of resources: its changes are then full sets in disguise, and nothing can be resumed.
+	// Auto requests delta. It falls back to state of the world on the same connection if the server lacks delta, or sends
+	// no versions of resources: such changes are full sets, and cannot be resumed.
 	Auto
 )
 
-// Config says whom a Client asks, as whom, and for what. New checks it.
+// Config has the servers, the identity and the subscriptions of a Client. New checks it.
 type Config struct {
 	// Addresses are the servers, as host:port, equal in content and in order of preference. Each failure moves on to
 	// the next one, and the last is followed by the first. There is no wait before all of them have failed.
@@ -56,15 +56,15 @@ type Config struct {
 	Mode Mode
 	// Node introduces the client. It is sent with the first request of each stream and is not modified.
 	Node *corev3.Node
-	// NodeIn, if set, makes the node of each stream, in place of Node. Its argument is the Kubernetes namespace of the
-	// identity that the client presents on the stream, by certificate or token; empty if that names none.
+	// NodeIn, if set, makes the node of each stream, instead of Node. Its argument is the Kubernetes namespace of the
+	// client's identity on the stream, by certificate or token; empty without one.
 	NodeIn func(namespace string) *corev3.Node
-	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
+	// Subscriptions are the first subscribed types, each once, in the order of their requests.
 	Subscriptions []Subscription
 
-	// TLS secures connections; it is read anew for each. If it is nil, connections are plaintext.
+	// TLS secures connections; its files are read for each connection. If it is nil, connections are plaintext.
 	TLS *TLS
-	// TokenFile is a file with a bearer token, sent with each stream and read anew for it. It needs TLS.
+	// TokenFile is a file with a bearer token, which is read and sent for each stream. It needs TLS.
 	TokenFile string
 	// DialOptions are added to the client's own, and override them.
 	DialOptions []grpc.DialOption
@@ -72,25 +72,25 @@ type Config struct {
 	MaxMessage int
 	// ConnectTimeout bounds one attempt to connect; 0 means DefaultConnectTimeout.
 	ConnectTimeout time.Duration
-	// AnswerTimeout bounds the wait for the first answer on a stream where there are other servers to ask; 0 means
-	// DefaultAnswerTimeout. A single server is waited for without end.
+	// AnswerTimeout bounds the wait for the first answer on a stream if there are other servers; 0 means
+	// DefaultAnswerTimeout. The wait for a single server is unbounded.
 	AnswerTimeout time.Duration
 
 	// Backoff makes the policy of waiting between rounds; nil means exponential, from half a second to a minute, with
 	// jitter, without end. When it says backoff.Stop, Run returns the last error.
 	Backoff func() backoff.BackOff
-	// StableAfter is how long a stream must stand for the backoff to start afresh, and to count as connected if the server
-	// says nothing; 0 means DefaultStableAfter.
+	// StableAfter is the age of a stream that resets the backoff, and that counts as connected without an answer; 0 means
+	// DefaultStableAfter.
 	StableAfter time.Duration
 	// ExhaustedWait is the least wait after ResourceExhausted; 0 means DefaultExhaustedWait.
 	ExhaustedWait time.Duration
 
-	// AbsentAfter is how long a resource that was asked for by name may take to come before it counts as one that does not
-	// exist; 0 means DefaultAbsentAfter, and less than that never. See Subscription.Absent.
+	// AbsentAfter is the time after which a requested resource without an answer counts as absent; 0 means
+	// DefaultAbsentAfter, less than 0 never. See Subscription.Absent.
 	AbsentAfter time.Duration
-	// CompareAfter is how long a client goes on from versions that it brought along, in delta mode, before it has everything
-	// sent once more and compares: a server that takes no note of the versions does not say what has gone. At most one
-	// compare follows each reconnect. 0 means never. See Hooks.Compared.
+	// CompareAfter is the time, in delta mode, after which a client that resumed requests all resources once more and
+	// compares: a server that ignores the client's versions does not report removals. At most one comparison follows each
+	// reconnect. 0 means never. See Hooks.Compared.
 	CompareAfter time.Duration
 
 	Hooks Hooks
@@ -98,47 +98,47 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Hooks tell what a Client does. Each may be nil; they are called on the goroutine of Run, which waits for them.
+// Hooks observe a Client. Each may be nil. They are called on the goroutine of Run, which waits for them.
 type Hooks struct {
-	// Opened is called when a stream was opened and everything was asked for. The server need not have noticed.
+	// Opened is called when a stream was opened and all types were requested. The server may not have noticed yet.
 	Opened func(server string)
-	// Accept is called with the header of a stream before its first response is handled. An error ends the stream as if the
-	// server had refused the client.
+	// Accept is called with the header of a stream before its first response is handled. An error ends the stream as if
+	// the server had refused the client.
 	Accept func(server string, header metadata.MD) error
-	// Connected is called once for a stream, when it was answered for the first time or has stood for StableAfter: a
-	// client that resumes may get nothing, and a server may take a while to refuse one.
+	// Connected is called once for a stream, with its first answer or after StableAfter: a client that resumes may get no
+	// answer, and a server may take a while to refuse a stream.
 	Connected func(server string)
 	// Failed is called when every server has failed in a row, with the error of the last and the wait before the next
 	// round. See Denied and Exhausted.
 	Failed func(err error, wait time.Duration)
-	// Compared is called when a type was compared in full, with how many of its resources were not what the client had, or had
-	// gone. What changed while the stream was exchanged is among them.
+	// Compared is called after a comparison of a type, with the number of resources that differed or were removed. Changes
+	// during the exchange of the stream are among them.
 	Compared func(typeURL string, healed int)
 	// Response is called after each response was handled, with the handler's error.
 	Response func(r *Response, rejected error)
 }
 
-// Subscription is a type that is asked for.
+// Subscription is a subscribed type.
 type Subscription struct {
 	TypeURL string
 	Names   []string // none means wildcard, all resources of the type, as does "*"
-	// Follow has the client ask for those names that the parents of the type refer to, as Envoy does: for routes those
-	// of listeners, for endpoints those of clusters. The parents must be subscribed to, too. Names must be empty.
+	// Follow makes the client request the names that the parents of the type refer to, as Envoy does: routes of listeners,
+	// endpoints of clusters. The parents must be subscribed to, too. Names must be empty.
 	Follow  bool
 	Handler Handler
-	// Absent, if set, is called with names that were asked for and do not exist, once until they are there again: the server
-	// said so, or leaves out of a complete set what was in earlier ones, or said nothing for AbsentAfter. It is called like
-	// the handler. See also Client.Resources.
+	// Absent, if set, is called with requested names that do not exist, once until they exist again: the server removed
+	// them, left them out of a complete set that had them before, or sent no answer for AbsentAfter. It is called like the
+	// handler. See also Client.Resources.
 	Absent func(ctx context.Context, names []string)
-	// NameOf tells the name of a resource that came without, as they do in a state of the world; "" if it has none. It need
-	// not be set for Envoy's types. Without it nothing is known of single resources in that mode.
+	// NameOf returns the name inside a resource, for state of the world; "" without one. Envoy's types do not need it.
+	// Other types have no states of single resources without it.
 	NameOf func(body *anypb.Any) string
-	// Versions are those of resources, by name, that the caller has already: in delta mode only what differs is sent.
-	// The client takes them over.
+	// Versions are the versions of the caller's resources, by name: in delta mode, the server only sends differences. The
+	// client owns them then.
 	Versions map[string]string
 }
 
-// check reports what is wrong with c, and completes it with defaults.
+// check reports errors of c, and fills in defaults.
 func (c *Config) check() error {
 	if len(c.Addresses) == 0 {
 		return errors.New("no server address")
@@ -180,7 +180,7 @@ func (s *Subscription) check() error {
 	case s.Handler == nil:
 		return fmt.Errorf("subscription to %s has no handler", s.TypeURL)
 	case s.Follow && parentOf(s.TypeURL) == "":
-		return fmt.Errorf("subscription to %s: nothing to follow; only routes and endpoints have parents", s.TypeURL)
+		return fmt.Errorf("subscription to %s has no parents to follow; only routes and endpoints have parents", s.TypeURL)
 	case s.Follow && len(s.Names) > 0:
 		return fmt.Errorf("subscription to %s: either names or those that parents refer to, not both", s.TypeURL)
 	case slices.Contains(s.Names, ""):

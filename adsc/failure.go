@@ -19,7 +19,7 @@ import (
 // that exceeds the server's receive limit.
 const maxReason = 16 << 10
 
-// Denied reports whether err means that the server refuses this client, so that asking again the same way is of no use.
+// Denied reports whether err means that the server refuses this client, so that the same request is useless.
 func Denied(err error) bool {
 	switch codeOf(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition:
@@ -54,12 +54,11 @@ func Advice(err error, nodeID string) string {
 	return ""
 }
 
-// Exhausted reports whether err means that the server has more clients or requests than it can bear, or that a message
-// exceeded a limit of either side.
+// Exhausted reports whether err means that the server is overloaded, or that a message exceeded a limit of either side.
 func Exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
 
-// tooManyPings reports whether err means that the server ended the connection since it was asked too often whether it is
-// there. gRPC has it in words only.
+// tooManyPings reports whether err means that the server ended the connection because of its pings. gRPC only has a
+// text for that.
 func tooManyPings(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "too_many_pings")
 }
@@ -82,7 +81,7 @@ func reasonOf(err error) string {
 	return strings.ToValidUTF8(text, "�")
 }
 
-// streamError is why a stream has ended, in words: what is said of the connection by a library is for programs.
+// streamError is the reason why a stream has ended, in plain words instead of a library's.
 type streamError struct {
 	address string
 	err     error
@@ -94,7 +93,7 @@ func (e *streamError) Error() string {
 
 func (e *streamError) Unwrap() error { return e.err }
 
-// reasoned says in words that a server ended the stream without giving a reason.
+// reasoned replaces the error of a stream that a server ended without a reason.
 func reasoned(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the server ended it")
@@ -102,12 +101,12 @@ func reasoned(err error) error {
 	return err
 }
 
-// RejectedError is the error of a handler that took a response but for some resources. Of a handler's other errors it is
-// assumed that nothing was taken.
+// RejectedError is the error of a handler that took a response except for some resources. Another error means that the
+// handler took no resource.
 type RejectedError struct {
-	// Names are those of the resources that were not taken.
+	// Names of the rejected resources.
 	Names []string
-	// Err says why, for the server.
+	// Err is the reason for the server.
 	Err error
 }
 
@@ -117,8 +116,8 @@ func (e *RejectedError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of errors.Is and errors.As.
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// RefusedError is the error of a handler that wants nothing more of a server: the stream ends as if the server had refused the
-// client, for the reason Err, and nothing of the response counts as known. The server gets no reply.
+// RefusedError is the error of a handler that refuses a server. The stream ends as if the server had refused the client
+// for the reason Err, the whole response counts as rejected, and the server gets no reply.
 type RefusedError struct{ Err error }
 
 // Error implements error.
@@ -127,35 +126,36 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of errors.Is and errors.As.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// rejection is what a handler did not take of a response.
+// rejection has the rejected resources of a response.
 type rejection struct {
-	err   error
-	whole bool
-	names map[string]bool // if not the whole
+	err    error
+	entire bool
+	names  map[string]bool // unless entire
 }
 
 func rejectionOf(err error) rejection {
-	var some *RejectedError
-	if !errors.As(err, &some) {
-		return rejection{err: err, whole: err != nil}
+	var partial *RejectedError
+	if !errors.As(err, &partial) {
+		return rejection{err: err, entire: err != nil}
 	}
-	names := make(map[string]bool, len(some.Names))
-	for _, name := range some.Names {
+	names := make(map[string]bool, len(partial.Names))
+	for _, name := range partial.Names {
 		names[name] = true
 	}
 	return rejection{err: err, names: names}
 }
 
-func (j rejection) of(name string) bool { return j.whole || j.names[name] }
+func (j rejection) includes(name string) bool { return j.entire || j.names[name] }
 
-// accepted returns r without what was rejected, and nil if that is all of it.
+// accepted returns r without rejected resources, or nil if all are rejected.
 func (j rejection) accepted(r *Response) *Response {
-	if j.whole {
+	if j.entire {
 		return nil
 	}
 	accepted := *r
 	if len(j.names) > 0 {
-		accepted.Resources = slices.DeleteFunc(slices.Clone(r.Resources), func(res Resource) bool { return j.names[res.Name] })
+		isRejected := func(res Resource) bool { return j.names[res.Name] }
+		accepted.Resources = slices.DeleteFunc(slices.Clone(r.Resources), isRejected)
 	}
 	return &accepted
 }

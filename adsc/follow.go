@@ -17,8 +17,8 @@ const (
 	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 )
 
-// partialTypes are those whose state-of-the-world responses may leave out what has not changed. Of all others absence
-// means deletion (xds_protocol.rst, "How the client specifies what resources to return").
+// partialTypes are the types whose state-of-the-world responses may leave out unchanged resources. For all other types,
+// absence means deletion (xds_protocol.rst, "How the client specifies what resources to return").
 var partialTypes = map[string]bool{
 	EndpointType: true,
 	RouteType:    true,
@@ -28,7 +28,7 @@ var partialTypes = map[string]bool{
 	"type.googleapis.com/envoy.service.runtime.v3.Runtime":                 true,
 }
 
-// parentOf returns the type whose resources refer to those of typeURL, or nothing.
+// parentOf returns the type whose resources refer to resources of typeURL; empty without one.
 func parentOf(typeURL string) string {
 	switch typeURL {
 	case EndpointType:
@@ -39,8 +39,8 @@ func parentOf(typeURL string) string {
 	return ""
 }
 
-// childrenOf returns the type that a type refers to, and how to find out what a resource of it refers to. What cannot be
-// decoded refers to nothing.
+// childrenOf returns the type that a type refers to, and the function that returns the references of a resource.
+// Undecodable resources have none.
 func childrenOf(typeURL string) (child string, refers func(*anypb.Any) (name string, children []string)) {
 	switch typeURL {
 	case ClusterType:
@@ -51,8 +51,7 @@ func childrenOf(typeURL string) (child string, refers func(*anypb.Any) (name str
 	return "", nil
 }
 
-// References returns the names that a resource has the client ask for: a listener those of its routes, a cluster that of its
-// endpoints.
+// References returns the names that a resource refers to: the routes of a listener, the endpoints of a cluster.
 func References(a *anypb.Any) []string {
 	_, refers := childrenOf(a.GetTypeUrl())
 	if refers == nil {
@@ -62,59 +61,60 @@ func References(a *anypb.Any) []string {
 	return names
 }
 
-// references are the names that the resources of a type refer to, of those that are in force.
+// references are the names that the resources in force of a type refer to.
 type references struct {
-	now map[string][]string // by resource; nil if that is not known
-	// before are those of before a complete set whose end is still to come: what is not among it goes with its end.
-	before map[string][]string
+	inForce map[string][]string // by resource; nil if they are unknown
+	// previous has the references before an unfinished complete set. The end of the set removes the resources that it
+	// lacks.
+	previous map[string][]string
 }
 
-// note takes note of a response whose resources have these names. first says that it begins a complete set.
-func (rf *references) note(r *Response, first bool, names []string, rejected rejection) {
+// update applies a response whose resources have these names. first says that it begins a complete set.
+func (rf *references) update(r *Response, first bool, names []string, rejected rejection) {
 	switch {
 	case first:
-		before := rf.all()
-		rf.now, rf.before = make(map[string][]string, len(names)), before
-	case rf.now == nil:
-		return // of the others it is not known
+		previous := rf.current()
+		rf.inForce, rf.previous = make(map[string][]string, len(names)), previous
+	case rf.inForce == nil:
+		return // the references of earlier resources are unknown
 	}
-	if rejected.whole { // and what was there stays, also if it is not among it
-		rf.now, rf.before = rf.all(), nil
+	if rejected.entire { // all earlier resources stay
+		rf.inForce, rf.previous = rf.current(), nil
 		return
 	}
 	_, refers := childrenOf(r.TypeURL)
 	for i, name := range names {
-		if old, known := rf.before[name]; rejected.of(name) {
-			if known {
-				rf.now[name] = old
+		if old, exists := rf.previous[name]; rejected.includes(name) {
+			if exists {
+				rf.inForce[name] = old
 			}
 			continue
 		}
-		_, rf.now[name] = refers(r.Resources[i].Body)
+		_, rf.inForce[name] = refers(r.Resources[i].Body)
 	}
 	for _, name := range r.Removed {
-		delete(rf.now, name)
-		delete(rf.before, name)
+		delete(rf.inForce, name)
+		delete(rf.previous, name)
 	}
 	if !r.More {
-		rf.before = nil
+		rf.previous = nil
 	}
 }
 
-func (rf *references) all() map[string][]string {
-	all := make(map[string][]string, len(rf.now))
-	maps.Copy(all, rf.before)
-	maps.Copy(all, rf.now)
-	return all
+func (rf *references) current() map[string][]string {
+	merged := make(map[string][]string, len(rf.inForce))
+	maps.Copy(merged, rf.previous)
+	maps.Copy(merged, rf.inForce)
+	return merged
 }
 
-// wants returns all that is referred to.
-func (rf *references) wants() wants {
+// selection returns all names that are referred to.
+func (rf *references) selection() selection {
 	var names []string
-	for _, children := range rf.all() {
+	for _, children := range rf.current() {
 		names = append(names, children...)
 	}
-	return wantsNames(names)
+	return selectNames(names)
 }
 
 // follower returns the subscription that follows a type, or nil. The caller holds mu.
@@ -126,10 +126,10 @@ func (c *Client) follower(typeURL string) *subscription {
 	return nil
 }
 
-// unread reports whether another type follows this one, but the references of its resources are unknown: they came before that type was
-// subscribed to, or the caller has them from elsewhere. The caller holds mu.
-func (c *Client) unread(sub *subscription) bool {
-	return sub.refers.now == nil && c.follower(sub.typeURL) != nil
+// isUnresolved reports whether another type follows this one, but the references of its resources are unknown: they
+// came before that type was subscribed to, or the caller has them from elsewhere. The caller holds mu.
+func (c *Client) isUnresolved(sub *subscription) bool {
+	return sub.references.inForce == nil && c.follower(sub.typeURL) != nil
 }
 
 // endpointsOf returns the name of a cluster and that of its endpoints, if it has them from EDS.

@@ -7,97 +7,98 @@ import (
 	"time"
 )
 
-// wait is for resources that were asked for by name.
+// wait is the deadline of requested resources.
 type wait struct {
-	until     time.Time
+	deadline  time.Time
 	sub       *subscription
-	resources []*named
+	resources []*requestedResource
 }
 
-// await makes resources count as absent if the server does not send them in time. State of the world cannot report an absent resource, and
-// some delta servers do not.
-func (s *stream) await(sub *subscription, list []*named) {
+// awaitResources makes resources count as absent if the server does not send them in time. State of the world cannot
+// report an absent resource, and some delta servers do not.
+func (s *stream) awaitResources(sub *subscription, list []*requestedResource) {
 	if after := s.client.cfg.AbsentAfter; after > 0 && len(list) > 0 {
 		s.waits = append(s.waits, wait{time.Now().Add(after), sub, list})
 	}
 }
 
-// receive handles an answer. The time that it takes is not that of the server, which is not read meanwhile.
-func (s *stream) receive(in *answer) error {
+// receive handles an answer. The duration extends the waits, since the server is not read meanwhile.
+func (s *stream) receive(message *answer) error {
 	begin := time.Now()
-	defer in.lease.Release()
-	err := s.handle(in)
+	defer message.lease.Release()
+	err := s.handle(message)
 	for i, handling := 0, time.Since(begin); i < len(s.waits); i++ {
-		s.waits[i].until = s.waits[i].until.Add(handling)
+		s.waits[i].deadline = s.waits[i].deadline.Add(handling)
 	}
 	return err
 }
 
-// expire ends the waits that are over.
+// expire ends the waits whose deadline has passed.
 func (s *stream) expire(now time.Time) {
-	for len(s.waits) > 0 && !s.waits[0].until.After(now) {
+	for len(s.waits) > 0 && !s.waits[0].deadline.After(now) {
 		w := s.waits[0]
 		s.waits = s.waits[1:]
 		s.client.expire(s.life, w.sub, w.resources)
 	}
 }
 
-// handle passes a response to its handler and has it replied to.
-func (s *stream) handle(in *answer) error {
+// handle passes a response to its handler and queues the reply.
+func (s *stream) handle(message *answer) error {
 	c := s.client
-	log := c.cfg.Log.With("address", s.server, "type_url", in.typeURL, "nonce", in.nonce)
-	a := s.exchanges[in.typeURL]
-	if a == nil { // to answer it would be to ask for the type
-		if !s.unasked {
-			log.Warn("response of a type that was not asked for ignored, and further ones of this stream")
+	log := c.cfg.Log.With("address", s.server, "type_url", message.typeURL, "nonce", message.nonce)
+	a := s.exchanges[message.typeURL]
+	if a == nil { // a reply would be a request of the type
+		if !s.gotUnrequested {
+			log.Warn("responses of a type that was not requested are ignored")
 		}
-		s.unasked = true
+		s.gotUnrequested = true
 		return nil
 	}
-	if in.delta && c.cfg.Mode == Auto && slices.ContainsFunc(in.resources, func(r Resource) bool { return r.Version == "" }) {
+	hasNoVersion := func(r Resource) bool { return r.Version == "" }
+	if message.delta && c.cfg.Mode == Auto && slices.ContainsFunc(message.resources, hasNoVersion) {
 		return errUnversioned
 	}
-	if err := s.accept(); err != nil {
+	if err := s.checkHeader(); err != nil {
 		return err
 	}
-	a.nonce, a.answered = in.nonce, true
-	sub, handler, covers := c.current(in.typeURL, a)
+	a.nonce, a.answered = message.nonce, true
+	sub, handler, covers := c.current(message.typeURL, a)
 	var r *Response
 	if sub != nil {
-		r = s.response(a, in, covers)
+		r = s.response(a, message, covers)
 	}
-	if r == nil { // all of it was dropped in the meantime, but the server waits for a reply
-		c.pass(sub, in)
+	if r == nil { // the client dropped all of it meanwhile, but the server waits for a reply
+		c.noteSkipped(sub, message)
 		a.reply(nil)
-		s.mark(in.typeURL)
+		s.mark(message.typeURL)
 		return nil
 	}
-	first := r.Complete && !a.begun
-	a.begun = in.more
-	a.fresh = a.fresh && in.more
+	first := r.Complete && !a.hasBegun
+	a.hasBegun = message.hasMore
+	a.isFresh = a.isFresh && message.hasMore
 
 	rejected := handler(s.life, r)
-	if err := s.life.Err(); err != nil && rejectionOf(rejected).whole {
+	if err := s.life.Err(); err != nil && rejectionOf(rejected).entire {
 		return err // the handler gave up
 	}
 	if refused := (*RefusedError)(nil); errors.As(rejected, &refused) {
 		return refused.Err
 	}
-	// It was handled, even if the stream or Run has ended in the meantime: the next one has to tell the server of it.
+	// The response counts as handled, even if the stream or Run has ended: the next stream begins with its versions.
 	if rejected != nil {
-		log.Warn("response rejected", "version", in.version, "err", rejected)
-	} else if !in.delta {
-		a.version = in.version
+		log.Warn("response rejected", "version", message.version, "err", rejected)
+	} else if !message.delta {
+		a.version = message.version
 	}
-	c.note(s.life, sub, r, first, rejected)
+	c.finishResponse(s.life, sub, r, first, rejected)
 	a.reply(rejected)
-	s.mark(in.typeURL)
+	s.mark(message.typeURL)
 	s.markDue()
 	return nil
 }
 
-// accept looks at a stream when it is answered for the first time.
-func (s *stream) accept() error {
+// checkHeader checks the header of a stream with its first answer.
+func (s *stream) checkHeader() error {
 	if s.answered {
 		return nil
 	}
@@ -115,29 +116,31 @@ func (s *stream) accept() error {
 	return nil
 }
 
-// response returns the Response for the handler, without names that were dropped since the request; nil if nothing
-// is left of it.
-func (s *stream) response(a *exchange, in *answer, covers func(name string) bool) *Response {
+// response returns the Response for the handler, without names that were dropped since the request; nil if it has no
+// others.
+func (s *stream) response(a *exchange, message *answer, covers func(name string) bool) *Response {
 	r := &Response{
-		TypeURL: in.typeURL, Version: in.version, Resources: in.resources, Removed: in.removed, Delta: in.delta,
-		Complete: a.fresh, More: in.more, Server: s.server, ControlPlane: in.controlPlane,
+		TypeURL: message.typeURL, Version: message.version,
+		Resources: message.resources, Removed: message.removed, Delta: message.delta,
+		Complete: a.isFresh, More: message.hasMore, Server: s.server, ControlPlane: message.controlPlane,
 	}
-	if !in.delta {
-		r.Complete = !partialTypes[in.typeURL]
+	if !message.delta {
+		r.Complete = !partialTypes[message.typeURL]
 		return r
 	}
 	r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool {
 		return !covers(res.Name) && !slices.ContainsFunc(res.Aliases, covers)
 	})
 	r.Removed = slices.DeleteFunc(slices.Clone(r.Removed), func(name string) bool { return !covers(name) })
-	if before := len(in.resources) + len(in.removed); before > 0 && len(r.Resources)+len(r.Removed) == 0 && !r.Complete {
+	received := len(message.resources) + len(message.removed)
+	if received > 0 && len(r.Resources)+len(r.Removed) == 0 && !r.Complete {
 		return nil
 	}
 	return r
 }
 
-// current returns the subscription that a response is for, its handler, which is about to be called, and which resources
-// it is to have; nil if the type was dropped.
+// current returns the subscription of a response, its handler, which is about to be called, and the function that
+// selects its resources; nil if the type was dropped.
 func (c *Client) current(typeURL string, a *exchange) (*subscription, Handler, func(name string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,20 +148,20 @@ func (c *Client) current(typeURL string, a *exchange) (*subscription, Handler, f
 	if sub == nil || sub != a.sub {
 		return nil, nil, nil
 	}
-	sub.handled = sub.wants
-	return sub, sub.handler, sub.wants.covers()
+	sub.handledSelection = sub.selection
+	return sub, sub.handler, sub.selection.covers()
 }
 
-// pass notes an answer that the handler does not get.
-func (c *Client) pass(sub *subscription, in *answer) {
+// noteSkipped notes an answer that the handler does not get.
+func (c *Client) noteSkipped(sub *subscription, message *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if sub != nil && !in.more {
+	if sub != nil && !message.hasMore {
 		sub.synced = true
 	}
 }
 
-// namesOf returns the names of a response's resources. The caller's NameOf is not called under a lock, and not for nothing.
+// namesOf returns the names of a response's resources. It calls the caller's NameOf without a lock, and only if needed.
 func (c *Client) namesOf(sub *subscription, r *Response) []string {
 	c.mu.Lock()
 	nameOf, needed := sub.nameOf, len(sub.resources) > 0 || c.follower(sub.typeURL) != nil
@@ -172,37 +175,37 @@ func (c *Client) namesOf(sub *subscription, r *Response) []string {
 	return names
 }
 
-// note takes note of a response that was handled, and tells everybody what follows from it. first says that it begins a
-// complete set.
-func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first bool, err error) {
+// finishResponse updates the subscription after a response was handled, and calls the hooks. first says that the
+// response begins a complete set.
+func (c *Client) finishResponse(ctx context.Context, sub *subscription, r *Response, first bool, err error) {
 	rejected := rejectionOf(err)
 	names := c.namesOf(sub, r)
 	c.mu.Lock()
-	if c.find(sub.typeURL) != sub { // its own handler may have dropped it
+	if c.find(sub.typeURL) != sub { // its handler dropped it
 		c.mu.Unlock()
 		return
 	}
-	sub.record(r, first, rejected)
-	done, healed := false, 0
+	sub.recordVersions(r, first, rejected)
+	compared, healed := false, 0
 	if r.Delta && r.Complete {
-		done, healed = sub.verify(r, rejected)
+		compared, healed = sub.verify(r, rejected)
 	}
-	gone, absent := sub.resources.note(r, first, names, rejected), sub.absent
+	missing, absent := sub.resources.update(r, first, names, rejected), sub.absent
 	if !r.More {
 		sub.synced = true
 	}
 	if follower := c.follower(r.TypeURL); follower != nil {
-		sub.refers.note(r, first, names, rejected)
-		follower.want(sub.refers.wants())
+		sub.references.update(r, first, names, rejected)
+		follower.replaceSelection(sub.references.selection())
 	} else {
-		sub.refers = references{} // outdated by now
+		sub.references = references{} // outdated
 	}
 	c.mu.Unlock()
 
-	if absent != nil && len(gone) > 0 {
-		absent(ctx, gone)
+	if absent != nil && len(missing) > 0 {
+		absent(ctx, missing)
 	}
-	if hook := c.cfg.Hooks.Compared; done && hook != nil {
+	if hook := c.cfg.Hooks.Compared; compared && hook != nil {
 		hook(r.TypeURL, healed)
 	}
 	if hook := c.cfg.Hooks.Response; hook != nil {
@@ -210,16 +213,16 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 	}
 }
 
-// expire notes that those of names that still have no answer do not exist.
-func (c *Client) expire(ctx context.Context, sub *subscription, list []*named) {
+// expire marks the listed resources without an answer as absent.
+func (c *Client) expire(ctx context.Context, sub *subscription, list []*requestedResource) {
 	c.mu.Lock()
-	var gone []string
+	var missing []string
 	if c.find(sub.typeURL) == sub {
-		gone = sub.resources.expire(list)
+		missing = sub.resources.expire(list)
 	}
 	absent := sub.absent
 	c.mu.Unlock()
-	if absent != nil && len(gone) > 0 {
-		absent(ctx, gone)
+	if absent != nil && len(missing) > 0 {
+		absent(ctx, missing)
 	}
 }

@@ -2,14 +2,14 @@ package adsc
 
 import "maps"
 
-// ResourceState is the condition of a resource that is asked for by name.
+// ResourceState is the state of a resource that is requested by name.
 type ResourceState int
 
 // The states.
 const (
 	Requested ResourceState = iota // no answer yet
-	Held                           // the handler took it, or the caller had it already
-	Rejected                       // the handler rejected what came last
+	Held                           // the handler took it, or the caller has it
+	Rejected                       // the handler rejected the last version
 	Absent                         // it does not exist
 )
 
@@ -28,42 +28,43 @@ func (s ResourceState) String() string {
 	return "unknown"
 }
 
-// ResourceStatus is what is known of a resource that is asked for by name.
+// ResourceStatus is the status of a resource that is requested by name.
 type ResourceStatus struct {
 	Name  string
 	State ResourceState
-	// Version is that which the handler took last: the resource's own in delta mode, else that of the response. It is empty
-	// if there is none, also where the server gives none.
+	// Version is the last version that the handler took: of the resource in delta mode, else of the response. It is empty
+	// without one, also if the server sends none.
 	Version string
-	Err     error // why what came last was rejected; nil unless State is Rejected
+	Err     error // the reason of the last rejection; nil unless State is Rejected
 }
 
-// resources are the conditions of those that are asked for by name.
-type resources map[string]*named
+// resources are the resources that are requested by name.
+type resources map[string]*requestedResource
 
-// named is a resource that is asked for by name. One that was dropped and is asked for again is another.
-type named struct {
+// requestedResource is a resource that is requested by name. A resource that was dropped and is requested again is
+// another one.
+type requestedResource struct {
 	ResourceStatus
-	reported bool // as absent, and it has not been there since
+	reported bool // as absent, and it is still absent
 }
 
-// want has the resources be those called names. The caller has some already, of these versions.
-func (rs resources) want(names []string, versions map[string]string) {
-	wanted := wants{names: names}
-	maps.DeleteFunc(rs, func(name string, _ *named) bool { return !wanted.has(name) })
+// request replaces the requested names. The caller has the resources of versions.
+func (rs resources) request(names []string, versions map[string]string) {
+	selection := selection{names: names}
+	maps.DeleteFunc(rs, func(name string, _ *requestedResource) bool { return !selection.hasName(name) })
 	for _, name := range names {
 		if rs[name] != nil {
 			continue
 		}
-		rs[name] = &named{ResourceStatus: ResourceStatus{Name: name}}
+		rs[name] = &requestedResource{ResourceStatus: ResourceStatus{Name: name}}
 		if version := versions[name]; version != "" {
-			rs[name].hold(version)
+			rs[name].markHeld(version)
 		}
 	}
 }
 
-// open returns those that have no answer yet.
-func (rs resources) open() (list []*named) {
+// unanswered returns the resources without an answer.
+func (rs resources) unanswered() (list []*requestedResource) {
 	for _, res := range rs {
 		if res.State == Requested {
 			list = append(list, res)
@@ -72,9 +73,9 @@ func (rs resources) open() (list []*named) {
 	return list
 }
 
-// called returns those called names.
-func (rs resources) called(names []string) []*named {
-	list := make([]*named, 0, len(names))
+// byNames returns the resources with these names.
+func (rs resources) byNames(names []string) []*requestedResource {
+	list := make([]*requestedResource, 0, len(names))
 	for _, name := range names {
 		if res := rs[name]; res != nil {
 			list = append(list, res)
@@ -83,75 +84,75 @@ func (rs resources) called(names []string) []*named {
 	return list
 }
 
-// note takes note of a response whose resources have these names, and of what the handler did not take of it, and returns the
-// names of those that turned out not to exist. first says that it begins a complete set.
-func (rs resources) note(r *Response, first bool, names []string, rejected rejection) (gone []string) {
+// update applies a response whose resources have these names, except for rejected ones, and returns the names of
+// resources that became absent. first says that the response begins a complete set.
+func (rs resources) update(r *Response, first bool, names []string, rejected rejection) (absent []string) {
 	if len(rs) == 0 {
 		return nil
 	}
 	if first && r.Delta {
-		for _, res := range rs { // a server tells what there is, and what there is not
+		for _, res := range rs { // a complete set answers all requests
 			res.State, res.Err = Requested, nil
 		}
 	}
-	here := make(map[string]bool, len(r.Resources))
+	included := make(map[string]bool, len(r.Resources))
 	for i, name := range names {
-		here[name] = true
+		included[name] = true
 		res := rs[name]
 		switch {
 		case res == nil:
-		case rejected.of(name):
+		case rejected.includes(name):
 			res.State, res.Err, res.reported = Rejected, rejected.err, false
 		case r.Delta:
-			res.hold(r.Resources[i].Version)
+			res.markHeld(r.Resources[i].Version)
 		default:
-			res.hold(r.Version)
+			res.markHeld(r.Version)
 		}
 	}
-	if rejected.whole {
+	if rejected.entire {
 		return nil
 	}
 	if r.Delta {
 		for _, name := range r.Removed {
 			if res := rs[name]; res != nil {
-				gone = res.lose(gone)
+				absent = res.markAbsent(absent)
 			}
 		}
-		return gone
+		return absent
 	}
 	if !r.Complete {
 		return nil
 	}
 	for name, res := range rs {
-		// What was never received may not have been asked for when the server wrote this.
-		if !here[name] && res.State != Requested {
-			gone = res.lose(gone)
+		// The server may have written this before the request of a resource that was never received.
+		if !included[name] && res.State != Requested {
+			absent = res.markAbsent(absent)
 		}
 	}
-	return gone
+	return absent
 }
 
-// hold notes that the handler took a version of the resource.
-func (n *named) hold(version string) {
-	*n = named{ResourceStatus: ResourceStatus{Name: n.Name, State: Held, Version: version}}
+// markHeld notes that the handler took a version of the resource.
+func (n *requestedResource) markHeld(version string) {
+	*n = requestedResource{ResourceStatus: ResourceStatus{Name: n.Name, State: Held, Version: version}}
 }
 
-// lose notes that the resource does not exist, and adds it to gone if that is new.
-func (n *named) lose(gone []string) []string {
+// markAbsent notes that the resource does not exist, and adds it to the absent names if that is new.
+func (n *requestedResource) markAbsent(absent []string) []string {
 	reported := n.reported
-	*n = named{ResourceStatus: ResourceStatus{Name: n.Name, State: Absent}, reported: true}
+	*n = requestedResource{ResourceStatus: ResourceStatus{Name: n.Name, State: Absent}, reported: true}
 	if reported {
-		return gone
+		return absent
 	}
-	return append(gone, n.Name)
+	return append(absent, n.Name)
 }
 
-// expire notes that those of a list that still have no answer do not exist, and returns their names.
-func (rs resources) expire(list []*named) (gone []string) {
+// expire marks the listed resources without an answer as absent, and returns their names.
+func (rs resources) expire(list []*requestedResource) (absent []string) {
 	for _, res := range list {
 		if rs[res.Name] == res && res.State == Requested {
-			gone = res.lose(gone)
+			absent = res.markAbsent(absent)
 		}
 	}
-	return gone
+	return absent
 }

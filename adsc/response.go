@@ -9,41 +9,40 @@ import (
 // Handler takes a response. It is called on the goroutine of Client.Run, one response at a time, and while it works no
 // more than one other is read: a slow handler slows the server down, and nothing queues. The response is acknowledged
 // when the handler returns nil; its error is sent to the server as the reason why the response was rejected, so it
-// should name the resources that are at fault. Nothing of a rejected response counts as known, and all of it comes again on
-// the next stream; a handler that took it in part returns a RejectedError, and one that wants no more of the server a
-// RefusedError. ctx is that of Run.
+// should name the resources at fault. A rejected response comes again on the next stream. A handler that took a part of
+// it returns a RejectedError, and one that refuses the server a RefusedError. ctx is that of Run.
 type Handler func(ctx context.Context, r *Response) error
 
-// Response is what a server sent of one type. A handler may keep it, since nobody modifies it, and so must not the handler.
+// Response is a response of a server for one type. It is immutable; a handler may keep it and must not modify it.
 type Response struct {
 	TypeURL string
 	// Version is the server's version of the type; it is opaque and may be empty.
 	Version string
-	// Resources are those that are there, new or not.
+	// Resources are existing resources, changed or not.
 	Resources []Resource
-	// Removed are the names of those that have gone; only in delta mode.
+	// Removed are the names of deleted resources; only in delta mode.
 	Removed []string
-	// Complete says that everything of what was asked for is in this response, or, if More is set, in this one and those
-	// of the type that follow, up to and including the first without More. What is not among it has gone. What a
-	// stream that ended began is not gone on with; see Hooks.Connected.
+	// Complete says that this response has all requested resources, or, if More is set, together with the following ones
+	// of the type up to the first without More. Other resources are deleted. A set never continues on another stream; see
+	// Hooks.Connected.
 	Complete bool
-	// More says that the server has cut a response, of which the rest follows.
+	// More says that the server split a response, and its rest follows.
 	More bool
-	// Delta says which variant of the protocol it came by.
+	// Delta says that it came by the delta variant of the protocol.
 	Delta bool
-	// Server is the address that the response came from.
+	// Server is the address of the server.
 	Server string
-	// ControlPlane is how the server identifies itself; often empty.
+	// ControlPlane is the server's identifier; often empty.
 	ControlPlane string
 }
 
 // Resource is one element of a response.
 type Resource struct {
-	// Name and Version are set in delta mode only: in the other they are inside the body, if anywhere. So are Aliases, other
-	// names that it can be asked for by.
+	// Name and Version are set in delta mode only: otherwise they are inside the body, if anywhere. So are Aliases, other
+	// names of the resource.
 	Name, Version string
 	Aliases       []string
-	// Body is what the server sent, not checked; nil if it sent nothing.
+	// Body is the unchecked resource; nil without one.
 	Body *anypb.Any
 }
 

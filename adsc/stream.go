@@ -19,8 +19,8 @@ import (
 	"tributary/internal/worker"
 )
 
-// stream is one stream to one server. The goroutine of Client.Run owns its fields. Two more goroutines read and write, so that reading
-// never waits for writing: some servers do not read while they write.
+// stream is one stream to one server. The goroutine of Client.Run owns its fields. Two more goroutines read and write,
+// so that reading never waits for writing: some servers do not read while they write.
 type stream struct {
 	client   *Client
 	life     context.Context // of Client.Run, which outlives the stream; handlers get it
@@ -31,16 +31,16 @@ type stream struct {
 	wrote    chan struct{} // from the writer, which is idle then
 	idle     bool
 
-	node      *corev3.Node // for the first request; nil once that is written
-	exchanges map[string]*exchange
-	due       []string  // types of which something may be to be written, each once
-	waits     []wait    // for resources that were asked for by name, the oldest first
-	opened    time.Time // zero before
-	requested bool      // each type was requested
-	reported  bool      // Connected was called
-	answered  bool
-	unasked   bool // a response of a type that was not asked for came
-	delta     bool
+	node           *corev3.Node // for the first request; nil once that is written
+	exchanges      map[string]*exchange
+	due            []string  // types that may need a request, each once
+	waits          []wait    // for requested resources, the oldest first
+	opened         time.Time // zero before
+	requested      bool      // each type was requested
+	isEstablished  bool      // Connected was called
+	answered       bool
+	gotUnrequested bool // a response of a type without a request came
+	delta          bool
 }
 
 // The reasons of our own to end a stream.
@@ -62,15 +62,16 @@ func (s *stream) wantsFallback(err error) bool {
 	return errors.Is(err, errUnversioned) || !s.answered && codeOf(err) == codes.Unimplemented
 }
 
-// lasted reports whether the stream, which ended with err, was open long enough to count as a success, even if the server sent nothing.
+// lasted reports whether the stream, which ended with err, was open long enough to count as a success, even if the
+// server sent nothing.
 func (s *stream) lasted(err error) bool {
 	return !s.opened.IsZero() && time.Since(s.opened) >= s.client.cfg.StableAfter && !errors.Is(err, errSilent)
 }
 
-// run asks for every subscription and works on the answers until the stream ends. The error is never nil.
+// run requests every subscription and handles the answers until the stream ends. The error is never nil.
 func (s *stream) run(conn *grpc.ClientConn, open opener) error {
 	workers, ctx := worker.New(s.life)
-	defer workers.Stop() // ends the stream, whichever way we leave
+	defer workers.Stop() // ends the stream in any case
 	codec := intake.NewCodec(ctx, encoding.GetCodecV2(grpcproto.Name), s.client.cfg.MaxMessage, decodedBytes)
 	w, err := open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn), codec)
 	if err != nil {
@@ -80,10 +81,10 @@ func (s *stream) run(conn *grpc.ClientConn, open opener) error {
 	_, s.delta = w.(deltaWire)
 	workers.Go(func() { s.read(ctx, w, workers.Fail) })
 	workers.Go(func() { s.write(ctx, w, workers.Fail) })
-	return s.work(ctx)
+	return s.loop(ctx)
 }
 
-// read passes on what the server sends until the stream ends, and then ends ctx with the reason.
+// read passes on the server's answers until the stream ends, and then ends ctx with the reason.
 func (s *stream) read(ctx context.Context, w wire, end func(error)) {
 	for {
 		a, err := w.recv()
@@ -109,7 +110,7 @@ func (s *stream) write(ctx context.Context, w wire, end func(error)) {
 		case r := <-s.requests:
 			err := w.send(r)
 			if errors.Is(err, io.EOF) {
-				return // the reader gets to know why
+				return // the reader gets the reason
 			}
 			if err != nil {
 				end(fmt.Errorf("request %s: %w", r.typeURL, err))
@@ -120,8 +121,8 @@ func (s *stream) write(ctx context.Context, w wire, end func(error)) {
 	}
 }
 
-// work is the loop of the stream.
-func (s *stream) work(ctx context.Context) error {
+// loop sends requests and handles answers until the stream ends.
+func (s *stream) loop(ctx context.Context) error {
 	stable := time.NewTimer(s.client.cfg.StableAfter)
 	defer stable.Stop()
 	var late <-chan time.Time
@@ -134,10 +135,10 @@ func (s *stream) work(ctx context.Context) error {
 	defer alarm.Stop()
 	s.markDue()
 	for {
-		if err := s.proceed(); err != nil {
+		if err := s.sendNext(); err != nil {
 			return err
 		}
-		s.set(alarm)
+		s.setAlarm(alarm)
 		if s.answered {
 			late = nil
 		}
@@ -163,7 +164,7 @@ func (s *stream) work(ctx context.Context) error {
 			late = nil
 		case now := <-alarm.C:
 			select {
-			case a := <-s.answers: // it is there in time
+			case a := <-s.answers: // it came in time
 				if err := s.receive(a); err != nil {
 					return err
 				}
@@ -171,15 +172,15 @@ func (s *stream) work(ctx context.Context) error {
 			default:
 			}
 			s.expire(now)
-			if s.client.compare(now) {
+			if s.client.startComparison(now) {
 				return errReconnect
 			}
 		}
 	}
 }
 
-// proceed hands the writer what is due if it is idle.
-func (s *stream) proceed() error {
+// sendNext passes the next request to the writer if that is idle.
+func (s *stream) sendNext() error {
 	if !s.idle {
 		return nil
 	}
@@ -199,22 +200,23 @@ func (s *stream) proceed() error {
 	return nil
 }
 
-// set sets the alarm to the end of the next wait or the next comparison.
-func (s *stream) set(alarm *time.Timer) {
+// setAlarm sets the alarm to the end of the next wait or the next comparison.
+func (s *stream) setAlarm(alarm *time.Timer) {
 	s.client.mu.Lock()
-	at := s.client.compareAt()
+	next := s.client.nextComparison()
 	s.client.mu.Unlock()
-	if len(s.waits) > 0 && (at.IsZero() || s.waits[0].until.Before(at)) {
-		at = s.waits[0].until
+	if len(s.waits) > 0 && (next.IsZero() || s.waits[0].deadline.Before(next)) {
+		next = s.waits[0].deadline
 	}
-	if at.IsZero() {
+	if next.IsZero() {
 		alarm.Stop()
 		return
 	}
-	alarm.Reset(max(0, time.Until(at)))
+	alarm.Reset(max(0, time.Until(next)))
 }
 
-// resumes reports whether an earlier stream had an answer for each type. Then silence on this one may mean that nothing has changed.
+// resumes reports whether an earlier stream had an answer for each type. Then silence on this one may mean that no
+// resource has changed.
 func (s *stream) resumes() bool {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
@@ -222,8 +224,8 @@ func (s *stream) resumes() bool {
 }
 
 func (s *stream) established() {
-	if hook := s.client.cfg.Hooks.Connected; !s.reported && hook != nil {
+	if hook := s.client.cfg.Hooks.Connected; !s.isEstablished && hook != nil {
 		hook(s.server)
 	}
-	s.reported = true
+	s.isEstablished = true
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// subscription is a Subscription and how far it got. It lives as long as the client: versions survive a reconnect, nonces
-// do not. All of it is guarded by Client.mu.
+// subscription is the state of a Subscription. It lives as long as the client: versions survive a reconnect, nonces do
+// not. Client.mu guards it.
 type subscription struct {
 	typeURL string
 	handler Handler
@@ -15,100 +15,103 @@ type subscription struct {
 	nameOf  func(Resource) string
 	follow  bool
 
-	wants wants
-	// kept is what was wanted all the time since the server was last told of what is wanted.
-	kept wants
-	// handled is what was wanted all the time since the handler was called last: of what was dropped while it worked, it is
-	// not known whether the caller still has it.
-	handled wants
-	synced  bool
+	selection selection
+	// keptSelection is the part of the selection that did not change since the last request.
+	keptSelection selection
+	// handledSelection is the part of the selection that did not change since the last call of the handler: the caller may
+	// have dropped resources that were removed during that call.
+	handledSelection selection
+	synced           bool
 
-	version string // SotW: what to resume with: the version of the last response that the handler took
-	// moved says that something else is wanted than what the stream asked for at first: of the responses that follow it is
-	// not known which of it they are for.
-	moved bool
-	// versions are those of the resources that the handler took, by name; delta only.
+	version string // SotW: of the last response that the handler took, to resume with
+	// hasChanged says that the selection differs from the first request of the stream: a response may be for either of
+	// them.
+	hasChanged bool
+	// versions of the resources that the handler took, by name; delta only.
 	versions map[string]string
-	// partial says that versions are those of a complete set whose end never came, or of which a response was rejected as a whole:
-	// they are of no use then, since it is not known what has gone.
-	partial bool
-	refused bool // a response of the last complete set was
+	// isPartial says that versions are of a complete set that has not ended, or of which a response was rejected as a
+	// whole: the next stream cannot use them, since removals are unknown.
+	isPartial bool
+	isRefused bool // a response of the last complete set was rejected as a whole
 
-	// unverified is since when versions rely on it that a server took note of them; zero while they do not.
+	// unverified is the time since which the versions were not compared with the server's; zero if they were.
 	unverified time.Time
-	// compared are the versions of before a full compare, without those that turned out to be right; nil while there is none.
+	// compared are the versions before a running comparison, without confirmed ones; nil without a comparison.
 	compared  map[string]string
-	comparing bool // the next stream is to begin with nothing
-	healed    int  // what differed so far
+	comparing bool // the next stream sends no versions
+	healed    int  // differences that were found
 
-	resources resources  // by name
-	refers    references // of a type that another follows
+	resources  resources  // by name
+	references references // of a type with a follower
 }
 
 func newSubscription(s Subscription) *subscription {
 	sub := &subscription{typeURL: s.TypeURL, versions: s.Versions, resources: make(resources)}
 	if !s.Follow {
-		sub.wants = wantsOf(s.Names)
+		sub.selection = selectionOf(s.Names)
 	}
-	sub.change(s)
+	sub.configure(s)
 	return sub
 }
 
-// change takes over what another Subscription of the type says.
-func (s *subscription) change(to Subscription) {
-	s.handler, s.absent, s.nameOf = to.Handler, to.Absent, namer(to)
-	w := wantsOf(to.Names)
-	if to.Follow {
-		if w = s.wants; !s.follow {
-			w = wants{}
+// configure applies another Subscription of the type.
+func (s *subscription) configure(settings Subscription) {
+	s.handler, s.absent, s.nameOf = settings.Handler, settings.Absent, namer(settings)
+	w := selectionOf(settings.Names)
+	if settings.Follow {
+		if w = s.selection; !s.follow {
+			w = selection{}
 		}
 	}
-	s.follow = to.Follow
-	s.want(w)
+	s.follow = settings.Follow
+	s.replaceSelection(w)
 }
 
-// want has other resources asked for, and forgets those that are wanted no more: the caller is to do the same, and to be
-// given them anew if it changes its mind.
-func (s *subscription) want(w wants) {
-	s.kept, s.handled = s.kept.and(w), s.handled.and(w)
-	if !w.equal(s.wants) {
-		s.version, s.moved = "", true // with it a server may think that we have everything
+// replaceSelection changes the selection, and forgets resources outside of it: the caller does the same, and gets them
+// again if it selects them again.
+func (s *subscription) replaceSelection(w selection) {
+	s.keptSelection, s.handledSelection = s.keptSelection.intersect(w), s.handledSelection.intersect(w)
+	if !w.equal(s.selection) {
+		s.version, s.hasChanged = "", true // with a version, a server may send no unchanged resource
 	}
-	s.wants = w
+	s.selection = w
 	covers := w.covers()
 	for _, versions := range []map[string]string{s.versions, s.compared} {
 		maps.DeleteFunc(versions, func(name, _ string) bool { return !covers(name) })
 	}
-	s.resources.want(w.names, s.versions)
+	s.resources.request(w.names, s.versions)
 }
 
-// due reports whether a server that was sent this is to be sent something else.
-func (s *subscription) due(sent wants) bool { return !sent.equal(s.wants) || !sent.equal(s.kept) }
+// due reports whether a server whose last request was this one needs another one.
+func (s *subscription) due(sent selection) bool {
+	return !sent.equal(s.selection) || !sent.equal(s.keptSelection)
+}
 
-// nextWants returns what the next request asks for, after what was sent. A name that was dropped in the meantime and is wanted again was
-// forgotten by the client, and the server would not send it again unless a request drops it first.
-func (s *subscription) nextWants(sent wants) wants {
-	if s.kept.equal(sent.and(s.wants)) {
-		s.kept = s.wants
+// nextSelection returns the selection of the next request. The client has forgotten a name that was dropped and
+// selected again meanwhile. The server only sends it again if a request drops it first.
+func (s *subscription) nextSelection(sent selection) selection {
+	if s.keptSelection.equal(sent.intersect(s.selection)) {
+		s.keptSelection = s.selection
 	}
-	return s.kept
+	return s.keptSelection
 }
 
-// open returns the resources that a stream is to answer for which has just been asked for them: those without an answer, and
-// all of them if the client brings nothing along.
-func (s *subscription) open(fresh bool) []*named {
+// unanswered returns the resources that a server owes after the first request: those without an answer, or all if the
+// request has no versions.
+func (s *subscription) unanswered(fresh bool) []*requestedResource {
 	if fresh {
-		return s.resources.called(s.wants.names)
+		return s.resources.byNames(s.selection.names)
 	}
-	return s.resources.open()
+	return s.resources.unanswered()
 }
 
-// record notes a response, of which something may have been rejected. first says that it begins a complete set.
-func (s *subscription) record(r *Response, first bool, rejected rejection) {
+// recordVersions notes the versions of a response, except for rejected resources. first says that it begins a complete
+// set.
+func (s *subscription) recordVersions(r *Response, first bool, rejected rejection) {
 	if !r.Delta {
-		s.versions, s.partial, s.refused = nil, false, false
-		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // it has everything
-		if rejected.err == nil && !s.moved {
+		s.versions, s.isPartial, s.isRefused = nil, false, false
+		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // a response has all resources
+		if rejected.err == nil && !s.hasChanged {
 			s.version = r.Version
 		}
 		return
@@ -118,7 +121,7 @@ func (s *subscription) record(r *Response, first bool, rejected rejection) {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
 	if accepted := rejected.accepted(r); accepted != nil {
-		covers := s.handled.covers()
+		covers := s.handledSelection.covers()
 		for i := range accepted.Resources {
 			if name := accepted.Resources[i].Name; covers(name) {
 				s.versions[name] = accepted.Resources[i].Version
@@ -128,16 +131,16 @@ func (s *subscription) record(r *Response, first bool, rejected rejection) {
 			delete(s.versions, name)
 		}
 		for i := range r.Resources {
-			// Of what was rejected the caller may have an earlier one, from before the set that this belongs to. A server that
-			// hears of it, and be it of no version, says when it has gone.
+			// The caller may have an earlier version of a rejected resource, from before this set. With an empty version in
+			// the next request, the server reports its removal.
 			name := r.Resources[i].Name
-			if _, known := s.versions[name]; !known && rejected.of(name) && covers(name) {
+			if _, exists := s.versions[name]; !exists && rejected.includes(name) && covers(name) {
 				s.versions[name] = ""
 			}
 		}
 	}
 	if r.Complete {
-		s.refused = s.refused && !first || rejected.whole
-		s.partial = s.refused || r.More
+		s.isRefused = s.isRefused && !first || rejected.entire
+		s.isPartial = s.isRefused || r.More
 	}
 }

@@ -26,30 +26,30 @@ const (
 	TLSMutual  = "MUTUAL" // the client has one, too
 )
 
-// TLS says how to secure connections. Its fields are those of Istio's ClientTLSSettings. Certificates and keys are given
-// as the name of a file, which is read anew for each connection, or as PEM; ClientCertificate and CACertificates also as a name of package
-// spiffe, for which the Workload API is asked for each connection.
+// TLS has the settings of secure connections, with the fields of Istio's ClientTLSSettings. Certificates and keys are
+// the name of a file, which is read for each connection, or PEM. ClientCertificate and CACertificates may also be a
+// name of package spiffe: then each connection uses the Workload API.
 type TLS struct {
 	Mode              string // one of the modes; empty means DISABLE
 	ClientCertificate string // the chain of the client; MUTUAL
 	PrivateKey        string // of the client; MUTUAL
-	CACertificates    string // whom to trust; empty means the system's
-	// SubjectAltNames are names of which the server's certificate must have one, each an exact DNS name, IP address, or
-	// URI such as spiffe://cluster.local/ns/istio-system/sa/istiod. They take the place of the check of the host name.
+	CACertificates    string // trusted ones; empty means the system's
+	// SubjectAltNames are exact DNS names, IP addresses, or URIs such as spiffe://cluster.local/ns/istio-system/sa/istiod.
+	// The server's certificate must have one of them. They replace the check of the host name.
 	SubjectAltNames []string
-	// WorkloadAPI is asked for what is named so, and remembered for the time when it is away; nil stands for that of the environment.
+	// WorkloadAPI provides such certificates, and caches them while it is away; nil stands for that of the environment.
 	WorkloadAPI *spiffe.API
 	SNI         string // the server name to send and to check; empty means the host of the address
 	// InsecureSkipVerify takes any certificate.
 	InsecureSkipVerify bool
 }
 
-// FieldError is what is wrong with a TLS. It begins with the field at fault.
+// FieldError is an error of a TLS. It begins with the field at fault.
 type FieldError struct{ error }
 
 func (e *FieldError) Unwrap() error { return e.error }
 
-// Check reports what is wrong with t, as a *FieldError. It reads no files.
+// Check returns an error of t as a *FieldError. It reads no files.
 func (t *TLS) Check() error { return inField(t.check()) }
 
 func inField(err error) error {
@@ -91,7 +91,7 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// checkSPIFFE reports what is wrong with what is to come from a Workload API.
+// checkSPIFFE returns an error of the names that are resolved by a Workload API.
 func (t *TLS) checkSPIFFE() error {
 	if spiffe.Named(t.ClientCertificate) {
 		if err := spiffe.CheckCertificate(t.ClientCertificate); err != nil {
@@ -106,8 +106,8 @@ func (t *TLS) checkSPIFFE() error {
 			return fmt.Errorf("caCertificates: %w", err)
 		}
 		if len(t.SubjectAltNames) == 0 && !t.InsecureSkipVerify {
-			return errors.New("subjectAltNames: missing; name the SPIFFE ID of the server, else any workload of the trust domain could stand in " +
-				"for it")
+			return errors.New("subjectAltNames: missing; name the SPIFFE ID of the server, " +
+				"else any workload of the trust domain could stand in for it")
 		}
 	}
 	if t.WorkloadAPI != nil {
@@ -125,10 +125,10 @@ func (t *TLS) asksWorkloadAPI() bool {
 	return spiffe.Named(t.ClientCertificate) || spiffe.Named(t.CACertificates)
 }
 
-// said returns what the Workload API says, nil if it is not asked for anything.
-func (t *TLS) said() (*spiffe.Credentials, error) {
+// fromWorkloadAPI returns the certificates of the Workload API; nil if t needs none.
+func (t *TLS) fromWorkloadAPI() (*spiffe.Credentials, error) {
 	if !t.asksWorkloadAPI() {
-		return nil, nil //nolint:nilnil // nothing is needed
+		return nil, nil //nolint:nilnil // t needs none
 	}
 	api := t.WorkloadAPI
 	if api == nil {
@@ -140,8 +140,8 @@ func (t *TLS) said() (*spiffe.Credentials, error) {
 // Secure reports whether connections are encrypted.
 func (t *TLS) Secure() bool { return t.Mode == TLSSimple || t.Mode == TLSMutual }
 
-// Dialer returns what gives each connection to a host its configuration; nil if t is nil or is for no TLS. It finds out now what is wrong
-// with t; a Workload API may come later.
+// Dialer returns the function that returns the configuration of each connection to a host; nil if t is nil or for
+// plaintext. It reports errors of t at once; a Workload API may become available later.
 func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 	if t == nil {
 		return nil, nil
@@ -158,7 +158,7 @@ func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 	return t.Config, nil
 }
 
-// Credentials reads what t names, for a connection to address. A nil t is for plaintext.
+// Credentials reads the certificates of t for a connection to address. A nil t is for plaintext.
 func (t *TLS) Credentials(address string) (credentials.TransportCredentials, error) {
 	cfg, err := t.configFor(address)
 	if err != nil {
@@ -189,15 +189,15 @@ func (t *TLS) configFor(address string) (*tls.Config, error) {
 	return t.Config(host)
 }
 
-// Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add. What is wrong with a
-// field is a *FieldError.
+// Config reads the certificates of t for a connection to host. t must be secure. The caller adds protocols. An error of
+// a field is a *FieldError.
 func (t *TLS) Config(host string) (*tls.Config, error) {
-	//nolint:gosec // if the operator says so
+	//nolint:gosec // the operator's choice
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
 	if t.SNI != "" {
 		cfg.ServerName = t.SNI
 	}
-	said, err := t.said()
+	credentials, err := t.fromWorkloadAPI()
 	if err != nil {
 		return nil, err
 	}
@@ -212,22 +212,22 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 		}
 	}
 	if t.Mode == TLSMutual {
-		cert, err := t.certificate(said)
+		cert, err := t.certificate(credentials)
 		if err != nil {
 			return nil, inField(err)
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}
 	if len(t.SubjectAltNames) > 0 {
-		cfg.InsecureSkipVerify = true // in favour of what follows, which leaves out nothing but the host name
-		cfg.VerifyConnection = t.verify(cfg.RootCAs, said)
+		cfg.InsecureSkipVerify = true // the following check replaces it, without the host name
+		cfg.VerifyConnection = t.verify(cfg.RootCAs, credentials)
 	}
 	return cfg, nil
 }
 
-func (t *TLS) certificate(said *spiffe.Credentials) (tls.Certificate, error) {
+func (t *TLS) certificate(credentials *spiffe.Credentials) (tls.Certificate, error) {
 	if spiffe.Named(t.ClientCertificate) {
-		cert, err := said.Certificate(t.ClientCertificate)
+		cert, err := credentials.Certificate(t.ClientCertificate)
 		if err != nil {
 			return tls.Certificate{}, fmt.Errorf("clientCertificate: %w", err)
 		}
@@ -243,18 +243,20 @@ func (t *TLS) certificate(said *spiffe.Credentials) (tls.Certificate, error) {
 	}
 	cert, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey),
+		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w",
+			nameOf(t.ClientCertificate), nameOf(t.PrivateKey),
 			words.KeyPairError(err))
 	}
 	return cert, nil
 }
 
-// verify returns a check of the server's certificate against roots, or what a Workload API said, and the subject alternative names.
-func (t *TLS) verify(roots *x509.CertPool, said *spiffe.Credentials) func(tls.ConnectionState) error {
+// verify returns a check of the server's certificate against roots, or those of a Workload API, and the subject
+// alternative names.
+func (t *TLS) verify(roots *x509.CertPool, credentials *spiffe.Credentials) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
-		leaf := state.PeerCertificates[0] // a server without one does not get here
+		leaf := state.PeerCertificates[0] // a server always has one
 		if spiffe.Named(t.CACertificates) {
-			if err := said.Verify(t.CACertificates, state.PeerCertificates); err != nil {
+			if err := credentials.Verify(t.CACertificates, state.PeerCertificates); err != nil {
 				return err
 			}
 		} else {
@@ -283,7 +285,7 @@ func (t *TLS) verify(roots *x509.CertPool, said *spiffe.Credentials) func(tls.Co
 
 const pemBegin = "-----BEGIN "
 
-// pemOf returns the PEM that a field holds or names.
+// pemOf returns the PEM of a field, or of the file that it names.
 func pemOf(field, value string) ([]byte, error) {
 	if strings.HasPrefix(strings.TrimSpace(value), pemBegin) {
 		return []byte(value), nil
@@ -295,7 +297,7 @@ func pemOf(field, value string) ([]byte, error) {
 	return text, nil
 }
 
-// nameOf is how messages name a field that holds or names PEM, which may be a private key.
+// nameOf returns the name of a field in messages. Its value may be a private key.
 func nameOf(value string) string {
 	if strings.HasPrefix(strings.TrimSpace(value), pemBegin) {
 		return "(inline)"
@@ -303,10 +305,10 @@ func nameOf(value string) string {
 	return value
 }
 
-// ErrPlainToken says that a token is to be shown on a connection that is not secured.
+// ErrPlainToken says that a token would be sent in plaintext.
 var ErrPlainToken = errors.New("token file: a token must not be sent in plaintext")
 
-// tokenFile is a file with a bearer token, read anew for each stream: tokens are short-lived and replaced in place.
+// tokenFile is a file with a bearer token, read for each stream: tokens are short-lived and replaced in place.
 type tokenFile string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.

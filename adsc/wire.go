@@ -15,33 +15,33 @@ import (
 	"tributary/internal/intake"
 )
 
-// wire is a stream in one of the variants of the protocol: it translates, and decides nothing. send and recv may be
-// called at the same time.
+// wire is a stream in one variant of the protocol: it only translates. send and recv may be called at the same time.
 type wire interface {
 	send(r *request) error
 	recv() (*answer, error)
-	Header() (metadata.MD, error) // of the server; it is there once a message is
+	Header() (metadata.MD, error) // of the server; available with the first message
 }
 
 // opener opens a stream, which lives as long as ctx.
-type opener func(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, codec *intake.Codec) (wire, error)
+type opener func(ctx context.Context, ads adsClient, codec *intake.Codec) (wire, error)
 
-// request is what the client has to say of a type: in the first request of the type on a stream what it wants, later
-// that it wants other names, or how it took a response.
+type adsClient = discoveryv3.AggregatedDiscoveryServiceClient
+
+// request is a request of a type: the first one on a stream, a change of the selection, or a reply to a response.
 type request struct {
 	node    *corev3.Node // in the first request of a stream only
 	typeURL string
-	nonce   string // of the response that is answered; state of the world: of the last one
-	reason  string // why that was rejected; empty if it was not
+	nonce   string // of the response that it replies to; state of the world: of the last one
+	reason  string // of a rejection; empty for an acknowledgement
 
-	names   []string // state of the world: all that are wanted
-	version string   // state of the world: of what was last taken
+	names   []string // state of the world: the selection
+	version string   // state of the world: of the last response that was taken
 
 	subscribe, unsubscribe []string          // delta
-	versions               map[string]string // delta, first request: what the client has
+	versions               map[string]string // delta, first request: of the client's resources
 }
 
-// errorDetail is r.reason as the protocol has it.
+// errorDetail returns r.reason in the form of the protocol.
 func (r *request) errorDetail() *rpcstatus.Status {
 	if r.reason == "" {
 		return nil
@@ -49,20 +49,20 @@ func (r *request) errorDetail() *rpcstatus.Status {
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: r.reason}
 }
 
-// answer is what a server sent of a type.
+// answer is a response of a server for a type.
 type answer struct {
 	typeURL, version, nonce string
 	controlPlane            string
 	resources               []Resource
 	removed                 []string // delta
-	more                    bool     // delta: the rest follows
+	hasMore                 bool     // delta: the rest follows
 	delta                   bool
-	lease                   *intake.Lease // until it is handled
+	lease                   *intake.Lease // of its memory, until it is handled
 }
 
-// chunkMark is the key of a header, and chunkMarkEnd its value, by which a server says that of the delta responses into
-// which it cuts a large one only the last has a system_version_info. The protocol itself has no such mark, without which
-// a client cannot tell when it has all of a type for the first time.
+// chunkMark is the key of a header, and chunkMarkEnd its value, of a server that splits large delta responses and sets
+// system_version_info on the last part only. The protocol itself has no such mark. Without it, a client cannot know
+// when it first has all resources of a type.
 const (
 	chunkMark    = "xds-delta-chunks"
 	chunkMarkEnd = "version-at-end"
@@ -75,7 +75,7 @@ type deltaWire struct {
 	codec *intake.Codec
 }
 
-func openDelta(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, codec *intake.Codec) (wire, error) {
+func openDelta(ctx context.Context, ads adsClient, codec *intake.Codec) (wire, error) {
 	stream, err := ads.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
 	return deltaWire{stream, codec}, err
 }
@@ -109,8 +109,8 @@ func (w deltaWire) recv() (*answer, error) {
 		a.resources[i] = Resource{Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource()}
 	}
 	if a.version == "" {
-		header, err := w.Header() // is there, since a message is
-		a.more = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
+		header, err := w.Header() // available with a message
+		a.hasMore = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
 	}
 	return a, nil
 }
@@ -122,7 +122,7 @@ type sotwWire struct {
 	codec *intake.Codec
 }
 
-func openSotW(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, codec *intake.Codec) (wire, error) {
+func openSotW(ctx context.Context, ads adsClient, codec *intake.Codec) (wire, error) {
 	stream, err := ads.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
 	return sotwWire{stream, codec}, err
 }
@@ -155,7 +155,8 @@ func (w sotwWire) recv() (*answer, error) {
 	return a, nil
 }
 
-// The decoded sizes of parts of a response, in bytes: a resource may have two bytes, and its metadata is a tree of small values.
+// The decoded sizes of parts of a response, in bytes: a resource may have two bytes, and its metadata is a tree of
+// small values.
 const (
 	resourceBytes = 256
 	fieldBytes    = 64
@@ -167,7 +168,7 @@ func decodedBytes(response []byte) (bytes int) {
 	eachField(response, func(number protowire.Number, field []byte) {
 		bytes += resourceBytes + len(field)
 		switch number {
-		case 1, 4, 5, 6: // versions, names, and what is as small
+		case 1, 4, 5, 6: // versions, names, and other small fields
 		case 2: // resources
 			eachField(field, func(number protowire.Number, part []byte) {
 				if bytes += fieldBytes; number > 4 {
