@@ -247,7 +247,7 @@ func TestLinks(t *testing.T) {
 		l.link("/", "sub/root")
 		l.startSynced()
 		require.Equal(t, 1, l.table.Snapshot().Len())
-		l.awaitHealth(sources.Degraded, "sub/root", "sub/self", "sub/up", "a directory that it is in")
+		l.awaitHealth(sources.Degraded, "sub/root", "sub/self", "sub/up", "a directory above it")
 	})
 	t.Run("turned into a circle has what it led to for a while", func(t *testing.T) {
 		l := prepare(t)
@@ -261,7 +261,7 @@ func TestLinks(t *testing.T) {
 		l.link(".", "next.tmp")
 		l.rename("next.tmp", "sub")
 		l.remove("gone.yaml")
-		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory that it is in")
+		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory above it")
 		l.awaitHost("gone", "") // so what had been missing for the quiet delay was withdrawn
 		l.write("keep.yaml", entry("keep", "keep2.example.com"))
 		l.awaitHost("keep", "keep2.example.com")
@@ -281,7 +281,7 @@ func TestLinks(t *testing.T) {
 		l.link(".", "next.tmp")
 		l.rename("next.tmp", "sub")
 		l.awaitHost("a", "")
-		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory that it is in")
+		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory above it")
 		l.link("b.yaml", "next.tmp")
 		l.rename("next.tmp", "b.yaml")
 		l.awaitHost("b", "")

@@ -11,70 +11,67 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// stamp tells whether a file is still the one that was read, as far as that can be told without reading it.
+// stamp recognises an unchanged file without reading it, as far as possible.
 type stamp struct {
 	size  int64
 	mtime int64 // nanoseconds since 1970
 	inode inode
 }
 
-// inode is which file it is, whatever it is called.
+// inode identifies a file, independent of its name.
 type inode struct {
 	dev, id uint64
 }
 
-// known is what is known of a file that was read, or, as the zero value, of a group that an earlier run published.
-type known struct {
+// fileState is the state of a file that was read. The zero value is that of a group of an earlier run.
+type fileState struct {
 	stamp stamp
 	sum   digest
-	// doubtful says that the file may have changed since without its stamp showing it, or was not read.
+	// doubtful says that the file may have changed with the same stamp, or was not read.
 	doubtful bool
 }
 
-// sighting is what one look at some paths found. A path is that of a file, of a directory with all below it, or both in
-// turn.
+// sighting is the result of one look at some paths. A path is a file, a directory with all below it, or both in turn.
 type sighting struct {
 	device  uint64           // of the root
 	single  bool             // the root is a file, and the only one
-	files   map[string]stamp // the files that count, but for empty ones
-	blocked map[string]error // what is there, but cannot be looked into; nothing is known of it and all below it
-	refused map[string]error // links that are not followed, since they lead in a circle; there is nothing below them
-	emptied map[string]bool  // the files that count and are empty
+	files   map[string]stamp // files that are read, without empty ones
+	blocked map[string]error // unreadable files and directories
+	refused map[string]error // links in a circle, which are not followed
+	emptied map[string]bool  // files that are read and are empty
 }
 
-// fleeting reports whether path is missing in a way that seldom lasts: it is there, and is empty, or a link on the way to
-// it leads in a circle.
-func (s sighting) fleeting(path string) bool { return s.emptied[path] || behind(s.refused, path) }
+// fleeting reports whether path is missing in a way that seldom lasts: it is empty, or below a link in a circle.
+func (s sighting) fleeting(path string) bool { return s.emptied[path] || isBehind(s.refused, path) }
 
-// compare works out, from what is known and a sighting of paths, which files to read, and which are missing: known, and
-// neither seen nor behind something blocked. Of the paths those that are true are read even if they look the same. Both
-// results are in order.
-func compare(all *btree.Map[string, known], paths map[string]bool, seen sighting) (read, missing []string) {
-	check := func(p string, k known) {
-		s, there := seen.files[p]
+// compare returns the files to read after a sighting of paths, and the missing ones: neither seen nor below an
+// unreadable path. Paths that are true are read even if their stamp is the same. Both results are in order.
+func compare(files *btree.Map[string, fileState], paths map[string]bool, seen sighting) (read, missing []string) {
+	check := func(p string, k fileState) {
+		s, exists := seen.files[p]
 		switch {
-		case !there && !behind(seen.blocked, p):
+		case !exists && !isBehind(seen.blocked, p):
 			missing = append(missing, p)
-		case there && (s != k.stamp || k.doubtful || paths[p]):
+		case exists && (s != k.stamp || k.doubtful || paths[p]):
 			read = append(read, p)
 		}
 	}
 	for p := range paths {
-		if p != "" && covered(paths, parent(p)) {
-			if k, ok := all.Get(p); ok && paths[p] {
+		if p != "" && isCovered(paths, parentOf(p)) {
+			if k, ok := files.Get(p); ok && paths[p] {
 				check(p, k)
 			}
 			continue
 		}
-		if k, ok := all.Get(p); ok {
+		if k, ok := files.Get(p); ok {
 			check(p, k)
 		}
 		from := p + "/"
 		if p == "" {
 			from = ""
 		}
-		all.Ascend(from, func(q string, k known) bool {
-			if !within(q, p) {
+		files.Ascend(from, func(q string, k fileState) bool {
+			if !isWithin(q, p) {
 				return false
 			}
 			check(q, k)
@@ -82,21 +79,21 @@ func compare(all *btree.Map[string, known], paths map[string]bool, seen sighting
 		})
 	}
 	for p := range seen.files {
-		if _, ok := all.Get(p); !ok {
+		if _, ok := files.Get(p); !ok {
 			read = append(read, p)
 		}
 	}
 	return inOrder(read), inOrder(missing)
 }
 
-// inOrder sorts paths and removes what is there twice.
+// inOrder sorts paths and removes duplicates.
 func inOrder(paths []string) []string {
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
 
 // covered reports whether paths has p or a directory above it.
-func covered(paths map[string]bool, p string) bool {
+func isCovered(paths map[string]bool, p string) bool {
 	for {
 		if _, ok := paths[p]; ok {
 			return true
@@ -104,12 +101,12 @@ func covered(paths map[string]bool, p string) bool {
 		if p == "" {
 			return false
 		}
-		p = parent(p)
+		p = parentOf(p)
 	}
 }
 
 // behind reports whether p or a directory above it is blocked.
-func behind(blocked map[string]error, p string) bool {
+func isBehind(blocked map[string]error, p string) bool {
 	if len(blocked) == 0 {
 		return false
 	}
@@ -120,41 +117,41 @@ func behind(blocked map[string]error, p string) bool {
 		if p == "" {
 			return false
 		}
-		p = parent(p)
+		p = parentOf(p)
 	}
 }
 
-// grace remembers since when files are missing. A file is gone only if two looks, at least a while apart, both missed it:
-// many programs write a file by removing or emptying it first.
+// grace has the times when files were first missing. A file is deleted only if two looks, at least a while apart, both
+// missed it: many programs write a file by removing or emptying it first.
 type grace map[string]time.Time
 
-// judge takes the files that a look at time now missed. It returns those that are gone, having been missed for at least
-// their while already, and those that are not yet. It forgets the files that were not missed this time.
-func (g *grace) judge(missing []string, now time.Time, while func(path string) time.Duration) (gone, pending []string) {
+// judge returns, of the files that a look at time now missed, the deleted ones, which have been missing for their
+// while, and the pending ones. It forgets files that were not missing this time.
+func (g *grace) judge(
+	missing []string, now time.Time, while func(path string) time.Duration,
+) (deleted, pending []string) {
 	next := make(grace, len(missing))
 	for _, p := range missing {
-		since, ok := (*g)[p]
+		firstMissed, ok := (*g)[p]
 		if !ok {
-			since = now
+			firstMissed = now
 		}
-		next[p] = since
-		if now.Sub(since) >= while(p) {
-			gone = append(gone, p)
+		next[p] = firstMissed
+		if now.Sub(firstMissed) >= while(p) {
+			deleted = append(deleted, p)
 		} else {
 			pending = append(pending, p)
 		}
 	}
 	*g = next
-	return gone, pending
+	return deleted, pending
 }
 
-// Hidden reports whether a name is that of a hidden file or directory, which is neither read nor walked: version control,
-// editors' swap files, the directories behind the links that Kubernetes makes when it mounts a volume, and a file
-// system's own.
+// Hidden reports whether a name is that of a hidden file or directory, which is neither read nor walked: version
+// control, editors' swap files, the directories of Kubernetes' volume mounts, and those of file systems.
 func Hidden(name string) bool { return strings.HasPrefix(name, ".") || name == "lost+found" }
 
-// Reads reports whether a file of this name is read. Backups such as "a.yaml~", "#a.yaml#" and "a.yaml.bak" do not end
-// in what counts.
+// Reads reports whether a file of this name is read. Backups such as "a.yaml~", "#a.yaml#" and "a.yaml.bak" are not.
 func Reads(name string) bool {
 	if Hidden(name) {
 		return false
@@ -177,7 +174,7 @@ func join(dir, name string) string {
 }
 
 // parent returns the directory of p, which is not the root.
-func parent(p string) string {
+func parentOf(p string) string {
 	if dir := path.Dir(p); dir != "." {
 		return dir
 	}
@@ -185,12 +182,12 @@ func parent(p string) string {
 }
 
 // within reports whether p is dir or below it.
-func within(p, dir string) bool {
+func isWithin(p, dir string) bool {
 	return dir == "" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
 // under returns the path of name, which is clean, in directory dir of the file system.
-func under(dir, name string) string {
+func underDir(dir, name string) string {
 	if dir == "." {
 		return name
 	}
@@ -200,8 +197,8 @@ func under(dir, name string) string {
 	return dir + string(filepath.Separator) + name
 }
 
-// contains does what within does, for the paths of the file system.
-func contains(dir, p string) bool {
+// containsPath is isWithin for paths of the file system.
+func containsPath(dir, p string) bool {
 	rel, err := filepath.Rel(dir, p)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// disk is what the source asks of the file system. Tests put one in its place that refuses.
+// disk is the file system. Tests replace it by one that fails.
 type disk interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
 	// ReadDir lists the directory at name, with root as for Open.
 	ReadDir(root, name string) ([]fs.DirEntry, error)
 	// Open opens the file at name. Unless root is empty, name is below it, and a link that leads out of root is an error,
-	// also one that was put there a moment ago.
+	// even if it was made after the last look.
 	Open(root, name string) (fs.File, error)
 }
 
@@ -64,7 +64,7 @@ func (d osDisk) Open(root, name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !contains(real, to) {
+	if !containsPath(real, to) {
 		return nil, leadsOut(name, to)
 	}
 	return openIn(dir, real, to)
@@ -72,20 +72,21 @@ func (d osDisk) Open(root, name string) (fs.File, error) {
 
 // openIn opens name, which is below root, in dir, which is that directory.
 func openIn(dir *os.Root, root, name string) (fs.File, error) {
-	within, err := filepath.Rel(root, name)
+	relative, err := filepath.Rel(root, name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := dir.OpenFile(within, openFlags, 0)
+	f, err := dir.OpenFile(relative, openFlags, 0)
 	if bad, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bad.Err}
 	}
 	return f, err
 }
 
-// leadsOut says that a link is not followed.
+// leadsOut returns the error of a link that is not followed.
 func leadsOut(link, to string) error {
-	return fmt.Errorf("%s leads out of the source's directory, to %s, and is not followed: followLinks: true follows it", link, to)
+	return fmt.Errorf("%s leads out of the source's directory, to %s, and is not followed: followLinks: true follows it",
+		link, to)
 }
 
 // identity returns the device and inode of a file, which change when another file takes its name.
@@ -101,22 +102,21 @@ func stampOf(fi fs.FileInfo) stamp {
 	return stamp{size: fi.Size(), mtime: fi.ModTime().UnixNano(), inode: identity(fi)}
 }
 
-// anchor is a name in a real directory. When something happens to it, whatever was found through it may be elsewhere.
+// anchor is a name in a real directory. A change of it may change the real path of all that was found through it.
 type anchor struct {
 	dir, name string
 }
 
-// maxLinks is how many symbolic links one path may go through: as many as Linux allows.
+// maxLinks is the limit of symbolic links in one path, that of Linux.
 const maxLinks = 40
 
-// resolve follows the symbolic links in an absolute path as the kernel does. It returns the real path and the anchors on
-// which it hangs: each name on the way, since any directory may be moved and another put in its place, as any link may be
-// led elsewhere. If the path leads nowhere they are those up to the name that is missing, so that whoever watches them
-// learns when it appears.
+// resolve follows the symbolic links in an absolute path as the kernel does. It returns the real path and its anchors:
+// each name on the way, since any directory may be replaced, and any link changed. If the path leads nowhere, they end
+// with the missing name, so that a watch of them reports its appearance.
 func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 	sep := string(filepath.Separator)
 	volume := filepath.VolumeName(name)
-	at := volume + sep
+	current := volume + sep
 	todo := strings.Split(name[len(volume):], sep)
 	for links := 0; len(todo) > 0; {
 		part := todo[0]
@@ -125,11 +125,11 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 		case "", ".":
 			continue
 		case "..":
-			at = filepath.Dir(at)
+			current = filepath.Dir(current)
 			continue
 		}
-		next := under(at, part)
-		if a := (anchor{at, part}); !slices.Contains(anchors, a) {
+		next := underDir(current, part)
+		if a := (anchor{current, part}); !slices.Contains(anchors, a) {
 			anchors = append(anchors, a)
 		}
 		fi, err := d.Lstat(next)
@@ -137,7 +137,7 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 			return "", anchors, err
 		}
 		if fi.Mode()&fs.ModeSymlink == 0 {
-			at = next
+			current = next
 			continue
 		}
 		if links++; links > maxLinks {
@@ -148,9 +148,9 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 			return "", anchors, err
 		}
 		if filepath.IsAbs(target) {
-			at = filepath.VolumeName(target) + sep
+			current = filepath.VolumeName(target) + sep
 		}
 		todo = append(strings.Split(target, sep), todo...)
 	}
-	return at, anchors, nil
+	return current, anchors, nil
 }

@@ -242,16 +242,16 @@ func TestLostEventsAreMadeUpFor(t *testing.T) {
 	w.enter("", d, stamp{})
 	w.enter("sub", d+"/sub", stamp{})
 	for i := range maxDirty + 1 {
-		w.happened(event(fmt.Sprintf("%s/sub/f%d.yaml", d, i)))
+		w.noteEvent(event(fmt.Sprintf("%s/sub/f%d.yaml", d, i)))
 	}
-	paths, lost := w.changed()
+	paths, lost := w.takeChanged()
 	require.True(t, lost, "so many that it is simpler to look at everything")
 	require.LessOrEqual(t, len(paths), maxDirty)
-	w.lose()
+	w.noteLost()
 	<-w.wake
-	_, lost = w.changed()
+	_, lost = w.takeChanged()
 	require.True(t, lost)
-	paths, lost = w.changed()
+	paths, lost = w.takeChanged()
 	require.False(t, lost)
 	require.Empty(t, paths)
 }

@@ -1,7 +1,8 @@
 // Package file reads mesh configuration from files: a directory tree or a single file, watched.
 //
 // The group of a resource is the path of its file within the root, so that of two files with the same key the first in
-// order of path wins. See README.md for what it does in which situation.
+// order of path wins. README.md describes the behaviour in each
+// situation.
 package file
 
 import (
@@ -23,25 +24,25 @@ const Scheme = "fs"
 // Settings are the options of a file source. Zero values stand for the defaults.
 type Settings struct {
 	sources.Texts
-	// QuietDelay is how long files must be left alone before changes are read. A file that is missing for less is not
-	// taken as deleted. Default: 100ms.
+	// QuietDelay is the time without changes before changes are read. A file that is missing for less does not count as
+	// deleted. Default: 100ms.
 	QuietDelay time.Duration `yaml:"quietDelay,omitempty"`
-	// MaxDelay is how long changes wait for quiet at most. Default: 1s.
+	// MaxDelay limits the wait of changes for quiet. Default: 1s.
 	MaxDelay time.Duration `yaml:"maxDelay,omitempty"`
-	// RescanInterval is how often everything is looked at anew, for file systems that do not tell of changes. Default: 30s.
+	// RescanInterval is the interval of full looks, for file systems without events. Default: 30s.
 	RescanInterval time.Duration `yaml:"rescanInterval,omitempty"`
-	// EmptyGrace is how long a file may be empty, or a link lead in a circle, before what it had is withdrawn: a file is
-	// empty for as long as the program runs that is to write it. Default: 10s.
+	// EmptyGrace is the time that the objects of a file stay while it is empty, or below a link in a circle: a file is
+	// empty until the program that writes it is done. Default: 10s.
 	EmptyGrace time.Duration `yaml:"emptyGrace,omitempty"`
 	// PartialStart lets a start without earlier state go on though a directory cannot be read or a link leads nowhere.
-	// Otherwise the source is not synced until everything could be read once.
+	// Otherwise the source is not synced until all was read once.
 	PartialStart bool `yaml:"partialStart,omitempty"`
-	// FollowLinks follows symbolic links that lead out of the root. Otherwise whoever can write to the directory could have
-	// files read that only this program may read.
+	// FollowLinks follows symbolic links that lead out of the root. Otherwise anyone who can write to the directory could
+	// publish files that only this program may read.
 	FollowLinks bool `yaml:"followLinks,omitempty"`
-	// MaxFileBytes is how large one file may be. Default: 64 MiB.
+	// MaxFileBytes limits the size of one file. Default: 64 MiB.
 	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
-	// Derive has Istio's objects made of the Ingresses and the objects of Gateway API in the files; nil passes over such objects.
+	// Derive converts Ingresses and objects of Gateway API to Istio's objects; nil ignores them.
 	Derive *derive.Options `yaml:"derive,omitempty"`
 }
 
@@ -79,8 +80,8 @@ func (s Settings) withDefaults() (Settings, error) {
 // Source is a sources.Source of files. It has no state between runs.
 type Source struct {
 	disk     disk
-	blind    bool   // do without events
-	parse    parser // of what is in a file
+	blind    bool   // without events
+	parse    parser // of the text of a file
 	patience func(size int64, synced bool) time.Duration
 	root     string // absolute
 	shown    string // as in the address
@@ -90,8 +91,8 @@ type Source struct {
 
 var _ sources.Source = (*Source)(nil)
 
-// New returns a source of the directory or file at address: "fs:///path", or "fs://./path" and "fs://../path" relative to
-// the working directory. What is there, if anything, is found out by Run.
+// New returns a source of the directory or file at address: "fs:///path", or "fs://./path" and "fs://../path" relative
+// to the working directory. Run finds out whether it exists.
 func New(address string, settings Settings) (*Source, error) {
 	shown, err := parse(address)
 	if err != nil {
@@ -116,7 +117,8 @@ func New(address string, settings Settings) (*Source, error) {
 		settings.Derive = &o
 	}
 	return &Source{
-		disk: osDisk{}, parse: sources.DecodeAgain, patience: patience, root: root, shown: shown, settings: settings, decode: decode,
+		disk: osDisk{}, parse: sources.DecodeAgain, patience: patience,
+		root: root, shown: shown, settings: settings, decode: decode,
 	}, nil
 }
 
@@ -140,7 +142,8 @@ func parse(address string) (string, error) {
 	case strings.ContainsRune(name, 0):
 		return "", fmt.Errorf("a path has no zero byte")
 	case first != "" && first != "." && first != "..":
-		return "", fmt.Errorf("%q stands where a host would; want %s:///%s, or %s://./%s for a path from the working directory",
+		return "", fmt.Errorf(
+			"%q stands where a host would; want %s:///%s, or %s://./%s for a path from the working directory",
 			first, Scheme, rest, Scheme, rest)
 	}
 	return filepath.Clean(filepath.FromSlash(name)), nil

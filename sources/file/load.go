@@ -20,23 +20,25 @@ type loader struct {
 	disk    disk
 	root    string // absolute
 	single  bool   // the root is a file, and the only one
-	shown   string // the root, as people call it
+	shown   string // the root, as in the configuration
 	decode  resource.Options
 	parse   parser
 	maxSize int64 // bytes
 	// followLinks follows links that lead out of the root.
 	followLinks bool
-	// deriving says that something is made of objects of other APIs, so that the sink alone does not know what is in a file.
+	// deriving says that objects of other APIs are converted, so that the sink does not know all objects of a file.
 	deriving bool
-	// confirm reports whether a group holds what was made of the input of that mark.
+	// confirm reports whether a group has the content of the input with that mark.
 	confirm func(group, mark string) bool
 }
 
-// parser makes the text of a file, which people call place, the content of a group. If earlier is not nil, what is known of the last
-// text goes in, and what will be known of this one comes out.
-type parser func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded)
+// parser decodes the text of a file at place as the content of a group. If earlier is not nil, it is the decoded last
+// text, and the parser returns the decoded new one.
+type parser func(
+	group, place string, text []byte, o resource.Options, earlier *resource.Decoded,
+) (sources.Content, *resource.Decoded)
 
-// digest identifies the content of a file; the zero value is that of none.
+// digest identifies the content of a file; the zero value is that of no file.
 type digest [16]byte
 
 func digestOf(data []byte) (d digest) {
@@ -45,20 +47,20 @@ func digestOf(data []byte) (d digest) {
 	return d
 }
 
-// loaded is what became of one file.
+// loaded is the result of reading one file.
 type loaded struct {
 	path    string
-	known   known
-	decoded *resource.Decoded // of what it had last, and then of what it has; nil if that is not known
-	content *sources.Content  // nil if it is the same as before, or could not be read
+	state   fileState
+	decoded *resource.Decoded // of the last text, then of this one; nil if unknown
+	content *sources.Content  // nil if it is unchanged or unreadable
 	changed bool              // while it was being read
-	err     error             // it could not be read; fs.ErrNotExist: it has gone
-	late    bool              // it is still being read; all else is unknown
+	err     error             // of reading; fs.ErrNotExist: it was deleted
+	late    bool              // it is still being read; the other fields are unknown
 }
 
-// doubt is how long after its modification a file may be modified again without its time showing it: file systems keep
-// time as coarsely as 2 s (FAT).
-const doubt = 2 * time.Second
+// timeResolution is the coarsest resolution of modification times, of FAT: a file may change twice within it and have
+// one time.
+const timeResolution = 2 * time.Second
 
 var (
 	errTooLarge   = errors.New("file too large")
@@ -67,66 +69,66 @@ var (
 	errBlank      = errors.New("nothing is in it, not even an object of another API")
 )
 
-// loadOne reads one file into buf, which it returns to be used again.
+// loadOne reads one file into buf, and returns buf for the next one.
 func (l *loader) loadOne(f *loaded, buf []byte) []byte {
-	before := f.known
-	f.known = known{doubtful: true}
-	at := time.Now()
+	before := f.state
+	f.state = fileState{doubtful: true}
+	modified := time.Now()
 	data, fi, changed, err := l.read(f.path, buf)
 	if fi != nil {
-		f.known.stamp = stampOf(fi)
+		f.state.stamp = stampOf(fi)
 	}
 	switch {
 	case errors.Is(err, errTooLarge):
-		f.known.doubtful = false
+		f.state.doubtful = false
 		c := l.rejected(f.path, fmt.Errorf("%w: it has %d bytes, and maxFileBytes is %d", errTooLarge, fi.Size(), l.maxSize))
 		f.content = &c
 		return buf
 	case err != nil:
 		f.err = err
 		return buf
-	case len(data) == 0: // empty files are not read: somebody begins to write it
+	case len(data) == 0: // another program begins to write the file
 		f.err = errEmptied
 		return buf
 	}
 	f.changed = changed
-	f.known.doubtful = changed || fi.ModTime().After(at.Add(-doubt))
-	if resource.Blank(f.path, data) { // somebody has begun to write it
+	f.state.doubtful = changed || fi.ModTime().After(modified.Add(-timeResolution))
+	if resource.Blank(f.path, data) { // another program has begun to write it
 		f.err = errBlank
 		return data[:0]
 	}
-	f.known.sum = digestOf(data)
-	if f.known.sum == before.sum {
+	f.state.sum = digestOf(data)
+	if f.state.sum == before.sum {
 		return data[:0]
 	}
-	mark := l.mark(f.path, f.known.sum)
+	mark := l.mark(f.path, f.state.sum)
 	if before.sum == (digest{}) && !l.deriving && l.confirm(f.path, mark) {
 		return data[:0]
 	}
-	if f.decoded == nil && before.sum != (digest{}) { // it is one that changes
+	if f.decoded == nil && before.sum != (digest{}) { // its first change
 		f.decoded = new(resource.Decoded)
 	}
 	var content sources.Content
-	content, f.decoded = l.parse(f.path, l.in(l.shown, f.path), data, l.decode, f.decoded)
-	content.Mark, content.Text = mark, hex.EncodeToString(f.known.sum[:])
+	content, f.decoded = l.parse(f.path, l.displayName(l.shown, f.path), data, l.decode, f.decoded)
+	content.Mark, content.Text = mark, hex.EncodeToString(f.state.sum[:])
 	f.content = &content
 	return data[:0]
 }
 
-// mark identifies all that a content is made of: of which text, of which file, and how that is read.
+// mark identifies the inputs of a content: text, file and options.
 func (l *loader) mark(path string, sum digest) string {
-	return fmt.Sprintf("%s %+v %s", sum[:], l.decode, l.in(l.shown, path))
+	return fmt.Sprintf("%s %+v %s", sum[:], l.decode, l.displayName(l.shown, path))
 }
 
-// rejected is the content of a file that could not be read. It may have what another one had: it may be that, renamed.
+// rejected returns the content of a file that could not be read. It may be another file under a new name.
 func (l *loader) rejected(path string, err error) sources.Content {
-	place := l.in(l.shown, path)
+	place := l.displayName(l.shown, path)
 	return sources.Content{Group: path, Renamable: true, Rejects: []sources.Reject{{
 		Unread: true, Origin: resource.Origin{Place: place}, Err: fmt.Errorf("%s: %w", place, err),
 	}}}
 }
 
-// read reads a file of at most maxSize bytes. changed says that somebody wrote to it meanwhile.
+// read reads a file of at most maxSize bytes. changed says that it was written to meanwhile.
 func (l *loader) read(path string, buf []byte) (data []byte, fi fs.FileInfo, changed bool, err error) {
 	f, err := l.open(path)
 	if err != nil {
@@ -137,7 +139,7 @@ func (l *loader) read(path string, buf []byte) (data []byte, fi fs.FileInfo, cha
 		return nil, nil, false, err
 	}
 	if !fi.Mode().IsRegular() {
-		return nil, nil, false, &fs.PathError{Op: "read", Path: l.in(l.root, path), Err: errNotRegular}
+		return nil, nil, false, &fs.PathError{Op: "read", Path: l.displayName(l.root, path), Err: errNotRegular}
 	}
 	if fi.Size() > l.maxSize {
 		return nil, fi, false, errTooLarge
@@ -147,7 +149,7 @@ func (l *loader) read(path string, buf []byte) (data []byte, fi fs.FileInfo, cha
 		n, err := f.Read(data[len(data):fi.Size()])
 		data = data[:len(data)+n]
 		if errors.Is(err, io.EOF) {
-			break // somebody made it shorter
+			break // it was truncated
 		}
 		if err != nil {
 			return nil, nil, false, err
@@ -166,33 +168,32 @@ func (l *loader) open(path string) (fs.File, error) {
 	if l.single || l.followLinks {
 		root = ""
 	}
-	return l.disk.Open(root, l.in(l.root, path))
+	return l.disk.Open(root, l.displayName(l.root, path))
 }
 
-// in returns what the file at path is called, given what the root is called. In origins and messages that is a path which
-// people can open.
-func (l *loader) in(root, path string) string {
+// displayName returns the name of the file at path below a root. Origins and messages have a path that people can open.
+func (l *loader) displayName(root, path string) string {
 	if l.single {
 		return root
 	}
-	return under(root, filepath.FromSlash(path))
+	return underDir(root, filepath.FromSlash(path))
 }
 
-// maxRemembered is of how many documents it is known what became of them. It bounds memory: 300 bytes each.
+// maxRemembered is the limit of decoded documents that are kept: 300 bytes each.
 const maxRemembered = 50_000
 
-// memory is what is known of files that have changed since they were first read, so that their next change costs no more than what
-// changes. The others cost nothing. It is owned by the loop.
+// memory has the decoded files that have changed since they were first read, so that the cost of their next change is
+// that of the changed documents. The loop owns it.
 type memory struct {
 	files map[string]*resource.Decoded
-	order []string // the one that changed last is the last
+	order []string // by time of the last change
 	size  int      // documents
 }
 
 func newMemory() *memory { return &memory{files: make(map[string]*resource.Decoded)} }
 
-// set takes note of what became of a file, and forgets those that have not changed for the longest time if there are too many; nil forgets
-// it.
+// set keeps a decoded file, or forgets it for nil. Beyond the limit, it forgets the files that did not change for the
+// longest time.
 func (m *memory) set(path string, d *resource.Decoded) {
 	if old := m.files[path]; old != nil {
 		m.size -= old.Size()

@@ -11,22 +11,22 @@ import (
 	"tributary/internal/worker"
 )
 
-// pool reads many files at once. One that takes long is left to itself, and handed over later: it holds up neither the
-// others nor the end of the source.
+// pool reads many files at once. It abandons a slow file, and delivers it later: a slow file delays neither the others
+// nor the end of the source.
 type pool struct {
-	wake    chan struct{} // has a value when late has something to give
-	workers *worker.Group // nobody waits for it: who is left to itself may outlive the source
+	wake    chan struct{} // has a value when takeFinished has files
+	workers *worker.Group // never waited for: readers of abandoned files may outlive the source
 
-	mu   sync.Mutex
-	done []loaded
-	left int // files that were left to themselves and are not done
+	mu        sync.Mutex
+	done      []loaded
+	abandoned int // abandoned files that are not done
 }
 
 const (
-	// maxLeft is how many files may be left to themselves at a time with another worker in the place of each. Each has a processor as often
-	// as any other worker has. Beyond that a batch ends when its workers are gone, and the files that nobody began are read another time.
+	// maxReplaced is the limit of abandoned files whose worker is replaced: each still needs a processor. Beyond it, a
+	// batch ends when its workers have ended, and the next batch reads the other files.
 	maxLeft = 16
-	// mostLeft is with how many files left to themselves no more are begun: all files hang when a mount does.
+	// maxAbandoned is the limit of abandoned files: all files hang when a mount does.
 	mostLeft = 4 * maxLeft
 )
 
@@ -37,28 +37,30 @@ func newPool() *pool {
 	return &pool{wake: make(chan struct{}, 1), workers: workers}
 }
 
-// reader reads a file into buf, which it returns to be used again.
+// reader reads a file into buf, and returns buf for the next one.
 type reader func(f *loaded, buf []byte) []byte
 
-// batch is what one call of readAll is to do.
+// batch is the work of one call of readAll.
 type batch struct {
 	read     reader
 	patience func(f *loaded) time.Duration
-	news     chan struct{} // has a value when something began or ended
+	progress chan struct{} // has a value when a file was begun or done
 
 	mu      sync.Mutex
 	files   []loaded
-	next    int               // the first that was not begun
-	running map[int]time.Time // when those were begun that are being read, but for those that were left to themselves
-	workers int               // that will begin another one
+	next    int               // the first file that was not begun
+	running map[int]time.Time // start times of the files that are being read, without abandoned ones
+	workers int               // workers that will begin another file
 }
 
-// readAll reads files. It returns them when all are done or have taken longer than their patience; those are marked as late,
-// and handed over when they are done. Files that nobody is left to read have errBusy. If ctx ends, it returns the error when those that
-// were begun are done or late.
-func (p *pool) readAll(ctx context.Context, files []loaded, read reader, patience func(f *loaded) time.Duration) ([]loaded, error) {
+// readAll reads files. It returns when each is done or has exceeded its patience. The latter are marked as late, and
+// delivered when they are done. Files without a worker have errBusy. If ctx ends, it returns the error of ctx when all
+// begun files are done or late.
+func (p *pool) readAll(
+	ctx context.Context, files []loaded, read reader, patience func(f *loaded) time.Duration,
+) ([]loaded, error) {
 	b := &batch{
-		read: read, patience: patience, news: make(chan struct{}, 1),
+		read: read, patience: patience, progress: make(chan struct{}, 1),
 		files: files, running: make(map[int]time.Time),
 	}
 	if !p.tooMany() {
@@ -74,15 +76,15 @@ func (p *pool) readAll(ctx context.Context, files []loaded, read reader, patienc
 		}
 		overdue := time.NewTimer(wait)
 		select {
-		case <-b.news:
+		case <-b.progress:
 		case <-overdue.C:
 		}
 		overdue.Stop()
 	}
 }
 
-// inspect leaves those files to themselves that have taken too long, with another worker in the place of each. It reports
-// whether anything is still to be waited for, and for how long at most.
+// inspect abandons the files that have taken too long, and replaces their workers. It reports whether files remain to
+// wait for, and for how long.
 func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +97,7 @@ func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.D
 		}
 		delete(b.running, i)
 		b.files[i] = loaded{path: b.files[i].path, late: true}
-		if p.leave() {
+		if p.abandon() {
 			p.workers.Go(func() { p.work(ctx, b) })
 		} else {
 			b.workers--
@@ -109,23 +111,23 @@ func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.D
 	return len(b.running) > 0 || b.next < len(b.files) && ctx.Err() == nil, wait
 }
 
-// leave counts one more file that is left to itself, and reports whether its worker may be replaced.
-func (p *pool) leave() bool {
+// abandon counts one more abandoned file, and reports whether its worker may be replaced.
+func (p *pool) abandon() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left++
-	return p.left <= maxLeft
+	p.abandoned++
+	return p.abandoned <= maxLeft
 }
 
 func (p *pool) tooMany() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.left >= mostLeft
+	return p.abandoned >= mostLeft
 }
 
-// work reads one file after another, until there is none, ctx ends, or one was left to itself.
+// work reads one file after another, until all are begun, ctx ends, or its file was abandoned.
 func (p *pool) work(ctx context.Context, b *batch) {
-	defer wakeUp(b.news)
+	defer wakeUp(b.progress)
 	var buf []byte
 	for {
 		b.mu.Lock()
@@ -139,7 +141,7 @@ func (p *pool) work(ctx context.Context, b *batch) {
 		b.running[i] = time.Now()
 		f := b.files[i]
 		b.mu.Unlock()
-		wakeUp(b.news) // it may have less patience than the others
+		wakeUp(b.progress) // its patience may end first
 
 		buf = b.readOne(&f, buf)
 
@@ -157,7 +159,7 @@ func (p *pool) work(ctx context.Context, b *batch) {
 	}
 }
 
-// readOne reads a file. If that panics, the file is at fault.
+// readOne reads a file. A panic is an error of the file.
 func (b *batch) readOne(f *loaded, buf []byte) (again []byte) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -167,17 +169,17 @@ func (b *batch) readOne(f *loaded, buf []byte) (again []byte) {
 	return b.read(f, buf)
 }
 
-// deliver hands a file over that had been left to itself.
+// deliver delivers an abandoned file.
 func (p *pool) deliver(f loaded) {
 	p.mu.Lock()
-	p.left--
+	p.abandoned--
 	p.done = append(p.done, f)
 	p.mu.Unlock()
 	wakeUp(p.wake)
 }
 
-// late returns, once, the files that had been left to themselves and are done.
-func (p *pool) late() []loaded {
+// takeFinished returns, once, the abandoned files that are done.
+func (p *pool) takeFinished() []loaded {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	done := p.done
@@ -185,7 +187,7 @@ func (p *pool) late() []loaded {
 	return done
 }
 
-// wakeUp makes c have a value.
+// wakeUp puts a value into c.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

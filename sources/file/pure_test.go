@@ -40,19 +40,19 @@ func TestWhichFilesCount(t *testing.T) {
 func TestPaths(t *testing.T) {
 	require.Equal(t, "a", join("", "a"))
 	require.Equal(t, "a/b", join("a", "b"))
-	require.Empty(t, parent("a"))
-	require.Equal(t, "a/b", parent("a/b/c"))
-	require.True(t, within("a/b", ""))
-	require.True(t, within("a/b", "a"))
-	require.True(t, within("a", "a"))
-	require.False(t, within("ab", "a"))
-	require.False(t, within("a", "a/b"))
-	require.True(t, contains("/a", "/a/b"))
-	require.True(t, contains("/a", "/a"))
-	require.True(t, contains("/", "/a"))
-	require.False(t, contains("/a", "/ab"))
-	require.False(t, contains("/a/b", "/a"))
-	require.True(t, contains("/a", "/a/..b"))
+	require.Empty(t, parentOf("a"))
+	require.Equal(t, "a/b", parentOf("a/b/c"))
+	require.True(t, isWithin("a/b", ""))
+	require.True(t, isWithin("a/b", "a"))
+	require.True(t, isWithin("a", "a"))
+	require.False(t, isWithin("ab", "a"))
+	require.False(t, isWithin("a", "a/b"))
+	require.True(t, containsPath("/a", "/a/b"))
+	require.True(t, containsPath("/a", "/a"))
+	require.True(t, containsPath("/", "/a"))
+	require.False(t, containsPath("/a", "/ab"))
+	require.False(t, containsPath("/a/b", "/a"))
+	require.True(t, containsPath("/a", "/a/..b"))
 }
 
 func TestNew(t *testing.T) {
@@ -163,56 +163,56 @@ func TestCompare(t *testing.T) {
 	old, changed := stamp{size: 1}, stamp{size: 2}
 	for _, c := range []struct {
 		name          string
-		known         map[string]known
+		known         map[string]fileState
 		paths         map[string]bool
 		seen          sighting
 		read, missing []string
 	}{
 		{
 			name:  "unchanged, changed, new, missing",
-			known: map[string]known{"a": {stamp: old}, "b/c": {stamp: old}, "gone": {stamp: old}},
+			known: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "gone": {stamp: old}},
 			paths: map[string]bool{"": false},
 			seen:  sighting{files: map[string]stamp{"a": old, "b/c": changed, "new": old}},
 			read:  []string{"b/c", "new"}, missing: []string{"gone"},
 		},
 		{
 			name:  "only below the paths",
-			known: map[string]known{"a": {stamp: old}, "b/c": {stamp: old}, "b/d": {stamp: old}, "bb": {stamp: old}, "b-": {stamp: old}},
+			known: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "b/d": {stamp: old}, "bb": {stamp: old}, "b-": {stamp: old}},
 			paths: map[string]bool{"b": true},
 			seen:  sighting{files: map[string]stamp{"b/d": old}},
 			read:  nil, missing: []string{"b/c"},
 		},
 		{
 			name:  "an event says more than a stamp",
-			known: map[string]known{"a": {stamp: old}, "d/b": {stamp: old}, "d/c": {stamp: old}},
+			known: map[string]fileState{"a": {stamp: old}, "d/b": {stamp: old}, "d/c": {stamp: old}},
 			paths: map[string]bool{"a": true, "d": false, "d/b": true},
 			seen:  sighting{files: map[string]stamp{"a": old, "d/b": old, "d/c": old}},
 			read:  []string{"a", "d/b"},
 		},
 		{
 			name:  "what is in doubt is read",
-			known: map[string]known{"a": {stamp: old, doubtful: true}},
+			known: map[string]fileState{"a": {stamp: old, doubtful: true}},
 			paths: map[string]bool{"": false},
 			seen:  sighting{files: map[string]stamp{"a": old}},
 			read:  []string{"a"},
 		},
 		{
 			name:    "behind what is blocked nothing is missing",
-			known:   map[string]known{"a/b/c": {stamp: old}, "a/d": {stamp: old}, "e": {stamp: old}},
+			known:   map[string]fileState{"a/b/c": {stamp: old}, "a/d": {stamp: old}, "e": {stamp: old}},
 			paths:   map[string]bool{"": false},
 			seen:    sighting{blocked: map[string]error{"a/b": errors.New("x"), "e": errors.New("x")}},
 			missing: []string{"a/d"},
 		},
 		{
 			name:  "a file becomes a directory",
-			known: map[string]known{"a.yaml": {stamp: old}},
+			known: map[string]fileState{"a.yaml": {stamp: old}},
 			paths: map[string]bool{"a.yaml": true},
 			seen:  sighting{files: map[string]stamp{"a.yaml/b.yaml": old}},
 			read:  []string{"a.yaml/b.yaml"}, missing: []string{"a.yaml"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var files btree.Map[string, known]
+			var files btree.Map[string, fileState]
 			for p, k := range c.known {
 				files.Set(p, k)
 			}
@@ -230,9 +230,9 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 		return strings.Join(parts, "/")
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		var files btree.Map[string, known]
+		var files btree.Map[string, fileState]
 		for p, size := range rapid.MapOf(path, rapid.Int64Range(0, 1)).Draw(t, "known") {
-			files.Set(p, known{stamp: stamp{size: size}})
+			files.Set(p, fileState{stamp: stamp{size: size}})
 		}
 		now := make(map[string]stamp)
 		for p, size := range rapid.MapOf(path, rapid.Int64Range(0, 1)).Draw(t, "files") {
@@ -246,14 +246,14 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 		}
 		part := make(map[string]stamp)
 		for p, s := range now {
-			if covered(paths, p) {
+			if isCovered(paths, p) {
 				part[p] = s
 			}
 		}
 		read, missing := compare(&files, paths, sighting{files: part})
 		below := func(list []string) (out []string) {
 			for _, p := range list {
-				if covered(paths, p) {
+				if isCovered(paths, p) {
 					out = append(out, p)
 				}
 			}

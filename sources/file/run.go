@@ -20,8 +20,8 @@ import (
 	"tributary/sources/derive"
 )
 
-// Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again. It does
-// not wait for files that take long: the goroutines that read them end when they are done, and touch nothing that is shared.
+// Run publishes the files until ctx ends. It reports unreadable files and tries them again. It does not wait for slow
+// files: the goroutines that read them share no state, and end when they are done.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
@@ -31,10 +31,12 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
 		loader: &loader{
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
-			maxSize: s.settings.MaxFileBytes, followLinks: s.settings.FollowLinks, confirm: func(string, string) bool { return false },
+			maxSize: s.settings.MaxFileBytes, followLinks: s.settings.FollowLinks,
+			confirm:  func(string, string) bool { return false },
 			deriving: s.settings.Derive != nil,
 		},
-		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool), blank: make(map[string]known),
+		patience: s.patience, pool: newPool(), memory: newMemory(),
+		busy: make(map[string]bool), blank: make(map[string]fileState),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
 	}
 	if sink, ok := sink.(sources.Confirmer); ok {
@@ -48,11 +50,11 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			r.derived.Inherited = true
 			continue
 		}
-		r.files.Set(group, known{doubtful: true})
-		r.anything = true
+		r.files.Set(group, fileState{doubtful: true})
+		r.hasReadAny = true
 	}
 	err := r.loop(ctx)
-	watch.close() // which ends the worker
+	watch.close() // ends the worker
 	return cmp.Or(workers.Wait(), err)
 }
 
@@ -66,22 +68,22 @@ type run struct {
 	loader   *loader
 	patience func(size int64, synced bool) time.Duration
 
-	files    btree.Map[string, known] // what is published, or was found not to be readable
+	files    btree.Map[string, fileState] // published and unreadable files
 	memory   *memory
-	derived  *derive.Set // nil if nothing is
+	derived  *derive.Set // nil without derive
 	missing  grace
-	blank    map[string]known   // files that have nothing but white space and comments, which is as good as empty
-	troubles map[string]trouble // what cannot be read; what is known of it stays
+	blank    map[string]fileState // files of white space and comments only, which count as empty
+	troubles map[string]trouble   // unreadable paths; their last objects stay
 
 	pool *pool
-	busy map[string]bool // files that take long to read; those that are true are to be looked at again after that
+	busy map[string]bool // slow files; true: look at it again afterwards
 
-	pending  map[string]bool // paths to look at; those that are true are to be read even if they look the same
-	first    time.Time       // when pending stopped being empty
-	rootless bool            // the last look failed, so the next one must be at everything
-	anything bool            // something was read, by this run or an earlier one
-	synced   bool            // everything has been published once
-	device   uint64          // on which the root was when something was read from it
+	pending    map[string]bool // paths to look at; true: read it even if its stamp is the same
+	first      time.Time       // the time of the first pending path
+	rootFailed bool            // the last look failed, so the next one must be a full one
+	hasReadAny bool            // by this run or an earlier one
+	synced     bool            // all files were published once
+	device     uint64          // of the root at the last read
 }
 
 func (r *run) loop(ctx context.Context) error {
@@ -100,7 +102,7 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.watch.wake:
-			paths, lost := r.watch.changed()
+			paths, lost := r.watch.takeChanged()
 			for p := range paths {
 				r.enqueue(p, true)
 			}
@@ -123,35 +125,35 @@ func (r *run) loop(ctx context.Context) error {
 			}
 		case <-due.C:
 			armed = false
-			again, err := r.catchUp(ctx)
+			isIncomplete, err := r.catchUp(ctx)
 			if err != nil {
 				return err
 			}
-			if again {
+			if isIncomplete {
 				arm(r.settings.QuietDelay)
 			}
 		}
 	}
 }
 
-// enqueue has path looked at the next time.
+// enqueue adds a path to the next look.
 func (r *run) enqueue(path string, read bool) {
 	if len(r.pending) == 0 {
 		r.first = time.Now()
 	}
 	r.pending[path] = r.pending[path] || read
-	if r.rootless {
+	if r.rootFailed {
 		r.pending[""] = false
 	}
 }
 
-// catchUp looks at what is pending and publishes what has changed, in one commit. It wants to be called again after the
-// quiet delay if something is not certain yet: a file is missing, but not for long, or was written to while it was read.
-func (r *run) catchUp(ctx context.Context) (again bool, err error) {
+// catchUp looks at the pending paths and publishes the changes in one commit. isIncomplete asks for another call after
+// the quiet delay: a file has just disappeared, or was written to while it was read.
+func (r *run) catchUp(ctx context.Context) (isIncomplete bool, err error) {
 	if len(r.pending) == 0 {
 		return false, nil
 	}
-	seen, err := look(ctx, r.disk, r.root, r.settings.FollowLinks, r.watch, r.pending)
+	seen, err := takeSighting(ctx, r.disk, r.root, r.settings.FollowLinks, r.watch, r.pending)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
@@ -164,15 +166,15 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 			err = fmt.Errorf("%s is empty, and on another file system than before; is its own not mounted?", r.root)
 		}
 	}
-	if r.rootless = err != nil; r.rootless {
+	if r.rootFailed = err != nil; r.rootFailed {
 		clear(r.pending)
 		r.reportRoot(err)
 		return false, nil
 	}
-	doubtful := r.empty(seen)
+	doubtful := r.removeBlank(seen)
 	read, missing := compare(&r.files, r.pending, seen)
 	read = append(read, doubtful...)
-	gone, young := r.missing.judge(missing, time.Now(), func(p string) time.Duration {
+	deleted, young := r.missing.judge(missing, time.Now(), func(p string) time.Duration {
 		if seen.fleeting(p) {
 			return r.settings.EmptyGrace
 		}
@@ -181,7 +183,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	missed := slices.ContainsFunc(young, func(p string) bool { return !seen.fleeting(p) })
 	patient := time.Since(r.first) < r.settings.MaxDelay
 	if missed && patient && r.synced {
-		return true, nil // a file that is renamed is published and withdrawn in one commit
+		return true, nil // both names of a renamed file change in one commit
 	}
 
 	results, err := r.load(ctx, read, seen)
@@ -191,16 +193,16 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	before := maps.Clone(r.troubles)
 	maps.DeleteFunc(r.troubles, func(p string, _ trouble) bool {
 		_, busy := r.busy[p]
-		return !busy && covered(r.pending, p)
+		return !busy && isCovered(r.pending, p)
 	})
 	for p, err := range seen.blocked {
 		r.troubles[p] = trouble{err: err, unread: true}
 	}
 	for p, err := range seen.refused {
-		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory in a circle is empty
+		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory below a link in a circle is empty
 	}
 	clear(r.pending)
-	complete := !missed || !patient // what is missing must be withdrawn first: the guard goes by that
+	complete := !missed || !patient // removals come before Synced, for the guard
 	var contents []sources.Content
 	for _, f := range results {
 		if f.changed && patient {
@@ -211,11 +213,11 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		if f.err == nil && !f.late {
 			r.device = seen.device
 		}
-		contents = append(contents, r.accept(f, before[f.path])...)
+		contents = append(contents, r.noteLoaded(f, before[f.path])...)
 	}
-	for _, p := range gone {
+	for _, p := range deleted {
 		if slices.ContainsFunc(results, func(f loaded) bool { return f.path == p && !errors.Is(f.err, errBlank) }) {
-			continue // it was blank, and is written to
+			continue // it was blank, and is being written
 		}
 		r.files.Delete(p)
 		r.memory.set(p, nil)
@@ -236,14 +238,13 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	return len(r.pending) > 0, nil
 }
 
-// empty has the files count as emptied that were found to be blank and are as they were. It returns those of which the stamp may not show
-// that they are not.
-func (r *run) empty(seen sighting) (doubtful []string) {
+// removeBlank counts blank files with the same stamp as empty. It returns the doubtful ones, which may have changed.
+func (r *run) removeBlank(seen sighting) (doubtful []string) {
 	for p, k := range r.blank {
-		if !covered(r.pending, p) {
+		if !isCovered(r.pending, p) {
 			continue
 		}
-		if now, there := seen.files[p]; !there || now != k.stamp {
+		if now, exists := seen.files[p]; !exists || now != k.stamp {
 			delete(r.blank, p)
 			continue
 		}
@@ -256,7 +257,7 @@ func (r *run) empty(seen sighting) (doubtful []string) {
 	return doubtful
 }
 
-// load reads files. Those that take long go on being read, and are not begun again before they are done.
+// load reads files. Slow ones continue in the background, and are not begun again before they are done.
 func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded, error) {
 	var files []loaded
 	for _, p := range paths {
@@ -265,17 +266,17 @@ func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded
 			continue
 		}
 		k, _ := r.files.Get(p)
-		files = append(files, loaded{path: p, known: k, decoded: r.memory.files[p]})
+		files = append(files, loaded{path: p, state: k, decoded: r.memory.files[p]})
 	}
 	r.loader.single = seen.single
-	l := *r.loader // those that take long keep theirs
+	l := *r.loader // slow files keep their copy
 	return r.pool.readAll(ctx, files, l.loadOne, func(f *loaded) time.Duration {
 		return r.patience(seen.files[f.path].size, r.synced)
 	})
 }
 
-// patience is how long the others wait for a file of that size, since what changes together is to be published together: many
-// times as long as usual ones take. Before anything is served there is no hurry.
+// patience is the time that the other files of a change wait for a file of that size, many times the usual one: files
+// that change together are published together. The first read can wait longer.
 func patience(size int64, synced bool) time.Duration {
 	const perSecond = 4 << 20
 	if synced {
@@ -284,25 +285,26 @@ func patience(size int64, synced bool) time.Duration {
 	return 10 * (time.Second + time.Duration(size)*time.Second/perSecond)
 }
 
-// accept notes what became of a file, which had a trouble before, and returns what there is to publish.
-func (r *run) accept(f loaded, before trouble) []sources.Content {
+// noteLoaded notes the result of reading a file, which had a trouble before, and returns the content to publish.
+func (r *run) noteLoaded(f loaded, before trouble) []sources.Content {
 	switch {
 	case f.late:
 		r.busy[f.path] = false
-		return r.refuse(f, fmt.Errorf("%s takes long to read, and is still being read", r.loader.in(r.root, f.path)), before)
+		name := r.loader.displayName(r.root, f.path)
+		return r.noteTrouble(f, fmt.Errorf("%s takes long to read, and is still being read", name), before)
 	case errors.Is(f.err, errBlank):
-		r.blank[f.path] = f.known
+		r.blank[f.path] = f.state
 		r.enqueue(f.path, false)
 		return nil
-	case errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, errEmptied): // since the look; the next one will tell
+	case errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, errEmptied): // it changed after the look
 		r.enqueue(f.path, false)
 		return nil
 	case f.err != nil:
-		return r.refuse(f, f.err, before)
+		return r.noteTrouble(f, f.err, before)
 	}
-	r.anything = true
+	r.hasReadAny = true
 	delete(r.blank, f.path)
-	r.files.Set(f.path, f.known)
+	r.files.Set(f.path, f.state)
 	if f.content == nil {
 		return nil
 	}
@@ -313,7 +315,7 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 	return []sources.Content{*f.content}
 }
 
-// publish publishes contents, and what is derived of all files, in one commit.
+// publish publishes contents, and the objects derived of all files, in one commit.
 func (r *run) publish(contents []sources.Content) {
 	if r.derived != nil {
 		if derived, changed := r.derived.Content(r.unknownFile); changed {
@@ -321,33 +323,33 @@ func (r *run) publish(contents []sources.Content) {
 		}
 	}
 	if len(contents) > 0 {
-		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
+		_ = r.sink.ReplaceAll(contents) // the sink reports its refusals
 	}
 }
 
-// refuse notes that a file cannot be read.
-func (r *run) refuse(f loaded, err error, before trouble) []sources.Content {
+// noteTrouble notes an unreadable file.
+func (r *run) noteTrouble(f loaded, err error, before trouble) []sources.Content {
 	r.troubles[f.path] = trouble{err: err, file: true}
-	r.files.Set(f.path, known{stamp: f.known.stamp, doubtful: true})
+	r.files.Set(f.path, fileState{stamp: f.state.stamp, doubtful: true})
 	if before.err != nil && before.err.Error() == err.Error() {
 		return nil
 	}
 	return []sources.Content{r.loader.rejected(f.path, err)}
 }
 
-// finish publishes what took long to read and is done. It reports whether there is something to look at.
+// finish publishes slow files that are done. It reports whether paths are pending.
 func (r *run) finish() bool {
 	var contents []sources.Content
-	for _, f := range r.pool.late() {
-		_, there := r.files.Get(f.path)
-		stale := r.busy[f.path] || !there || f.changed || f.err == nil && f.content == nil
+	for _, f := range r.pool.takeFinished() {
+		_, exists := r.files.Get(f.path)
+		stale := r.busy[f.path] || !exists || f.changed || f.err == nil && f.content == nil
 		delete(r.busy, f.path)
 		delete(r.troubles, f.path)
 		if stale {
 			r.enqueue(f.path, true)
 			continue
 		}
-		contents = append(contents, r.accept(f, trouble{})...)
+		contents = append(contents, r.noteLoaded(f, trouble{})...)
 	}
 	r.publish(contents)
 	if !r.synced {
@@ -357,7 +359,7 @@ func (r *run) finish() bool {
 	return len(r.pending) > 0
 }
 
-// reportRoot reports that nothing can be read at all.
+// reportRoot reports that the root cannot be read.
 func (r *run) reportRoot(err error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -369,62 +371,65 @@ func (r *run) reportRoot(err error) {
 	}
 }
 
-// trouble is why something cannot be read.
+// trouble is the reason why a path cannot be read.
 type trouble struct {
 	err error
-	// unread says that it is not known what there is: a directory that cannot be listed, or a link that may lead to one. A
-	// file that cannot be read is known, and quarantined by its name.
+	// unread says that files below the path are unknown: a directory that cannot be listed, or a link that may lead to
+	// one. An unreadable file is quarantined by its name instead.
 	unread bool
 	file   bool
 }
 
-// unread returns what was never read and keeps the source from being synced, in order: what cannot be looked into, unless
-// something of it is known from an earlier time, and the files if not one of them could be read.
+// unread returns, in order, the paths that were never read and that keep the source from being synced: directories
+// without an earlier read, and all unreadable files if no file could be read.
 func (r *run) unread() (paths []string) {
 	if r.settings.PartialStart {
 		return nil
 	}
 	for p, t := range r.troubles {
-		if t.unread && !r.holds(p) || t.file && !r.anything {
+		if t.unread && !r.holds(p) || t.file && !r.hasReadAny {
 			paths = append(paths, p)
 		}
 	}
 	return inOrder(paths)
 }
 
-// inDoubt returns what was read once and cannot be at present, and why.
-func (r *run) inDoubt() map[string]string {
-	all := make(map[string]string)
+// unreadable returns the paths that were read once and are unreadable now, with the reason.
+func (r *run) unreadable() map[string]string {
+	reasons := make(map[string]string)
 	for p := range r.missing {
-		all[p] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; what it had is served meanwhile, for emptyGrace at most",
-			r.loader.in(r.root, p))
+		reasons[p] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; "+
+			"its last objects are served meanwhile, for emptyGrace at most",
+			r.loader.displayName(r.root, p))
 	}
 	for p, t := range r.troubles {
-		all[p] = t.err.Error()
+		reasons[p] = t.err.Error()
 	}
-	return all
+	return reasons
 }
 
-// report reports what can be read but in part.
+// report reports the health: healthy, or degraded with the reasons.
 func (r *run) report() {
 	if sink, ok := r.sink.(sources.Doubter); ok {
-		sink.Unread(r.inDoubt())
+		sink.Unread(r.unreadable())
 	}
 	var lines []string
 	if unread := r.unread(); !r.synced && len(unread) > 0 {
-		lines = append(lines, fmt.Sprintf("not synced, because not everything could be read yet (partialStart: true does without): %d missing",
+		lines = append(lines, fmt.Sprintf(
+			"not synced, because not everything could be read yet (partialStart: true allows that): %d missing",
 			len(unread)))
 	}
 	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
 		t := r.troubles[p]
-		if r.settings.PartialStart && errors.Is(t.err, errDangling) && !Reads(p[strings.LastIndexByte(p, '/')+1:]) && !r.holds(p) {
+		name := p[strings.LastIndexByte(p, '/')+1:]
+		if r.settings.PartialStart && errors.Is(t.err, errDangling) && !Reads(name) && !r.holds(p) {
 			continue // a link to nowhere that would not have been read
 		}
 		lines = append(lines, t.err.Error())
 	}
 	if n, err := r.watch.blindness(); err != nil {
-		lines = append(lines, fmt.Sprintf("changes in %s are noticed only every %s: %s", words.Count(n, "directory", "directories"),
-			r.settings.RescanInterval, err))
+		lines = append(lines, fmt.Sprintf("changes in %s are noticed only every %s: %s",
+			words.Count(n, "directory", "directories"), r.settings.RescanInterval, err))
 	}
 	if len(lines) == 0 {
 		r.sink.Report(sources.Health{State: sources.Healthy})
@@ -437,15 +442,15 @@ func (r *run) report() {
 	r.sink.Report(sources.Health{State: sources.Degraded, Message: strings.Join(lines, "; ")})
 }
 
-// holds reports whether something is known at path or below it.
+// holds reports whether files at path or below it were read.
 func (r *run) holds(path string) bool {
 	if _, ok := r.files.Get(path); ok {
 		return true
 	}
-	found := false
-	r.files.Ascend(path+"/", func(p string, _ known) bool {
-		found = within(p, path)
+	exists := false
+	r.files.Ascend(path+"/", func(p string, _ fileState) bool {
+		exists = isWithin(p, path)
 		return false
 	})
-	return found
+	return exists
 }

@@ -11,45 +11,47 @@ import (
 	"syscall"
 )
 
-// walker takes one look at some paths below a root. It has the directories that it goes through watched.
+// walker takes one look at some paths below a root, and watches the directories on its way.
 type walker struct {
-	ctx   context.Context
-	disk  disk
-	root  string // absolute
-	out   bool   // links may lead out of the root
-	watch *watcher
+	ctx        context.Context
+	disk       disk
+	root       string // absolute
+	followsOut bool   // links may lead out of the root
+	watch      *watcher
 
 	seen  sighting
-	dirs  map[string]*dir // by path; nil for what is no directory
-	links map[string]bool // paths that are links, wherever they lead
+	dirs  map[string]*dir // by path; nil for other paths
+	links map[string]bool // paths of links
 }
 
-// dir is a directory on the way to what is looked at.
+// dir is a directory on the way.
 type dir struct {
-	path  string // within the root
-	real  string
-	up    *dir
-	links int // symbolic links to directories gone through from the root
+	path   string // within the root
+	real   string
+	parent *dir
+	links  int // symbolic links to directories gone through from the root
 }
 
 var errDangling = errors.New("is a link that leads nowhere")
 
-// maxLinked is how many links to directories a path within the root may go through. Directories full of links to each
-// other have as many paths as there are ways to go through that many of them: thousands for ten directories.
+// maxLinked is the limit of links to directories in a path. Ten directories with links to each other have thousands of
+// such paths.
 const maxLinked = 3
 
-// look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, or that
-// ctx ended, and then nothing is known. Links that lead out of the root are followed if out says so.
-func look(ctx context.Context, d disk, root string, out bool, watch *watcher, paths map[string]bool) (sighting, error) {
+// takeSighting looks at paths and all below them. An error says that the root is missing or unreadable, or that ctx
+// ended; then there is no sighting. followsOut follows links that lead out of the root.
+func takeSighting(
+	ctx context.Context, d disk, root string, followsOut bool, watch *watcher, paths map[string]bool,
+) (sighting, error) {
 	w := &walker{
-		ctx: ctx, disk: d, root: root, out: out, watch: watch,
+		ctx: ctx, disk: d, root: root, followsOut: followsOut, watch: watch,
 		seen: sighting{
 			files: make(map[string]stamp), blocked: make(map[string]error),
 			refused: make(map[string]error), emptied: make(map[string]bool),
 		},
 		dirs: make(map[string]*dir), links: make(map[string]bool),
 	}
-	watch.renew()
+	watch.beginLook()
 	watch.prune(paths)
 	real, fi, err := w.enterRoot()
 	if err != nil {
@@ -67,9 +69,9 @@ func look(ctx context.Context, d disk, root string, out bool, watch *watcher, pa
 		switch {
 		case p == "":
 			w.walk(w.dirs[""], fi)
-		case !covered(paths, parent(p)):
-			if up := w.dir(parent(p)); up != nil {
-				w.visit(up, filepath.Base(p))
+		case !isCovered(paths, parentOf(p)):
+			if parent := w.dir(parentOf(p)); parent != nil {
+				w.visit(parent, filepath.Base(p))
 			}
 		}
 	}
@@ -77,13 +79,13 @@ func look(ctx context.Context, d disk, root string, out bool, watch *watcher, pa
 	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
 }
 
-// isDir reports whether there is a directory at path, which was looked at.
+// isDir reports whether a path of the look is a directory.
 func (w *walker) isDir(path string) bool { return w.dirs[path] != nil }
 
-// isLink reports whether there is a link at path, which was looked at, or whether that is the root.
+// isLink reports whether a path of the look is a link or the root.
 func (w *walker) isLink(path string) bool { return path == "" || w.links[path] }
 
-// enterRoot finds the root, and has it watched for, be it there or not.
+// enterRoot finds the root, and watches it, even if it does not exist.
 func (w *walker) enterRoot() (string, fs.FileInfo, error) {
 	real, err := w.follow("", w.root)
 	if err != nil {
@@ -99,50 +101,50 @@ func (w *walker) enterRoot() (string, fs.FileInfo, error) {
 	return real, fi, nil
 }
 
-// follow resolves name, which is what path is called in the file system, and has watched what it hangs on.
+// follow resolves name, the name of path in the file system, and watches its anchors.
 func (w *walker) follow(path, name string) (real string, err error) {
-	var above string
+	var root string
 	if path != "" {
-		above = w.dirs[""].real
+		root = w.dirs[""].real
 	}
 	for range maxFollowed {
 		var anchors []anchor
 		real, anchors, err = resolve(w.disk, name)
-		if path != "" { // when something happens above the root, everything is looked at anyway
-			anchors = slices.DeleteFunc(anchors, func(a anchor) bool { return contains(under(a.dir, a.name), above) })
+		if path != "" { // a change above the root causes a full look anyway
+			anchors = slices.DeleteFunc(anchors, func(a anchor) bool { return containsPath(underDir(a.dir, a.name), root) })
 		}
-		if !w.watch.hang(path, anchors) {
+		if !w.watch.watchAnchors(path, anchors) {
 			break
 		}
 	}
 	return real, err
 }
 
-// maxFollowed is how often one path is followed because it leads elsewhere each time. What it hangs on is watched by then.
+// maxFollowed is the limit of attempts to follow a path that changes meanwhile. Its anchors are watched then.
 const maxFollowed = 5
 
-// dir finds the directory at path, without looking around on the way. It returns nil if there is none.
+// dir finds the directory at path without listing those on the way. It returns nil without one.
 func (w *walker) dir(path string) *dir {
 	if d, ok := w.dirs[path]; ok {
 		return d
 	}
 	w.dirs[path] = nil
-	up := w.dir(parent(path))
+	parent := w.dir(parentOf(path))
 	name := filepath.Base(path)
-	if up == nil || Hidden(name) {
+	if parent == nil || Hidden(name) {
 		return nil
 	}
-	fi, real, linked := w.stat(up, name)
+	fi, real, linked := w.stat(parent, name)
 	if fi != nil && fi.IsDir() {
-		w.dirs[path] = w.descend(up, name, real, linked)
+		w.dirs[path] = w.descend(parent, name, real, linked)
 	}
 	return w.dirs[path]
 }
 
-// stat finds what name in directory up is, through links. It returns nil if that is nothing, or blocked.
-func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked bool) {
-	path := join(up.path, name)
-	real = under(up.real, name)
+// stat returns the file or directory of a name in a directory, through links; nil without one, or if it is unreadable.
+func (w *walker) stat(parent *dir, name string) (fi fs.FileInfo, real string, linked bool) {
+	path := join(parent.path, name)
+	real = underDir(parent.real, name)
 	fi, err := w.disk.Lstat(real)
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 		linked, w.links[path] = true, true
@@ -150,15 +152,15 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 		real, err = w.follow(path, link)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// The link is there, so this is no deletion: whatever it leads to may be back in a moment.
+			// The link exists, so this is no deletion: its target may be back in a moment.
 			err = fmt.Errorf("%s %w", link, errDangling)
 		case err == nil:
-			if fi, err = w.disk.Lstat(real); err == nil && !w.out && w.leadsOut(real) && reads(fi, name) {
+			if fi, err = w.disk.Lstat(real); err == nil && !w.followsOut && w.leadsOut(real) && reads(fi, name) {
 				err = leadsOut(link, real)
 			}
 		}
 	} else {
-		w.watch.hang(path, nil) // it may have been a link before
+		w.watch.watchAnchors(path, nil) // it may have been a link
 	}
 	switch {
 	case errors.Is(err, syscall.ELOOP):
@@ -173,57 +175,59 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 	return fi, real, linked
 }
 
-// leadsOut reports whether what a link leads to is out of the root. One to a directory that the root is in leads in a circle.
+// leadsOut reports whether the target of a link is out of the root. A link to a directory above the root leads in a
+// circle.
 func (w *walker) leadsOut(real string) bool {
 	root := w.dirs[""].real
-	return !contains(root, real) && !contains(real, root)
+	return !containsPath(root, real) && !containsPath(real, root)
 }
 
-// reads reports whether something of that name is read, or looked into.
+// reads reports whether a file is read, or a directory listed.
 func reads(fi fs.FileInfo, name string) bool {
 	return fi.IsDir() || fi.Mode().IsRegular() && Reads(name)
 }
 
-// descend returns directory name in up, or nil if it leads in a circle.
-func (w *walker) descend(up *dir, name, real string, linked bool) *dir {
-	d := &dir{path: join(up.path, name), real: real, up: up, links: up.links}
+// descend returns the directory of a name in its parent, or nil for a link in a circle.
+func (w *walker) descend(parent *dir, name, real string, linked bool) *dir {
+	d := &dir{path: join(parent.path, name), real: real, parent: parent, links: parent.links}
 	if !linked {
 		return d
 	}
-	for a := up; a != nil; a = a.up {
-		if contains(real, a.real) {
-			w.seen.refused[d.path] = fmt.Errorf("%s is a link to a directory that it is in, and is not followed", under(up.real, name))
+	for a := parent; a != nil; a = a.parent {
+		if containsPath(real, a.real) {
+			link := underDir(parent.real, name)
+			w.seen.refused[d.path] = fmt.Errorf("%s is a link to a directory above it, and is not followed", link)
 			return nil
 		}
 	}
 	if d.links++; d.links > maxLinked {
-		w.seen.refused[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", under(up.real, name),
-			maxLinked)
+		w.seen.refused[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it",
+			underDir(parent.real, name), maxLinked)
 		return nil
 	}
 	return d
 }
 
-// visit looks at name in directory up, and everything below.
-func (w *walker) visit(up *dir, name string) {
+// visit looks at a name in a directory and all below it.
+func (w *walker) visit(parent *dir, name string) {
 	if Hidden(name) {
 		return
 	}
-	fi, real, linked := w.stat(up, name)
+	fi, real, linked := w.stat(parent, name)
 	switch {
 	case fi == nil:
 	case fi.IsDir():
-		d := w.descend(up, name, real, linked)
-		w.dirs[join(up.path, name)] = d
+		d := w.descend(parent, name, real, linked)
+		w.dirs[join(parent.path, name)] = d
 		if d != nil {
 			w.walk(d, fi)
 		}
 	case fi.Mode().IsRegular() && Reads(name):
-		w.file(join(up.path, name), fi)
+		w.file(join(parent.path, name), fi)
 	}
 }
 
-// file notes a file that counts.
+// file notes a file that is read.
 func (w *walker) file(path string, fi fs.FileInfo) {
 	if fi.Size() > 0 {
 		w.seen.files[path] = stampOf(fi)
@@ -232,14 +236,14 @@ func (w *walker) file(path string, fi fs.FileInfo) {
 	}
 }
 
-// walk looks at everything in d.
+// walk looks at all names in d.
 func (w *walker) walk(d *dir, fi fs.FileInfo) {
 	w.watch.enter(d.path, d.real, stampOf(fi))
-	within := w.dirs[""].real
-	if w.out {
-		within = ""
+	root := w.dirs[""].real
+	if w.followsOut {
+		root = ""
 	}
-	entries, err := w.disk.ReadDir(within, d.real)
+	entries, err := w.disk.ReadDir(root, d.real)
 	if err != nil {
 		if d.path == "" || !errors.Is(err, fs.ErrNotExist) {
 			w.seen.blocked[d.path] = err

@@ -13,39 +13,39 @@ import (
 	"tributary/internal/worker"
 )
 
-// watcher tells which paths to look at again. It watches real directories and translates what happens there into paths
-// within the root: one directory may be several of them, if links lead to it, and a path may hang on names far outside.
+// watcher reports the paths to look at again. It watches real directories and translates their events into paths within
+// the root: one directory may be several paths, if links lead to it, and the anchors of a path may be far outside.
 //
-// Without events (none could be had, or too many directories) it stays silent, and the source lives by its rescans.
+// Without events (unavailable, or too many directories) it is silent, and the source relies on its rescans.
 type watcher struct {
 	disk   disk
 	events *fsnotify.Watcher // nil if there are none
-	wake   chan struct{}     // has a value when take has something to give
+	wake   chan struct{}     // has a value when takeChanged has paths
 
 	// Owned by the loop of the source.
-	dirs    map[string]string   // path of each directory within the root: where it really is
-	anchors map[string][]anchor // path of each link within the root, and the root: what it hangs on
-	ids     map[string]inode    // real directory: which one it was when its events were asked for
-	names   map[inode]string    // the reverse: a directory has its events under one name
-	blind   map[string]error    // real directories that could not be watched, and why
-	added   map[string]bool     // real directories whose events were asked for since renew
+	dirs    map[string]string   // path of a directory within the root to its real path
+	anchors map[string][]anchor // path of a link within the root, or the root, to its anchors
+	ids     map[string]inode    // real directory to its inode when its watch began
+	names   map[inode]string    // the reverse: events have one name of a directory
+	blind   map[string]error    // real directories without a watch, with the reason
+	added   map[string]bool     // real directories that were watched again since beginLook
 
-	mu      sync.Mutex
-	targets map[string]*target // by real directory
-	dirty   map[string]struct{}
-	lost    bool // events were; look at everything
+	mu         sync.Mutex
+	targets    map[string]*target // by real directory
+	dirty      map[string]struct{}
+	eventsLost bool // a full look is needed
 }
 
-// target is what a real directory is watched for.
+// target has the reasons to watch a real directory.
 type target struct {
-	under []string            // it is these directories within the root: every name in it matters
-	names map[string][]string // these paths within the root hang on a name in it
+	directories []string            // it is these directories within the root: all names in it matter
+	names       map[string][]string // names in it that are anchors, with the paths within the root
 }
 
-// maxDirty is how many paths wait to be looked at before it is simpler to look at everything.
+// maxDirty is the limit of changed paths; more cause a full look.
 const maxDirty = 1 << 16
 
-// newWatcher starts a watcher, of which the worker ends with close. A blind one has no events.
+// newWatcher starts a watcher and its worker, which close ends. A blind one has no events.
 func newWatcher(d disk, blind bool, workers *worker.Group) *watcher {
 	w := &watcher{
 		disk: d,
@@ -64,18 +64,18 @@ func newWatcher(d disk, blind bool, workers *worker.Group) *watcher {
 		return w
 	}
 	w.events = events
-	workers.Go(w.pump)
+	workers.Go(w.readEvents)
 	return w
 }
 
 func (w *watcher) close() {
 	if w.events != nil {
-		_ = w.events.Close() // nothing to be done about it; pump ends either way
+		_ = w.events.Close() // readEvents ends in any case
 	}
 }
 
-// pump never waits for the loop, so that the kernel's queue is emptied while the loop is busy reading.
-func (w *watcher) pump() {
+// readEvents never waits for the loop, so that the kernel's queue is emptied while the loop reads files.
+func (w *watcher) readEvents() {
 	events, errs := w.events.Events, w.events.Errors
 	for events != nil || errs != nil {
 		select {
@@ -84,31 +84,31 @@ func (w *watcher) pump() {
 				events = nil
 				continue
 			}
-			w.happened(e)
+			w.noteEvent(e)
 		case _, ok := <-errs:
 			if !ok {
 				errs = nil
 				continue
 			}
-			w.lose() // an overflow, most likely
+			w.noteLost() // an overflow, most likely
 		}
 	}
 }
 
-// happened notes the paths that an event is about.
-func (w *watcher) happened(e fsnotify.Event) {
+// noteEvent notes the paths of an event.
+func (w *watcher) noteEvent(e fsnotify.Event) {
 	dir, name := filepath.Split(e.Name)
 	dir = filepath.Clean(dir)
 	var paths []string
 	w.mu.Lock()
 	if t := w.targets[e.Name]; t != nil { // the directory itself was moved, removed, or given other permissions
-		paths = append(paths, t.under...)
+		paths = append(paths, t.directories...)
 	}
 	if t := w.targets[dir]; t != nil {
 		paths = append(paths, t.names[name]...)
-		// A directory is never written to. Files that do not count and are, such as logs, would keep us busy.
+		// A directory is never written to. Other files, such as logs, would cause needless looks.
 		if !Hidden(name) && (Reads(name) || e.Op != fsnotify.Write) {
-			for _, under := range t.under {
+			for _, under := range t.directories {
 				paths = append(paths, join(under, name))
 			}
 		}
@@ -117,7 +117,7 @@ func (w *watcher) happened(e fsnotify.Event) {
 		w.dirty[p] = struct{}{}
 	}
 	if len(w.dirty) > maxDirty {
-		w.lost = true
+		w.eventsLost = true
 		clear(w.dirty)
 	}
 	w.mu.Unlock()
@@ -126,57 +126,57 @@ func (w *watcher) happened(e fsnotify.Event) {
 	}
 }
 
-func (w *watcher) lose() {
+func (w *watcher) noteLost() {
 	w.mu.Lock()
-	w.lost = true
+	w.eventsLost = true
 	w.mu.Unlock()
 	wakeUp(w.wake)
 }
 
-// changed returns, once, the paths that something happened to, and whether events were lost.
-func (w *watcher) changed() (paths map[string]struct{}, lost bool) {
+// takeChanged returns, once, the changed paths, and whether events were lost.
+func (w *watcher) takeChanged() (paths map[string]struct{}, lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	paths, lost = w.dirty, w.lost
-	w.dirty, w.lost = make(map[string]struct{}), false
+	paths, lost = w.dirty, w.eventsLost
+	w.dirty, w.eventsLost = make(map[string]struct{}), false
 	return paths, lost
 }
 
-// renew begins a look: what is entered or hung on from here is asked for anew, since the kernel forgets a directory that
-// is removed even if another takes its place.
-func (w *watcher) renew() { clear(w.added) }
+// beginLook begins a look: it watches all directories again, since the kernel forgets a removed directory even if
+// another one takes its place.
+func (w *watcher) beginLook() { clear(w.added) }
 
-// enter watches a directory: path within the root, and where it really is. It must be called before each reading of the
-// directory, so that what happens afterwards is noticed.
+// enter watches the directory of a path within the root. It must be called before the directory is listed, so that
+// later changes are noticed.
 func (w *watcher) enter(path, real string, id stamp) {
 	if old, ok := w.dirs[path]; ok && old != real {
 		w.leave(path)
 	}
 	if _, ok := w.dirs[path]; !ok {
 		w.dirs[path] = real
-		w.aim(real, func(t *target) { t.under = append(t.under, path) })
+		w.updateTarget(real, func(t *target) { t.directories = append(t.directories, path) })
 	}
 	w.add(real, &id)
 }
 
-// leave stops watching a directory for path.
+// leave ends the watch of a directory for a path.
 func (w *watcher) leave(path string) {
 	real, ok := w.dirs[path]
 	if !ok {
 		return
 	}
 	delete(w.dirs, path)
-	w.aim(real, func(t *target) { t.under = without(t.under, path) })
+	w.updateTarget(real, func(t *target) { t.directories = without(t.directories, path) })
 	w.release(real)
 }
 
-// hang watches the names that path hangs on; without any it stops. It reports whether they are others than before: what
-// happened to them until now went unnoticed.
-func (w *watcher) hang(path string, anchors []anchor) (news bool) {
+// watchAnchors replaces the anchors of a path. It reports whether they differ from the earlier ones: their changes
+// until now went unnoticed.
+func (w *watcher) watchAnchors(path string, anchors []anchor) (news bool) {
 	old := w.anchors[path]
 	for _, a := range anchors {
 		if !slices.Contains(old, a) {
-			w.aim(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
+			w.updateTarget(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
 		}
 		w.add(a.dir, nil)
 	}
@@ -187,7 +187,7 @@ func (w *watcher) hang(path string, anchors []anchor) (news bool) {
 		if slices.Contains(anchors, a) {
 			continue
 		}
-		w.aim(a.dir, func(t *target) {
+		w.updateTarget(a.dir, func(t *target) {
 			if t.names[a.name] = without(t.names[a.name], path); len(t.names[a.name]) == 0 {
 				delete(t.names, a.name)
 			}
@@ -202,30 +202,30 @@ func (w *watcher) hang(path string, anchors []anchor) (news bool) {
 	return true
 }
 
-// forget stops watching for paths and everything below them, but for the directories and the links that are still there.
+// forget ends the watches for paths and all below them, except for existing directories and links.
 func (w *watcher) forget(paths map[string]bool, isDir, isLink func(path string) bool) {
 	dirs := w.directories(paths)
 	for p := range paths {
 		if !dirs[p] && !isLink(p) {
-			w.hang(p, nil)
+			w.watchAnchors(p, nil)
 		}
 	}
 	if len(dirs) == 0 {
 		return
 	}
 	for p := range w.dirs {
-		if covered(dirs, p) && !isDir(p) {
+		if isCovered(dirs, p) && !isDir(p) {
 			w.leave(p)
 		}
 	}
 	for p := range w.anchors {
-		if covered(dirs, p) && !isLink(p) {
-			w.hang(p, nil)
+		if isCovered(dirs, p) && !isLink(p) {
+			w.watchAnchors(p, nil)
 		}
 	}
 }
 
-// directories returns those of paths that are watched as directories. What is below them is found in one pass, however many they are.
+// directories returns the watched directories of paths and below them, in one pass.
 func (w *watcher) directories(paths map[string]bool) map[string]bool {
 	dirs := make(map[string]bool)
 	for p := range paths {
@@ -236,11 +236,11 @@ func (w *watcher) directories(paths map[string]bool) map[string]bool {
 	return dirs
 }
 
-// prune drops the watches of directories at paths and below that are not there any more, or are others now; for the root,
-// those of all directories. A directory that was renamed is still watched, under its old name; were it not dropped, then
-// adding its new name would only refresh that watch.
+// prune drops the watches of directories at paths and below that are not there any more, or are others now; for the
+// root, those of all directories. A directory that was renamed is still watched, under its old name; were it not
+// dropped, then adding its new name would only refresh that watch.
 func (w *watcher) prune(paths map[string]bool) {
-	if _, all := paths[""]; all {
+	if _, entire := paths[""]; entire {
 		for real := range w.ids {
 			w.check(real)
 		}
@@ -251,13 +251,13 @@ func (w *watcher) prune(paths map[string]bool) {
 		return
 	}
 	for p, real := range w.dirs {
-		if covered(dirs, p) {
+		if isCovered(dirs, p) {
 			w.check(real)
 		}
 	}
 }
 
-// check drops the watch of a real directory if that is not there any more, or is another now.
+// check drops the watch of a real directory that was removed or replaced.
 func (w *watcher) check(real string) {
 	if fi, err := w.disk.Lstat(real); err != nil || stampOf(fi).inode != w.ids[real] {
 		w.drop(real)
@@ -273,12 +273,12 @@ func (w *watcher) drop(real string) {
 	delete(w.blind, real)
 	delete(w.added, real)
 	if w.events != nil {
-		_ = w.events.Remove(real) // mostly gone by itself
+		_ = w.events.Remove(real) // the kernel has mostly ended it
 	}
 }
 
-// aim changes what a real directory is watched for.
-func (w *watcher) aim(real string, change func(*target)) {
+// updateTarget changes the reasons to watch a real directory.
+func (w *watcher) updateTarget(real string, change func(*target)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.targets[real]
@@ -287,12 +287,12 @@ func (w *watcher) aim(real string, change func(*target)) {
 		w.targets[real] = t
 	}
 	change(t)
-	if len(t.under)+len(t.names) == 0 {
+	if len(t.directories)+len(t.names) == 0 {
 		delete(w.targets, real)
 	}
 }
 
-// add asks for the events of a real directory, which is the one that id says, or, if that is nil, the one that is there.
+// add begins the watch of a real directory with an inode, or with its current one if id is nil.
 func (w *watcher) add(real string, id *stamp) {
 	if w.events == nil || w.added[real] {
 		return
@@ -318,23 +318,23 @@ func (w *watcher) add(real string, id *stamp) {
 	}
 }
 
-// identify notes which directory a real one is. The kernel knows a directory by its inode, and tells what happens in it under the name
-// that it was first watched by. If it was renamed since then, that watch would end with its old name.
+// identify notes the inode of a real directory. The kernel knows a directory by its inode, and its events have the name
+// of the first watch. After a rename, that watch would end with the old name.
 func (w *watcher) identify(real string, id inode) error {
-	if was, ok := w.ids[real]; ok && was != id {
+	if former, ok := w.ids[real]; ok && former != id {
 		w.drop(real)
 	}
-	if other, ok := w.names[id]; ok && other != real && id != (inode{}) {
-		if fi, err := w.disk.Lstat(other); err == nil && stampOf(fi).inode == id {
-			return fmt.Errorf("%s and %s are one directory, mounted twice", other, real)
+	if former, ok := w.names[id]; ok && former != real && id != (inode{}) {
+		if fi, err := w.disk.Lstat(former); err == nil && stampOf(fi).inode == id {
+			return fmt.Errorf("%s and %s are one directory, mounted twice", former, real)
 		}
-		w.drop(other)
+		w.drop(former)
 	}
 	w.ids[real], w.names[id] = id, real
 	return nil
 }
 
-// release ends the watch of a real directory that nothing is watched for.
+// release ends the watch of a real directory without a target.
 func (w *watcher) release(real string) {
 	w.mu.Lock()
 	_, wanted := w.targets[real]
@@ -345,7 +345,7 @@ func (w *watcher) release(real string) {
 	w.drop(real)
 }
 
-// blindness says why events are missing for directories within the root, and for how many; nil if there is none.
+// blindness returns the number of directories within the root without events, and the reason.
 func (w *watcher) blindness() (dirs int, err error) {
 	if err := w.blind[""]; err != nil {
 		return len(w.dirs), err

@@ -56,7 +56,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 				at := filepath.Join(base, rapid.SampledFrom([]string{"up", "up/mid", "up/mid/root"}).Draw(rt, "at"))
 				require.NoError(rt, os.Rename(at, at+".old"))
 				if rapid.Bool().Draw(rt, "look between") {
-					_, err := look(t.Context(), osDisk{}, root, true, w, map[string]bool{"": true})
+					_, err := takeSighting(t.Context(), osDisk{}, root, true, w, map[string]bool{"": true})
 					require.ErrorIs(rt, err, fs.ErrNotExist)
 				}
 				require.NoError(rt, os.MkdirAll(root, 0o700))
@@ -81,7 +81,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 func aims(w *watcher) map[string]target {
 	all := make(map[string]target)
 	for real, t := range w.targets {
-		sorted := target{under: slices.Sorted(slices.Values(t.under)), names: make(map[string][]string)}
+		sorted := target{directories: slices.Sorted(slices.Values(t.directories)), names: make(map[string][]string)}
 		for name, paths := range t.names {
 			sorted.names[name] = slices.Sorted(slices.Values(paths))
 		}
@@ -91,7 +91,7 @@ func aims(w *watcher) map[string]target {
 }
 
 func lookAt(t *rapid.T, root string, w *watcher, path string) {
-	_, err := look(t.Context(), osDisk{}, root, true, w, map[string]bool{path: true})
+	_, err := takeSighting(t.Context(), osDisk{}, root, true, w, map[string]bool{path: true})
 	require.NoError(t, err)
 }
 
@@ -110,7 +110,7 @@ func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
 		for _, p := range paths {
 			all[p] = true
 		}
-		_, err := look(t.Context(), osDisk{}, root, true, w, all)
+		_, err := takeSighting(t.Context(), osDisk{}, root, true, w, all)
 		require.NoError(t, err)
 	}
 	until := func(path string) (dirty []string) {
@@ -118,12 +118,12 @@ func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
 		for {
 			select {
 			case e := <-events.Events:
-				w.happened(e)
+				w.noteEvent(e)
 			case <-timeout:
 				require.Fail(t, "nothing was heard of it", path)
 			}
 			if _, ok := w.dirty[path]; ok {
-				paths, _ := w.changed()
+				paths, _ := w.takeChanged()
 				return slices.Sorted(maps.Keys(paths))
 			}
 		}
@@ -166,7 +166,7 @@ func TestOneDirectoryMountedTwice(t *testing.T) {
 	w := newWatcher(disk, true, nil)
 	w.events = events
 	defer w.close()
-	_, err = look(t.Context(), disk, root, true, w, map[string]bool{"": true})
+	_, err = takeSighting(t.Context(), disk, root, true, w, map[string]bool{"": true})
 	require.NoError(t, err)
 	dirs, err := w.blindness()
 	require.Equal(t, 1, dirs)
@@ -194,7 +194,7 @@ func TestADirectorySwappedForALinkIsNotListed(t *testing.T) {
 		require.NoError(t, os.Mkdir(sub, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(outside, "secret.yaml"), []byte("{}"), 0o600))
 		w := newWatcher(osDisk{}, true, nil)
-		seen, err := look(t.Context(), swappingDisk{swap: func(name string) {
+		seen, err := takeSighting(t.Context(), swappingDisk{swap: func(name string) {
 			if filepath.Base(name) == "sub" {
 				require.NoError(t, os.Rename(sub, filepath.Join(outside, "moved")))
 				require.NoError(t, os.Symlink(outside, sub))
