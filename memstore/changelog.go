@@ -7,18 +7,18 @@ import (
 	"tributary/resource"
 )
 
-// minLog is the number of changes that a log remembers whatever the size of the store. Above it the log is a quarter
-// of the store: who is further behind than that is better served by a snapshot.
+// minLog is the least number of changes in a log. The log of a larger store has a quarter of its size: a snapshot
+// serves readers better that are further behind.
 const minLog = 4096
 
-// change says that a commit touched a key.
+// change is a key of a commit.
 type change struct {
 	revision Revision
 	key      resource.Key
 }
 
-// changeLog remembers which keys changed, oldest first. Values share memory: a copy stays as it is while the original
-// goes on, since entries are only ever written past the end of what copies see.
+// changeLog has the changed keys, oldest first. Values share memory: a copy never changes, since entries are only
+// written past the end of all copies.
 type changeLog struct {
 	entries []change
 	floor   Revision // every change after this one is in entries
@@ -39,9 +39,8 @@ func (l *changeLog) append(rev Revision, changes []Change, size int) {
 	}
 }
 
-// shrink makes room by forgetting all but the latest change of each key, so that a key that changes all the time does
-// not push out the others. If that is not enough it forgets the oldest. It leaves at most half of limit, so that its cost,
-// shared among the appends until the next time, is constant.
+// shrink makes room: it keeps the latest change of each key, so that a busy key does not displace the others, and then
+// removes the oldest. It leaves at most half of limit, so that its cost for each append is constant.
 func (l *changeLog) shrink(limit int) {
 	seen := make(map[resource.Key]struct{}, len(l.entries))
 	kept := make([]change, 0, limit)

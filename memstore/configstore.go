@@ -1,5 +1,5 @@
 // Package memstore keeps resources in memory: a ConfigStore with optimistic concurrency, a controller that calls event
-// handlers in order, and, for servers, immutable snapshots in O(1) with a log of what changed.
+// handlers in order, and, for servers, immutable snapshots in O(1) with a log of changes.
 package memstore
 
 import (
@@ -9,7 +9,7 @@ import (
 	"tributary/resource"
 )
 
-// The errors of a ConfigStore, wrapped with the key that they are about.
+// The errors of a ConfigStore, wrapped with the key.
 var (
 	ErrExists      = errors.New("already exists")
 	ErrNotFound    = errors.New("not found")
@@ -18,9 +18,9 @@ var (
 	ErrReadOnly    = errors.New("store is read-only")
 )
 
-// ConfigStore describes what istiod expects of a config store: a set of resources with unique keys. What it returns is
-// read-only, and lists are in key order. Mutators take effect before they return; one that fails has no side effect.
-// Versions are opaque and are compared by equality only; the empty version matches any.
+// ConfigStore is the interface that istiod expects of a config store: a set of resources with unique keys. Its results
+// are read-only, and lists are in key order. Mutators take effect before they return; one that fails has no side
+// effect. Versions are opaque and are compared by equality only; the empty version matches any.
 type ConfigStore interface {
 	Schemas() []*resource.Schema
 	// Get returns the resource of key, or nil.
@@ -34,14 +34,14 @@ type ConfigStore interface {
 	Update(r *resource.Resource, ifVersion string) (version string, err error)
 	// UpdateStatus always fails with errors.ErrUnsupported: MCP carries no status.
 	UpdateStatus(r *resource.Resource) (version string, err error)
-	// Patch replaces the resource of key by what edit makes of it, without another write coming between: then edit is
-	// called again with the newer resource.
+	// Patch replaces the resource of key by the result of edit, atomically: after another write, it calls edit again with
+	// the newer resource.
 	Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (version string, err error)
 	// Delete removes the resource of key, under the same conditions as Update.
 	Delete(key resource.Key, ifVersion string) error
 }
 
-// Event is what happened to a key.
+// Event is the kind of a change.
 type Event int
 
 // The events.
@@ -51,32 +51,31 @@ const (
 	Deleted
 )
 
-// Handler is told of one change: old is nil for Added, new is nil for Deleted.
+// Handler handles one change: old is nil for Added, new is nil for Deleted.
 type Handler func(old, new *resource.Resource, event Event)
 
-// ConfigStoreController is a ConfigStore that tells handlers of its changes.
+// ConfigStoreController is a ConfigStore that calls handlers for its changes.
 type ConfigStoreController interface {
 	ConfigStore
-	// RegisterEventHandler adds a handler for a kind. It must be called before Run. Handlers are called in the order in
-	// which they were added, one at a time, on one goroutine; when one is called, reads give a state at least as new as
-	// the event. A slow handler sees the changes of a key coalesced.
+	// RegisterEventHandler adds a handler for a kind. It must be called before Run. Handlers are called in the order of
+	// registration, one at a time, on one goroutine; reads of a handler return a state at least as new as the event. A
+	// slow handler sees the changes of a key coalesced.
 	RegisterEventHandler(kind resource.Kind, h Handler)
-	// SetWatchErrorHandler sets who is told, on the same goroutine, of what the sources behind the store report. It must
-	// be called before Run.
+	// SetWatchErrorHandler sets the handler, on the same goroutine, of errors of the sources of the store. It must be
+	// called before Run.
 	SetWatchErrorHandler(h func(error))
 	// Run calls handlers until ctx ends.
 	Run(ctx context.Context)
 	HasStarted() bool
-	// HasSynced says that the content is complete and that handlers were told of all of it.
+	// HasSynced says that the content is complete and that handlers were called for all of it.
 	HasSynced() bool
 }
 
-// Revision counts the commits of one store or view in one process. It says nothing about content; see
-// resource.Resource.Version for that.
+// Revision counts the commits of one store or view in one process. resource.Resource.Version identifies content.
 type Revision uint64
 
-// Reader is what a server needs of a store or view: state, what changed, and when. Three calls make a loop that can
-// neither miss a change nor queue one:
+// Reader is the interface of a store or view for servers: state, changes, and a wake-up. Three calls make a loop that
+// neither misses nor queues a change:
 //
 //	for {
 //		changed := r.Changed()               // first, so that no commit slips between
@@ -89,9 +88,9 @@ type Reader interface {
 	// Snapshot returns the state at this moment, in O(1).
 	Snapshot() Snapshot
 	// Changes returns the keys changed after revision since and up to that of the returned snapshot, each once, in
-	// no particular order. A key whose content is what it was may be among them (it changed and changed back, or only its
-	// origin or creation time did): compare resource.Resource.Version. Changes returns ok == false, and only the snapshot,
-	// if since is too old to tell or not of this store; Diff then tells what changed since a snapshot that is at hand.
+	// no particular order. A key with equal content may be among them (it changed and changed back, or only its origin
+	// or creation time did): compare resource.Resource.Version. Changes returns ok == false, and only the snapshot, if
+	// since is too old or not of this store; Diff then returns the changes since an earlier snapshot.
 	Changes(since Revision) (keys []resource.Key, now Snapshot, ok bool)
 	// Changed returns a channel that is closed by the next commit, or when Synced turns true.
 	Changed() <-chan struct{}

@@ -13,8 +13,8 @@ import (
 // Controller is a read-only ConfigStoreController over any Reader, such as the aggregate's view. Its mutators fail with
 // ErrReadOnly.
 //
-// It keeps no queue. Its worker remembers the last snapshot that handlers have seen and asks the reader what has
-// changed since: however slow a handler is, what waits for it is one snapshot, and the changes of a key become one.
+// It has no queue. Its worker keeps the last snapshot that handlers have seen, and asks the reader for the changes
+// since then: for a slow handler, one snapshot waits, and the changes of a key become one.
 type Controller struct {
 	// Read-only after construction.
 	reader  Reader
@@ -83,7 +83,8 @@ func (c *Controller) Delete(key resource.Key, _ string) error {
 	return fmt.Errorf("delete %s: %w", key, ErrReadOnly)
 }
 
-// RegisterEventHandler adds a handler for kind. It panics once Run was called, since the handler would have missed events.
+// RegisterEventHandler adds a handler for kind. It panics once Run was called, since the handler would have missed
+// events.
 func (c *Controller) RegisterEventHandler(kind resource.Kind, h Handler) {
 	if c.started.Load() {
 		panic("memstore: RegisterEventHandler after Run")
@@ -91,7 +92,7 @@ func (c *Controller) RegisterEventHandler(kind resource.Kind, h Handler) {
 	c.handlers[kind] = append(c.handlers[kind], h)
 }
 
-// SetWatchErrorHandler sets who is told of reported errors. It panics once Run was called.
+// SetWatchErrorHandler sets the handler of reported errors. It panics once Run was called.
 func (c *Controller) SetWatchErrorHandler(h func(error)) {
 	if c.started.Load() {
 		panic("memstore: SetWatchErrorHandler after Run")
@@ -99,8 +100,8 @@ func (c *Controller) SetWatchErrorHandler(h func(error)) {
 	c.onError = h
 }
 
-// ReportError has the worker tell the watch error handler of err. Of errors that come faster than they are handled, the
-// last is kept. It never blocks.
+// ReportError makes the worker call the watch error handler with err. Of errors that come faster than they are handled,
+// only the last is handled. It never blocks.
 func (c *Controller) ReportError(err error) {
 	c.failure.Store(&err)
 	select {
@@ -144,7 +145,7 @@ func (c *Controller) Run(ctx context.Context) {
 // HasStarted says that Run was called.
 func (c *Controller) HasStarted() bool { return c.started.Load() }
 
-// HasSynced says that the content is complete and that handlers were told of all of it.
+// HasSynced says that the content is complete and that handlers were called for all of it.
 func (c *Controller) HasSynced() bool { return c.synced.Load() }
 
 func (c *Controller) handle(change Change) {

@@ -7,8 +7,8 @@ import (
 	"tributary/resource"
 )
 
-// Change is what a commit did to one key: Old is nil if it was added, New is nil if it was deleted. If both are there
-// and resource.Equal, only the origin or the creation time changed.
+// Change is the change of one key by a commit: Old is nil if it was added, New is nil if it was deleted. If both are
+// resource.Equal, only the origin or the creation time changed.
 type Change struct {
 	Old, New *resource.Resource
 }
@@ -33,7 +33,7 @@ func (c Change) Event() Event {
 	}
 }
 
-// ChangesFrom yields what changed since seen, an earlier snapshot of r, and returns the present one.
+// ChangesFrom yields the changes since seen, an earlier snapshot of r, and returns the present one.
 func ChangesFrom(r Reader, seen Snapshot) (iter.Seq[Change], Snapshot) {
 	keys, now, ok := r.Changes(seen.Revision())
 	if !ok {
@@ -48,8 +48,8 @@ func ChangesFrom(r Reader, seen Snapshot) (iter.Seq[Change], Snapshot) {
 	}, now
 }
 
-// Diff yields what changed from a to b in key order, in O(len(a) + len(b)). It is what a follower uses that has fallen
-// too far behind the change log.
+// Diff yields the changes from a to b in key order, in O(len(a) + len(b)), for followers that are too far behind the
+// change log.
 func Diff(a, b Snapshot) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		nextOld, stopOld := iter.Pull(a.All())
@@ -84,9 +84,10 @@ func Diff(a, b Snapshot) iter.Seq[Change] {
 	}
 }
 
-// Follow calls update with the state of r and then with each later one, until ctx ends; what r becomes while update runs is one change. If
-// the update is incremental, keys are all that changed since the call before; else they do not tell. Synced is what r said before its state
-// was read, which is then all that it speaks of. Beats are answered between updates; there may be none.
+// Follow calls update with the state of r and then with each later one, until ctx ends. The changes while update runs
+// are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
+// meaning. Synced is read before the state, so that a synced state is complete. Beats are answered between updates;
+// there may be none.
 func Follow(ctx context.Context, r Reader, beats Beat, update func(keys []resource.Key, now Snapshot, incremental, synced bool)) error {
 	var since Revision
 	for first := true; ; first = false {
@@ -107,7 +108,8 @@ func Follow(ctx context.Context, r Reader, beats Beat, update func(keys []resour
 	}
 }
 
-// Beat is what a loop answers each time that it comes round, so that one that hangs is noticed. A nil one is never answered.
+// Beat is a heartbeat: a loop answers it in each round, so that a hanging loop is noticed. A nil Beat is never
+// answered.
 type Beat chan struct{}
 
 // Await returns when the loop has answered, or with ctx's error.

@@ -13,7 +13,7 @@ import (
 )
 
 // Snapshot is an immutable, consistent state. The zero value is the empty state of revision 0. It is a small value,
-// safe for concurrent use; it keeps the resources of its moment alive for as long as it is held.
+// safe for concurrent use. It keeps its resources in memory.
 type Snapshot struct {
 	revision Revision
 	times    recent.Log // of the latest revisions
@@ -23,8 +23,8 @@ type Snapshot struct {
 // Revision is the commit that made this state.
 func (s Snapshot) Revision() Revision { return s.revision }
 
-// Since returns when the first of the commits after a revision came about, or zero if that is not known any more. For what is made
-// of other stores it is the time of the first commit to one of those.
+// Since returns the time of the first commit after a revision, or zero if it is no longer known. For a view of other
+// stores it is the time of the first commit to one of those.
 func (s Snapshot) Since(since Revision) time.Time { return s.times.After(uint64(since)) }
 
 // Get returns the resource of key, or nil.
@@ -122,19 +122,19 @@ func (a row) less(b row) bool {
 	return a.name < b.name
 }
 
-// tree holds the resources of one kind in order of namespace and name. A copy of it costs O(1), and what changes
-// afterwards copies the nodes on its path. Of 100,000 objects, a radix tree took six times the memory and twenty times as long to
+// tree has the resources of one kind in order of namespace and name. A copy of it costs O(1), and a later change copies
+// the nodes on its path. Of 100,000 objects, a radix tree took six times the memory and twenty times as long to
 // iterate, and pages of a sorted slice copied four times as much for each change.
 type tree = btree.BTreeG[row]
 
-// newTree returns an empty tree without locks: one that was published is read by all and written by none. The degree
-// weighs the copying of nodes, which a large one makes dearer, against lookups.
+// newTree returns an empty tree without locks: a published tree is only read. A larger degree makes copies of nodes
+// dearer and lookups cheaper.
 func newTree() *tree {
 	return btree.NewBTreeGOptions(row.less, btree.Options{NoLocks: true, Degree: 16})
 }
 
-// packed returns a tree of the same rows with every other row set first, then those in between. So the nodes are full; those of rows set in
-// order, as the first ones of a kind are, stay half empty.
+// packed returns a tree of the same rows with every other row set first, then those in between. So the nodes are full;
+// those of rows set in order, as the first ones of a kind are, stay half empty.
 func packed(t *tree) *tree {
 	all := newTree()
 	for odd := range 2 {
@@ -155,7 +155,7 @@ type kindTree struct {
 	tree *tree
 }
 
-// findKind returns where kind is, or belongs, among trees that are ordered by kind.
+// findKind returns the index of kind, or its place, among trees that are ordered by kind.
 func findKind(trees []kindTree, kind resource.Kind) (int, bool) {
 	return slices.BinarySearchFunc(trees, kind, func(t kindTree, kind resource.Kind) int { return cmp.Compare(t.kind, kind) })
 }

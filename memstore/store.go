@@ -8,15 +8,16 @@ import (
 	"tributary/resource"
 )
 
-// Store is a ConfigStoreController in memory. Its state, revision and log of changes are a Table's, which sources fill
-// by Apply and MarkSynced; mutators and Apply may be mixed. Mutators neither block each other for long nor hold a lock
-// while they call an edit function.
+// Store is a ConfigStoreController in memory. Its state, revision and log of changes are those of a Table, which
+// sources fill by Apply and MarkSynced; mutators and Apply may be mixed. Mutators neither block each other for long nor
+// hold a lock while they call an edit function.
 type Store struct {
 	*Controller // reads and handlers
 	*Table      // state
 }
 
-// New returns an empty store for the given kinds, or for all kinds if none are given. It is not synced until MarkSynced.
+// New returns an empty store for the given kinds, or for all kinds if none are given. It is not synced until
+// MarkSynced.
 func New(schemas ...*resource.Schema) *Store {
 	table := new(Table)
 	return &Store{Controller: NewController(table, schemas...), Table: table}
@@ -48,8 +49,8 @@ func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 	return version, nil
 }
 
-// Patch replaces the resource of key by what edit makes of it. If another write comes between, edit is called again with
-// the newer resource. It is called without a lock held.
+// Patch replaces the resource of key by the result of edit. After another write, it calls edit again with the newer
+// resource. It calls edit without a lock.
 func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (string, error) {
 	version, err := s.edit(key, func(old *resource.Resource) (*resource.Resource, error) {
 		if err := Expect(old, "", ""); err != nil {
@@ -74,7 +75,7 @@ func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	return nil
 }
 
-// edit replaces the resource of key by what f makes of it (nil deletes), and starts over if somebody else was faster.
+// edit replaces the resource of key by the result of f (nil deletes), and starts over after another write.
 func (s *Store) edit(key resource.Key, f func(old *resource.Resource) (*resource.Resource, error)) (string, error) {
 	if !slices.ContainsFunc(s.schemas, func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
 		return "", ErrUnknownKind
@@ -102,8 +103,8 @@ func versionOf(r *resource.Resource) string {
 	return r.Version()
 }
 
-// Expect checks the conditions of a change of old, which has a version: that there is one, and that its version is ifVersion,
-// unless that is empty.
+// Expect checks the conditions of a change of old, which has a version: that there is one, and that its version is
+// ifVersion, unless that is empty.
 func Expect(old *resource.Resource, version, ifVersion string) error {
 	switch {
 	case old == nil:
@@ -115,7 +116,7 @@ func Expect(old *resource.Resource, version, ifVersion string) error {
 	}
 }
 
-// Edited is what edit makes of old, if that is something that Patch can put into its place.
+// Edited returns the result of edit for old, if Patch can store it.
 func Edited(old *resource.Resource, edit func(*resource.Resource) (*resource.Resource, error)) (*resource.Resource, error) {
 	r, err := edit(old)
 	switch {

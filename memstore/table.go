@@ -17,11 +17,11 @@ type Table struct {
 	synced    atomic.Bool
 	signal    signal
 
-	mu    sync.Mutex // held by the one that commits, and never while anyone is called or woken
+	mu    sync.Mutex // held during commits, and never during calls or wake-ups
 	draft draft      // guarded by mu
 }
 
-// tableState is what one commit publishes, as one, so that a reader's keys and snapshot belong together.
+// tableState is the result of one commit, published as one, so that a reader's keys and snapshot belong together.
 type tableState struct {
 	snapshot Snapshot
 	log      changeLog
@@ -29,15 +29,15 @@ type tableState struct {
 
 // Apply deletes, then puts, in one commit, in O(changed × log n), and returns the net changes and the state after them.
 //
-// It makes a commit only if something differs. A put that is resource.Equal to what is there but has another origin or
-// creation time is a commit too, so that mirrors follow, and is seen by comparing resource.Resource.Version; it is no
-// event for handlers. A put without a creation time takes over that of the resource that it replaces. Of several puts of
-// one key the last counts.
+// It makes a commit only for a difference. A put that is resource.Equal to the stored resource but has another origin
+// or creation time is a commit, too, so that mirrors follow; it is no event for handlers, which compare
+// resource.Resource.Version. A put without a creation time gets that of the resource that it replaces. Of several puts
+// of one key the last counts.
 func (t *Table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
 	return t.ApplySince(time.Now(), puts, deletes)
 }
 
-// ApplySince is Apply for what came about earlier, in the stores that it is made of: see Snapshot.Since.
+// ApplySince is Apply for changes of an earlier time, in the stores of a view: see Snapshot.Since.
 func (t *Table) ApplySince(since time.Time, puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
 	t.mu.Lock()
 	changes, now := t.commit(since, puts, deletes)
@@ -101,7 +101,7 @@ func (t *Table) load() tableState {
 	return tableState{}
 }
 
-// commit applies and publishes. The caller holds mu, and raises the signal after letting go of it.
+// commit applies and publishes. The caller holds mu, and raises the signal after releasing it.
 func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
 	state := t.load()
 	t.draft.begin(state.snapshot, len(puts)+len(deletes))
@@ -122,12 +122,12 @@ func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes []res
 	return changes, state.snapshot
 }
 
-// draft is the next state of a table in the making. Its trees are never published, only copies of them, which cost O(1):
-// a published tree is thus never touched again. Between commits the trees have the content of the snapshot.
+// draft is the unfinished next state of a table. Only copies of its trees are published, which cost O(1): a published
+// tree never changes. Between commits the trees have the content of the snapshot.
 type draft struct {
 	trees []kindTree // ordered by kind
 
-	// Of the commit in the making.
+	// Of the current commit.
 	base    Snapshot
 	changes []Change
 	index   map[resource.Key]int // where changes has a key; nil if only one key can change
@@ -182,7 +182,7 @@ func (d *draft) end() ([]Change, []kindTree) {
 			kinds[i].tree = d.treeOf(kind).Copy()
 		}
 	}
-	d.base, d.changes, d.index = Snapshot{}, nil, nil // hold nothing until the next commit
+	d.base, d.changes, d.index = Snapshot{}, nil, nil // free memory until the next commit
 	return changes, kinds
 }
 
@@ -194,7 +194,7 @@ func (d *draft) treeOf(kind resource.Kind) *tree {
 	return d.trees[i].tree
 }
 
-// record notes what became of key in this commit, over what was noted before.
+// record notes the change of key by this commit, which replaces an earlier note.
 func (d *draft) record(key resource.Key, c Change) {
 	if i, ok := d.index[key]; ok {
 		d.changes[i] = c
@@ -206,17 +206,16 @@ func (d *draft) record(key resource.Key, c Change) {
 	d.changes = append(d.changes, c)
 }
 
-// equalStored reports whether two resources do not differ in anything that is stored.
+// equalStored reports whether two resources are equal in all that is stored.
 func equalStored(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil &&
 		resource.Equal(a, b) && resource.SameOrigin(a, b) && a.Seen().Equal(b.Seen())
 }
 
-// signal wakes whoever waits. The channel is made only when somebody asks for it, so that raising a signal that nobody
-// waits for costs a lock and nothing else.
+// signal wakes waiting readers. A reader makes the channel, so that raising a signal without readers only costs a lock.
 type signal struct {
 	mu sync.Mutex
-	ch chan struct{} // guarded by mu; nil while nobody waits
+	ch chan struct{} // guarded by mu; nil without readers
 }
 
 // wait returns a channel that the next raise closes.
@@ -229,7 +228,7 @@ func (s *signal) wait() <-chan struct{} {
 	return s.ch
 }
 
-// raise wakes all who wait.
+// raise wakes all readers.
 func (s *signal) raise() {
 	s.mu.Lock()
 	ch := s.ch

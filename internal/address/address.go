@@ -1,5 +1,5 @@
-// Package address reads the addresses of registries as Dubbo's users write them, and makes addresses fit to be shown. It names
-// the peers of connections.
+// Package address parses the addresses of registries in Dubbo's notation, removes secrets from addresses, and names the
+// peers of connections.
 package address
 
 import (
@@ -25,10 +25,10 @@ type Address struct {
 	Params   url.Values // others
 }
 
-// Parse reads an address. Servers without a port have the usual one. An error shows form in place of what is wrong with the whole, and no
-// password.
+// Parse reads an address. Servers without a port have the usual one. An error about the whole shows form instead, and
+// no password.
 //
-// It is no URL to Go, in which there is one server, and in whose password fewer characters stand for themselves.
+// A URL of Go has one server, and fewer literal characters in its password.
 func Parse(scheme, form, port, text string) (a Address, err error) {
 	if strings.ContainsFunc(text, unicode.IsControl) {
 		return Address{}, fmt.Errorf("address: want %s://%s", scheme, form)
@@ -39,7 +39,7 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 	switch {
 	case !ok:
 	case strings.ContainsRune(path, '@') || misplaced(query):
-		// What stands before may be a part of a password: it is not shown.
+		// The text before it may be a part of a password, and is not shown.
 		return Address{}, errors.New("address: there is an @ behind the first / or ?; in a user or password write / as %2F and ? as %3F, in a " +
 			"path @ as %40")
 	case strings.ContainsRune(path, ','):
@@ -60,7 +60,7 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 	return a, nil
 }
 
-// misplaced reports whether something before an @ is taken for the name of a parameter.
+// misplaced reports whether a text before an @ was parsed as the name of a parameter.
 func misplaced(query string) bool {
 	for p := range strings.SplitSeq(query, "&") {
 		if name, _, _ := strings.Cut(p, "="); strings.ContainsRune(name, '@') {
@@ -77,15 +77,15 @@ func parse(hosts, query, port string) (a Address, err error) {
 	if a.Params, err = url.ParseQuery(query); err != nil {
 		return a, errors.New("what is behind ? cannot be read: want name=value&name=value, with % as %25")
 	}
-	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+	if index := strings.LastIndexByte(hosts, '@'); index >= 0 {
 		// several with a password each, or one that is not escaped
-		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:at], ",") {
+		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:index], ",") {
 			return a, errors.New("a user and password stand once, before the first server; in a password write @ as %40 and , as %2C")
 		}
-		if a.User, a.Password, err = credentials(hosts[:at]); err != nil {
+		if a.User, a.Password, err = credentials(hosts[:index]); err != nil {
 			return a, err
 		}
-		hosts = hosts[at+1:]
+		hosts = hosts[index+1:]
 	} else {
 		a.User, a.Password = a.Params.Get("username"), secret.New(a.Params.Get("password"))
 		if a.User != "" && !a.Params.Has("password") || a.User == "" && a.Params.Get("password") != "" {
@@ -108,10 +108,10 @@ func parse(hosts, query, port string) (a Address, err error) {
 	return a, nil
 }
 
-// credentials reads user:password, as they stand in an address.
+// credentials parses user:password of an address.
 func credentials(text string) (user string, password secret.Text, err error) {
-	user, plain, both := strings.Cut(text, ":")
-	if !both {
+	user, plain, hasPassword := strings.Cut(text, ":")
+	if !hasPassword {
 		return "", password, errors.New("the user has no password: want user:password@")
 	}
 	if user, err = url.PathUnescape(user); err == nil {
@@ -123,7 +123,7 @@ func credentials(text string) (user string, password secret.Text, err error) {
 	return user, secret.New(plain), nil
 }
 
-// withPort adds the usual port to a server that names none.
+// withPort adds the usual port to a server without one.
 func withPort(server, usual string) (string, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
@@ -137,7 +137,7 @@ func withPort(server, usual string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// cut reports whether what stands for the host is the beginning of a user and password that have a / or ? in them.
+// cut reports whether the host is the beginning of a user and password with a / or ?.
 func cut(rest string) bool {
 	host, _, _ := strings.Cut(rest, "/")
 	host, _, _ = strings.Cut(host, "?")
@@ -145,17 +145,17 @@ func cut(rest string) bool {
 	return ok && !strings.ContainsAny(host, "@[,") && strings.Trim(port, "0123456789") != ""
 }
 
-// secrets are those that are not even named: whoever gives them knows.
+// secrets are parameters that are removed with their name.
 var secrets = []string{"username", "password", "token"}
 
-// Shown returns an address of any scheme without what logs in, for people.
+// Shown returns an address of any scheme without its credentials, for people.
 func Shown(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return text
 	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 && cut(rest) {
-		rest = rest[at+1:]
+	if index := strings.LastIndexByte(rest, '@'); index >= 0 && cut(rest) {
+		rest = rest[index+1:]
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	host, path, hasPath := strings.Cut(rest, "/")
@@ -179,15 +179,15 @@ func Shown(text string) string {
 	return scheme + "://" + host + path
 }
 
-// Hint adds to the error of a connection what is behind it if one side speaks TLS and the other does not. secure says that we do.
+// Hint adds the cause to the error of a connection if only one side uses TLS. secure says that this side does.
 func Hint(err error, secure bool) error {
 	if err == nil {
 		return nil
 	}
-	said := err.Error()
+	message := err.Error()
 	says := func(signs ...string) bool {
 		for _, sign := range signs {
-			if strings.Contains(said, sign) {
+			if strings.Contains(message, sign) {
 				return true
 			}
 		}
@@ -196,7 +196,7 @@ func Hint(err error, secure bool) error {
 	switch {
 	case secure && says("first record does not look like a TLS handshake", "gave HTTP response to HTTPS client"):
 		return fmt.Errorf("%w (it does not speak TLS: see tlsSettings)", err)
-	case !secure && (says("malformed HTTP response", "error reading server preface") || strings.HasSuffix(said, "EOF")):
+	case !secure && (says("malformed HTTP response", "error reading server preface") || strings.HasSuffix(message, "EOF")):
 		return fmt.Errorf("%w (it may speak TLS alone: see tlsSettings)", err)
 	}
 	return err

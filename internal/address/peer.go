@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Host returns the IP address of a peer, by which limits count. It is "unix" for all Unix sockets, and the whole address if that has no IP
-// address.
+// Host returns the IP address of a peer, for limits. It is "unix" for all Unix sockets, and the whole address if it has
+// no IP address.
 func Host(addr net.Addr) string {
 	if addr.Network() == "unix" { // clients choose the names of their sockets
 		return addr.Network()
@@ -17,7 +17,7 @@ func Host(addr net.Addr) string {
 	return addr.String()
 }
 
-// Peer returns the address of a peer as it is shown. A client may name its Unix socket like an IP address.
+// Peer returns the address of a peer for people. A client may name its Unix socket like an IP address.
 func Peer(addr net.Addr) string {
 	if addr.Network() == "unix" {
 		return "unix:" + addr.String()

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Unfinished is what the name of a file ends with while Replace makes it.
+// Unfinished is the suffix of a file while Replace makes it.
 const Unfinished = ".new"
 
-// What may have become of a file that is there.
+// Errors of an existing file.
 var (
 	ErrReplaced = errors.New("it is another file than was written")
 	ErrShort    = errors.New("the end of it is gone")
@@ -25,11 +25,11 @@ type File struct {
 	file    *os.File // nil if it is closed
 	size    int64
 	durable bool
-	room    int64 // in bytes, for tests; 0 for any
+	room    int64 // in bytes, for tests; 0 without a limit
 }
 
-// Open opens the file at path behind its first size bytes, and cuts off what follows; the file is made if size is 0. What is appended to a
-// durable file is synced.
+// Open opens the file at path for appending after its first size bytes, and removes the rest. It makes the file if size
+// is 0. Appends to a durable file are synced.
 func Open(path string, size int64, durable bool) (*File, error) {
 	flags := os.O_RDWR | os.O_APPEND
 	if size == 0 {
@@ -47,19 +47,19 @@ func Open(path string, size int64, durable bool) (*File, error) {
 	return &File{path: path, file: file, size: size, durable: durable}, nil
 }
 
-// Size returns how much was written.
+// Size returns the number of written bytes.
 func (f *File) Size() int64 { return f.size }
 
-// Durable reports whether what is appended is synced.
+// Durable reports whether appends are synced.
 func (f *File) Durable() bool { return f.durable }
 
-// SetRoom has the file have room for n bytes, as if the disk were full then.
+// SetRoom limits the file to n bytes, as if the disk were full.
 func (f *File) SetRoom(n int64) { f.room = n }
 
 // IsOpen reports whether the file can be appended to.
 func (f *File) IsOpen() bool { return f != nil && f.file != nil }
 
-// Append writes frames at the end, all of them or none. If even that is not known, the file is closed.
+// Append writes all frames at the end or none. If the result is unknown, it closes the file.
 func (f *File) Append(frames []byte) error {
 	if !f.IsOpen() {
 		return fs.ErrClosed
@@ -78,15 +78,15 @@ func (f *File) Append(frames []byte) error {
 	}
 	if f.durable {
 		if err := f.file.Sync(); err != nil {
-			return errors.Join(err, f.Close()) // what has reached the disk is not known
+			return errors.Join(err, f.Close()) // the written part is unknown
 		}
 	}
 	f.size += int64(len(frames))
 	return nil
 }
 
-// Check reports whether the file is still at its path, with all that was written. The error is fs.ErrNotExist, ErrReplaced or ErrShort if
-// not.
+// Check checks that the file is still at its path with all written bytes. The error is fs.ErrNotExist, ErrReplaced or
+// ErrShort.
 func (f *File) Check() error {
 	there, err := os.Stat(f.path)
 	if err != nil {
@@ -114,7 +114,8 @@ func (f *File) Close() error {
 	return err
 }
 
-// Replace puts what write writes in the place of the file at path, in one step, and returns its size. A durable file is then on the disk.
+// Replace replaces the file at path by the output of write in one step, and returns its size. A durable file is on the
+// disk then.
 func Replace(path string, durable bool, write func(io.Writer) error) (size int64, err error) {
 	file, err := os.OpenFile(path+Unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

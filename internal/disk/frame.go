@@ -1,6 +1,6 @@
-// Package disk keeps records in files. A record is a frame with checksums (AppendFrame, Reader): a damaged frame loses only itself, and a
-// process that is killed leaves at most the beginning of one at the end. A File is appended to, Replace exchanges a file as a whole, and
-// Lock keeps other processes out of a directory.
+// Package disk stores records in files. A record is a frame with checksums (AppendFrame, Reader): damage loses one
+// frame only, and a killed process leaves at most an incomplete frame at the end. File appends frames, Replace replaces
+// a whole file, and Lock keeps other processes out of a directory.
 package disk
 
 import (
@@ -14,10 +14,10 @@ import (
 	"os"
 )
 
-// A frame is a header and a payload. The header has the length of the payload, its checksum, and a checksum of these two, four bytes each.
-// So a reader finds the next frame behind a damaged one.
+// A frame is a header and a payload. The header has the length of the payload, its checksum, and a checksum of these
+// two, four bytes each. So a reader finds the next frame after a damaged one.
 
-// HeaderSize is how many bytes of a frame stand before its payload.
+// HeaderSize is the number of bytes before the payload of a frame.
 const HeaderSize = 12
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -34,8 +34,8 @@ func AppendFrame(b, payload []byte) []byte {
 // Damage is a part of a file that is no whole frame: the bytes from From to before To.
 type Damage struct {
 	From, To int64
-	// Torn says that it is at the end of the file, and what a process leaves that is killed while it appends, or a machine that stops: the
-	// beginning of a frame, or zeros.
+	// Torn says that it is an incomplete frame or zeros at the end of the file, as a killed process or a stopped machine
+	// leaves them.
 	Torn bool
 }
 
@@ -45,16 +45,16 @@ func (d *Damage) Error() string {
 
 // Reader reads the frames of a file.
 type Reader struct {
-	in       *bufio.Reader
-	at, size int64
+	input        *bufio.Reader
+	offset, size int64
 }
 
 // NewReader reads the first size bytes of in.
-func NewReader(in io.Reader, size int64) *Reader {
-	return &Reader{in: bufio.NewReaderSize(io.LimitReader(in, size), 1<<16), size: size}
+func NewReader(input io.Reader, size int64) *Reader {
+	return &Reader{input: bufio.NewReaderSize(io.LimitReader(input, size), 1<<16), size: size}
 }
 
-// FileReader reads a file, of which it takes the present size.
+// FileReader reads a file up to its present size.
 func FileReader(f *os.File) (*Reader, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -63,63 +63,63 @@ func FileReader(f *os.File) (*Reader, error) {
 	return NewReader(f, info.Size()), nil
 }
 
-// At is where the next frame begins.
-func (r *Reader) At() int64 { return r.at }
+// At returns the offset of the next frame.
+func (r *Reader) At() int64 { return r.offset }
 
-// Next returns the payload of the next frame. The error is a *Damage if there is something else, behind which the next call goes on, and
+// Next returns the payload of the next frame. The error is a *Damage for other bytes, which the next call skips, and
 // io.EOF at the end.
 func (r *Reader) Next() ([]byte, error) {
-	from, used := r.at, r.at // zeros follow on used
+	from, used := r.offset, r.offset // zeros follow on used
 	for {
-		head, err := r.in.Peek(HeaderSize)
+		head, err := r.input.Peek(HeaderSize)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if len(head) < HeaderSize {
 			if rest := len(bytes.TrimRight(head, "\x00")); rest > 0 {
-				used = r.at + int64(rest)
+				used = r.offset + int64(rest)
 			}
-			if r.skip(len(head)); r.at == from {
+			if r.skip(len(head)); r.offset == from {
 				return nil, io.EOF
 			}
-			return nil, &Damage{from, r.at, used-from < HeaderSize}
+			return nil, &Damage{from, r.offset, used-from < HeaderSize}
 		}
 		size, sum := binary.BigEndian.Uint32(head), binary.BigEndian.Uint32(head[4:])
 		switch {
 		case crc32.Checksum(head[:8], castagnoli) != binary.BigEndian.Uint32(head[8:]):
 			if head[0] != 0 {
-				used = r.at + 1
+				used = r.offset + 1
 			}
 			r.skip(1)
-		case r.at > from:
-			return nil, &Damage{From: from, To: r.at}
-		case int64(size) > r.size-r.at-HeaderSize:
-			if _, err := io.Copy(io.Discard, r.in); err != nil {
+		case r.offset > from:
+			return nil, &Damage{From: from, To: r.offset}
+		case int64(size) > r.size-r.offset-HeaderSize:
+			if _, err := io.Copy(io.Discard, r.input); err != nil {
 				return nil, err
 			}
-			r.at = r.size
+			r.offset = r.size
 			return nil, &Damage{from, r.size, true}
 		default:
 			r.skip(HeaderSize)
 			payload := make([]byte, size)
-			n, err := io.ReadFull(r.in, payload)
-			r.at += int64(n)
+			n, err := io.ReadFull(r.input, payload)
+			r.offset += int64(n)
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the file became shorter
-				return nil, &Damage{from, r.at, true}
+				return nil, &Damage{from, r.offset, true}
 			}
 			if err != nil {
 				return nil, err
 			}
 			if crc32.Checksum(payload, castagnoli) != sum {
-				return nil, &Damage{from, r.at, r.at == r.size && bytes.HasSuffix(payload, []byte{0})}
+				return nil, &Damage{from, r.offset, r.offset == r.size && bytes.HasSuffix(payload, []byte{0})}
 			}
 			return payload, nil
 		}
 	}
 }
 
-// skip goes over n bytes that were seen.
+// skip skips n bytes of the buffer.
 func (r *Reader) skip(n int) {
-	n, _ = r.in.Discard(n)
-	r.at += int64(n)
+	n, _ = r.input.Discard(n)
+	r.offset += int64(n)
 }

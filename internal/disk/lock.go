@@ -12,8 +12,8 @@ import (
 	"tributary/internal/process"
 )
 
-// Lock keeps other processes out of a state directory. The directory itself is locked, since the files in it may be removed under us. A
-// file in it, which has the number of this process, is locked, too: this works where directories cannot be locked, as on NFS.
+// Lock keeps other processes out of a state directory. It locks the directory itself, since its files may be
+// removed, and a file in it with the number of this process: this works where directories cannot be locked, as on NFS.
 type Lock struct {
 	Path string
 
@@ -21,8 +21,8 @@ type Lock struct {
 	dir, file *os.File
 }
 
-// Own makes the directory and subdirectory sub of it, and locks the directory, unless it is the one that is locked: somebody may have put
-// another one in its place. The error names the process that uses the directory, if there is one.
+// Own makes the directory and a subdirectory, and locks the directory, unless it is locked already: it may have been
+// replaced by another one. The error names the process that uses the directory, if there is one.
 func (l *Lock) Own(sub string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *Lock) Own(sub string) error {
 	return nil
 }
 
-// take locks the file at name, and keeps it in *held.
+// take locks the file at name, and stores it in *held.
 func take(held **os.File, name string, flag int) error {
 	if *held != nil && isAt(*held, name) {
 		return nil
@@ -65,12 +65,12 @@ func take(held **os.File, name string, flag int) error {
 	if err := process.Lock(f); err != nil && (file || errors.Is(err, process.ErrLocked)) {
 		return errors.Join(err, f.Close())
 	}
-	if file { // if the file system has no room for a few bytes, the stores report it
+	if file { // the stores report a full file system
 		_ = f.Truncate(0)
 		_, _ = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	}
 	if *held != nil {
-		_ = (*held).Close() // it has no name any more
+		_ = (*held).Close() // it was removed
 	}
 	*held = f
 	return nil
@@ -82,8 +82,8 @@ func isAt(f *os.File, name string) bool {
 	if err != nil {
 		return false
 	}
-	there, err := os.Stat(name)
-	return err == nil && os.SameFile(open, there)
+	current, err := os.Stat(name)
+	return err == nil && os.SameFile(open, current)
 }
 
 // owner returns the number of the process that wrote a file named lock.

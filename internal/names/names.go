@@ -1,4 +1,5 @@
-// Package names makes names that Istio takes of names that registries take: those of hosts, labels and objects. It is pure.
+// Package names converts the names of registries to names that Istio accepts, for hosts, labels and objects. It is
+// pure.
 package names
 
 import (
@@ -18,8 +19,8 @@ const (
 	MaxName  = 253 // of a host, and of an object's name
 )
 
-// Join makes one text of several. Lists that differ never make the same text, whatever is in them: each part stands behind its length.
-// Split takes the text apart again.
+// Join joins texts so that different lists never have the same result: each part follows its length. Split is the
+// inverse.
 func Join(parts ...string) string {
 	var b []byte
 	for _, p := range parts {
@@ -28,7 +29,7 @@ func Join(parts ...string) string {
 	return string(b)
 }
 
-// Split returns what Join made text of.
+// Split returns the parts of a text of Join.
 func Split(text string) (parts []string) {
 	for text != "" {
 		length, rest, _ := strings.Cut(text, ":")
@@ -38,16 +39,17 @@ func Split(text string) (parts []string) {
 	return parts
 }
 
-// hashed is how many bytes of a hash are used: so many that nobody who chooses a name can have it end up as that of another.
+// hashed is the number of bytes of a hash: enough that no chosen name collides with another one.
 const hashed = 8
 
-// Hash is short and the same everywhere.
+// Hash returns a short hash, the same on all machines.
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:hashed])
 }
 
-// Clean makes a DNS label of any name: in lower case, with '-' for all that may not be in it. Different names may end up the same.
+// Clean converts a name to a DNS label: in lower case, with '-' for other characters. Different names may have one
+// label.
 func Clean(name string) string {
 	b := []byte(name)
 	for i, c := range b {
@@ -61,25 +63,25 @@ func Clean(name string) string {
 	return strings.Trim(string(b), "-")
 }
 
-// Label makes a DNS label of a name that need not be one, which whole tells apart.
-func Label(name, whole string) string {
+// Label converts a name to a DNS label. A hash of whole makes it unique if the name is no label.
+func Label(name, original string) string {
 	if c := Clean(name); c != "" && c == name {
-		return Fit(c, whole, MaxLabel)
+		return Fit(c, original, MaxLabel)
 	}
-	return Hashed(Clean(name), whole, MaxLabel)
+	return Hashed(Clean(name), original, MaxLabel)
 }
 
-// Fit cuts s to n characters. What is cut is told apart by a hash of whole.
-func Fit(s, whole string, n int) string {
+// Fit cuts s to n characters. A hash of whole keeps cut names unique.
+func Fit(s, original string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return Hashed(s, whole, n)
+	return Hashed(s, original, n)
 }
 
-// Hashed puts a hash of whole at the end of s, within n characters.
-func Hashed(s, whole string, n int) string {
-	h := Hash(whole)
+// Hashed appends a hash of whole to s, within n characters.
+func Hashed(s, original string, n int) string {
+	h := Hash(original)
 	s = strings.TrimRight(s[:min(len(s), n-len(h)-1)], "-._")
 	if s == "" {
 		s = "x"
@@ -87,30 +89,30 @@ func Hashed(s, whole string, n int) string {
 	return s + "-" + h
 }
 
-// Parts are the labels of a name that has dots, each cleaned, without what is none.
+// Parts returns the cleaned labels of a name with dots, without empty ones.
 func Parts(name string) []string {
-	all := strings.Split(name, ".")
-	for i, p := range all {
-		all[i] = Clean(p)
+	labels := strings.Split(name, ".")
+	for i, p := range labels {
+		labels[i] = Clean(p)
 	}
-	return slices.DeleteFunc(all, func(p string) bool { return p == "" })
+	return slices.DeleteFunc(labels, func(p string) bool { return p == "" })
 }
 
-// FitHost makes a host of a text of labels, at least one of which is not empty. What is cut is told apart by a hash of whole.
-func FitHost(text, whole string) string {
+// FitHost converts labels, at least one of them not empty, to a host. A hash of whole keeps cut hosts unique.
+func FitHost(text, original string) string {
 	labels := strings.Split(text, ".")
 	for i, l := range labels {
-		labels[i] = Fit(strings.Trim(l, "-"), whole, MaxLabel)
+		labels[i] = Fit(strings.Trim(l, "-"), original, MaxLabel)
 	}
 	labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
 	last := len(labels) - 1
-	if _, err := strconv.Atoi(labels[last]); err == nil { // else it would be taken for an IP address
+	if _, err := strconv.Atoi(labels[last]); err == nil { // otherwise it looks like an IP address
 		labels[last] = "x" + labels[last]
 	}
 	if host := strings.Join(labels, "."); len(host) <= MaxName {
 		return host
 	}
-	return Hashed(labels[0], whole, MaxLabel) + "." + labels[last]
+	return Hashed(labels[0], original, MaxLabel) + "." + labels[last]
 }
 
 // IsDNSLabel reports whether s is one label of a host.
@@ -118,7 +120,7 @@ func IsDNSLabel(s string) bool {
 	return s != "" && len(s) <= MaxLabel && Clean(s) == s
 }
 
-// IsHost reports whether s is a name that istiod takes for a host: in lower case, of DNS labels, and not a number at the end.
+// IsHost reports whether istiod accepts s as a host: DNS labels in lower case, the last of which is no number.
 func IsHost(s string) bool {
 	labels := strings.Split(s, ".")
 	if _, err := strconv.Atoi(labels[len(labels)-1]); err == nil || len(s) > MaxName {
@@ -147,9 +149,9 @@ func IsLabelKey(s string) bool {
 	return IsLabelText(s)
 }
 
-// Host returns the host that a registry has, in the one way in which it is written here, so that equal ones compare equal. Registrations in
-// Java have IPv6 addresses in brackets, in full, and with the interface that they are of, which means something only where the address is
-// link-local. What is no address is a name, which has no case. Whether it can be called is for Address to say.
+// Host returns the canonical form of a registry's host, so that equal hosts compare equal. Registrations in Java have
+// IPv6 addresses in brackets, in full, and with an interface, which only matters for link-local addresses. Other hosts
+// are names without case. Address reports whether it can be called.
 func Host(text string) string {
 	if bare, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(bare, "]") {
 		text = bare[:len(bare)-1]
@@ -164,10 +166,10 @@ func Host(text string) string {
 	return a.String()
 }
 
-// IsTrue reports whether a flag that a registry has as a text is set. To Java it has no case, and all else is false.
+// IsTrue reports whether a flag in a registry is set. As in Java, it has no case, and all other texts are false.
 func IsTrue(flag string) bool { return strings.EqualFold(flag, "true") }
 
-// Address returns an address as istiod takes it.
+// Address returns an address in istiod's form.
 func Address(host string) (string, error) {
 	host = Host(host)
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -185,7 +187,7 @@ func Address(host string) (string, error) {
 	return "", errors.New("neither an IP address nor a host")
 }
 
-// Distance says how far a name is from a host: 0 if it is one but for dots, 1 if it is but for case, and 2 if it is not.
+// Distance returns the distance of a name from a host: 0 for a host or one with other dots, 1 for other case, else 2.
 func Distance(name string) int {
 	name = strings.ReplaceAll(name, ".", "-")
 	switch Clean(name) {
@@ -197,13 +199,13 @@ func Distance(name string) int {
 	return 2
 }
 
-// tries is how many hashes are tried for a name. More than one is needed only if two of 64 bits are the same.
+// tries is the limit of hashes for a name. A second one is only needed if two of 64 bits are the same.
 const tries = 8
 
-// Distinct gives each of all things a name of its own, no part of which is that part of another's: the host, and the name of the object. Of
-// those that would have one name the first in the order of compare has it, and others get one with a hash, so that the order of ids does
-// not matter. name returns the name of a thing and its parts; with something to hash, all of them have to differ from those with something
-// else. What finds no name has none.
+// Distinct gives each thing a unique name, with unique parts: the host, and the name of the object. If several things
+// have one name, the first one in the order of compare gets it, and the others one with a hash, so that the order of
+// ids does not matter. name returns the name of a thing and its parts; they must depend on the text to hash. A thing
+// without a unique name is left out.
 func Distinct[ID interface {
 	comparable
 	fmt.Stringer

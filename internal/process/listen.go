@@ -19,7 +19,7 @@ import (
 // unixScheme begins the address of a unix socket, unix:///run/tributary/admin.sock?mode=0660&group=ops.
 const unixScheme = "unix://"
 
-// CheckAddress reports what is wrong with an address, host:port or that of a unix socket.
+// CheckAddress returns an error of an address, host:port or that of a unix socket.
 func CheckAddress(address string) error {
 	if strings.HasPrefix(address, unixScheme) {
 		_, err := parseUnix(address)
@@ -35,7 +35,7 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// unixSocket is where a unix socket is, and who may use it.
+// unixSocket is the path and the rights of a unix socket.
 type unixSocket struct {
 	path  string
 	mode  fs.FileMode
@@ -69,8 +69,8 @@ func parseUnix(address string) (unixSocket, error) {
 	return s, nil
 }
 
-// Listen listens on an address, host:port or that of a unix socket. A socket that an earlier process left is replaced; one that
-// somebody listens on is not.
+// Listen listens on an address, host:port or that of a unix socket. It replaces the socket of an
+// earlier process, but not one that another process listens on.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if strings.HasPrefix(address, unixScheme) {
 		s, err := parseUnix(address)
@@ -86,10 +86,10 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return lis, refused(address, err)
 }
 
-// longPath is what every system takes of a socket.
+// longPath is the longest path of a socket that every system accepts.
 const longPath = 103
 
-// refused says in words why the system does not let us listen on address; nil if it does.
+// refused returns the system's refusal to listen on address in plain words; nil without one.
 func refused(address string, err error) error {
 	why := ""
 	switch {
@@ -114,13 +114,13 @@ func refused(address string, err error) error {
 	return &refusal{address + ": " + why, err}
 }
 
-// refusal is a refusal of the system in words.
+// refusal is a refusal of the system in plain words.
 type refusal struct {
-	said string
-	err  error
+	message string
+	err     error
 }
 
-func (r *refusal) Error() string { return r.said }
+func (r *refusal) Error() string { return r.message }
 func (r *refusal) Unwrap() error { return r.err }
 
 func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
@@ -128,7 +128,7 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", s.path)
 		if dialErr == nil {
-			_ = conn.Close() // only to know
+			_ = conn.Close() // it only proves that a process listens
 			return nil, inUse(s.path)
 		}
 		if info, err := os.Lstat(s.path); err != nil || info.Mode()&fs.ModeSocket == 0 {
@@ -151,7 +151,7 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 var errNotOurs = errors.New("this process is not in it, and may not give files away: run it in that group " +
 	"(Group= of a unit), or have systemd hold the socket (SocketGroup= of a .socket unit)")
 
-// give gives the socket to its group. It does not try what is not allowed: where system calls are filtered, as in our unit, that ends the
+// give gives the socket to its group. It tries nothing forbidden: a filter of system calls, as in the unit, ends the
 // process.
 func (s unixSocket) give() error {
 	g, err := user.LookupGroup(s.group)
@@ -167,23 +167,23 @@ func (s unixSocket) give() error {
 	case err != nil:
 		return err
 	case groupOf(info) == id:
-		return nil // as it is in a directory that passes its group on, or where the process has it
+		return nil // inherited of the directory or the process
 	case !mayGive(id):
 		return errNotOurs
 	}
 	return os.Chown(s.path, -1, id)
 }
 
-// bind makes the socket, which nobody but the owner can use until others are allowed to.
+// bind makes the socket, which only the owner can use until allow extends the rights.
 func (s unixSocket) bind(ctx context.Context) (lis net.Listener, err error) {
 	closed(func() { lis, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path) })
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, err // which may be somebody who is gone
+		return nil, err // perhaps the socket of a process that has ended
 	}
 	return lis, refused(s.path, err)
 }
 
-// allow has those use the socket who may.
+// allow sets the rights of the socket.
 func (s unixSocket) allow() error {
 	if s.group != "" {
 		if err := s.give(); err != nil {
@@ -193,15 +193,15 @@ func (s unixSocket) allow() error {
 	return os.Chmod(s.path, s.mode)
 }
 
-// inUse is the address that somebody has.
+// inUse is an address that another process uses.
 type inUse string
 
 func (address inUse) Error() string { return string(address) + " is in use by another program" }
 
-// Is has it be what the system calls so.
-func (inUse) Is(target error) bool { return target == syscall.EADDRINUSE } //nolint:errorlint // that is asked for
+// Is makes it equal to the error of the system.
+func (inUse) Is(target error) bool { return target == syscall.EADDRINUSE } //nolint:errorlint // this is the comparison
 
-// groupOf is the group of a file, -1 if that is not known.
+// groupOf returns the group of a file, -1 if it is unknown.
 func groupOf(info fs.FileInfo) int {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(stat.Gid)
@@ -211,11 +211,11 @@ func groupOf(info fs.FileInfo) int {
 
 // mayGive reports whether this process may give its files to a group.
 func mayGive(group int) bool {
-	all, err := os.Getgroups()
-	return os.Geteuid() == 0 || err == nil && slices.Contains(append(all, os.Getegid()), group) || hasChown()
+	groups, err := os.Getgroups()
+	return os.Geteuid() == 0 || err == nil && slices.Contains(append(groups, os.Getegid()), group) || hasChown()
 }
 
-// hasChown reports whether the process has CAP_CHOWN, as far as that can be found out.
+// hasChown reports whether the process has CAP_CHOWN, if that is known.
 func hasChown() bool {
 	text, _ := os.ReadFile("/proc/self/status") // without it, no
 	_, rest, _ := strings.Cut(string(text), "\nCapEff:")
@@ -224,11 +224,11 @@ func hasChown() bool {
 	return err == nil && rights&1 != 0
 }
 
-// umask is held while that of the process is another one.
+// umask guards changes of the process's umask.
 var umask sync.Mutex //nolint:gochecknoglobals // the process has one
 
-// closed calls make with a file mode creation mask by which only the owner can use what is made. Other files that are made meanwhile have
-// fewer rights, too.
+// closed calls make with a umask that leaves all rights to the owner. Other files that are made meanwhile have fewer
+// rights, too.
 func closed(make func()) {
 	umask.Lock()
 	defer umask.Unlock()

@@ -1,5 +1,5 @@
-// Package process is about processes and the system that they run on: locks of files (flock), what servers listen on (listen), and the
-// manager of the service (systemd).
+// Package process connects the program to its system: locks of files (flock), listeners (listen), and the service
+// manager (systemd).
 package process
 
 import (
@@ -15,7 +15,7 @@ import (
 // ErrLocked says that another process has the lock.
 var ErrLocked = errors.New("locked")
 
-// Lock locks f until it is closed, be it by the end of the process.
+// Lock locks f until it is closed, also by the end of the process.
 func Lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

@@ -16,15 +16,15 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// every is how often the manager is told how the service is, if that changed.
+// every is the interval of status updates, if the status changed.
 const every = 2 * time.Second
 
-// Manager is the service manager that started this process. Without one, as with the zero value, its methods do nothing. They are safe for
-// concurrent use.
+// Manager is the service manager that started this process. The methods of the zero value, without a manager, have no
+// effect. They are safe for concurrent use.
 type Manager struct {
 	log      *slog.Logger
 	there    bool
-	watchdog time.Duration // within which it wants to hear of us; 0 if it does not
+	watchdog time.Duration // its timeout; 0 without one
 }
 
 // ManagerFromEnvironment returns the manager that $NOTIFY_SOCKET names.
@@ -37,10 +37,10 @@ func ManagerFromEnvironment(log *slog.Logger) *Manager {
 	return m
 }
 
-// Ready says that the service does its work, or does it again after Reloading.
+// Ready says that the service works, also after Reloading.
 func (m *Manager) Ready() { m.tell(daemon.SdNotifyReady) }
 
-// Reloading says that the configuration is being read again, until Ready.
+// Reloading says that the service reads its configuration, until Ready.
 func (m *Manager) Reloading() {
 	m.tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
@@ -57,8 +57,8 @@ func (m *Manager) tell(state string) {
 	}
 }
 
-// Run says in words how the service is, whenever that changes, and feeds the watchdog for as long as every one of alive returns in
-// time, until ctx ends. What hangs is named in the log.
+// Run sends changes of the status in words, and feeds the watchdog while each of alive returns in time, until ctx ends.
+// The log names the part that hangs.
 func (m *Manager) Run(ctx context.Context, status func() string, alive map[string]func(context.Context) error) error {
 	if !m.there {
 		return nil
@@ -73,9 +73,9 @@ func (m *Manager) Run(ctx context.Context, status func() string, alive map[strin
 }
 
 func (m *Manager) describe(ctx context.Context, status func() string) {
-	for said := ""; ; {
-		if now := strings.Join(strings.Fields(status()), " "); now != said {
-			said = now
+	for message := ""; ; {
+		if now := strings.Join(strings.Fields(status()), " "); now != message {
+			message = now
 			m.tell("STATUS=" + now)
 		}
 		select {
@@ -86,7 +86,7 @@ func (m *Manager) describe(ctx context.Context, status func() string) {
 	}
 }
 
-// feed feeds the watchdog in time, which is twice as often as it wants.
+// feed feeds the watchdog twice as often as required.
 func (m *Manager) feed(ctx context.Context, alive map[string]func(context.Context) error) {
 	for ctx.Err() == nil {
 		next := time.After(m.watchdog / 2)
@@ -102,17 +102,17 @@ func (m *Manager) feed(ctx context.Context, alive map[string]func(context.Contex
 	}
 }
 
-// ask returns which of alive did not return in time.
-func ask(ctx context.Context, within time.Duration, alive map[string]func(context.Context) error) (hanging []string) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// ask returns the parts that did not return in time.
+func ask(ctx context.Context, timeout time.Duration, alive map[string]func(context.Context) error) (hanging []string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	type answer struct {
 		part string
 		err  error
 	}
 	answers := make(chan answer, len(alive))
-	for part, is := range alive {
-		go func() { answers <- answer{part, is(ctx)} }() // what hangs without looking at ctx is left behind
+	for part, check := range alive {
+		go func() { answers <- answer{part, check(ctx)} }() // a part that ignores ctx is left behind
 	}
 	owed := maps.Clone(alive)
 	for len(owed) > 0 {
@@ -129,18 +129,18 @@ func ask(ctx context.Context, within time.Duration, alive map[string]func(contex
 	return nil
 }
 
-// ManagerSockets are those that the manager holds for us, by what its socket units call them (FileDescriptorName=).
+// ManagerSockets returns the sockets of the manager by their names in socket units (FileDescriptorName=).
 func ManagerSockets() (map[string]net.Listener, error) {
 	named, err := activation.ListenersWithNames()
 	if err != nil {
 		return nil, fmt.Errorf("sockets of the service manager: %w", err)
 	}
 	sockets := make(map[string]net.Listener, len(named))
-	for name, all := range named {
-		if len(all) != 1 {
-			return nil, fmt.Errorf("sockets of the service manager: %d are called %q", len(all), name)
+	for name, list := range named {
+		if len(list) != 1 {
+			return nil, fmt.Errorf("sockets of the service manager: %d are called %q", len(list), name)
 		}
-		sockets[name] = all[0]
+		sockets[name] = list[0]
 	}
 	return sockets, nil
 }

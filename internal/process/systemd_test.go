@@ -37,8 +37,8 @@ func (n *notified) await(prefix string) string {
 	for buf := make([]byte, 4096); ; {
 		size, err := n.conn.Read(buf)
 		require.NoError(n.t, err, "waiting for %s", prefix)
-		if said := string(buf[:size]); strings.HasPrefix(said, prefix) {
-			return said
+		if message := string(buf[:size]); strings.HasPrefix(message, prefix) {
+			return message
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package protofields reads messages of protobuf of which a few fields matter, without generated code. It is a package of its own since the
-// clients of Nacos and of Dubbo's providers use it, which do not know each other.
+// Package protofields parses a few fields of protobuf messages without generated code, for the clients of Nacos and of
+// Dubbo's providers.
 package protofields
 
 import (
@@ -11,12 +11,12 @@ import (
 // Fields are the fields of a message by number: the bytes of strings and messages, or of the encoding of a number.
 type Fields map[protowire.Number][][]byte
 
-// maxFields is how many fields a message may have.
+// maxFields is the limit of fields in a message.
 const maxFields = 1 << 16
 
 // Parse reads the fields of a message. They are parts of it.
 func Parse(message []byte) (Fields, error) {
-	all := Fields{}
+	fields := Fields{}
 	for count := 0; len(message) > 0; count++ {
 		if count == maxFields {
 			return nil, fmt.Errorf("protobuf: a message has more than %d fields", maxFields)
@@ -33,15 +33,15 @@ func Parse(message []byte) (Fields, error) {
 		if kind == protowire.BytesType {
 			value, _ = protowire.ConsumeBytes(value)
 		}
-		all[number], message = append(all[number], value), message[n:]
+		fields[number], message = append(fields[number], value), message[n:]
 	}
-	return all, nil
+	return fields, nil
 }
 
 // Bytes returns the last value of a field; nil if there is none.
 func (f Fields) Bytes(number protowire.Number) []byte {
-	if all := f[number]; len(all) > 0 {
-		return all[len(all)-1]
+	if fields := f[number]; len(fields) > 0 {
+		return fields[len(fields)-1]
 	}
 	return nil
 }
@@ -57,13 +57,13 @@ func (f Fields) Int32(number protowire.Number) int32 {
 
 // Map returns the entries of a field that is a map of strings.
 func (f Fields) Map(number protowire.Number) (map[string]string, error) {
-	all := make(map[string]string, len(f[number]))
+	fields := make(map[string]string, len(f[number]))
 	for _, entry := range f[number] {
 		e, err := Parse(entry)
 		if err != nil {
 			return nil, err
 		}
-		all[e.Text(1)] = e.Text(2)
+		fields[e.Text(1)] = e.Text(2)
 	}
-	return all, nil
+	return fields, nil
 }

@@ -1,4 +1,4 @@
-// Package secret has texts that are not to be seen.
+// Package secret hides secrets in messages, logs and dumps.
 package secret
 
 import (
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Text is a string that no message, log or dump shows: not even as a field that fmt reads without asking its methods,
-// which is why it is behind a pointer.
+// Text is a string that no message, log or dump shows. fmt reads fields without calling their methods: so the string is
+// behind a pointer.
 type Text struct{ value *string }
 
 // New hides value.
@@ -24,7 +24,7 @@ func New(value string) Text {
 	return Text{&value}
 }
 
-// Reveal returns what is hidden.
+// Reveal returns the hidden string.
 func (s Text) Reveal() string {
 	if s.value == nil {
 		return ""
@@ -32,10 +32,10 @@ func (s Text) Reveal() string {
 	return *s.value
 }
 
-// Format prints a mark for what is there, for every verb.
+// Format prints a mark for every verb, unless the text is empty.
 func (s Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// String returns a mark for what is there.
+// String returns a mark, unless the text is empty.
 func (s Text) String() string {
 	if s.value == nil {
 		return ""
@@ -46,22 +46,23 @@ func (s Text) String() string {
 // MarshalText keeps it out of JSON and YAML.
 func (s Text) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Mark stands for what is not shown.
+// Mark replaces a secret.
 const Mark = "<secret>"
 
 // Parameter matches, in the query of an address, a parameter that is named as a secret, its name first.
 var Parameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|secret|credential|key)[a-z_.-]*=)[^&\s"'<>]+`)
 
-// PublicParameters are the parameters of addresses whose values are shown. The value of every other parameter may be a secret.
+// PublicParameters are the parameters of addresses whose values are shown. The value of every other parameter may be a
+// secret.
 var PublicParameters = []string{
 	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout",
 }
 
-// Veil hides from messages what may be a secret in some addresses, right or wrong ones: what stands before an @, behind a #, and in
+// Veil hides possible secrets of addresses, valid or not, in messages: user and password before an @, fragments, and
 // parameters that are not public. It also hides the values of variables.
 type Veil struct {
 	words     []string          // the longest first
-	variables map[string]string // the references, such as ${TOKEN}, by the value that they stand for
+	variables map[string]string // references such as ${TOKEN}, by value
 }
 
 // CoverVariable hides the value of a variable behind the reference to it.
@@ -74,7 +75,7 @@ func (v *Veil) CoverVariable(reference, value string) {
 	v.addWords(value)
 }
 
-// Cover adds addresses, and what may be one. Others have nothing to hide.
+// Cover adds addresses and texts that may be one.
 func (v *Veil) Cover(texts ...string) {
 	for _, text := range texts {
 		for _, part := range hidden(text) {
@@ -84,14 +85,14 @@ func (v *Veil) Cover(texts ...string) {
 	v.addWords()
 }
 
-// addWords keeps the words in order.
+// addWords adds words in order.
 func (v *Veil) addWords(words ...string) {
 	v.words = slices.DeleteFunc(append(v.words, words...), func(word string) bool { return word == "" })
 	slices.SortFunc(v.words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	v.words = slices.Compact(v.words)
 }
 
-// hidden are the parts of an address that are not shown.
+// hidden returns the secret parts of an address.
 func hidden(text string) (parts []string) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch {
@@ -109,8 +110,8 @@ func hidden(text string) (parts []string) {
 	if _, fragment, ok := strings.Cut(rest, "#"); ok {
 		parts = append(parts, fragment)
 	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		before := rest[:at]
+	if index := strings.LastIndexByte(rest, '@'); index >= 0 {
+		before := rest[:index]
 		if host, _, ok := strings.Cut(before, "?"); ok && strings.Contains(host, "@") { // of a server, and of others in parameters
 			parts = append(parts, host[:strings.LastIndexByte(host, '@')])
 			before = before[len(host)+1:]
@@ -139,7 +140,7 @@ func (v *Veil) add(part string) {
 	}
 	for _, p := range []string{part, plain} {
 		words := strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
-		// Messages have these words, and as the name before a password they are no secret.
+		// Messages have these words, and as a user name they are no secret.
 		if name, _, named := strings.Cut(p, ":"); named && slices.Contains([]string{"user", "username", "admin", "root"}, name) &&
 			!slices.Contains(words[1:], name) {
 			words = words[1:]
@@ -148,11 +149,11 @@ func (v *Veil) add(part string) {
 	}
 }
 
-// Hide returns a message without what is to be hidden.
+// Hide returns a message with marks instead of secrets.
 func (v *Veil) Hide(message string) string {
 	for _, word := range v.words {
 		mark := cmp.Or(v.variables[word], Mark)
-		if len(word) < 3 { // it may stand anywhere, but alone
+		if len(word) < 3 { // only as a word of its own
 			message = strings.ReplaceAll(message, strconv.Quote(word), strconv.Quote(mark))
 			continue
 		}
@@ -164,12 +165,12 @@ func (v *Veil) Hide(message string) string {
 	return message
 }
 
-// replaced has a mark wherever a word stands that is no part of another one.
+// replaced replaces a word by a mark, except within another word.
 func replaced(message, word, mark string) string {
 	var b strings.Builder
 	for {
-		before, after, found := strings.Cut(message, word)
-		if !found {
+		before, after, index := strings.Cut(message, word)
+		if !index {
 			return b.String() + message
 		}
 		b.WriteString(before)

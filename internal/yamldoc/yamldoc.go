@@ -1,4 +1,4 @@
-// Package yamldoc parses a text that is one YAML document, to its end, and says where it is at fault.
+// Package yamldoc parses a text of one YAML document, to its end, and reports the place of its fault.
 package yamldoc
 
 import (
@@ -15,13 +15,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Fault says why a text could not be parsed. Line counts from the start of the text; column is 0 if unknown.
+// Fault is the reason why a text cannot be parsed. Line counts from the start of the text; column is 0 if unknown.
 type Fault struct {
 	Line, Column int
 	Message      string
 }
 
-// Lines yields the lines of text with what ends them. A carriage return alone ends one, too, as it does for the parser.
+// Lines yields the lines of text with their line breaks. A carriage return alone is one, as for the parser.
 func Lines(text []byte) iter.Seq[[]byte] {
 	returns := bytes.IndexByte(text, '\r') >= 0
 	return func(yield func([]byte) bool) {
@@ -61,7 +61,7 @@ func Parse(text []byte) (root *yaml.Node, fault *Fault) {
 }
 
 // readOne returns the root of the one document of text, or nil if that is empty. The parser stops at the end of the
-// document; what it has not read must be nothing.
+// document; the rest must be empty.
 func readOne(text []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, rest yaml.Node
@@ -80,11 +80,11 @@ func readOne(text []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// TextBehind is the message of a fault that begins where the document ends.
+// TextBehind is the message about text after the document.
 const TextBehind = "text behind the end of the document"
 
-// parserProblems begin the messages of the YAML parser proper, which name the line before the right one, or the one before
-// that in which the collection begins. Those of its scanner name the right one.
+// parserProblems begin the messages of the YAML parser itself, which name the line before the right one, or before the
+// start of the collection. Messages of its scanner name the right line.
 var parserProblems = []string{
 	"did not find expected <", "did not find expected node content", "did not find expected '-' indicator", "did not find expected key",
 	"did not find expected ',' or ", "found undefined tag handle", "found duplicate %", "found incompatible YAML document",
@@ -98,8 +98,8 @@ func explain(text []byte, err error) *Fault {
 	line, e.Message = splitLine(err)
 	e.Line = max(line, 1)
 	if parsers := slices.ContainsFunc(parserProblems, func(p string) bool { return strings.HasPrefix(e.Message, p) }); parsers || line == 0 {
-		if at := firstWith(text, e.Message); at > 0 {
-			e.Line = at
+		if index := firstWith(text, e.Message); index > 0 {
+			e.Line = index
 		} else if parsers {
 			e.Line = line + 1
 		}
@@ -126,9 +126,9 @@ func explain(text []byte, err error) *Fault {
 
 const tabbed = "a tab indents this line; YAML takes only blanks"
 
-// inWords says for who wrote a text what the parser says of its own work.
+// inWords replaces a message about the parser's work by one about the text.
 func inWords(message string) string {
-	for _, known := range []struct{ says, means string }{
+	for _, replacement := range []struct{ says, means string }{
 		{"did not find expected ',' or '}'", "want a comma or a } before this, or quotes around a value"},
 		{"did not find expected ',' or ']'", "want a comma or a ] before this, or quotes around a value"},
 		{"did not find expected node content", "want a value here, or a bracket is not closed"},
@@ -142,8 +142,8 @@ func inWords(message string) string {
 		{"found a tab character that violates indentation", tabbed},
 		{"found a tab character where an indentation space is expected", tabbed},
 	} {
-		if strings.HasPrefix(message, known.says) {
-			return known.means
+		if strings.HasPrefix(message, replacement.says) {
+			return replacement.means
 		}
 	}
 	if strings.HasPrefix(message, "unknown anchor ") { // the message does not quote it: it may be part of a secret
@@ -152,7 +152,7 @@ func inWords(message string) string {
 	return message
 }
 
-// splitLine takes the line off a message of the parser; it is 0 if there is none.
+// splitLine removes the line from a message of the parser; it is 0 without one.
 func splitLine(err error) (line int, message string) {
 	message = strings.TrimPrefix(err.Error(), "yaml: ")
 	if n, _ := fmt.Sscanf(message, "line %d: ", &line); n == 1 {
@@ -161,11 +161,11 @@ func splitLine(err error) (line int, message string) {
 	return line, message
 }
 
-// maxTries is how long a text may be that is parsed again to find the line of a fault.
+// maxTries is the longest text that is parsed again to find the line of a fault.
 const maxTries = 64 << 10
 
-// firstWith returns the line in which a fault is: the last one of the shortest beginning of the text that has it. It returns
-// 0 if the text is too long to look for it.
+// firstWith returns the line of a fault: the last line of the shortest beginning of the text with that fault. It
+// returns 0 if the text is too long.
 func firstWith(text []byte, message string) int {
 	if len(text) > maxTries {
 		return 0

@@ -20,8 +20,8 @@ import (
 
 const header = "# Virtual addresses that tributary gave to hosts, one a line. Delete a line to have it chosen anew.\n"
 
-// Load fills the table from a file that Save wrote; there need not be one. Addresses outside of the range, as after a change of
-// it, are left out.
+// Load fills the table from a file that Save wrote; there need not be one. It ignores addresses outside of the range,
+// as after a change of it.
 func (t *Table) Load(path string) error {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +33,7 @@ func (t *Table) Load(path string) error {
 	return t.parse(path, content)
 }
 
-// parse reads lines of an address and a host, as in /etc/hosts.
+// parse parses lines of an address and a host, as in /etc/hosts.
 func (t *Table) parse(path string, content []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *Table) parse(path string, content []byte) error {
 	return nil
 }
 
-// Save writes the table, if it has changed since it was last written. The file is replaced as one.
+// Save writes the table if it has changed since the last time. It replaces the file in one step.
 func (t *Table) Save(path string) error {
 	t.mu.Lock()
 	hosts, changed := maps.Clone(t.byHost), t.changed
@@ -92,13 +92,14 @@ func (t *Table) Save(path string) error {
 	return nil
 }
 
-// The pace at which changes are written: several that come together are one write, and a disk that fails is tried again.
+// The intervals of writes: one write has several changes, and a failing disk is tried again.
 const (
 	quiet = time.Second
 	retry = time.Minute
 )
 
-// Run saves the table to a file whenever it has changed, until ctx ends, and then once more. report is told of each failure.
+// Run saves the table to a file whenever it has changed, until ctx ends, and then once more. It calls report for each
+// failure.
 func (t *Table) Run(ctx context.Context, path string, report func(error)) {
 	wait := func(d time.Duration) {
 		timer := time.NewTimer(d)

@@ -1,9 +1,9 @@
 // Package vip gives hosts virtual addresses that stay the same.
 //
-// A service whose protocol does not carry a host, such as TCP, needs an address of its own for a sidecar to tell it apart.
-// istiod makes addresses up for ServiceEntries from Kubernetes only. An address here is made of a hash of the host, so that
-// several tributaries and restarts agree without talking to each other. The rare host whose address is taken gets the next free
-// one; that depends on which of the two came first, and is remembered in a file.
+// A service whose protocol does not carry a host, such as TCP, needs an address of its own for a sidecar to tell it
+// apart. istiod allocates addresses for ServiceEntries of Kubernetes only. Here, an address is a hash of the host, so
+// that several tributaries and restarts agree without communication. A rare host with a used address gets the next free
+// one; that depends on the order of the two hosts, and is stored in a file.
 package vip
 
 import (
@@ -14,10 +14,10 @@ import (
 	"sync"
 )
 
-// Default is the range of addresses where nothing else is said. It lies in the part of the address space that is reserved and
-// never routed, as Istio's 240.240.0.0/16 does, and apart from that. Consul gives virtual addresses from 240.0.0.1 upwards, one
-// after the other, and would need 16.7 million services to get here. It is large, so that among 1,000 hosts hardly two (one
-// chance in 30) want the same address, where in a /16 seven or eight do.
+// Default is the default range of addresses. It lies in the part of the address space that is reserved and never
+// routed, as Istio's 240.240.0.0/16 does, and apart from that. Consul gives virtual addresses from 240.0.0.1 upwards,
+// one after the other, and would need 16.7 million services to get here. It is large, so that among 1,000 hosts hardly
+// two (one chance in 30) want the same address, where in a /16 seven or eight do.
 var Default = netip.MustParsePrefix("241.0.0.0/8")
 
 // istio is the range from which istiod allocates.
@@ -96,7 +96,7 @@ func (t *Table) at(n uint64) netip.Addr {
 	return a
 }
 
-// usable leaves out what looks like the address of a network or a broadcast, which some programs refuse.
+// usable excludes addresses that look like those of networks or broadcasts, which some programs refuse.
 func usable(a netip.Addr) bool {
 	b := a.AsSlice()
 	last := b[len(b)-1]
