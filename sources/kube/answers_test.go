@@ -107,10 +107,10 @@ func (c *cluster) watch(
 	for bookmark := false; ; {
 		c.mu.Lock()
 		behind := max(c.fault[resource].behind, c.fault[everything].behind)
-		changed, until, ended := c.changed, c.version-min(behind, c.version), cut != c.cut
+		changed, deadline, ended := c.changed, c.version-min(behind, c.version), cut != c.cut
 		var news []change
 		for _, ch := range c.log {
-			if ch.resource == resource && ch.version > sent && ch.version <= until {
+			if ch.resource == resource && ch.version > sent && ch.version <= deadline {
 				news = append(news, ch)
 			}
 		}
@@ -141,7 +141,7 @@ func (c *cluster) watch(
 				send(kind, typed(ch.object, resource, api, false))
 			}
 		}
-		sent = max(sent, until)
+		sent = max(sent, deadline)
 		if bookmark && !f.silent {
 			named := sent
 			if f.backwards {

@@ -29,14 +29,15 @@ import (
 // Scheme is that of addresses of clusters.
 const Scheme = "k8s"
 
-// cluster says where a cluster is, and how to log in: by a kubeconfig, the usual one if it has no name, or at the url of the API server.
+// cluster is the address and the login of a cluster: a kubeconfig, the usual one if it has no name, or the url of the
+// API server.
 type cluster struct {
 	kubeconfig, context string
 	url, tokenFile      string
 	tls                 *adsc.TLS // of the url
 }
 
-// parseAddress reads an address.
+// parseAddress parses an address.
 func parseAddress(address string, s Settings) (c cluster, err error) {
 	u, err := url.Parse(address)
 	isFile := err == nil && strings.Trim(u.Host, ".") == ""
@@ -63,7 +64,7 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 	return c, nil
 }
 
-// api speaks to an API server.
+// api is a client of an API server.
 type api struct {
 	client *http.Client
 	base   string
@@ -73,7 +74,7 @@ type api struct {
 	decode sync.Mutex
 }
 
-// restConfig reads the kubeconfig, or takes what a Pod has.
+// restConfig reads the kubeconfig, or uses the configuration of a Pod.
 func (c cluster) restConfig() (config *rest.Config, err error) {
 	config, step := &rest.Config{Host: c.url, BearerTokenFile: c.tokenFile}, "tlsSettings"
 	if c.url != "" {
@@ -81,7 +82,7 @@ func (c cluster) restConfig() (config *rest.Config, err error) {
 		if c.tls.Secure() {
 			transport.TLSClientConfig, err = c.tls.Config("")
 		}
-		config.Transport = utilnet.SetTransportDefaults(transport) // has HTTP/2 find out that a connection is dead
+		config.Transport = utilnet.SetTransportDefaults(transport) // HTTP/2 notices dead connections
 	} else {
 		rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{CurrentContext: c.context}
 		rules.ExplicitPath = c.kubeconfig // the usual ones, if empty
@@ -115,12 +116,12 @@ func (c cluster) connect() (*api, error) {
 	if config.ExecProvider != nil {
 		transport = newPluginTransport(transport, config.ExecProvider.Command)
 	}
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // nobody else gets the token
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // only the server gets the token
 	client := &http.Client{Transport: transport, CheckRedirect: stay}
 	return &api{client: client, base: strings.TrimSuffix(base.String(), "/")}, nil
 }
 
-// close ends connections that are not in use. There may be no client.
+// close ends idle connections. The receiver may be nil.
 func (a *api) close() {
 	if a != nil {
 		utilnet.CloseIdleConnectionsFor(a.client.Transport)
@@ -132,16 +133,17 @@ const (
 	maxAnswer  = 256 << 20   // bytes, such as of a page of a list
 	maxError   = 64 << 10    // bytes
 
-	// accept asks /apis for all that the server has in one answer, as Kubernetes 1.26 and newer give it. Nothing else knows the first two.
+	// accept requests all kinds of the server in one answer of /apis, as Kubernetes 1.26 and newer give it. The first two
+	// media types exist there only.
 	accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
-// refusal is an answer that is an error, as a Status of the API has it.
+// refusal is an error of the API server, a Status of the API.
 type refusal struct {
 	Code            int
 	Reason, Message string
-	RetryAfter      int `json:"-"` // seconds; 0 if it says nothing
+	RetryAfter      int `json:"-"` // seconds; 0 without one
 }
 
 // Error implements error.
@@ -150,16 +152,16 @@ func (r *refusal) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", r.Code, reason, r.Message), ": ")
 }
 
-// isExpired reports whether what is behind a resource version is no longer known.
+// isExpired reports whether the server no longer has the history since a resource version.
 func (r *refusal) isExpired() bool { return r.Code == http.StatusGone || r.Reason == "Expired" }
 
-// refused returns the answer that an error is; an empty one if there is no answer.
+// refused returns the refusal in an error; empty without one.
 func refused(err error) *refusal {
 	r, _ := errors.AsType[*refusal](err)
 	return cmp.Or(r, new(refusal))
 }
 
-// stateOf is how a source is that gets the error.
+// stateOf returns the state of a source after an error.
 func stateOf(err error) sources.State {
 	if code := refused(err).Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
 		return sources.Denied
@@ -188,8 +190,8 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	defer res.Body.Close() //nolint:errcheck // it is read
 	r := new(refusal)
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
-	_ = json.Unmarshal(text, r)                                   // else the code says enough
-	r.RetryAfter, _ = strconv.Atoi(res.Header.Get("Retry-After")) // which API servers send with a Status that says it, too
+	_ = json.Unmarshal(text, r)                                   // without it, the code is enough
+	r.RetryAfter, _ = strconv.Atoi(res.Header.Get("Retry-After")) // API servers send it beside the Status
 	r.Code = res.StatusCode
 	return nil, r
 }
@@ -212,7 +214,7 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 	return err
 }
 
-// page is one of a list.
+// page is a page of a list.
 type page struct {
 	Kind     string
 	Items    []json.RawMessage
@@ -232,7 +234,7 @@ func (a *api) page(ctx context.Context, path string, query url.Values) (p page, 
 	return p, err
 }
 
-// lookAt returns in which version the server has kinds: of those that we understand, the first that it names.
+// lookAt returns the versions of kinds at the server: of those that the source understands, the first that it names.
 func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, error) {
 	var served struct {
 		Kind  string
@@ -245,7 +247,7 @@ func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, erro
 		}
 	}
 	err := a.ask(ctx, "/apis", nil, "", &served)
-	if err == nil && served.Kind != "APIGroupDiscoveryList" { // which is no proof that there is nothing, such as the answer of a proxy
+	if err == nil && served.Kind != "APIGroupDiscoveryList" { // such an answer, perhaps of a proxy, is no list of kinds
 		err = fmt.Errorf("the answer for /apis is of kind %q, want APIGroupDiscoveryList", served.Kind)
 	}
 	versions := make(map[*kind]string)
@@ -265,7 +267,7 @@ func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, erro
 	return versions, err
 }
 
-// meta is what the source needs to know of every object.
+// meta is the metadata of an object that the source needs.
 type meta struct {
 	Namespace, Name string
 	Version         uint64 `json:"resourceVersion,string"`

@@ -140,13 +140,13 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
-	kinds := func() (services, rules *memory, both timeline) {
-		services = &memory{objects: map[string]uint64{"kept": 900, "lost": 960}, whole: true, note: note{Seen: 960}}
-		rules = &memory{objects: map[string]uint64{"r": 1000}, whole: true, note: note{Seen: 1000}}
+	kinds := func() (services, rules *cache, both timeline) {
+		services = &cache{objects: map[string]uint64{"kept": 900, "lost": 960}, isListed: true, note: note{Seen: 960}}
+		rules = &cache{objects: map[string]uint64{"r": 1000}, isListed: true, note: note{Seen: 1000}}
 		return services, rules, timeline{services, rules}
 	}
-	list := func(m *memory, both timeline, after time.Duration, since, version uint64, listed map[string]uint64) (int, error) {
-		gone, err := m.judge(both, now.Add(after), since, version, maps.Clone(listed), settle, hold)
+	list := func(m *cache, both timeline, after time.Duration, since, version uint64, listed map[string]uint64) (int, error) {
+		gone, err := m.checkList(both, now.Add(after), since, version, maps.Clone(listed), settle, hold)
 		return len(gone), err
 	}
 	listed := map[string]uint64{"kept": 900}
@@ -185,7 +185,7 @@ func TestTimeline(t *testing.T) {
 		services, rules, both := kinds()
 		_, err := list(services, both, 0, 1000, 970, listed)
 		require.ErrorIs(t, err, errOlder)
-		rules.Seen, rules.heard = 1001, now.Add(time.Second)
+		rules.Seen, rules.confirmedAt = 1001, now.Add(time.Second)
 		gone, err := list(services, both, settle, 1001, 971, listed)
 		require.NoError(t, err)
 		require.Equal(t, 1, gone)

@@ -43,11 +43,11 @@ func TestObjectsOfOthers(t *testing.T) {
 			}))
 			defer server.Close()
 			require.Error(t, f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
-			require.Error(t, f.event("ADDED", []byte(object)))
-			require.Error(t, f.event("DELETED", []byte(object)))
+			require.Error(t, f.applyEvent("ADDED", []byte(object)))
+			require.Error(t, f.applyEvent("DELETED", []byte(object)))
 			require.Empty(t, r.pending)
-			require.NoError(t, f.event("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)))
-			require.ErrorIs(t, f.event("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "7"}}`)), errOlder)
+			require.NoError(t, f.applyEvent("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)))
+			require.ErrorIs(t, f.applyEvent("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "7"}}`)), errOlder)
 		})
 	}
 }

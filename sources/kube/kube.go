@@ -1,9 +1,10 @@
 // Package kube reads the objects of a Kubernetes cluster from outside: those of Istio's kinds as they are.
 //
-// The group of what it publishes is Kind/namespace/name. See README.md for what it does in which situation.
+// The group of what it publishes is Kind/namespace/name. README.md describes the behaviour in each situation.
 //
-// api.go speaks to the API server, memory.go says what is believed of its answers and is pure, stream.go lists and watches one kind in one
-// namespace, run.go finds out which kinds there are and hands on what has changed; uses.go says what that is, and rights.go what it takes.
+// api.go is the client of the API server. cache.go is pure, and decides which answers are trusted. stream.go lists and
+// watches one kind in one namespace. run.go discovers the kinds and publishes changes. handlers.go has the handlers of
+// the kinds, and rights.go the permissions.
 package kube
 
 import (
@@ -28,7 +29,7 @@ import (
 // NoKinds is the value of Settings.Kinds that reads no objects of Istio.
 const NoKinds = "none"
 
-// Settings are the options of a source, as README.md has them. Zero values stand for the defaults.
+// Settings are the options of a source; see README.md. Zero values stand for the defaults.
 type Settings struct {
 	Namespaces, Kinds       []string
 	LabelSelector, Revision string // of objects of Istio
@@ -37,7 +38,7 @@ type Settings struct {
 	Hold                    time.Duration
 	Services                *Services       // nil for none
 	VIPs                    registry.VIPs   // of Services; nil for none
-	Derive                  *derive.Options // nil for nothing
+	Derive                  *derive.Options // nil without derived objects
 	TLS                     *adsc.TLS       // for addresses with a host, as TokenFile
 	TokenFile               string
 }
@@ -51,10 +52,10 @@ type Source struct {
 	shown    string
 
 	newBackOff func() backoff.BackOff
-	settle     time.Duration // how long a list may be older than what was seen before that counts as a restored cluster
-	lookEvery  time.Duration // how often the kinds are looked for
-	watchFor   time.Duration // how long one watch lasts at most; at least half as long
-	delay      time.Duration // how long changes are collected after some were published
+	settle     time.Duration // time after which older lists mean a restored cluster
+	lookEvery  time.Duration // interval of discovery
+	watchFor   time.Duration // longest duration of a watch; the shortest is half of it
+	delay      time.Duration // time of collecting changes after a publish
 	pageSize   int
 }
 
@@ -71,7 +72,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	decode.Validate = false // with it, findings have lines, of which objects of an API server have none
+	decode.Validate = false // its findings have lines; objects of an API server have none
 	var mapper *mapping.Mapper
 	if settings.Services != nil {
 		if mapper, err = mapping.New(settings.Services.Options, settings.VIPs, addresses.Shown(address)); err != nil {
@@ -102,7 +103,7 @@ func (s *Settings) complete() error {
 	if _, err := labels.Parse(s.LabelSelector); err != nil {
 		return fmt.Errorf("labelSelector: %w", err)
 	}
-	s.Kinds = slices.Clone(s.Kinds) // those given are the configuration's
+	s.Kinds = slices.Clone(s.Kinds) // the configuration owns the given ones
 	for i, name := range s.Kinds {
 		if name == NoKinds && len(s.Kinds) == 1 {
 			continue
@@ -118,5 +119,5 @@ func (s *Settings) complete() error {
 	return registry.Time("hold", &s.Hold, 5*time.Minute, time.Millisecond, 24*time.Hour)
 }
 
-// Run publishes what the cluster has until ctx ends.
+// Run publishes the objects of the cluster until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error { return newRun(s, sink).run(ctx) }

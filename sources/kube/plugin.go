@@ -11,8 +11,8 @@ import (
 // maxPluginRequests bounds the requests that wait for an exec plugin at once.
 const maxPluginRequests = 100
 
-// pluginTransport lets a request end while the exec plugin that makes its credentials hangs. client-go starts the plugin without a
-// context, so the request itself goes on until the plugin ends.
+// pluginTransport lets a request end while the exec plugin that makes its credentials hangs. client-go starts the
+// plugin without a context, so the request itself goes on until the plugin ends.
 type pluginTransport struct {
 	transport http.RoundTripper
 	command   string        // the plugin
@@ -23,7 +23,7 @@ func newPluginTransport(transport http.RoundTripper, command string) *pluginTran
 	return &pluginTransport{transport, command, make(chan struct{}, maxPluginRequests)}
 }
 
-// WrappedRoundTripper returns the transport that has the connections.
+// WrappedRoundTripper returns the transport with the connections.
 func (t *pluginTransport) WrappedRoundTripper() http.RoundTripper { return t.transport }
 
 // RoundTrip implements http.RoundTripper.

@@ -60,8 +60,8 @@ func (p *published) rewind(moments int) {
 		return
 	}
 	for _, n := range notes {
-		if until, err := time.Parse(time.RFC3339, fmt.Sprint(n["Until"])); err == nil && !until.IsZero() {
-			n["Until"] = until.AddDate(10, 0, 0)
+		if deadline, err := time.Parse(time.RFC3339, fmt.Sprint(n["Until"])); err == nil && !deadline.IsZero() {
+			n["Until"] = deadline.AddDate(10, 0, 0)
 		}
 	}
 	p.kept = encode(notes)

@@ -28,8 +28,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NAME}]
 	rule = "- {apiGroups: [%q], resources: [%s], verbs: [list, watch]}\n"
 )
 
-// Rights asks the cluster whether the source may read each kind that the cluster has. It returns what it may not, and the manifests of the
-// roles that it needs where it lacks something; nothing if it may read everything.
+// Rights asks the cluster for the source's permissions to read each kind of the cluster. It returns the missing ones,
+// and the manifests of the roles that grant them.
 func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 	client, err := s.cluster.connect()
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 		roles += fmt.Sprintf(role, kind, in, rules[namespace])
 	}
 	if len(denied) > 0 {
-		lacks = lack(slices.Compact(denied)) // some lack both verbs
+		lacks = missingRights(slices.Compact(denied)) // some lack both verbs
 	}
 	return lacks, roles, nil
 }

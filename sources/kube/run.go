@@ -29,27 +29,27 @@ type run struct {
 	look     registry.Wakeup // to look for the kinds
 	kinds    []*kind
 	streams  []*stream
-	timeline timeline      // the memories of streams
-	derived  *derive.Set   // nil if nothing is; mu guards it
+	timeline timeline      // of the caches of streams
+	derived  *derive.Set   // nil without derived objects; mu guards it
 	pace     *rate.Limiter // of the events of all watches
 
-	mu      sync.Mutex
-	client  *api                // nil until the kinds are known
-	served  map[*kind]string    // in which version the server has a kind; empty if it does not, no entry if that is uncertain
-	missing map[*kind]time.Time // since when the server does not list a kind
-	down    error               // why the kinds are not known; nil if they are
-	looked  time.Time           // when that was last found out
-	pending map[string]pending  // by group, what is to be published
-	started bool                // what can be read was, and is published
-	kept    string              // the note for the next run
-	holds   string              // what it says of holds
-	keepAt  time.Time           // when it is made again
+	mu        sync.Mutex
+	client    *api                // nil until the first discovery
+	served    map[*kind]string    // version of a kind at the server; empty if it lacks the kind, no entry if that is uncertain
+	missing   map[*kind]time.Time // the time since which the server does not list a kind
+	down      error               // of the last discovery
+	looked    time.Time           // time of the last discovery
+	pending   map[string]pending  // unpublished changes, by group
+	started   bool                // all readable objects were read and published
+	savedNote string              // the note for the next run
+	holds     string              // its part about holds
+	keepAt    time.Time           // the time of the next note
 }
 
-// pending makes the content of a group, unless it has not changed, or not all is known that it is made of.
+// pending makes the content of a group, unless it is unchanged, or an object that it depends on is unknown.
 type pending func() (c sources.Content, ready bool)
 
-// ready is for content that is known.
+// ready returns a pending with known content.
 func ready(c sources.Content) pending {
 	return func() (sources.Content, bool) { return c, true }
 }
@@ -77,12 +77,12 @@ func newRun(s *Source, sink sources.Sink) *run {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
-			m := memory{objects: make(map[string]uint64), unread: make(map[string]string)}
+			m := cache{objects: make(map[string]uint64), unread: make(map[string]string)}
 			r.streams = append(r.streams, &stream{
-				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), memory: m,
+				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), cache: m,
 				digests: make(map[string]uint64),
 			})
-			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].memory)
+			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].cache)
 		}
 	}
 	return r
@@ -94,36 +94,37 @@ func (r *run) run(ctx context.Context) error {
 	defer func() {
 		workers.Stop()
 		r.client.close()
-		r.keep(r.keepAt)
+		r.saveNote(r.keepAt)
 	}()
 	workers.Go(func() { r.discover(ctx) })
 	for _, s := range r.streams {
 		workers.Go(func() { s.follow(ctx) })
 	}
-	registry.Publish(ctx, r.sink, r.wakeup, r.delay, r.gather)
+	registry.Publish(ctx, r.sink, r.wakeup, r.delay, r.takePending)
 	return cmp.Or(workers.Wait(), ctx.Err())
 }
 
-// recall takes over what an earlier run published and knew. What the settings no longer select is withdrawn with what is published first.
+// recall restores the objects and notes of an earlier run. The first publish withdraws groups that the settings no
+// longer select.
 func (r *run) recall() {
 	var notes map[string]note
 	if k, ok := r.sink.(sources.Keeper); ok {
-		_ = json.Unmarshal(k.Kept(), &notes) // without it we know as much as the first time
+		_ = json.Unmarshal(k.Kept(), &notes) // without a note, the run begins like the first one
 	}
 	for _, s := range r.streams {
 		n, known := notes[s.where()]
 		s.recall(n)
-		for where, other := range notes { // of all namespaces, if this one was read with them; of each, if all are read now
+		for where, note := range notes { // an earlier run may have read all namespaces together, or each of them
 			read, namespace, _ := strings.Cut(where, " ")
 			if !known && read == s.resource() && (namespace == "" || s.namespace == "") {
-				if n.Seen = max(n.Seen, other.Seen); other.Until.After(n.Until) {
-					n.Until, n.Why = other.Until, other.Why
+				if n.Seen = max(n.Seen, note.Seen); note.HoldUntil.After(n.HoldUntil) {
+					n.HoldUntil, n.Why = note.HoldUntil, note.Why
 				}
-				s.recall(other)
+				s.recall(note)
 			}
 		}
 		s.note, s.Names, s.Held = n, nil, nil
-		s.Until = time.Now().Add(min(time.Until(s.Until), r.settings.Hold)) // the clock may have been wrong
+		s.HoldUntil = time.Now().Add(min(time.Until(s.HoldUntil), r.settings.Hold)) // the clock may have been wrong
 	}
 	for _, group := range r.sink.Groups() {
 		owned := r.derived != nil && group == derive.Group
@@ -150,12 +151,12 @@ const (
 	maxHeld   = 1 << 20 // bytes of a note
 )
 
-// keep saves the note for the next run: at once if a hold has changed, otherwise from time to time, since a note names all
-// objects. run.mu is held.
-func (r *run) keep(now time.Time) {
+// saveNote saves the note for the next run: at once if a hold has changed, otherwise from time to time, since a note
+// names all objects. run.mu is held.
+func (r *run) saveNote(now time.Time) {
 	holds, notes, room := "", make(map[string]note, len(r.streams)), maxHeld
 	for _, s := range r.streams {
-		holds += fmt.Sprint(s.Until, s.Absent)
+		holds += fmt.Sprint(s.HoldUntil, s.Absent)
 	}
 	keeper, ok := r.sink.(sources.Keeper)
 	if !ok || !r.started || holds == r.holds && now.Before(r.keepAt) {
@@ -177,13 +178,14 @@ func (r *run) keep(now time.Time) {
 		notes[s.where()] = n
 	}
 	text, _ := json.Marshal(notes) // times, numbers and texts
-	if string(text) != r.kept {
+	if string(text) != r.savedNote {
 		keeper.Keep(text)
-		r.kept = string(text)
+		r.savedNote = string(text)
 	}
 }
 
-// discover finds out which kinds the server has, again and again, until ctx ends. If that fails, it reads address and credentials anew.
+// discover discovers the kinds of the server again and again until ctx ends. After a failure, it reads address and
+// credentials again.
 func (r *run) discover(ctx context.Context) {
 	retry, client := r.newBackOff(), (*api)(nil)
 	for ctx.Err() == nil {
@@ -195,10 +197,10 @@ func (r *run) discover(ctx context.Context) {
 			versions, err = client.lookAt(ctx, r.kinds)
 		}
 		if ctx.Err() != nil {
-			client.close() // nobody else may know it
+			client.close() // no stream uses it
 			return
 		}
-		pause := r.found(client, versions, err)
+		pause := r.setServed(client, versions, err)
 		if err == nil {
 			retry.Reset()
 		} else {
@@ -209,10 +211,10 @@ func (r *run) discover(ctx context.Context) {
 	}
 }
 
-// found takes over which versions there are, and the client that knows; or that they are not known. It returns when to
-// look again: soon after a kind went missing, and when a hold ends. A server that starts does not list its CRDs yet, so a
-// kind that has objects counts as missing only after the settle time.
-func (r *run) found(client *api, versions map[*kind]string, err error) (pause time.Duration) {
+// setServed applies the result of a discovery: versions and client, or an error. It returns the time until the next
+// one: soon after a kind went missing, and when a hold ends. A server that starts does not list its CRDs yet, so a kind
+// that has objects counts as missing only after the settle time.
+func (r *run) setServed(client *api, versions map[*kind]string, err error) (pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeup.Notify()
@@ -237,20 +239,20 @@ func (r *run) found(client *api, versions map[*kind]string, err error) (pause ti
 	}
 	if r.down = err; err == nil {
 		if r.client != client {
-			r.client.close() // streams close their connections themselves
+			r.client.close() // streams close their own connections
 		}
 		r.client, r.served = client, versions
 		r.confirmMissing(now, versions)
 	}
 	for _, s := range r.streams {
-		if left := s.Until.Sub(now); s.Absent && left > 0 {
+		if left := s.HoldUntil.Sub(now); s.Absent && left > 0 {
 			pause = min(pause, left)
 		}
-		if s.Absent && (again || err != nil) && s.Until.After(r.looked) && !r.looked.IsZero() {
-			s.Until = s.Until.Add(now.Sub(r.looked)) // nobody knows whether the kind was missing all the time
+		if s.Absent && (again || err != nil) && s.HoldUntil.After(r.looked) && !r.looked.IsZero() {
+			s.HoldUntil = s.HoldUntil.Add(now.Sub(r.looked)) // the kind may not have been missing all the time
 		}
 		if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
-			s.news.Notify() // each time that a kind is missing, too: only that ends a hold
+			s.news.Notify() // also while a kind is missing, to end a hold
 		}
 	}
 	r.looked = now
@@ -264,8 +266,8 @@ func (r *run) lacks(k *kind, now time.Time) bool {
 	})
 }
 
-// gather returns what there is to hand on.
-func (r *run) gather(now time.Time) (b registry.Batch) {
+// takePending returns the contents to publish.
+func (r *run) takePending(now time.Time) (b registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b.Synced = !r.started && r.settled()
@@ -281,15 +283,15 @@ func (r *run) gather(now time.Time) (b registry.Batch) {
 			}
 		}
 		r.pending = maps.Collect(maps.All(r.pending)) // the map itself has grown with the first list
-		r.keep(now)
+		r.saveNote(now)
 	}
-	if b.Next = r.lookEvery; len(r.pending) > 0 { // something may not be held any longer
+	if b.Next = r.lookEvery; len(r.pending) > 0 { // a hold may have ended
 		b.Next = min(b.Next, 5*r.delay)
 	}
 	return b
 }
 
-// known reports whether all objects of some kinds are known that concern a Service, or all of them if key is empty.
+// known reports whether all objects of some kinds that concern a Service are known, or all objects if key is empty.
 func (r *run) known(kinds []*kind, key string) bool {
 	return !slices.ContainsFunc(r.streams, func(s *stream) bool {
 		in := key == "" || s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")
@@ -297,31 +299,31 @@ func (r *run) known(kinds []*kind, key string) bool {
 	})
 }
 
-// settled reports whether everything was read that can be, and that is something, unless there is nothing.
+// settled reports whether all readable kinds were read, and at least one was, unless the cluster has none.
 func (r *run) settled() bool {
 	read, there := false, false
 	for _, s := range r.streams {
 		if !s.settled() {
 			return false
 		}
-		read, there = read || s.whole, there || !s.Absent
+		read, there = read || s.isListed, there || !s.Absent
 	}
 	return r.client != nil && r.down == nil && (read || !there)
 }
 
-// health says how the source is. run.mu is held.
+// health returns the health of the source. run.mu is held.
 func (r *run) health() sources.Health {
 	var problems, denied []string
-	failed, refusal, well, there, unread := r.down, error(nil), false, false, ""
+	failed, refusal, well, exists, unread := r.down, error(nil), false, false, ""
 	unconfirmed, end := 0, time.Time{}
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
 	for _, s := range r.streams {
-		there = there || !s.Absent
+		exists = exists || !s.Absent
 		switch {
 		case s.err == nil:
-			well = well || s.whole && !s.Absent
+			well = well || s.isListed && !s.Absent
 		case stateOf(s.err) == sources.Denied:
 			if denied, refusal = append(denied, s.where()), cmp.Or(refusal, s.err); s.isUnread() {
 				unread = "; policies were never read, so Envoys refuse all requests: grant the right"
@@ -334,24 +336,24 @@ func (r *run) health() sources.Health {
 			problems = append(problems, s.whyUnread())
 		}
 		if n := s.held(); n > 0 {
-			until, waits := s.Until.UTC().Format(time.TimeOnly), ""
+			deadline, waits := s.HoldUntil.UTC().Format(time.TimeOnly), ""
 			if len(s.unread) > 0 {
 				waits = fmt.Sprintf("; until then, what an earlier run made of %d of them waits", len(s.unread))
 			}
 			unconfirmed += n
-			if s.Until.After(end) {
-				end = s.Until
+			if s.HoldUntil.After(end) {
+				end = s.HoldUntil
 			}
 			first := s.firstInDoubt()
 			if n > 1 {
 				first += fmt.Sprintf(" and %d more", n-1)
 			}
 			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC (%s): %s%s", s.where(),
-				words.Count(n, "object is", "objects are"), until, first, s.Why, waits))
+				words.Count(n, "object is", "objects are"), deadline, first, s.Why, waits))
 		}
 	}
 	if len(denied) > 0 {
-		problems = append(problems, fmt.Sprintf("%s (%v)%s", lack(denied), refusal, unread))
+		problems = append(problems, fmt.Sprintf("%s (%v)%s", missingRights(denied), refusal, unread))
 		failed = cmp.Or(failed, refusal)
 	}
 	h := sources.Health{
@@ -364,7 +366,7 @@ func (r *run) health() sources.Health {
 	case len(problems) > 0:
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the objects"}
-	case there:
+	case exists:
 		return sources.Health{State: sources.Healthy}
 	default:
 		h = sources.Health{State: sources.Healthy, Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
@@ -372,5 +374,7 @@ func (r *run) health() sources.Health {
 	return h
 }
 
-// lack is the text about what there is no right to.
-func lack(denied []string) string { return "no right to list and watch " + strings.Join(denied, ", ") }
+// missingRights returns the text about missing permissions.
+func missingRights(denied []string) string {
+	return "no right to list and watch " + strings.Join(denied, ", ")
+}

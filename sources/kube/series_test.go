@@ -38,18 +38,18 @@ func TestDeletionsOfOneKindAreOneLoss(t *testing.T) {
 					if stream.resource() == "serviceentries.networking.istio.io" {
 						entries = stream
 					}
-					stream.whole = true
+					stream.isListed = true
 				}
 				published := 0
 				parts := map[int]bool{}
 				gather := func() {
-					if n := len(r.gather(time.Now()).Contents); n > 0 {
+					if n := len(r.takePending(time.Now()).Contents); n > 0 {
 						published += n
 						parts[n] = true
 					}
 				}
 				for i := range row.objects {
-					require.NoError(t, entries.event("DELETED", deletedObject(i)))
+					require.NoError(t, entries.applyEvent("DELETED", deletedObject(i)))
 					for elapsed := time.Duration(0); elapsed < row.pause; elapsed += time.Millisecond {
 						gather()
 						time.Sleep(time.Millisecond)
@@ -72,14 +72,14 @@ func TestDeletionThatIsTakenBack(t *testing.T) {
 		r := newRun(s, nil)
 		r.started = true
 		stream := r.streams[0]
-		stream.whole = true
-		require.NoError(t, stream.event("DELETED", deletedObject(1)))
-		require.Empty(t, r.gather(time.Now()).Contents)
-		require.LessOrEqual(t, r.gather(time.Now()).Next, time.Second)
-		require.NoError(t, stream.event("ADDED", deletedObject(1)))
-		require.Len(t, r.gather(time.Now()).Contents, 1)
+		stream.isListed = true
+		require.NoError(t, stream.applyEvent("DELETED", deletedObject(1)))
+		require.Empty(t, r.takePending(time.Now()).Contents)
+		require.LessOrEqual(t, r.takePending(time.Now()).Next, time.Second)
+		require.NoError(t, stream.applyEvent("ADDED", deletedObject(1)))
+		require.Len(t, r.takePending(time.Now()).Contents, 1)
 		time.Sleep(time.Minute)
-		require.Empty(t, r.gather(time.Now()).Contents)
+		require.Empty(t, r.takePending(time.Now()).Contents)
 	})
 }
 
@@ -103,18 +103,18 @@ func TestSeries_EveryKind(t *testing.T) {
 				r.started = true
 				var deleted *stream
 				for _, stream := range r.streams {
-					stream.whole, stream.Seen = true, 1
+					stream.isListed, stream.Seen = true, 1
 					if stream.resource() == kind.resource() {
 						deleted = stream
 					}
 				}
 				for i := range 10 {
-					require.NoError(t, deleted.event("ADDED", deletedObject(i)))
+					require.NoError(t, deleted.applyEvent("ADDED", deletedObject(i)))
 				}
 				r.pending = map[string]pending{}
 				parts := 0
 				gather := func() {
-					for _, content := range r.gather(time.Now()).Contents {
+					for _, content := range r.takePending(time.Now()).Contents {
 						require.Empty(t, content.Resources)
 						if parts++; derived {
 							require.NotEqual(t, 1, len(deleted.objects), "a part of the loss was published")
@@ -122,7 +122,7 @@ func TestSeries_EveryKind(t *testing.T) {
 					}
 				}
 				for i := range 10 {
-					require.NoError(t, deleted.event("DELETED", laterObject(i)))
+					require.NoError(t, deleted.applyEvent("DELETED", laterObject(i)))
 					for range 4 {
 						gather()
 						require.Zero(t, parts, "published after %d deletions", i+1)
@@ -133,9 +133,9 @@ func TestSeries_EveryKind(t *testing.T) {
 				gather()
 				require.Positive(t, parts)
 				if published {
-					require.NoError(t, deleted.event("DELETED", laterObject(11)))
-					require.NoError(t, deleted.event("ADDED", laterObject(12)))
-					require.NotEmpty(t, r.gather(time.Now()).Contents, "the object that was added waits for the deletion of another")
+					require.NoError(t, deleted.applyEvent("DELETED", laterObject(11)))
+					require.NoError(t, deleted.applyEvent("ADDED", laterObject(12)))
+					require.NotEmpty(t, r.takePending(time.Now()).Contents, "the object that was added waits for the deletion of another")
 				}
 			})
 		})

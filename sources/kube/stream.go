@@ -30,45 +30,46 @@ type kind struct {
 	policies      bool     // its objects restrict traffic
 	required      bool     // without a right to it, the source ignores the kinds that are read with it
 	selector      string
-	prefix        string // of the group that is made of each object; empty if none is made of one alone
+	prefix        string // of the groups of single objects; empty without such groups
 	alike         bool   // an object concerns only the groups of the Service of its name
-	uses          []use
-	reuse         use                                   // takes uncertain objects of an earlier run; nil for none
+	handlers      []handler
+	reuse         handler                               // takes uncertain objects of an earlier run; nil for none
 	text          func(m meta) json.RawMessage          // returns the object for reuse, else its Service
 	trim          func(json.RawMessage) json.RawMessage // drops unread fields of an object; nil if most are read
 }
 
-// use takes an object, or that it is gone if there is none. run.mu is held.
-type use func(m meta, object json.RawMessage)
+// handler handles an object, or its deletion if there is none. run.mu is held.
+type handler func(m meta, object json.RawMessage)
 
-// read has a kind read for a use. If it is read already, both uses get its objects, and the first one says which.
-func (r *run) read(k kind, u use) *kind {
+// read adds a kind with a handler. If the kind has a handler already, both get its objects, and the settings of the
+// first one count.
+func (r *run) read(k kind, u handler) *kind {
 	i := slices.IndexFunc(r.kinds, func(existing *kind) bool { return existing.resource() == k.resource() })
 	if i < 0 {
 		i, r.kinds = len(r.kinds), append(r.kinds, &k)
 	}
-	r.kinds[i].uses = append(r.kinds[i].uses, u)
+	r.kinds[i].handlers = append(r.kinds[i].handlers, u)
 	return r.kinds[i]
 }
 
 // resource is the name of the kind in kubectl and in rules of RBAC.
 func (k *kind) resource() string { return strings.TrimSuffix(k.plural+"."+k.group, ".") }
 
-// take gives an object to all uses. run.mu is held.
+// take passes an object to all handlers. run.mu is held.
 func (k *kind) take(m meta, object json.RawMessage) {
-	for _, u := range k.uses {
+	for _, u := range k.handlers {
 		u(m, object)
 	}
 }
 
-// drop tells all uses that the objects were deleted. run.mu is held.
+// drop tells all handlers that objects were deleted. run.mu is held.
 func (k *kind) drop(keys ...string) {
 	for _, key := range keys {
 		k.take(metaNamed(key), nil)
 	}
 }
 
-// metaNamed returns metadata that has the name only.
+// metaNamed returns metadata with a name only.
 func metaNamed(key string) meta {
 	namespace, name, _ := strings.Cut(key, "/")
 	return meta{Namespace: namespace, Name: name, key: key}
@@ -79,24 +80,24 @@ type stream struct {
 	*run
 	*kind
 	namespace string          // empty for all
-	news      registry.Wakeup // the server has the kind in another version, or no longer, or answers again
+	news      registry.Wakeup // the version of the kind changed, or the server answers again
 
 	// owned by follow
 	retry  backoff.BackOff
-	listed bool      // the next thing to do is to watch
+	listed bool      // the next step is a watch
 	fresh  bool      // it was listed since the last watch
-	relist time.Time // when it is listed again, though the watch brings all changes
+	relist time.Time // time of the next list, which compares with the watch
 	size   int       // bytes of the objects of the last list, and of all events since
-	// digests are those of the objects, by key: a restored cluster gives the same resource version to other content.
+	// digests of the objects, by key: a restored cluster reuses resource versions for other content.
 	digests map[string]uint64
 
 	// guarded by run.mu
-	memory
+	cache
 	cut      context.CancelFunc // ends the watch
-	failures int                // attempts in a row that failed
-	err      error              // of the last attempt; nil if it was well
-	deleting time.Time          // when the first of a series of deletions came
-	deleted  time.Time          // when the last one came
+	failures int                // failures in a row
+	err      error              // of the last attempt
+	deleting time.Time          // first of a series of deletions
+	deleted  time.Time          // last deletion
 }
 
 var digestSeed = maphash.MakeSeed()
@@ -109,7 +110,7 @@ func (s *stream) where() string {
 	return s.resource() + " in namespace " + s.namespace
 }
 
-// recall takes over the objects of an earlier run, with the content of those in doubt.
+// recall restores the objects of an earlier run, with the content of those in doubt.
 func (s *stream) recall(n note) {
 	for _, key := range n.Names {
 		if !strings.HasPrefix(key, s.namespace+"/") && s.namespace != "" {
@@ -121,7 +122,7 @@ func (s *stream) recall(n note) {
 		}
 		if s.reuse != nil && len(held) > len("null") {
 			s.reuse(metaNamed(key), held)
-		} else if s.reuse != nil || s.prefix == "" || s.alike { // otherwise each object is published as it is
+		} else if s.reuse != nil || s.prefix == "" || s.alike { // otherwise each object has its own group
 			service := ""
 			if _ = json.Unmarshal(held, &service); s.alike {
 				service = key
@@ -131,7 +132,7 @@ func (s *stream) recall(n note) {
 	}
 }
 
-// path is where the objects are.
+// path returns the path of the objects at the server.
 func (s *stream) path(version string) string {
 	path := "/apis/" + s.group + "/" + version
 	if s.group == "" {
@@ -149,7 +150,7 @@ func (s *stream) path(version string) string {
 func (s *stream) settled() bool {
 	code := refused(s.err).Code
 	fails := code == http.StatusForbidden || code >= http.StatusInternalServerError && s.group != "security.istio.io"
-	return s.whole || s.Absent || fails && s.failures >= patience
+	return s.isListed || s.Absent || fails && s.failures >= patience
 }
 
 // known reports whether all objects that concern a Service were read, or all objects if key is empty. A kind that RBAC
@@ -157,7 +158,7 @@ func (s *stream) settled() bool {
 // they were. run.mu is held.
 func (s *stream) known(key string) bool {
 	never := !s.required && s.Seen == 0 && refused(s.err).Code == http.StatusForbidden
-	if !s.whole && !s.Absent && !never || key == "" && len(s.unread) > 0 || s.losing(key) {
+	if !s.isListed && !s.Absent && !never || key == "" && len(s.unread) > 0 || s.losing(key) {
 		return false
 	}
 	for name, service := range s.unread {
@@ -179,8 +180,8 @@ func (s *stream) losing(key string) bool {
 }
 
 const (
-	maxWait    = 5 * time.Minute  // that a server may ask for
-	patience   = 4                // failures in a row, before the others go on without a kind
+	maxWait    = 5 * time.Minute  // longest Retry-After
+	patience   = 4                // failures in a row, before the source goes on without the kind
 	maxPages   = 4000             // of a list
 	watchGrace = 10 * time.Second // for the server to end a watch
 	maxEvent   = 16 << 20         // bytes; etcd takes objects of some 1.5 MiB
@@ -208,7 +209,7 @@ func (s *stream) follow(ctx context.Context) {
 			s.listed = false
 			wait(ctx, s.news, nil)
 		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
-			s.failed(ctx, err)
+			s.noteFailure(ctx, err)
 		}
 		s.mu.Lock()
 		stale := client != s.client
@@ -219,7 +220,7 @@ func (s *stream) follow(ctx context.Context) {
 	}
 }
 
-// wait waits until there is news or the time is over.
+// wait waits for news or until the time is over.
 func wait(ctx context.Context, news registry.Wakeup, over <-chan time.Time) {
 	select {
 	case <-news:
@@ -228,7 +229,7 @@ func wait(ctx context.Context, news registry.Wakeup, over <-chan time.Time) {
 	}
 }
 
-// metaOf reads the metadata of an object, or of a bookmark, which has a version only.
+// metaOf reads the metadata of an object, or of a bookmark, which only has a version.
 func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 	var o struct{ Metadata meta }
 	err := json.Unmarshal(object, &o)
@@ -246,7 +247,7 @@ func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 	return m, err
 }
 
-// list reads everything, and believes it or not. All pages are of the resource version of the first.
+// list lists all objects, and applies the list if it is trusted. All pages have the resource version of the first.
 func (s *stream) list(ctx context.Context, client *api, path string) error {
 	listed, metas, objects := make(map[string]uint64), []meta{}, []json.RawMessage{}
 	query := url.Values{"limit": {strconv.Itoa(s.pageSize)}, "labelSelector": {s.selector}}
@@ -268,7 +269,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 		for i := 0; err == nil && i < len(p.Items); i++ {
 			m, wrong := s.metaOf(p.Items[i], false)
 			if err = wrong; listed[m.key] > 0 {
-				err = fmt.Errorf("the list has %s twice", m.key) // as if each page were the first
+				err = fmt.Errorf("the list has %s twice", m.key) // perhaps each page was the first one
 			}
 			digests[m.key] = maphash.Bytes(digestSeed, p.Items[i])
 			if s.trim != nil {
@@ -277,7 +278,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			size += objectSize(p.Items[i])
 			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
 		}
-		if err = cmp.Or(err, s.keep(ctx, max(size, s.size)), list.Take(ctx, size-taken)); err != nil {
+		if err = cmp.Or(err, s.reserveMemory(ctx, max(size, s.size)), list.Take(ctx, size-taken)); err != nil {
 			return err
 		}
 		taken = size
@@ -286,12 +287,12 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wasOlder := !s.older.IsZero()
-	deleted, err := s.judge(s.timeline, time.Now(), seen, version, listed, s.settle, s.settings.Hold)
+	wasOlder := !s.rollbackSince.IsZero()
+	deleted, err := s.checkList(s.timeline, time.Now(), seen, version, listed, s.settle, s.settings.Hold)
 	if err != nil {
 		return err
 	}
-	_ = s.keep(ctx, size) // no more than before
+	_ = s.reserveMemory(ctx, size) // less than before
 	for i, m := range metas {
 		if listed[m.key] > 0 || s.digests[m.key] != digests[m.key] {
 			s.take(m, objects[i])
@@ -305,7 +306,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 		}
 	}
 	s.listed, s.fresh, s.relist = true, true, time.Now().Add(2*s.watchFor)
-	s.well()
+	s.noteSuccess()
 	return nil
 }
 
@@ -314,7 +315,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 // future, and stays silent until it gets there. A watch that ends early may have missed a restore, so a list follows.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
-	after, until, lasts := s.Seen, s.Until, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
+	after, deadline, lasts := s.Seen, s.HoldUntil, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
 	holds, has, since := s.held() > 0, len(s.objects)-s.held(), s.timeline.seen()
 	if s.Apart {
 		since = after
@@ -324,7 +325,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Unlock()
 	defer cancel()
 	if holds {
-		lasts = min(lasts, max(time.Until(until), time.Second))
+		lasts = min(lasts, max(time.Until(deadline), time.Second))
 	}
 	fresh := s.fresh
 	if s.listed, s.fresh = false, false; !fresh {
@@ -346,7 +347,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	}
 	defer res.Body.Close() //nolint:errcheck // it is read
 	s.mu.Lock()
-	s.well()
+	s.noteSuccess()
 	s.mu.Unlock()
 	began, heard, from := time.Now(), 0, &io.LimitedReader{R: res.Body}
 	for events := json.NewDecoder(from); err == nil; heard++ {
@@ -356,13 +357,13 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		}
 		from.N = maxEvent
 		if err = events.Decode(&e); err == nil {
-			err = cmp.Or(s.event(e.Type, e.Object), s.keep(ctx, s.size+objectSize(e.Object)))
+			err = cmp.Or(s.applyEvent(e.Type, e.Object), s.reserveMemory(ctx, s.size+objectSize(e.Object)))
 		}
 		intake.Next(res.Body)
 		_ = s.pace.Wait(ctx)
 	}
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // the next watch repeats events that a silent one withheld
-	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(until)
+	due := !time.Now().Before(s.relist) || holds && !time.Now().Before(deadline)
 	s.listed = ended && time.Since(began) > lasts-time.Second && !due
 	if ended && heard == 1 && time.Since(began) < min(time.Second, lasts/2) {
 		return errors.New("the server ends the watch at once")
@@ -376,8 +377,8 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	return fmt.Errorf("read the watch: %w", err)
 }
 
-// event believes an event.
-func (s *stream) event(kind string, object json.RawMessage) error {
+// applyEvent applies an event.
+func (s *stream) applyEvent(kind string, object json.RawMessage) error {
 	if kind == "ERROR" {
 		r := new(refusal)
 		return cmp.Or[error](json.Unmarshal(object, r), r)
@@ -391,7 +392,7 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	if m.Version < s.Seen {
 		return fmt.Errorf("%w: resource version %d comes after %d", errOlder, m.Version, s.Seen)
 	}
-	s.Seen, s.heard = m.Version, time.Now()
+	s.Seen, s.confirmedAt = m.Version, time.Now()
 	switch kind {
 	case "ADDED", "MODIFIED":
 		s.objects[m.key] = m.Version
@@ -399,10 +400,10 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 		s.digests[m.key] = maphash.Bytes(digestSeed, object)
 		s.take(m, object)
 	case "DELETED":
-		if s.heard.Sub(s.deleted) >= 5*s.delay {
-			s.deleting = s.heard
+		if s.confirmedAt.Sub(s.deleted) >= 5*s.delay {
+			s.deleting = s.confirmedAt
 		}
-		s.deleted = s.heard
+		s.deleted = s.confirmedAt
 		s.forget(m.key)
 		delete(s.digests, m.key)
 		s.drop(m.key)
@@ -411,8 +412,8 @@ func (s *stream) event(kind string, object json.RawMessage) error {
 	return nil
 }
 
-// keep counts the memory of the objects.
-func (s *stream) keep(ctx context.Context, size int) error {
+// reserveMemory counts the memory of the objects.
+func (s *stream) reserveMemory(ctx context.Context, size int) error {
 	err := intake.Keep(ctx, s.size, size)
 	if err == nil {
 		s.size = size
@@ -420,17 +421,17 @@ func (s *stream) keep(ctx context.Context, size int) error {
 	return err
 }
 
-// objectSize returns how many bytes an object counts as: small ones take more than their text.
+// objectSize returns the memory of an object: small ones take more than their text.
 func objectSize(object json.RawMessage) int { return max(len(object), 2<<10) }
 
-// well notes that the server answers as it should. run.mu is held.
-func (s *stream) well() {
+// noteSuccess notes a good answer of the server. run.mu is held.
+func (s *stream) noteSuccess() {
 	s.failures, s.err = 0, nil
 	s.wakeup.Notify()
 }
 
-// failed notes an error and waits. One connection that ends, or one watch that expires, is no news.
-func (s *stream) failed(ctx context.Context, err error) {
+// noteFailure notes an error and waits. The end of one connection or watch is not reported.
+func (s *stream) noteFailure(ctx context.Context, err error) {
 	r := refused(err)
 	pause := max(s.retry.NextBackOff(), min(time.Duration(r.RetryAfter)*time.Second, maxWait))
 	s.mu.Lock()

@@ -51,7 +51,7 @@ func (m *timelineModel) list(kind int, since, version uint64, objects map[string
 	if m.absent[kind] {
 		return
 	}
-	gone, err := of.judge(m.memories, m.now, since, version, maps.Clone(objects), modelSettle, modelHold)
+	gone, err := of.checkList(m.memories, m.now, since, version, maps.Clone(objects), modelSettle, modelHold)
 	if m.went(kind, gone); err == nil {
 		for name, version := range objects {
 			require.Equal(m.t, version, of.objects[name], "a listed object is followed")
@@ -83,7 +83,7 @@ func (m *timelineModel) step(random *rand.Rand) {
 			of.forget(name)
 		}
 		if delivered {
-			of.Seen, of.heard = m.version, m.now
+			of.Seen, of.confirmedAt = m.version, m.now
 		}
 	case n < 12:
 		m.list(kind, m.memories.seen(), m.version, m.kinds[kind])
@@ -134,10 +134,10 @@ func (m *timelineModel) step(random *rand.Rand) {
 			require.NoError(m.t, err)
 			next := note{}
 			require.NoError(m.t, json.Unmarshal(text, &next))
-			s := &stream{kind: &anyKind, memory: memory{objects: map[string]uint64{}, unread: map[string]string{}}}
+			s := &stream{kind: &anyKind, cache: cache{objects: map[string]uint64{}, unread: map[string]string{}}}
 			s.recall(next)
 			s.note, s.Names, s.Held = next, nil, nil
-			m.memories[i] = &s.memory
+			m.memories[i] = &s.cache
 		}
 	default:
 		m.now = m.now.Add(time.Duration(random.IntN(20)) * time.Second)
@@ -156,7 +156,7 @@ func TestTimelineModel(t *testing.T) {
 			for range 3 {
 				m.kinds, m.lost = append(m.kinds, map[string]uint64{}), append(m.lost, map[string]time.Time{})
 				m.absent = append(m.absent, false)
-				m.memories = append(m.memories, &memory{objects: map[string]uint64{}, unread: map[string]string{}})
+				m.memories = append(m.memories, &cache{objects: map[string]uint64{}, unread: map[string]string{}})
 			}
 			for range 300 {
 				m.step(random)

@@ -15,7 +15,7 @@ import (
 	"tributary/sources/kube/mapping"
 )
 
-// readRules has the kinds of Istio read, whose objects are published as they are.
+// readRules adds the kinds of Istio, whose objects are published unchanged.
 func (r *run) readRules() {
 	for _, s := range resource.Schemas() {
 		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
@@ -56,17 +56,17 @@ func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (c source
 	return c
 }
 
-// origin is where an object is, for people.
+// origin returns the place of an object, for people.
 func (r *run) origin(kind string, m meta) resource.Origin {
 	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key)}
 }
 
-// readDerived has the kinds of other APIs read, of whose objects Istio's are made. All is derived anew if something has changed and all is
-// known. What an earlier run published stays until then.
+// readDerived adds the kinds of other APIs that are converted to Istio's. After a change, all is derived again once all
+// objects are known. The derived objects of an earlier run stay until then.
 func (r *run) readDerived() {
 	r.derived = derive.NewSet(*r.settings.Derive)
 	var kinds []*kind
-	wrong := make(map[resource.Key]string) // what is not understood
+	wrong := make(map[resource.Key]string) // objects that cannot be decoded
 	content := func() (c sources.Content, changed bool) {
 		if !r.known(kinds, "") {
 			return c, false
@@ -92,7 +92,7 @@ func (r *run) readDerived() {
 				r.derived.Remove(key.String())
 				return
 			}
-			other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only versions that are understood are asked for
+			other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only known versions are requested
 			c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
 			r.derived.Replace(key.String(), &c)
 			for _, reject := range c.Rejects {
@@ -100,41 +100,41 @@ func (r *run) readDerived() {
 			}
 		}
 		read := r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced}, take)
-		if kinds = append(kinds, read); k.Kind != "Service" { // which other uses have to read, too
+		if kinds = append(kinds, read); k.Kind != "Service" { // other handlers add it
 			read.reuse, read.text = take, func(m meta) json.RawMessage { return r.derived.Text(named(m).String()) }
 		}
 	}
 }
 
-// Services says which Services are read, and what becomes of them.
+// Services are the settings of Services and their ServiceEntries.
 type Services struct {
 	mapping.Options
-	// Nodes has the nodes of the cluster read, which have the regions of endpoints. Endpoints nodePorts needs them.
+	// Nodes reads the nodes of the cluster for the regions of endpoints. Endpoints nodePorts needs them.
 	Nodes bool
-	// ServiceAccounts has the Pods read, of which only the service accounts are kept, for endpoints that are Pods.
+	// ServiceAccounts reads the Pods for the service accounts of endpoints.
 	ServiceAccounts bool
 }
 
-// services holds what ServiceEntries are made of. run.mu guards it.
+// services has the inputs of ServiceEntries. run.mu guards it.
 type services struct {
 	*run
 	kinds    []*kind
-	all      map[string]*mapping.Input // by namespace/name of the Service, which may be missing
+	inputs   map[string]*mapping.Input // by namespace/name of the Service, which may be missing
 	slices   map[string]*mapping.Slice // by namespace/name
 	nodes    map[string]*mapping.Node
-	accounts map[string]string // of Pods, by namespace/name; nil if they are not read
-	lacking  map[string]bool   // Services that some account was not known of
+	accounts map[string]string // of Pods, by namespace/name; nil without ServiceAccounts
+	lacking  map[string]bool   // Services with an unknown account
 }
 
-// readServices has the kinds read that ServiceEntries are made of.
+// readServices adds the kinds for ServiceEntries.
 func (r *run) readServices() {
 	s := &services{
-		run: r, all: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice), nodes: make(map[string]*mapping.Node),
+		run: r, inputs: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice), nodes: make(map[string]*mapping.Node),
 		lacking: make(map[string]bool),
 	}
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
-	read := func(k kind, u use) { s.kinds = append(s.kinds, r.read(k, u)) }
+	read := func(k kind, u handler) { s.kinds = append(s.kinds, r.read(k, u)) }
 	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service))
 	if o.Endpoints != mapping.EndpointsLoadBalancer {
 		service := func(m meta) (text json.RawMessage) {
@@ -158,8 +158,8 @@ func (r *run) readServices() {
 	}
 }
 
-// decoded hands on objects as T; nil says that one is gone. What the API server takes as one can be read as one.
-func decoded[T any](hand func(key string, object *T)) use {
+// decoded decodes objects as T for a handler; nil means a deletion. Objects of the API server always decode.
+func decoded[T any](hand func(key string, object *T)) handler {
 	return func(m meta, object json.RawMessage) {
 		var made *T
 		if object == nil || json.Unmarshal(object, &made) == nil {
@@ -168,7 +168,7 @@ func decoded[T any](hand func(key string, object *T)) use {
 	}
 }
 
-// trimmed keeps of an object what T has.
+// trimmed drops all fields that T does not have.
 func trimmed[T any](object json.RawMessage) json.RawMessage {
 	var read T
 	_ = json.Unmarshal(object, &read)
@@ -176,45 +176,45 @@ func trimmed[T any](object json.RawMessage) json.RawMessage {
 	return text
 }
 
-// changed returns what a Service is mapped from, to change it.
-func (s *services) changed(key string) *mapping.Input {
+// changed returns the inputs of a Service, for a change.
+func (s *services) inputToChange(key string) *mapping.Input {
 	s.pending["Service/"+key] = func() (c sources.Content, ready bool) {
 		if ready = s.known(s.kinds, key); ready {
 			c = s.content(key)
 		}
 		return c, ready
 	}
-	if s.all[key] == nil {
-		s.all[key] = &mapping.Input{Nodes: s.nodes, Accounts: s.accounts}
+	if s.inputs[key] == nil {
+		s.inputs[key] = &mapping.Input{Nodes: s.nodes, Accounts: s.accounts}
 	}
-	return s.all[key]
+	return s.inputs[key]
 }
 
 func (s *services) service(key string, object *mapping.Service) {
-	if s.changed(key).Service = object; object != nil {
+	if s.inputToChange(key).Service = object; object != nil {
 		object.Intern()
 	}
 }
 
-func (s *services) export(key string, object *struct{}) { s.changed(key).Exported = object != nil }
+func (s *services) export(key string, object *struct{}) { s.inputToChange(key).Exported = object != nil }
 
 func (s *services) slice(key string, object *mapping.Slice) {
 	namespace, _, _ := strings.Cut(key, "/")
 	if old := s.slices[key]; old != nil {
-		of := s.changed(namespace + "/" + old.Meta.Labels.Service)
-		of.Slices = slices.DeleteFunc(of.Slices, func(o *mapping.Slice) bool { return o == old })
+		input := s.inputToChange(namespace + "/" + old.Meta.Labels.Service)
+		input.Slices = slices.DeleteFunc(input.Slices, func(o *mapping.Slice) bool { return o == old })
 		delete(s.slices, key)
 	}
 	if object != nil && object.Meta.Labels.Service != "" {
 		if s.accounts == nil {
 			object.Endpoints.Pods = nil
 		}
-		of := s.changed(namespace + "/" + object.Meta.Labels.Service)
-		of.Slices, s.slices[key] = append(of.Slices, object), object
+		input := s.inputToChange(namespace + "/" + object.Meta.Labels.Service)
+		input.Slices, s.slices[key] = append(input.Slices, object), object
 	}
 }
 
-// node takes a node, whose status changes all the time without any news.
+// node handles a node. Most changes are of its status, and are ignored.
 func (s *services) node(key string, object *mapping.Node) {
 	name := strings.TrimPrefix(key, "/")
 	if object != nil && reflect.DeepEqual(object, s.nodes[name]) {
@@ -223,19 +223,19 @@ func (s *services) node(key string, object *mapping.Node) {
 	if s.nodes[name] = object; object == nil {
 		delete(s.nodes, name)
 	}
-	for of := range s.all {
-		s.changed(of)
+	for service := range s.inputs {
+		s.inputToChange(service)
 	}
 }
 
-// pod takes the account of a Pod, whose status changes all the time without any news.
+// pod handles the account of a Pod. Most changes are of its status, and are ignored.
 func (s *services) pod(key string, object *mapping.Pod) {
 	if object == nil {
 		delete(s.accounts, key)
 	} else if account := object.Spec.ServiceAccountName; account != s.accounts[key] {
 		s.accounts[key] = unique.Make(account).Value()
-		for of := range s.lacking {
-			s.changed(of)
+		for service := range s.lacking {
+			s.inputToChange(service)
 		}
 		clear(s.lacking)
 	}
@@ -243,15 +243,15 @@ func (s *services) pod(key string, object *mapping.Pod) {
 
 // content maps a Service.
 func (s *services) content(key string) (c sources.Content) {
-	of := s.all[key]
-	if of.Lacks() {
+	input := s.inputs[key]
+	if input.Lacks() {
 		s.lacking[key] = true
 	}
-	if of.Service != nil {
-		return s.mapper.Map(*of)
+	if input.Service != nil {
+		return s.mapper.Map(*input)
 	}
-	if len(of.Slices) == 0 && !of.Exported {
-		delete(s.all, key)
+	if len(input.Slices) == 0 && !input.Exported {
+		delete(s.inputs, key)
 	}
 	return c
 }

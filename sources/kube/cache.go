@@ -1,0 +1,171 @@
+package kube
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// cache is the state of one kind in one namespace. It decides which answers of the server are trusted.
+//
+// A DELETED event removes an object. So does a complete list without it that is no older than any earlier answer. An
+// older list comes from a server that lags, or from a restored cluster, and is ignored at first. If the server repeats
+// it for the settle time, the cluster counts as restored: listed objects are taken, and missing ones stay for the hold.
+// So do the objects of a missing kind.
+type cache struct {
+	note
+	objects       map[string]uint64 // resource versions by namespace/name; 1 if an earlier run had it, 0 if it is in doubt
+	unread        map[string]string // objects in doubt with unknown content, with their Service, if known
+	isListed      bool              // this run took a list: objects are the server's at version Seen
+	rollbackSince time.Time         // the first of a series of lists older than Seen; zero without one
+	confirmedAt   time.Time         // the last confirmation of version Seen
+}
+
+// note is the part of a cache that the next run needs.
+type note struct {
+	Seen      uint64    // the highest resource version of an answer
+	HoldUntil time.Time `json:"Until"` // objects in doubt stay until then
+	Why       string    // the reason of the doubt
+	Absent    bool      // the server has no such kind
+	Apart     bool      // the resource versions of the kind are not those of other kinds, as with an etcd of its own
+	// Confirmed says that the kind, of which no object was ever seen, was missing for a while.
+	Confirmed bool `json:",omitempty"`
+
+	Names []string                   `json:",omitempty"` // the objects
+	Held  map[string]json.RawMessage `json:",omitempty"` // objects in doubt; null without content
+}
+
+// timeline is the sequence of resource versions that the kinds of a cluster share.
+type timeline []*cache
+
+// seen returns the highest version of any kind.
+func (t timeline) seen() (version uint64) {
+	for _, m := range t {
+		if !m.Apart {
+			version = max(version, m.Seen)
+		}
+	}
+	return version
+}
+
+// restored puts the objects of all kinds in doubt: a kind that is listed later cannot see the restore any more.
+func (t timeline) restored(from *cache, version uint64, deadline time.Time) {
+	for _, m := range t {
+		if m == from || !m.Apart && !from.Apart {
+			m.Seen = min(m.Seen, version)
+			m.holdAll(deadline, "the server went back in time, as after a restore")
+		}
+	}
+}
+
+// errOlder says that the server named a resource version lower than one before.
+var errOlder = errors.New("the server went back in time")
+
+// checkList takes the versions of a complete list that was requested at version requestedAt of the cluster. It removes
+// unchanged objects from listed, and returns the deleted objects. With an error, the list is ignored.
+func (m *cache) checkList(
+	t timeline, now time.Time, requestedAt, version uint64, listed map[string]uint64, settle, hold time.Duration,
+) (deleted []string, err error) {
+	behind := !m.Apart && version < min(requestedAt, t.seen())
+	if own := m.isOlder(version, listed); own || behind {
+		if m.rollbackSince.IsZero() {
+			m.rollbackSince = now
+		}
+		if now.Sub(m.rollbackSince) < settle {
+			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder,
+				version, max(m.Seen, requestedAt))
+		}
+		ahead := func(other *cache) bool {
+			return !other.Apart && other.Seen > version && other.confirmedAt.After(m.rollbackSince)
+		}
+		if m.Apart = m.Apart || !own && slices.ContainsFunc(t, ahead); own || !m.Apart {
+			t.restored(m, version, now.Add(hold))
+		}
+	}
+	m.rollbackSince, m.Seen, m.confirmedAt = time.Time{}, version, now
+	deleted = m.applyList(now, listed)
+	for name, v := range listed {
+		if delete(m.unread, name); m.objects[name] == v {
+			delete(listed, name)
+		}
+		m.objects[name] = v
+	}
+	m.isListed = true
+	return deleted, nil
+}
+
+// isOlder reports whether a list is older than an earlier answer. If all objects of the server are known, a new object
+// must have a later version than all of them.
+func (m *cache) isOlder(version uint64, listed map[string]uint64) bool {
+	if version < m.Seen {
+		return true
+	}
+	for name, v := range listed {
+		if before, allKnown := m.objects[name]; v < before || m.isListed && !allKnown && v <= m.Seen {
+			return true
+		}
+	}
+	return false
+}
+
+// applyList removes unlisted objects, except those in doubt, and returns them.
+func (m *cache) applyList(now time.Time, listed map[string]uint64) (deleted []string) {
+	for name, version := range m.objects {
+		if _, isListed := listed[name]; !isListed && (version > 0 || !now.Before(m.HoldUntil)) {
+			deleted = append(deleted, name)
+			m.forget(name)
+		}
+	}
+	return deleted
+}
+
+func (m *cache) forget(name string) {
+	delete(m.objects, name)
+	delete(m.unread, name)
+}
+
+// holdAll puts all objects in doubt.
+func (m *cache) holdAll(deadline time.Time, why string) {
+	for name := range m.objects {
+		m.objects[name] = 0 // its version has no meaning if it comes back
+	}
+	if len(m.objects) > 0 && deadline.After(m.HoldUntil) {
+		m.HoldUntil, m.Why = deadline, why
+	}
+}
+
+// setAbsent notes whether the server has the kind, and returns the objects of a kind that is missing for too long.
+func (m *cache) setAbsent(now time.Time, absent bool, hold time.Duration) (deleted []string) {
+	if absent != m.Absent {
+		m.holdAll(now.Add(hold), "the kind is or was missing")
+	}
+	if m.Absent = absent; absent {
+		deleted = m.applyList(now, nil)
+	}
+	return deleted
+}
+
+// held returns the number of objects that stay and that the server lacks.
+func (m *cache) held() (n int) {
+	if !m.isListed && !m.Absent {
+		return 0
+	}
+	for _, version := range m.objects {
+		if version == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// firstInDoubt returns the first name of the objects in doubt.
+func (m *cache) firstInDoubt() (first string) {
+	for name, version := range m.objects {
+		if version == 0 && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}
