@@ -241,12 +241,7 @@ func (d *comparison) compareRoutes(name string, expectedEntry, dumpedEntry *dump
 		d.compared++
 		switch expected := hosts[host.GetName()]; {
 		case expected == nil:
-			d.add(
-				Stale,
-				virtualHost,
-				host.GetName(),
-				"it is no longer served, and the Envoy still has it"+d.disconnectedNote(),
-			)
+			d.add(Stale, virtualHost, host.GetName(), "it is no longer served, and the Envoy still has it"+d.disconnectedNote())
 		case !proto.Equal(expected, host):
 			d.add(Stale, virtualHost, host.GetName(), "the Envoy has an earlier one"+d.disconnectedNote())
 		}
@@ -311,10 +306,7 @@ func endpointStates(assignment *endpointv3.ClusterLoadAssignment) map[string]end
 				continue
 			}
 			states[address] = endpointState{
-				weight: max(
-					endpoint.GetLoadBalancingWeight().GetValue(),
-					1,
-				), local: group.GetLoadBalancingWeight().GetValue(),
+				weight: max(endpoint.GetLoadBalancingWeight().GetValue(), 1), local: group.GetLoadBalancingWeight().GetValue(),
 				locality: strings.Join([]string{locality.GetRegion(), locality.GetZone(), locality.GetSubZone()}, "/"),
 				drained: endpoint.GetHealthStatus() != corev3.HealthStatus_UNKNOWN &&
 					endpoint.GetHealthStatus() != corev3.HealthStatus_HEALTHY,

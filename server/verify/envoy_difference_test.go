@@ -71,7 +71,8 @@ func TestCompareEnvoy(t *testing.T) {
 		return verify.Expected{Connected: true, Refusals: refusals}
 	}
 	onDemand := verify.Expected{Connected: true, OnDemand: true}
-	const clusters, rds = "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	const clusters, rds = "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+		"type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	vhds := func(text string) string { return replaceText(t, text, `"name": "80"`, `"name": "80", "vhds": {}`) }
 	cut := func(text, from, to string) string { // removes the text between from and to
 		i := strings.Index(text, from)
@@ -96,9 +97,11 @@ func TestCompareEnvoy(t *testing.T) {
 		theirs   []string
 		want     []string
 	}{
-		"all is well":                      {isConnected, servedDump, []string{delta, servedDump}, nil},
-		"by another version, but the same": {isConnected, servedDump, []string{sotw, replaceText(t, servedDump, current, ofAll)}, nil},
-		"health by Envoy alone":            {isConnected, servedDump, []string{delta, replaceText(t, servedDump, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
+		"all is well": {isConnected, servedDump, []string{delta, servedDump}, nil},
+		"by another version, but the same": {isConnected, servedDump,
+			[]string{sotw, replaceText(t, servedDump, current, ofAll)}, nil},
+		"health by Envoy alone": {isConnected, servedDump,
+			[]string{delta, replaceText(t, servedDump, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
 		"missing": {
 			isConnected, servedDump,
 			[]string{delta, withoutB},
@@ -159,7 +162,8 @@ func TestCompareEnvoy(t *testing.T) {
 			[]string{delta, servedDump},
 			[]string{"stale Secret s: the Envoy has the earlier version " + current},
 		},
-		"a secret, by all of them": {isConnected, servedDump, []string{sotw, replaceText(t, servedDump, current, ofAll)}, nil},
+		"a secret, by all of them": {isConnected, servedDump, []string{sotw, replaceText(t, servedDump, current, ofAll)},
+			nil},
 		"a secret without its file": {
 			isConnected, servedDump,
 			[]string{
@@ -175,7 +179,8 @@ func TestCompareEnvoy(t *testing.T) {
 		},
 		"draining": {
 			isConnected, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
-			[]string{delta, replaceText(t, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`,
+			[]string{delta, replaceText(t, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
+				`"dynamic_listeners": [`,
 				`"dynamic_listeners": [{"name": "old", "draining_state": {"version_info": "x"}},`)},
 			nil,
 		},
@@ -183,13 +188,15 @@ func TestCompareEnvoy(t *testing.T) {
 			isConnected, servedDump,
 			[]string{
 				delta,
-				replaceText(t, servedDump, `{"name": "l", "active_state"`, `{"name": "l", "error_state": {"details": "no"}, "active_state"`),
+				replaceText(t, servedDump, `{"name": "l", "active_state"`,
+					`{"name": "l", "error_state": {"details": "no"}, "active_state"`),
 			},
 			[]string{"rejected Listener l: no"},
 		},
 		"rejected, and never there": {
 			isConnected, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
-			[]string{delta, replaceText(t, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`,
+			[]string{delta, replaceText(t, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
+				`"dynamic_listeners": [`,
 				`"dynamic_listeners": [{"error_state": {"failed_configuration": {"@type": "x", "name": "n"}, "details": "no"}},`)},
 			[]string{"rejected Listener n: no"},
 		},
@@ -223,7 +230,8 @@ func TestCompareEnvoy(t *testing.T) {
 			[]string{delta, vhds(servedDump)},
 			[]string{"stale VirtualHost v: it is no longer served, and the Envoy still has it"},
 		},
-		"a virtual host, not asked for": {onDemand, vhds(servedDump), []string{delta, vhds(cut(servedDump, `, "virtual_hosts"`, `]}]`))}, nil},
+		"a virtual host, not asked for": {onDemand, vhds(servedDump),
+			[]string{delta, vhds(cut(servedDump, `, "virtual_hosts"`, `]}]`))}, nil},
 		"not readable": {
 			isConnected, servedDump,
 			[]string{delta, replaceText(t, servedDump, `"type": "STATIC"`, `"type": 5.5`)},

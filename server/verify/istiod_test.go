@@ -23,7 +23,8 @@ func read(t *testing.T, text string) *resource.Resource {
 func rule(t *testing.T, name, host string) *resource.Resource {
 	return read(
 		t,
-		"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: "+name+", namespace: shop}\nspec: {host: "+
+		"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: "+name+
+			", namespace: shop}\nspec: {host: "+
 			host+"}\n",
 	)
 }
@@ -86,12 +87,14 @@ func TestCompare(t *testing.T) {
 		"missing": {
 			[]*resource.Resource{a, b},
 			configzPage(t, nil, a),
-			[]string{"missing DestinationRule shop/b: it may be on its way; if it stays so, istiod or a proxy in between has dropped it"},
+			[]string{"missing DestinationRule shop/b: it may be on its way; if it stays so, istiod or a proxy in between has " +
+				"dropped it"},
 		},
 		"missing with its kind": {
 			[]*resource.Resource{a, sidecar},
 			configzPage(t, nil, a),
-			[]string{"missing Sidecar shop/s: istiod has no object of this kind: it may not request it, or be waiting for an answer"},
+			[]string{"missing Sidecar shop/s: istiod has no object of this kind: it may not request it, or be waiting for an " +
+				"answer"},
 		},
 		"of another revision": {
 			[]*resource.Resource{a, canary},
