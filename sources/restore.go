@@ -17,7 +17,7 @@ type Restored struct {
 
 // restore fills the table of a source with what it published last, so that it is served until the source has been read.
 // What cannot be read back is reported, and then the source begins with nothing, as it does the first time.
-func restore(spec Spec) (kept *lastgood.Kept, err error) {
+func restore(spec Spec) (kept *lastgood.State, err error) {
 	if spec.Memory == nil || spec.Anew {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 // restore makes the groups hold what the table has from an earlier run: so the source can withdraw what is gone, what is
 // unchanged is no commit, and what has turned bad meanwhile has a last good version. Of keys that several groups had, only
 // the winner is known.
-func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
+func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.State) {
 	byGroup := make(map[string][]*resource.Resource)
 	for r := range from.All() {
 		if kept != nil {
@@ -71,7 +71,7 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 }
 
 // resume notes that the source begins with what an earlier run left.
-func (s *sink) resume(kept *lastgood.Kept) {
+func (s *sink) resume(kept *lastgood.State) {
 	held := make(map[resource.Key]guard.Loss, len(kept.Held))
 	for key, l := range kept.Held {
 		held[key] = guard.Loss(l)
@@ -117,7 +117,7 @@ func (s *sink) reread() {
 }
 
 // loaded returns what the source begins with, from where it is kept.
-func loaded(spec Spec) (*lastgood.Kept, error) {
+func loaded(spec Spec) (*lastgood.State, error) {
 	if spec.Former == nil {
 		return spec.Memory.Load()
 	}

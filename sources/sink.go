@@ -60,7 +60,7 @@ type sink struct {
 }
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
-func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
+func newSink(spec Spec, opts Options, kept *lastgood.State, log *slog.Logger) *sink {
 	source := new(label)
 	source.name.Store(&spec.Name)
 	log = slog.New(labelled{log.Handler(), source})
@@ -88,7 +88,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
-		spec.Memory.Guard(s.guard)
+		spec.Memory.SetGuard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), kept)
 	return s
