@@ -76,55 +76,51 @@ func WriteDifferences(w io.Writer, first, second *Side) (differences Differences
 	slices.SortFunc(keys, resource.Key.Compare)
 	for _, key := range slices.Compact(keys) {
 		before, after := first.objects[key], second.objects[key]
-		if note := quarantineNote(first, second, key); note != "" {
-			differences.Quarantined++
-			if _, err := fmt.Fprintf(w, "# %s: %s\n", key, note); err != nil {
-				return differences, err
-			}
-			continue
-		}
+		note := quarantineNote(first, second, key)
 		switch {
+		case note != "":
+			differences.Quarantined++
 		case before != nil && after != nil && equalServed(first, second, key):
 			continue
-		case after == nil && second.unidentified > 0 || before == nil && first.unidentified > 0:
+		case after == nil && second.unidentified > 0:
 			differences.Unsure++
-			holder, missing := first, second
-			if before == nil {
-				holder, missing = second, first
-			}
-			if _, err := fmt.Fprintf(w,
-				"# %s: only in %s; it may be an unreadable object of %s, and stays until that can be read\n", key, holder.Name,
-				missing.Name); err != nil {
-				return differences, err
-			}
-			continue
+			note = first.unsureNote(second)
+		case before == nil && first.unidentified > 0:
+			differences.Unsure++
+			note = second.unsureNote(first)
 		case after == nil:
 			differences.OnlyInFirst++
 		case before == nil:
 			differences.OnlyInSecond++
 		default:
 			differences.Changed++
+			if timeless(first, second, key) {
+				before, after = before.WithCreated(time.Time{}), after.WithCreated(time.Time{})
+			}
 		}
-		if before != nil && after != nil && timeless(first, second, key) {
-			before, after = before.WithCreated(time.Time{}), after.WithCreated(time.Time{})
+		if note != "" {
+			_, err = fmt.Fprintf(w, "# %s: %s\n", key, note)
+		} else {
+			err = writeDifference(w, first.label(key), second.label(key), before, after)
 		}
-		if err := writeDifference(w, first.label(key), second.label(key), before, after); err != nil {
+		if err != nil {
 			return differences, err
 		}
 	}
 	return differences, nil
 }
 
+// unsureNote returns the effect of an object that only s has, while the other side has unidentified objects.
+func (s *Side) unsureNote(second *Side) string {
+	return fmt.Sprintf("only in %s; it may be an unreadable object of %s, and stays until that can be read", s.Name,
+		second.Name)
+}
+
 func equalServed(first, second *Side, key resource.Key) bool {
 	firstObject, secondObject := first.objects[key], second.objects[key]
-	if !equalContent(firstObject, secondObject) {
-		return false
-	}
-	if timeless(first, second, key) {
-		return true
-	}
-	return firstObject.Own().Truncate(time.Second).Equal(secondObject.Own().Truncate(time.Second)) &&
-		(!first.ordered || !second.ordered || firstObject.Rank() == secondObject.Rank())
+	return equalContent(firstObject, secondObject) && (timeless(first, second, key) ||
+		firstObject.Own().Truncate(time.Second).Equal(secondObject.Own().Truncate(time.Second)) &&
+			(!first.ordered || !second.ordered || firstObject.Rank() == secondObject.Rank()))
 }
 
 func equalContent(first, second *resource.Resource) bool {

@@ -122,7 +122,8 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 		return nil, nil
 	}
 	askHTTPFilter, askTCPFilter, problem := authorizer(askingPolicies, b.Objects)
-	asksHTTP, asksTCP := problem == "", problem == "" && askTCPFilter != nil
+	asksHTTP := problem == ""
+	asksTCP := asksHTTP && askTCPFilter != nil
 	onHTTP := b.build(askingPolicies, ruleContext{}, rbacv3.RBAC_DENY).enforced
 	// A provider of HTTP decides on requests only: rules about these do not apply to connections.
 	onTCP := b.build(askingPolicies, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY).enforced
