@@ -81,11 +81,7 @@ func TestCompareEnvoy(t *testing.T) {
 		require.GreaterOrEqual(t, j, 0)
 		return text[:i] + text[i+j+len(to):]
 	}
-	withoutB := replaceText(t, cut(
-		servedDump,
-		` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`,
-		"\n",
-	),
+	withoutB := replaceText(t, cut(servedDump, ` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"),
 		"\"10s\"}},\n", "\"10s\"}}\n")
 	olderB := replaceText(t, replaceText(t, servedDump, `"STATIC"`, `"STRICT_DNS"`),
 		`"AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`,

@@ -39,10 +39,7 @@ func (e *Envoy) Check() error {
 	}
 	u, err := url.Parse(e.Where)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return fmt.Errorf(
-			"want http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file, got %q",
-			e.Where,
-		)
+		return fmt.Errorf("want http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file, got %q", e.Where)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ const CommandAgent = "tributary-cli"
 // RequestedKinds collects the kinds that the clients of a server subscribe to.
 type RequestedKinds map[resource.Kind]bool
 
-// AddClient adds the subscriptions of a client. It skips the program's own commands, whose subscriptions follow the
+// AddClient adds the subscriptions of a client. It skips the program's own commands: their subscriptions follow the
 // user's question and not istiod's needs.
 func (a RequestedKinds) AddClient(nodeID string, typeURLs ...string) {
 	if strings.HasPrefix(nodeID, "sidecar~127.0.0.1~"+CommandAgent+".") {

@@ -28,9 +28,8 @@ func Explain(w io.Writer, question string, explanation *admin.Explanation, now t
 		report.section("left out by the transforms of its source", excluded...)
 		report.section("left out", leftOut(explanation.LeftOut)...)
 		report.section("similar", words.Each(explanation.Similar, similar)...)
-		report.section(
-			"not readable",
-			words.Each(explanation.Unread, func(q admin.Quarantined) string { return q.Said() })...)
+		report.section("not readable", words.Each(explanation.Unread,
+			func(q admin.Quarantined) string { return q.Said() })...)
 		return report.writeTo(w)
 	}
 	if len(explanation.Objects) > 1 {
@@ -289,10 +288,8 @@ func (t *text) generated(clients *admin.Translated) {
 	if rest := clients.Clients - len(clients.Some); rest > 0 {
 		t.line("  and %d more; see /debug/clients", rest)
 	}
-	t.line(
-		"Resources of a client: tributary get clusters --node-id NODE. To check an Envoy: tributary verify --envoy " +
-			"http://HOST:15000.",
-	)
+	t.line("Resources of a client: tributary get clusters --node-id NODE. To check an Envoy: tributary verify --envoy " +
+		"http://HOST:15000.")
 }
 
 func acknowledged(explained admin.Explained) bool {

@@ -169,13 +169,9 @@ func conflictSummary(counts admin.ConflictCounts) string {
 	if counts == (admin.ConflictCounts{}) {
 		return "none"
 	}
-	return fmt.Sprintf(
-		"%s in several sources, %s more than once in one source, %s with competing objects; see /debug/conflicts, "+
-			"/debug/competing, or tributary explain",
-		words.Count(counts.Shadowed, "key", "keys"),
-		words.Count(counts.Duplicates, "key", "keys"),
-		words.Count(counts.Competing, "host", "hosts"),
-	)
+	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see "+
+		"/debug/conflicts, /debug/competing, or tributary explain", words.Count(counts.Shadowed, "key", "keys"),
+		words.Count(counts.Duplicates, "key", "keys"), words.Count(counts.Competing, "host", "hosts"))
 }
 
 const maxClients = 20
