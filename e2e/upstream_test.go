@@ -50,7 +50,7 @@ func TestBehindIstiod(t *testing.T) {
 
 	first.Kill()
 	awaitState(t, tributary, "istiod", "unreachable", true)
-	assert.Regexp(t, `(?m)^istiod +unreachable, stale +\d+ +0 .*serves what it read until `, tributary.Ask(t, "status"))
+	assert.Regexp(t, `(?m)^istiod +unreachable, stale +\d+ +0 .*serves its state of `, tributary.Ask(t, "status"))
 	time.Sleep(away) // The time that the istiod is away is what this test is about.
 	require.NoError(t, os.Rename(dir, dir+".away"))
 	require.NoError(t, os.Mkdir(dir, 0o700))

@@ -17,7 +17,7 @@ type Restored struct {
 
 // restoreTable fills the table of a source with its last published objects, which are served until the source has been
 // read. With an error, the source begins without objects, as it does the first time.
-func restoreTable(spec Spec) (lastGood *lastgood.Kept, err error) {
+func restoreTable(spec Spec) (lastGood *lastgood.State, err error) {
 	if spec.Memory == nil || spec.Anew {
 		return nil, nil
 	}
@@ -36,7 +36,7 @@ func restoreTable(spec Spec) (lastGood *lastgood.Kept, err error) {
 // restore gives the groups the objects that the table has from an earlier run. So the source can withdraw groups that
 // are gone, an unchanged object is no commit, and an object that became invalid has a last good version. Of keys that
 // several groups had, only the winner is known.
-func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.Kept) {
+func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.State) {
 	byGroup := make(map[string][]*resource.Resource)
 	for r := range snapshot.All() {
 		if lastGood != nil {
@@ -71,7 +71,7 @@ func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.Kept) {
 }
 
 // resume begins with the state of an earlier run.
-func (s *sink) resume(lastGood *lastgood.Kept) {
+func (s *sink) resume(lastGood *lastgood.State) {
 	held := make(map[resource.Key]guard.Loss, len(lastGood.Held))
 	for key, l := range lastGood.Held {
 		held[key] = guard.Loss(l)
@@ -118,7 +118,7 @@ func (s *sink) markOutdated() {
 }
 
 // loadLastGood loads the state with which the source begins.
-func loadLastGood(spec Spec) (*lastgood.Kept, error) {
+func loadLastGood(spec Spec) (*lastgood.State, error) {
 	if spec.Former == nil {
 		return spec.Memory.Load()
 	}

@@ -60,7 +60,7 @@ type sink struct {
 }
 
 // newSink makes the sink of a source. It begins with the objects of the table and their last good state, or nil.
-func newSink(spec Spec, opts Options, lastGood *lastgood.Kept, log *slog.Logger) *sink {
+func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger) *sink {
 	source := new(sourceLabel)
 	source.name.Store(&spec.Name)
 	log = slog.New(labelledHandler{log.Handler(), source})
@@ -88,7 +88,7 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.Kept, log *slog.Logger)
 	}
 	if spec.Memory != nil {
 		s.saveNote, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
-		spec.Memory.Guard(s.guard)
+		spec.Memory.SetGuard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), lastGood)
 	return s

@@ -82,7 +82,7 @@ func TestBundleOfWhatIsBroken(t *testing.T) {
 	files := unpacked(t, dir+"/bundle.tar.gz")
 	assert.NotContains(t, files, "tributary.yaml")
 	assert.Contains(t, files["errors.txt"], "configuration: it is no YAML")
-	assert.Contains(t, files["errors.txt"], "/debug/status: nobody listens on 127.0.0.1:1")
+	assert.Contains(t, files["errors.txt"], "/debug/status: no server listens on 127.0.0.1:1")
 	for name, text := range files {
 		assert.NotContains(t, text, "pl4nted", name)
 	}

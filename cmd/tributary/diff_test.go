@@ -43,7 +43,7 @@ func TestDiff(t *testing.T) {
 	got = command(t, "diff", dir+"/c", "--server", a.xds)
 	assert.Equal(t, 3, got.code)
 	assert.Equal(t, "0 objects differ, 0 are only in "+a.xds+", 0 only in "+dir+"/c, 1 would be quarantined\n", got.stderr)
-	assert.Equal(t, "# ServiceEntry shop/reviews: quarantined, what "+a.xds+" has stays: "+dir+
+	assert.Equal(t, "# ServiceEntry shop/reviews: quarantined, the object of "+a.xds+" stays: "+dir+
 		"/c/all.yaml:4:51: ServiceEntry shop/reviews: port number 80000 must be in the range 1..65535\n", got.stdout)
 	write(t, dir+"/c/all.yaml", entry("reviews", 80)+"---\n[")
 	got = command(t, "diff", dir+"/c", "--server", a.xds)

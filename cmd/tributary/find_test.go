@@ -34,9 +34,9 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 	assert.Contains(t, command(t, "bootstrap", "istiod").stdout, s.xds)
 
 	t.Setenv(envAdmin, "127.0.0.1:1")
-	assert.Contains(t, command(t, "status").stderr, "nobody listens on 127.0.0.1:1 ($TRIBUTARY_ADMIN)")
+	assert.Contains(t, command(t, "status").stderr, "no server listens on 127.0.0.1:1 ($TRIBUTARY_ADMIN)")
 	assert.Contains(t, command(t, "status", "-c", "other.yaml").stdout, " at "+s.admin+" (listen.admin of other.yaml), up ")
-	assert.Contains(t, command(t, "status", "-c", "other.yaml", "--admin", "127.0.0.1:2").stderr, "nobody listens on 127.0.0.1:2;")
+	assert.Contains(t, command(t, "status", "-c", "other.yaml", "--admin", "127.0.0.1:2").stderr, "no server listens on 127.0.0.1:2;")
 	t.Setenv(envServer, "127.0.0.1:3")
 	assert.Contains(t, command(t, "bootstrap", "istiod").stdout, "127.0.0.1:3")
 	for _, args := range [][]string{
@@ -68,7 +68,7 @@ func TestBundleOfNobody(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := command(t, "bundle", "--admin", "127.0.0.1:1", "--file", "b.tar.gz")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, "error: b.tar.gz has nothing of the server: nobody listens on 127.0.0.1:1;")
+	assert.Contains(t, got.stderr, "error: b.tar.gz has nothing of the server: no server listens on 127.0.0.1:1;")
 	require.FileExists(t, "b.tar.gz")
 }
 

@@ -37,10 +37,10 @@ func TestStatusOfAFleet(t *testing.T) {
 
 	got = command(t, "status", "--admin", first.admin+",127.0.0.1:1")
 	assert.Equal(t, 1, got.code)
-	assert.Regexp(t, `\n127.0.0.1:1 +- +.*nobody listens`, got.stdout)
+	assert.Regexp(t, `\n127.0.0.1:1 +- +.*no server listens`, got.stdout)
 	got = command(t, "status", "--check", "--admin", first.admin+",127.0.0.1:1")
 	assert.Equal(t, 3, got.code)
-	assert.Regexp(t, `^127.0.0.1:1: .*nobody listens`, got.stdout)
+	assert.Regexp(t, `^127.0.0.1:1: .*no server listens`, got.stdout)
 	got = command(t, "status", "--check", "-o", "json", "--admin", first.admin+",127.0.0.1:1")
 	assert.Equal(t, 3, got.code)
 	var all []struct {
@@ -50,7 +50,7 @@ func TestStatusOfAFleet(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &all))
 	require.Len(t, all, 2)
 	assert.Equal(t, 2, all[0].Status.Objects)
-	assert.Contains(t, all[1].Error, "nobody listens")
+	assert.Contains(t, all[1].Error, "no server listens")
 	write(t, dir+"/same/c.yaml", entry("bad", 80000))
 	eventually(t, func() error {
 		return contains(command(t, "status", "--check", "--admin", first.admin+","+same.admin).stdout, same.admin+": ")

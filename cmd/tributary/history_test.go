@@ -72,7 +72,7 @@ func TestExplainOfWhatIsGone(t *testing.T) {
 	assert.Equal(t, 1, got.code)
 	assert.Regexp(t, `(?m)^ServiceEntry shop/ratings: no source has it\n  it was there  until `+times.String()+
 		` \(\d+s ago\); it came from rules `+dir+`/rules/b.yaml:1\n`+
-		`                what it was: tributary history ServiceEntry shop/ratings$`, got.stdout)
+		`                last version: tributary history ServiceEntry shop/ratings$`, got.stdout)
 	assert.Zero(t, command(t, "history", "ServiceEntry", "shop/ratings", "--admin", s.admin).code)
 }
 
@@ -96,7 +96,7 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	assert.NotContains(t, command(t, "status", "--admin", s.admin).stdout, "HISTORY")
 	require.NoError(t, os.RemoveAll(dir+"/state"))
 	got := command(t, "status", "--admin", s.admin)
-	assert.Contains(t, got.stdout, "\n  HISTORY       what was in "+dir+"/state/history/0000000001.log is lost: it is gone, seen ")
+	assert.Contains(t, got.stdout, "\n  HISTORY       the content of "+dir+"/state/history/0000000001.log is lost: it is gone, seen ")
 	assert.Contains(t, s.log.String(), `"msg":"a file of the history is damaged: its records are lost","file":"`+dir+
 		`/state/history/0000000001.log"`)
 	_, metrics := s.page(t, "/metrics")

@@ -264,13 +264,13 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 		}
 		return s, nil
 	}
-	asked := verify.Asked{}
+	asked := verify.RequestedKinds{}
 	for _, c := range clients {
 		for _, t := range c.Types {
-			asked.Client(c.Node, t.TypeURL)
+			asked.AddClient(c.Node, t.TypeURL)
 		}
 	}
-	s.Asked = asked.For()
+	s.Requested = asked.Filter()
 	return s, nil
 }
 

@@ -73,7 +73,7 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 // watch has run watch a server until it is interrupted.
 func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
 	server := f.client(cmd)
-	server.Again = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) } // changes may have been missed
+	server.Reconnected = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) } // changes may have been missed
 	server.Waiting = func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
@@ -117,10 +117,10 @@ func printChange(w io.Writer, format string, change client.Change, what string, 
 
 // fieldsOf are the fields that an update changed; none where that cannot be told.
 func fieldsOf(e client.Event[*resource.Resource]) []string {
-	if e.Was == nil {
+	if e.Previous == nil {
 		return nil
 	}
-	fields, err := output.ChangedFields(e.Was, e.Resource)
+	fields, err := output.ChangedFields(e.Previous, e.Resource)
 	if err != nil {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (r *Relay) refusals(nodeID string) (clients [][]verify.Refusal) {
 		for _, status := range client.Types {
 			for _, rejected := range status.Rejected {
 				refusals = append(refusals, verify.Refusal{
-					TypeURL: status.TypeURL, Resource: rejected.Name, Error: rejected.Error, Node: nodeID, At: rejected.Since,
+					TypeURL: status.TypeURL, Resource: rejected.Name, Error: rejected.Error, Node: nodeID, RejectedAt: rejected.Since,
 				})
 			}
 		}

@@ -242,7 +242,7 @@ func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	if f.state == nil || f.all != nil {
 		return nil, nil
 	}
-	kept, err := f.state.Kept()
+	kept, err := f.state.SourceIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -398,7 +398,7 @@ func (f *sourceSet) forget() (again <-chan time.Time) {
 		delete(f.retired, id)
 	}
 	if f.state != nil {
-		if err := f.state.Unused(f.inUse, time.Now().Add(-leftover)); err != nil {
+		if err := f.state.RemoveUnused(f.inUse, time.Now().Add(-leftover)); err != nil {
 			f.log.Warn("unused files cannot be removed", "err", err)
 		}
 	}

@@ -15,7 +15,7 @@ type Changes struct {
 	Entries []Change
 	Windows []Window
 	Age     string // of the window, as the command history takes it
-	Earlier int    // changes that are not shown
+	Earlier int    // number of changes beyond the limit
 	Waiting bool   // the history begins when all sources were read
 	Problem string // the reason for an empty panel
 }
@@ -40,16 +40,16 @@ var windows = []struct{ name, age string }{
 }
 
 // changes fills the panel. The recent changes serve the default window.
-func (h *Handler) changes(q query, latest recent) Changes {
-	panel := Changes{Age: q.age}
+func (h *Handler) changes(query pageQuery, latest recentChanges) Changes {
+	panel := Changes{Age: query.age}
 	for _, window := range windows {
-		to := q
-		to.age, to.change = window.age, ""
-		panel.Windows = append(panel.Windows, Window{window.name, to.link("changes"), window.age == q.age})
+		target := query
+		target.age, target.change = window.age, ""
+		panel.Windows = append(panel.Windows, Window{window.name, target.link("changes"), window.age == query.age})
 	}
 	answer, problem := latest.answer, latest.problem
-	if q.age != windows[0].age {
-		duration, _ := time.ParseDuration(q.age) // one of windows
+	if query.age != windows[0].age {
+		duration, _ := time.ParseDuration(query.age) // one of windows
 		older, err := h.program.History(history.Query{Since: time.Now().Add(-duration), Limit: maxOlder})
 		if err != nil {
 			answer, problem = history.Answer{}, err.Error()
@@ -59,19 +59,19 @@ func (h *Handler) changes(q query, latest recent) Changes {
 	}
 	panel.Earlier, panel.Waiting, panel.Problem = answer.Earlier, answer.Waiting, problem
 	for _, entry := range answer.Entries {
-		change, to := Change{Entry: entry, Link: q.of(entry.Key()).link("object")}, q
-		to.change = entry.Time.UTC().Format(time.RFC3339Nano) + " " + entry.Key().String()
-		if q.change == to.change {
+		change, target := Change{Entry: entry, Link: query.withObject(entry.Key()).link("object")}, query
+		target.change = entry.Time.UTC().Format(time.RFC3339Nano) + " " + entry.Key().String()
+		if query.change == target.change {
 			change.Diff = h.difference(entry)
-			to.change = ""
+			target.change = ""
 		}
-		change.Open = to.link("changes")
+		change.Open = target.link("changes")
 		panel.Entries = append(panel.Entries, change)
 	}
 	return panel
 }
 
-// difference returns the unified difference of a change, or why there is none.
+// difference returns the unified diff of a change, or the reason for its absence.
 func (h *Handler) difference(entry *history.Entry) string {
 	key := entry.Key()
 	answer, err := h.program.History(history.Query{
@@ -80,12 +80,13 @@ func (h *Handler) difference(entry *history.Entry) string {
 	if err != nil {
 		return err.Error()
 	}
-	i := slices.IndexFunc(answer.Entries, func(e *history.Entry) bool { return e.Time.Equal(entry.Time) })
-	if i < 0 || entry.Unknown {
+	index := slices.IndexFunc(answer.Entries,
+		func(candidate *history.Entry) bool { return candidate.Time.Equal(entry.Time) })
+	if index < 0 || entry.Unknown {
 		return "The history does not have the object before this change."
 	}
-	change := answer.Entries[i]
-	diff := udiff.Unified("before", "after", text(change.Old.Resource()), text(change.New.Resource()))
+	change := answer.Entries[index]
+	diff := udiff.Unified("before", "after", objectText(change.Old.Resource()), objectText(change.New.Resource()))
 	if diff == "" {
 		return "The content is the same: it comes from another place."
 	}
@@ -101,33 +102,34 @@ func newestFirst(answer *history.Answer) history.Answer {
 }
 
 const (
-	// recently is the first of windows, and maxChanges the number of changes that it shows; maxOlder that of the others.
-	recently, maxChanges, maxOlder = 15 * time.Minute, 20, 200
-	// changesFor is how long changes are shown before the history, which is on disk, is read again.
-	changesFor = 5 * time.Second
+	// firstWindow is the first of windows, and maxChanges the number of changes that it shows; maxOlder that of the
+	// others.
+	firstWindow, maxChanges, maxOlder = 15 * time.Minute, 20, 200
+	// rereadPeriod is how long changes are shown before the history, which is on disk, is read again.
+	rereadPeriod = 5 * time.Second
 )
 
-// recent are the latest changes at a time, the newest first.
-type recent struct {
-	readAt   time.Time
-	revision memstore.Revision // of the view
-	changed  time.Time         // when this revision was seen first
-	answer   history.Answer
-	problem  string // the reason for an empty answer
+// recentChanges are the latest changes at a time, the newest first.
+type recentChanges struct {
+	readAt    time.Time
+	revision  memstore.Revision // of the view
+	changedAt time.Time         // when this revision was seen first
+	answer    history.Answer
+	problem   string // the reason for an empty answer
 }
 
-// changesAt returns the latest changes of a revision of the view, given the previous ones. The history follows the view
-// with a delay, so it is read again for changesFor after each change.
-func changesAt(program Program, revision memstore.Revision, previous recent) recent {
-	now := time.Now()
-	next := recent{readAt: now, revision: revision, changed: previous.changed}
+// latestChanges returns the latest changes of a revision of the view, given the previous ones. The history follows the
+// view with a delay, so it is read again for rereadPeriod after each change.
+func latestChanges(program Program, revision memstore.Revision, previous recentChanges) recentChanges {
+	readAt := time.Now()
+	next := recentChanges{readAt: readAt, revision: revision, changedAt: previous.changedAt}
 	if revision != previous.revision || previous.readAt.IsZero() {
-		next.changed = now
+		next.changedAt = readAt
 	}
-	if now.Sub(next.changed) > changesFor && now.Sub(previous.readAt) < changesFor {
+	if readAt.Sub(next.changedAt) > rereadPeriod && readAt.Sub(previous.readAt) < rereadPeriod {
 		return previous
 	}
-	answer, err := program.History(history.Query{Since: now.Add(-recently), Limit: maxChanges})
+	answer, err := program.History(history.Query{Since: readAt.Add(-firstWindow), Limit: maxChanges})
 	if err != nil {
 		next.problem = err.Error()
 		return next

@@ -12,20 +12,20 @@ import (
 	"tributary/server/xds"
 )
 
-// Clients is the panel of those who are served.
+// Clients is the panel of connected clients.
 type Clients struct {
-	All    []Client
-	Pager  Pager
-	Of     []Station // by kind
-	Filter string    // part of the node ID, address or identity
+	Rows     []Client
+	Pager    Pager
+	Stations []Station // by kind
+	Filter   string    // part of the node ID, address or identity
 }
 
-// Client is one of them.
+// Client is a row of the clients.
 type Client struct {
 	Stream    uint64
 	Node      string
 	Peer      string
-	Identity  string // what it has proven to be
+	Identity  string // authenticated
 	Kind      string
 	Cluster   string
 	Protocol  string
@@ -37,34 +37,34 @@ type Client struct {
 	Rejects   []Reject
 }
 
-// Type is how a client stands with a type.
+// Type is the state of a client's subscription to a type.
 type Type struct {
-	Name      string // without what all have in common
-	Wants     string
-	Class     string
-	Note      string
-	Sent      string // version
-	SentAt    time.Time
-	Acked     string
-	AckedAt   time.Time
-	Responses uint64
-	Nacks     uint64
+	Name         string // without the common prefix
+	Subscription string
+	Class        string
+	Note         string
+	Sent         string // version
+	SentAt       time.Time
+	Acked        string
+	AckedAt      time.Time
+	Responses    uint64
+	Nacks        uint64
 }
 
-// Reject is what a client says of a type that it rejects, or rejected.
+// Reject is a client's newest NACK of a type.
 type Reject struct {
-	Type   string
-	Text   string
-	At     time.Time
-	Stands bool // it has accepted nothing since
+	Type    string
+	Text    string
+	Time    time.Time
+	Current bool // no ACK followed
 }
 
-// standing is how a client stands with a type, as CSDS has it.
-func standing(t *xds.TypeStatus) (class, note string) {
-	if debug.IsIstioctl(t.TypeURL) {
+// typeClass classifies the state of a subscription like CSDS.
+func typeClass(status *xds.TypeStatus) (class, note string) {
+	if debug.IsIstioctl(status.TypeURL) {
 		return well, "asks about others"
 	}
-	switch debug.Condition(t) {
+	switch debug.Condition(status) {
 	case statusv3.ConfigStatus_ERROR:
 		return bad, "rejected"
 	case statusv3.ConfigStatus_SYNCED:
@@ -75,62 +75,71 @@ func standing(t *xds.TypeStatus) (class, note string) {
 	return warns, "sent, no answer yet"
 }
 
-// clientsOf are the clients of a page, in whose trouble is worst, else in order of arrival.
-func clientsOf(all []xds.ClientStatus, q query) Clients {
-	all = slices.DeleteFunc(slices.Clone(all), func(c xds.ClientStatus) bool {
-		text := strings.ToLower(strings.Join([]string{c.Node.GetId(), c.Node.GetCluster(), c.Peer, c.Identity}, "\n"))
+// clientsPanel shows a page of the clients in order of trouble, and else of arrival.
+func clientsPanel(clients []xds.ClientStatus, q pageQuery) Clients {
+	clients = slices.DeleteFunc(slices.Clone(clients), func(panel xds.ClientStatus) bool {
+		text := strings.ToLower(strings.Join([]string{panel.Node.GetId(), panel.Node.GetCluster(), panel.Peer,
+			panel.Identity}, "\n"))
 		return !strings.Contains(text, strings.ToLower(q.client))
 	})
-	slices.SortStableFunc(all, func(a, b xds.ClientStatus) int { return severity(condition(&a)) - severity(condition(&b)) })
-	c := Clients{Filter: q.client, Pager: newPager(q, "clients", q.clients, len(all)), Of: stationsOfClients(all)}
-	for i := range all[c.Pager.from:c.Pager.to] {
-		c.All = append(c.All, clientOf(&all[c.Pager.from+i]))
+	slices.SortStableFunc(clients, func(first,
+		second xds.ClientStatus) int {
+		return severity(clientClass(&first)) - severity(clientClass(&second))
+	})
+	panel := Clients{Filter: q.client, Pager: newPager(q, "clients", q.clients, len(clients)),
+		Stations: clientStations(clients)}
+	for i := range clients[panel.Pager.from:panel.Pager.to] {
+		panel.Rows = append(panel.Rows, newClient(&clients[panel.Pager.from+i]))
 	}
-	return c
+	return panel
 }
 
-func clientOf(c *xds.ClientStatus) Client {
-	out := Client{
-		Stream: c.StreamID, Node: cmp.Or(c.Node.GetId(), "(no node id)"), Peer: c.Peer, Identity: c.Identity, Kind: kindOfClient(c),
-		Cluster: c.Node.GetCluster(), Protocol: "state of the world", Connected: c.Connected, Class: condition(c),
+func newClient(client *xds.ClientStatus) Client {
+	row := Client{
+		Stream: client.StreamID, Node: cmp.Or(client.Node.GetId(), "(no node id)"), Peer: client.Peer,
+		Identity: client.Identity, Kind: clientKind(client),
+		Cluster: client.Node.GetCluster(), Protocol: "state of the world", Connected: client.Connected,
+		Class: clientClass(client),
 	}
-	if c.Delta {
-		out.Protocol = "delta"
+	if client.Delta {
+		row.Protocol = "delta"
 	}
-	out.Note = map[string]string{well: "has everything", warns: "not up to date", bad: "rejects", idle: "was sent nothing"}[out.Class]
-	for i := range c.Types {
-		t := &c.Types[i]
-		class, note := standing(t)
-		name := shortType(t.TypeURL)
-		out.Types = append(out.Types, Type{
-			Name: name, Wants: wants(t), Class: class, Note: note, Sent: shortVersion(t.SentVersion), SentAt: t.SentAt,
-			Acked: shortVersion(t.AckedVersion), AckedAt: t.AckedAt, Responses: t.Responses, Nacks: t.Nacks,
+	row.Note = map[string]string{well: "has everything", warns: "not up to date", bad: "rejects",
+		idle: "was sent nothing"}[row.Class]
+	for index := range client.Types {
+		status := &client.Types[index]
+		class, note := typeClass(status)
+		name := shortType(status.TypeURL)
+		row.Types = append(row.Types, Type{
+			Name: name, Subscription: subscriptionText(status), Class: class, Note: note, Sent: shortVersion(status.SentVersion),
+			SentAt: status.SentAt,
+			Acked:  shortVersion(status.AckedVersion), AckedAt: status.AckedAt, Responses: status.Responses, Nacks: status.Nacks,
 		})
-		out.Nacks += t.Nacks
-		if !t.NackAt.IsZero() {
-			out.Rejects = append(out.Rejects, Reject{name, t.NackError, t.NackAt, class == bad})
+		row.Nacks += status.Nacks
+		if !status.NackAt.IsZero() {
+			row.Rejects = append(row.Rejects, Reject{name, status.NackError, status.NackAt, class == bad})
 		}
 	}
-	return out
+	return row
 }
 
-func wants(t *xds.TypeStatus) string {
+func subscriptionText(status *xds.TypeStatus) string {
 	switch {
-	case t.Wildcard && t.Names > 0:
+	case status.Wildcard && status.Names > 0:
 		return "all, and names"
-	case t.Wildcard:
+	case status.Wildcard:
 		return "all"
 	}
-	return count(t.Names, "name", "names")
+	return countText(status.Names, "name", "names")
 }
 
 func shortType(url string) string {
 	url = strings.TrimPrefix(url, "type.googleapis.com/")
-	if i := strings.LastIndexByte(url, '.'); strings.HasPrefix(url, "envoy.") && i > 0 {
-		return url[i+1:]
+	if index := strings.LastIndexByte(url, '.'); strings.HasPrefix(url, "envoy.") && index > 0 {
+		return url[index+1:]
 	}
 	return url
 }
 
-// shortVersion is enough of a version to tell two apart.
-func shortVersion(v string) string { return v[:min(len(v), 12)] }
+// shortVersion returns a prefix that tells versions apart.
+func shortVersion(version string) string { return version[:min(len(version), 12)] }

@@ -12,7 +12,7 @@ import (
 	"tributary/server/xds"
 )
 
-// How the condition of something is painted. These are classes of the style sheet.
+// The classes of the style sheet for a condition.
 const (
 	well  = "ok"
 	warns = "warn"
@@ -20,7 +20,8 @@ const (
 	idle  = "idle"
 )
 
-// Flow is the picture: sources on the left, what is merged of them, and clients on the right. The table beside it has the same numbers.
+// Flow is the picture: sources on the left, merged objects in the middle, and clients on the right. The table beside it
+// has the same numbers.
 type Flow struct {
 	Height  int
 	Middle  int // of the height
@@ -38,17 +39,17 @@ type Line struct {
 // Station is a source, or clients of one kind.
 type Station struct {
 	Name           string
-	Short          string // the name as far as there is room
+	Short          string // the name, cut to the box
 	Note           string // its condition
-	ShortNote      string // the note as far as there is room
+	ShortNote      string // the note, cut to the box
 	Count          string // on the arrow
 	Class          string
 	Y              int    // of its middle
-	Arrow          string // the path of the arrow
+	Arrow          string // SVG path
 	LabelX, LabelY int
 }
 
-// What the picture is made of, in units of its view box, which is flowWidth wide.
+// The measures of the picture in units of its view box.
 const (
 	flowWidth   = 960
 	flowStep    = 64
@@ -57,106 +58,111 @@ const (
 	mergeLeft   = 390
 	mergeWidth  = 180
 	maxStations = 7
-	longestName = 26
+	maxName     = 26
 )
 
-// flowOf draws st. It shows the worst of many sources, and the others as one.
-func flowOf(st *admin.Status, clients []xds.ClientStatus) Flow {
-	f := Flow{Sources: stationsOfSources(st.Sources), Clients: stationsOfClients(clients)}
-	f.Height = 2*flowTop + flowStep*(max(len(f.Sources), len(f.Clients), 1)-1) + 10
-	f.Middle = f.Height / 2
-	f.Merged = mergedOf(st, f.Middle)
-	place(f.Sources, f.Middle, boxWidth, mergeLeft)
-	place(f.Clients, f.Middle, mergeLeft+mergeWidth, flowWidth-boxWidth)
-	for i := range f.Sources {
-		f.Sources[i].Arrow = arrow(boxWidth, f.Sources[i].Y, mergeLeft, f.Middle)
+// newFlow draws the status. Of many sources it shows the ones in trouble, and the rest as one.
+func newFlow(status *admin.Status, clients []xds.ClientStatus) Flow {
+	flow := Flow{Sources: sourceStations(status.Sources), Clients: clientStations(clients)}
+	flow.Height = 2*flowTop + flowStep*(max(len(flow.Sources), len(flow.Clients), 1)-1) + 10
+	flow.Middle = flow.Height / 2
+	flow.Merged = mergedLines(status, flow.Middle)
+	placeStations(flow.Sources, flow.Middle, boxWidth, mergeLeft)
+	placeStations(flow.Clients, flow.Middle, mergeLeft+mergeWidth, flowWidth-boxWidth)
+	for index := range flow.Sources {
+		flow.Sources[index].Arrow = arrowPath(boxWidth, flow.Sources[index].Y, mergeLeft, flow.Middle)
 	}
-	for i := range f.Clients {
-		f.Clients[i].Arrow = arrow(mergeLeft+mergeWidth, f.Middle, flowWidth-boxWidth, f.Clients[i].Y)
+	for index := range flow.Clients {
+		flow.Clients[index].Arrow = arrowPath(mergeLeft+mergeWidth, flow.Middle, flowWidth-boxWidth, flow.Clients[index].Y)
 	}
-	return f
+	return flow
 }
 
-// mergedOf says what is in the middle.
-func mergedOf(st *admin.Status, middle int) []Line {
-	lines := []Line{{Text: words.Count(st.Objects, "object", "objects"), Class: "main"}}
-	if n := st.Conflicts.Shadowed; n > 0 {
-		lines = append(lines, Line{Text: fmt.Sprintf("%d in several sources", n), Class: "note"})
+// mergedLines returns the texts of the middle box.
+func mergedLines(status *admin.Status, middle int) []Line {
+	lines := []Line{{Text: words.Count(status.Objects, "object", "objects"), Class: "main"}}
+	if number := status.Conflicts.Shadowed; number > 0 {
+		lines = append(lines, Line{Text: fmt.Sprintf("%d in several sources", number), Class: "note"})
 	}
-	if n := st.Quarantined; n > 0 {
-		lines = append(lines, Line{Text: fmt.Sprintf("%d quarantined", n), Class: "note"})
+	if number := status.Quarantined; number > 0 {
+		lines = append(lines, Line{Text: fmt.Sprintf("%d quarantined", number), Class: "note"})
 	}
 	const height = 20
-	for i := range lines {
-		lines[i].Y = middle + 5 + i*height - (len(lines)-1)*height/2
+	for index := range lines {
+		lines[index].Y = middle + 5 + index*height - (len(lines)-1)*height/2
 	}
 	return lines
 }
 
-// place spreads stations over the height, and puts what is said of an arrow beside its station, from x1 to x2.
-func place(all []Station, middle, x1, x2 int) {
-	top := middle - flowStep*(len(all)-1)/2
-	for i := range all {
-		s := &all[i]
-		s.Y = top + i*flowStep
-		s.LabelX, s.LabelY = (x1+x2)/2, (s.Y+middle)/2-8
-		s.Short, s.ShortNote = shorten(s.Name), shorten(s.Note)
+// placeStations spreads stations over the height, and puts the label of each arrow between x1 and x2 near its station.
+func placeStations(stations []Station, middle, x1, x2 int) {
+	top := middle - flowStep*(len(stations)-1)/2
+	for index := range stations {
+		station := &stations[index]
+		station.Y = top + index*flowStep
+		station.LabelX, station.LabelY = (x1+x2)/2, (station.Y+middle)/2-8
+		station.Short, station.ShortNote = shortenText(station.Name), shortenText(station.Note)
 	}
 }
 
-func arrow(x1, y1, x2, y2 int) string {
+func arrowPath(x1, y1, x2, y2 int) string {
 	bend := (x2 - x1) / 2
 	return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+bend, y1, x2-bend, y2, x2-7, y2)
 }
 
-func shorten(text string) string {
-	if all := []rune(text); len(all) > longestName {
-		return string(all[:longestName-1]) + "…"
+func shortenText(text string) string {
+	if letters := []rune(text); len(letters) > maxName {
+		return string(letters[:maxName-1]) + "…"
 	}
 	return text
 }
 
-func stationsOfSources(all []admin.SourceState) (stations []Station) {
-	for _, s := range all {
-		stations = append(stations, Station{Name: s.Name, Note: noteOf(&s), Count: fmt.Sprint(s.Objects), Class: classOf(&s)})
+func sourceStations(sources []admin.SourceState) (stations []Station) {
+	for _, source := range sources {
+		stations = append(stations, Station{Name: source.Name, Note: sourceNote(&source), Count: fmt.Sprint(source.Objects),
+			Class: sourceClass(&source)})
 	}
-	if len(all) <= maxStations {
+	if len(sources) <= maxStations {
 		return stations
 	}
-	slices.SortStableFunc(stations, func(a, b Station) int { return cmp.Compare(severity(a.Class), severity(b.Class)) })
+	slices.SortStableFunc(stations, func(first,
+		second Station) int {
+		return cmp.Compare(severity(first.Class), severity(second.Class))
+	})
 	rest := Station{Class: stations[maxStations-1].Class, Note: "see the table"}
 	objects := 0
-	for _, s := range all {
-		if !slices.ContainsFunc(stations[:maxStations-1], func(shown Station) bool { return shown.Name == s.Name }) {
-			objects += s.Objects
+	for _, source := range sources {
+		if !slices.ContainsFunc(stations[:maxStations-1], func(shown Station) bool { return shown.Name == source.Name }) {
+			objects += source.Objects
 		}
 	}
-	rest.Name, rest.Count = fmt.Sprintf("%d more sources", len(all)-maxStations+1), fmt.Sprint(objects)
+	rest.Name, rest.Count = fmt.Sprintf("%d more sources", len(sources)-maxStations+1), fmt.Sprint(objects)
 	return append(stations[:maxStations-1:maxStations-1], rest)
 }
 
 func severity(class string) int { return slices.Index([]string{bad, warns, idle, well}, class) }
 
-// noteOf is the condition of a source in a few words.
-func noteOf(s *admin.SourceState) string {
+// sourceNote describes the condition of a source in a few words.
+func sourceNote(source *admin.SourceState) string {
 	switch {
-	case s.Hold != nil:
-		return fmt.Sprintf("%s, holds back %d", s.State, s.Hold.Objects+s.Hold.Endpoints)
-	case s.Stale:
-		return s.State + ", stale"
-	case !s.Synced:
-		return s.State + ", not synced"
-	case s.Quarantined > 0:
-		return fmt.Sprintf("%s, %d quarantined", s.State, s.Quarantined)
+	case source.Hold != nil:
+		return fmt.Sprintf("%s, holds back %d", source.State, source.Hold.Objects+source.Hold.Endpoints)
+	case source.Stale:
+		return source.State + ", stale"
+	case !source.Synced:
+		return source.State + ", not synced"
+	case source.Quarantined > 0:
+		return fmt.Sprintf("%s, %d quarantined", source.State, source.Quarantined)
 	}
-	return s.State
+	return source.State
 }
 
-func classOf(s *admin.SourceState) string {
+func sourceClass(source *admin.SourceState) string {
 	switch {
-	case s.State == "unreachable", s.State == "denied":
+	case source.State == "unreachable", source.State == "denied":
 		return bad
-	case s.Hold != nil, s.State != "healthy", s.Stale, !s.Synced, s.NotKept != "", s.Quarantined > 0:
+	case source.Hold != nil, source.State != "healthy", source.Stale, !source.Synced, source.NotKept != "",
+		source.Quarantined > 0:
 		return warns
 	}
 	return well
@@ -164,41 +170,43 @@ func classOf(s *admin.SourceState) string {
 
 // The kinds of clients.
 const (
-	ofEnvoy     = "Envoy"
-	ofGRPC      = "gRPC"
-	ofTributary = "tributary"
-	ofCommand   = "tributary command"
-	ofIstiod    = "istiod"
-	ofOther     = "other"
+	kindEnvoy     = "Envoy"
+	kindGRPC      = "gRPC"
+	kindTributary = "tributary"
+	kindCommand   = "tributary command"
+	kindIstiod    = "istiod"
+	kindOther     = "other"
 )
 
-// kindOfClient tells what a client is, by what it says of itself and what it asks for. No right follows from it.
-func kindOfClient(c *xds.ClientStatus) string {
-	agent := strings.ToLower(c.Node.GetUserAgentName())
+// clientKind guesses the program of a client from its user agent and subscriptions. No right depends on it.
+func clientKind(client *xds.ClientStatus) string {
+	agent := strings.ToLower(client.Node.GetUserAgentName())
 	switch {
-	case admin.IsCommand(c):
-		return ofCommand
+	case admin.IsCommand(client):
+		return kindCommand
 	case agent == "tributary":
-		return ofTributary
-	case strings.HasPrefix(agent, "grpc"), c.Node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc":
-		return ofGRPC
-	case slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { _, ok := resource.SchemaByTypeURL(t.TypeURL); return ok }):
-		return ofIstiod // or what is like one; it calls itself a sidecar
-	case agent == "envoy", len(c.Types) > 0 && strings.HasPrefix(c.Types[0].TypeURL, "type.googleapis.com/envoy."):
-		return ofEnvoy
+		return kindTributary
+	case strings.HasPrefix(agent, "grpc"), client.Node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc":
+		return kindGRPC
+	case slices.ContainsFunc(client.Types,
+		func(status xds.TypeStatus) bool { _, ok := resource.SchemaByTypeURL(status.TypeURL); return ok }):
+		return kindIstiod // its node ID is a sidecar's
+	case agent == "envoy", len(client.Types) > 0 &&
+		strings.HasPrefix(client.Types[0].TypeURL, "type.googleapis.com/envoy."):
+		return kindEnvoy
 	}
-	return ofOther
+	return kindOther
 }
 
-func stationsOfClients(all []xds.ClientStatus) (stations []Station) {
-	for _, kind := range []string{ofIstiod, ofEnvoy, ofGRPC, ofTributary, ofCommand, ofOther} {
+func clientStations(clients []xds.ClientStatus) (stations []Station) {
+	for _, kind := range []string{kindIstiod, kindEnvoy, kindGRPC, kindTributary, kindCommand, kindOther} {
 		total, synced, rejecting := 0, 0, 0
-		for i := range all {
-			if kindOfClient(&all[i]) != kind {
+		for index := range clients {
+			if clientKind(&clients[index]) != kind {
 				continue
 			}
 			total++
-			switch condition(&all[i]) {
+			switch clientClass(&clients[index]) {
 			case bad:
 				rejecting++
 			case well:
@@ -208,26 +216,26 @@ func stationsOfClients(all []xds.ClientStatus) (stations []Station) {
 		if total == 0 {
 			continue
 		}
-		s := Station{
+		station := Station{
 			Name: fmt.Sprintf("%d × %s", total, kind), Count: fmt.Sprintf("%d/%d", synced, total), Class: well,
 			Note: "all acknowledged",
 		}
 		switch {
 		case rejecting > 0:
-			s.Class, s.Note = bad, fmt.Sprintf("%d reject what they are sent", rejecting)
+			station.Class, station.Note = bad, fmt.Sprintf("%d reject updates", rejecting)
 		case synced < total:
-			s.Class, s.Note = warns, fmt.Sprintf("%d not up to date", total-synced)
+			station.Class, station.Note = warns, fmt.Sprintf("%d not up to date", total-synced)
 		}
-		stations = append(stations, s)
+		stations = append(stations, station)
 	}
 	return stations
 }
 
-// condition is that of the type that stands worst.
-func condition(c *xds.ClientStatus) string {
+// clientClass returns the most severe class of a client's types.
+func clientClass(client *xds.ClientStatus) string {
 	worst := well
-	for i := range c.Types {
-		if class, _ := standing(&c.Types[i]); severity(class) < severity(worst) {
+	for index := range client.Types {
+		if class, _ := typeClass(&client.Types[index]); severity(class) < severity(worst) {
 			worst = class
 		}
 	}

@@ -16,121 +16,121 @@ import (
 )
 
 const (
-	// maxLive is how many pages are told of changes at once. Others ask again from time to time. It leaves some of the connections of the
-	// admin server to others.
+	// maxLive limits the pages with a stream of events, so that the admin server has connections left for other requests.
+	// Further pages poll.
 	maxLive = 12
-	// interval is how often it is looked whether something has changed, while anybody wants to know.
-	interval = 500 * time.Millisecond
-	// patience is how long a browser may take to read an event. One that is slower is dropped; it comes again by itself.
-	patience = 5 * time.Second
-	// silence is after how long a page is told that nothing has changed, so that it knows that we are alive, and we that it is.
-	silence = 10 * time.Second
-	// share is what part of the time may be spent on looking.
-	share = 10
+	// pollInterval is the period of checks for changes while a page is live.
+	pollInterval = 500 * time.Millisecond
+	// writeTimeout ends the stream of a browser that reads too slowly; the browser reconnects.
+	writeTimeout = 5 * time.Second
+	// heartbeat is the longest time without an event, so that both ends notice a broken connection.
+	heartbeat = 10 * time.Second
+	// readShare limits reads of the state to one in this many parts of the time.
+	readShare = 10
 )
 
-// latest is the condition of the program, looked at once for all who want to know at about the same time.
-type latest struct {
+// stateCache caches the state of the program for the pages that ask at about the same time.
+type stateCache struct {
 	program Program
 
-	mu  sync.Mutex
-	at  time.Time
-	now moment
-	// took is how long it took to look.
-	took time.Duration
+	mu      sync.Mutex
+	readAt  time.Time
+	current programState
+	// readDuration is the duration of the last read.
+	readDuration time.Duration
 }
 
-// moment is the condition of the program at one time. It must not be modified.
-type moment struct {
+// programState is the state of the program at one time. It must not be modified.
+type programState struct {
 	status   admin.Status
 	clients  []xds.ClientStatus
-	recent   recent
-	revision string // differs if anything that is shown does, but for how long ago it was
+	recent   recentChanges
+	revision string // changes with the content of the page, apart from ages
 }
 
-func (l *latest) get() moment {
+func (l *stateCache) read() programState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if age := time.Since(l.at); !l.at.IsZero() && age < max(interval*4/5, l.took*share) {
-		return l.now
+	if age := time.Since(l.readAt); !l.readAt.IsZero() && age < max(pollInterval*4/5, l.readDuration*readShare) {
+		return l.current
 	}
-	began := time.Now()
-	m := moment{status: l.program.Status(), clients: l.program.Clients()}
+	started := time.Now()
+	next := programState{status: l.program.Status(), clients: l.program.Clients()}
 	revision := l.program.Snapshot().Revision()
-	m.recent = changesAt(l.program, revision, l.now.recent)
-	m.revision = revisionOf(&m, revision)
-	l.at = time.Now()
-	l.took, l.now = l.at.Sub(began), m
-	return m
+	next.recent = latestChanges(l.program, revision, l.current.recent)
+	next.revision = hashState(&next, revision)
+	l.readAt = time.Now()
+	l.readDuration, l.current = l.readAt.Sub(started), next
+	return next
 }
 
-// revisionOf is a hash of what is shown.
-func revisionOf(m *moment, revision memstore.Revision) string {
-	status := m.status
+// hashState hashes the content of the page.
+func hashState(moment *programState, revision memstore.Revision) string {
+	status := moment.status
 	status.Uptime = ""
-	status.Clients = nil // they are hashed with all of their types
+	status.Clients = nil // hashed below with their types
 	sum := fnv.New64a()
-	e := json.NewEncoder(sum)
-	err := errors.Join(e.Encode(status), e.Encode(revision), e.Encode(m.recent.answer.Entries))
-	for i := range m.clients {
-		err = errors.Join(err, e.Encode(clientOf(&m.clients[i])))
+	encoder := json.NewEncoder(sum)
+	err := errors.Join(encoder.Encode(status), encoder.Encode(revision), encoder.Encode(moment.recent.answer.Entries))
+	for index := range moment.clients {
+		err = errors.Join(err, encoder.Encode(newClient(&moment.clients[index])))
 	}
 	if err != nil {
-		return "" // none of it fails to be encoded; if it did, the page would be new at each load only
+		return "" // impossible; such a page would refresh only at a load
 	}
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
-// event is what a page is told.
-type event struct {
+// stateEvent is the data of an event.
+type stateEvent struct {
 	Revision string `json:"revision"`
 	Class    string `json:"class"`
 	Sentence string `json:"sentence"`
 }
 
-// events tells a page when something has changed, in events of server-sent events (HTML standard, 9.2): the newest state, never what was
-// before it, so that nothing is queued.
+// events sends the newest state after each change as server-sent events (HTML standard, 9.2). It skips earlier states,
+// so that it needs no queue.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	select {
-	case h.room <- struct{}{}:
-		defer func() { <-h.room }()
+	case h.liveSlots <- struct{}{}:
+		defer func() { <-h.liveSlots }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, "as many pages are open as are told of changes", http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("too many live pages (%d): this one polls", maxLive), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy would keep them back
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy would buffer them
 	control := http.NewResponseController(w)
-	ticks := time.NewTicker(interval)
+	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
-	told, toldAt := "", time.Time{}
+	sentRevision, sentAt := "", time.Time{}
 	for {
-		if now := h.latest.get(); now.revision != told || time.Since(toldAt) > silence {
-			v := verdictOf(&now.status, query{}, Shell{})
-			data, err := json.Marshal(event{now.revision, v.Class, words.Printable(v.Sentence, "")})
+		if current := h.latest.read(); current.revision != sentRevision || time.Since(sentAt) > heartbeat {
+			verdict := newVerdict(&current.status, pageQuery{}, Shell{})
+			data, err := json.Marshal(stateEvent{current.revision, verdict.Class, words.Printable(verdict.Sentence, "")})
 			if err == nil {
-				err = control.SetWriteDeadline(time.Now().Add(patience))
+				err = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 			}
 			if err == nil {
 				_, err = fmt.Fprintf(w, "event: state\ndata: %s\n\n", data)
 			}
 			if err = errors.Join(err, control.Flush()); err != nil {
-				h.log.Debug("a page is no longer told of changes", "peer", r.RemoteAddr, "err", err)
+				h.log.Debug("stream of page events ended", "peer", r.RemoteAddr, "err", err)
 				return
 			}
-			told, toldAt = now.revision, time.Now()
+			sentRevision, sentAt = current.revision, time.Now()
 		}
 		select {
 		case <-ticks.C:
 		case <-r.Context().Done():
 			return
-		case <-h.ended:
+		case <-h.stopped:
 			return
 		}
 	}
 }
 
-// Close ends what tells pages of changes.
-func (h *Handler) Close() { h.closed.Do(func() { close(h.ended) }) }
+// Close ends the streams of events.
+func (h *Handler) Close() { h.closed.Do(func() { close(h.stopped) }) }

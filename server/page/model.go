@@ -15,18 +15,18 @@ import (
 	"tributary/server/admin"
 )
 
-// Page is all that the template shows.
+// Page is the data of the template.
 type Page struct {
 	Version  string
 	Host     string
-	Revision string // of what is shown
+	Revision string // of the content
 	Started  time.Time
 	Config   admin.ConfigStatus
 	Verdict  Verdict
 	Flow     Flow
 	Sources  []Source
 	Objects  Objects
-	Detail   *Detail // of the object that is asked for
+	Detail   *Detail // of the requested object
 	Clients  Clients
 	Status   admin.Status
 	Pages    []admin.Page
@@ -35,7 +35,7 @@ type Page struct {
 	Changes Changes
 }
 
-// Verdict is whether all is well, what is wrong, why, and what to do.
+// Verdict summarizes the state of the program and its troubles.
 type Verdict struct {
 	Class, Label    string
 	Sentence, Cause string // the cause is empty if the sentence is short enough with it
@@ -43,7 +43,7 @@ type Verdict struct {
 	Troubles        []Trouble
 }
 
-// Trouble is something that is wrong.
+// Trouble is a problem with advice.
 type Trouble struct {
 	Class, Text, Link, Do, Command string
 }
@@ -55,20 +55,19 @@ type Source struct {
 	Release         *Release
 }
 
-// Release is what there is to do about a loss that is held.
+// Release has the ways to release a held loss.
 type Release struct {
 	admin.Hold
 	Action, Command string
-	What            string
 }
 
-// Detail is what there is to say of one object.
+// Detail is the panel of one object.
 type Detail struct {
 	admin.Explained
 	Name, Close     string
 	Similar         []Link
 	Excluded        []string
-	Served          string // as YAML; empty if it is not
+	Served          string // in YAML, or empty
 	Losers          []Loser
 	JSON, Command   string
 	History         string // JSON
@@ -77,10 +76,10 @@ type Detail struct {
 	RecipientsCount int
 }
 
-// Loser is what a source says that does not win.
+// Loser is a source's object that another source shadows.
 type Loser struct {
 	aggregate.Statement
-	Text string // as YAML
+	Text string // in YAML
 }
 
 // Link leads to an object.
@@ -89,28 +88,29 @@ type Link struct{ Text, Href string }
 // Shell writes commands that ask the servers of the page.
 type Shell struct{ admin, xds string }
 
-// shellFor returns a Shell for who asked for a host, of a program that serves xDS at an address.
+// shellFor returns a Shell for a reader that reached the page at host, with the xDS address that the program listens
+// on.
 func shellFor(host string, secure bool, xds string) Shell {
-	s := Shell{admin: host}
+	shell := Shell{admin: host}
 	name, port, err := net.SplitHostPort(xds)
 	switch {
 	case strings.HasPrefix(xds, "unix://"):
-		s.xds, _, _ = strings.Cut(xds, "?")
+		shell.xds, _, _ = strings.Cut(xds, "?")
 	case err == nil && port != "0":
-		if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() { // then by the host at which the page was found
+		if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() { // the reader's host leads there
 			if name, _, err = net.SplitHostPort(host); err != nil {
 				name = strings.Trim(host, "[]")
 			}
 		}
-		s.xds = net.JoinHostPort(name, port)
+		shell.xds = net.JoinHostPort(name, port)
 	}
 	if secure {
-		s.admin = "https://" + host
+		shell.admin = "https://" + host
 	}
-	return s
+	return shell
 }
 
-// Command is a command for a shell. What is in words is in quotes if a shell would read something into it.
+// Command returns a command line, in quotes where a shell would interpret characters.
 func (s Shell) Command(words ...string) string {
 	if len(words) == 0 {
 		return ""
@@ -123,192 +123,195 @@ func (s Shell) Command(words ...string) string {
 	if s.admin != "" && command != "get" && command != "validate" {
 		words = append(words, "--admin", s.admin)
 	}
-	for i, w := range words {
-		words[i] = quoted(w)
+	for index, word := range words {
+		words[index] = quoteWord(word)
 	}
 	return strings.Join(words, " ")
 }
 
-var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 
-func quoted(word string) string {
-	if plain.MatchString(word) {
+func quoteWord(word string) string {
+	if plainWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func verdictOf(st *admin.Status, q query, shell Shell) Verdict {
-	v := st.Verdict()
-	out := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(v.Sentence, "ok: ")}
-	for _, t := range v.Troubles {
-		one := Trouble{Class: severityOf(st, &t), Text: t.Text, Link: causeOf(&t, q), Do: t.Do, Command: shell.Command(t.Run...)}
-		if severity(one.Class) < severity(out.Class) {
-			out.Class = one.Class
+func newVerdict(status *admin.Status, q pageQuery, shell Shell) Verdict {
+	verdict := status.Verdict()
+	page := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
+	for _, problem := range verdict.Troubles {
+		trouble := Trouble{Class: troubleClass(status, &problem), Text: problem.Text, Link: troubleLink(&problem, q),
+			Do: problem.Do, Command: shell.Command(problem.Run...)}
+		if severity(trouble.Class) < severity(page.Class) {
+			page.Class = trouble.Class
 		}
-		out.Troubles = append(out.Troubles, one)
+		page.Troubles = append(page.Troubles, trouble)
 	}
 	switch {
-	case v.Well:
-	case !v.Ready:
-		out.Label = "Not ready"
-	case out.Class == bad:
-		out.Label = "Something is wrong"
+	case verdict.Well:
+	case !verdict.Ready:
+		page.Label = "Not ready"
+	case page.Class == bad:
+		page.Label = "Something is wrong"
 	default:
-		out.Label = "Needs a look"
+		page.Label = "Needs a look"
 	}
-	if !v.Well {
-		out.Sentence, out.Cause = headline(strings.TrimPrefix(v.Sentence, "not ready: ")) // which the label says
-		out.Link = out.Troubles[0].Link
+	if !verdict.Well {
+		page.Sentence, page.Cause = headline(strings.TrimPrefix(verdict.Sentence, "not ready: ")) // the label says so
+		page.Link = page.Troubles[0].Link
 	}
-	return out
+	return page
 }
 
-// longestHeadline is how much is read at a glance, in bytes.
-const longestHeadline = 70
+// maxHeadline is the length of a headline in bytes.
+const maxHeadline = 70
 
-// headline parts a long sentence at the last colon that leaves a headline.
+// headline splits a long sentence at the last colon within a headline.
 func headline(sentence string) (head, cause string) {
-	if len(sentence) <= longestHeadline {
+	if len(sentence) <= maxHeadline {
 		return sentence, ""
 	}
-	if i := strings.LastIndex(sentence[:longestHeadline], ": "); i > 0 {
-		return sentence[:i], sentence[i+2:]
+	if index := strings.LastIndex(sentence[:maxHeadline], ": "); index > 0 {
+		return sentence[:index], sentence[index+2:]
 	}
 	return sentence, ""
 }
 
-// severityOf is how a trouble is painted: what is served on as it was before is no more than a warning.
-func severityOf(st *admin.Status, t *admin.Trouble) string {
-	switch t.About {
+// troubleClass returns the class of a trouble. It is a warning while the previous objects stay served.
+func troubleClass(status *admin.Status, trouble *admin.Trouble) string {
+	switch trouble.About {
 	case admin.AboutQuarantine, admin.AboutConfig:
 		return warns
 	case admin.AboutReference, admin.AboutHistory:
-		if t.Harm == admin.HarmOther {
+		if trouble.Harm == admin.HarmOther {
 			return warns
 		}
 	case admin.AboutSource:
-		for i := range st.Sources {
-			if st.Sources[i].Name == t.Source {
-				return classOf(&st.Sources[i])
+		for index := range status.Sources {
+			if status.Sources[index].Name == trouble.Source {
+				return sourceClass(&status.Sources[index])
 			}
 		}
 	}
 	return bad
 }
 
-// causeOf is where on the page the cause of a trouble is.
-func causeOf(t *admin.Trouble, q query) string {
-	switch t.About {
+// troubleLink returns the link to the cause of a trouble.
+func troubleLink(trouble *admin.Trouble, query pageQuery) string {
+	switch trouble.About {
 	case admin.AboutSource:
-		return "#" + sourceID(t.Source)
+		return "#" + sourceID(trouble.Source)
 	case admin.AboutReadiness:
 		return "#sources"
 	case admin.AboutQuarantine:
-		return q.showing(showQuarantined).link("objects")
+		return query.withTab(showQuarantined).link("objects")
 	case admin.AboutReference:
-		return q.showing(showUnresolved).link("objects")
+		return query.withTab(showUnresolved).link("objects")
 	case admin.AboutObject:
-		return q.of(*t.Object).link("object")
+		return query.withObject(*trouble.Object).link("object")
 	case admin.AboutClient:
 		return "#clients"
 	}
 	return "#program"
 }
 
-var notInID = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var invalidIDChar = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 // sourceID names the row of a source on the page.
 func sourceID(name string) string {
-	return "source-" + notInID.ReplaceAllStringFunc(name, func(c string) string { return fmt.Sprintf("_%x", c) })
+	return "source-" + invalidIDChar.ReplaceAllStringFunc(name,
+		func(character string) string { return fmt.Sprintf("_%x", character) })
 }
 
-func sourcesOf(st *admin.Status, shell Shell) (all []Source) {
-	for i := range st.Sources {
-		s := st.Sources[i]
-		row := Source{SourceState: s, ID: sourceID(s.Name), Class: classOf(&s), Note: noteOf(&s)}
-		if s.Hold != nil {
+func sourceRows(status *admin.Status, shell Shell) (rows []Source) {
+	for index := range status.Sources {
+		source := status.Sources[index]
+		row := Source{SourceState: source, ID: sourceID(source.Name), Class: sourceClass(&source), Note: sourceNote(&source)}
+		if source.Hold != nil {
 			row.Release = &Release{
-				Hold: *s.Hold, Action: "/-/guard/release?" + url.Values{"source": {s.Name}, "hold": {s.Hold.ID}, "by": {"the page"}}.Encode(),
-				Command: shell.Command("guard", "release", s.Name, "--hold", s.Hold.ID),
-				What:    s.Hold.Loss(),
+				Hold: *source.Hold, Action: "/-/guard/release?" +
+					url.Values{"source": {source.Name}, "hold": {source.Hold.ID}, "by": {"the page"}}.Encode(),
+				Command: shell.Command("guard", "release", source.Name, "--hold", source.Hold.ID),
 			}
 		}
-		all = append(all, row)
+		rows = append(rows, row)
 	}
-	return all
+	return rows
 }
 
-// maxRecipients is how many clients are named of an object.
+// maxRecipients limits the clients of an object that the page lists.
 const maxRecipients = 20
 
-// detailOf shows an object that is asked for; losers are what the sources say that do not win it.
-func detailOf(e *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q query, shell Shell) *Detail {
+// newDetail shows the requested object; losers are the objects of shadowed sources.
+func newDetail(explanation *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q pageQuery,
+	shell Shell) *Detail {
 	key := q.object
-	of := url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}
-	d := &Detail{
-		Name: key.String(), Close: q.of(resource.Key{}).link("objects"),
-		JSON:    "/debug/explain?" + of.Encode(),
+	parameters := url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}
+	detail := &Detail{
+		Name: key.String(), Close: q.withObject(resource.Key{}).link("objects"),
+		JSON:    "/debug/explain?" + parameters.Encode(),
 		Command: shell.Command("explain", string(key.Kind), key.FullName()),
 		Past:    shell.Command("history", string(key.Kind), key.FullName()),
 	}
-	of.Set("details", "true")
-	d.History = "/debug/history?" + of.Encode()
-	d.Why = e.Why
-	if len(e.Objects) > 0 {
-		d.Explained = e.Objects[0]
+	parameters.Set("details", "true")
+	detail.History = "/debug/history?" + parameters.Encode()
+	detail.Why = explanation.Why
+	if len(explanation.Objects) > 0 {
+		detail.Explained = explanation.Objects[0]
 	}
-	d.Recipients, d.RecipientsCount = d.Explained.Recipients, len(d.Explained.Recipients)
-	d.Recipients = d.Recipients[:min(len(d.Recipients), maxRecipients)]
-	for _, s := range e.Similar {
-		to := resource.Key(s.Ref)
-		d.Similar = append(d.Similar, Link{to.String(), q.of(to).link("object")})
+	detail.Recipients, detail.RecipientsCount = detail.Explained.Recipients, len(detail.Explained.Recipients)
+	detail.Recipients = detail.Recipients[:min(len(detail.Recipients), maxRecipients)]
+	for _, similar := range explanation.Similar {
+		target := resource.Key(similar.Ref)
+		detail.Similar = append(detail.Similar, Link{target.String(), q.withObject(target).link("object")})
 	}
-	for _, x := range e.Excluded {
-		d.Excluded = append(d.Excluded, x.Source+": "+x.Place)
+	for _, excluded := range explanation.Excluded {
+		detail.Excluded = append(detail.Excluded, excluded.Source+": "+excluded.Place)
 	}
-	d.Served = text(served)
-	for _, statement := range d.Shadowed {
-		l := Loser{Statement: statement}
-		for _, c := range losers {
-			if c.Source == statement.Source && c.Resource.Version() == statement.Version {
-				l.Text = text(c.Resource)
+	detail.Served = objectText(served)
+	for _, statement := range detail.Shadowed {
+		loser := Loser{Statement: statement}
+		for _, candidate := range losers {
+			if candidate.Source == statement.Source && candidate.Resource.Version() == statement.Version {
+				loser.Text = objectText(candidate.Resource)
 			}
 		}
-		d.Losers = append(d.Losers, l)
+		detail.Losers = append(detail.Losers, loser)
 	}
-	return d
+	return detail
 }
 
-// longestText is as much of an object as is shown.
-const longestText = 64 << 10
+// maxText limits the shown bytes of an object.
+const maxText = 64 << 10
 
-// text is an object as a file has it; empty if there is none.
-func text(r *resource.Resource) string {
-	if r == nil {
+// objectText returns an object in YAML, or an empty text for nil.
+func objectText(object *resource.Resource) string {
+	if object == nil {
 		return ""
 	}
-	yaml, err := resource.MarshalYAML(r)
+	yaml, err := resource.MarshalYAML(object)
 	if err != nil {
 		return "# it cannot be shown: " + err.Error()
 	}
-	if len(yaml) > longestText {
-		return strings.ToValidUTF8(string(yaml[:longestText]), "") + "\n# and so on: see the command below"
+	if len(yaml) > maxText {
+		return strings.ToValidUTF8(string(yaml[:maxText]), "") + "\n# and so on: see the command below"
 	}
 	return string(yaml)
 }
 
-// DiffLine is one of a unified difference.
+// DiffLine is a line of a unified diff.
 type DiffLine struct{ Class, Text string }
 
-// longestDiff is of how many lines a difference is shown.
-const longestDiff = 2000
+// maxDiffLines limits the shown lines of a diff.
+const maxDiffLines = 2000
 
-// linesOf tells apart what goes and what comes.
-func linesOf(diff string) (all []DiffLine) {
+// diffLines splits a diff into lines with their classes.
+func diffLines(diff string) (lines []DiffLine) {
 	for line := range strings.Lines(diff) {
-		if len(all) == longestDiff {
-			return append(all, DiffLine{"at", "and more\n"})
+		if len(lines) == maxDiffLines {
+			return append(lines, DiffLine{"at", "and more\n"})
 		}
 		class := ""
 		switch {
@@ -319,12 +322,13 @@ func linesOf(diff string) (all []DiffLine) {
 		case strings.HasPrefix(line, "+"):
 			class = "ins"
 		}
-		all = append(all, DiffLine{class, line})
+		lines = append(lines, DiffLine{class, line})
 	}
-	return all
+	return lines
 }
 
-// Title is what the browser's tab says.
+// Title is the text of the browser's tab.
 func (p *Page) Title() string {
-	return map[string]string{well: "✓", warns: "!", bad: "✗"}[p.Verdict.Class] + " " + cmp.Or(p.Host, "tributary") + " · tributary"
+	return map[string]string{well: "✓", warns: "!", bad: "✗"}[p.Verdict.Class] + " " + cmp.Or(p.Host, "tributary") +
+		" · tributary"
 }

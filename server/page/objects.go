@@ -13,7 +13,7 @@ import (
 	"tributary/server/admin"
 )
 
-// Objects is the panel of what is served, and of what is not.
+// Objects is the panel of served, quarantined, held and unresolved objects.
 type Objects struct {
 	Filter string
 	Kind   string
@@ -22,20 +22,20 @@ type Objects struct {
 	Tabs   []Tab
 	Rows   []Object
 	Lost   []Lost // in quarantine, or held
-	More   string // what is not in the table
+	Remark string // about rows that the table lacks
 	Pager  Pager
 	// Picture draws the way of a request, if the filter is a host.
 	Picture []string
 }
 
-// Choice is a kind to choose.
+// Choice is an option of the list of kinds.
 type Choice struct {
 	Name   string
 	Text   string
 	Chosen bool
 }
 
-// Tab is a part of the objects.
+// Tab selects the objects of one state.
 type Tab struct {
 	Name, Link string
 	Count      int
@@ -43,7 +43,7 @@ type Tab struct {
 	Chosen     bool
 }
 
-// Object is a row: something that is served.
+// Object is a row of the served objects.
 type Object struct {
 	Kind, Namespace, Name string
 	Link                  string
@@ -51,22 +51,22 @@ type Object struct {
 	Marks                 []Mark
 }
 
-// Mark is something that is to be known of an object.
+// Mark is a label of an object.
 type Mark struct{ Class, Text string }
 
-// Lost is a row of what is in quarantine, or of which a loss is held.
+// Lost is a row of the quarantined, held or unresolved objects.
 type Lost struct {
-	Name   string // of the object, or where it is
-	Link   string // or empty
-	Source string
-	Place  string
-	Reason string
-	Serves string // in its place
-	Since  time.Time
+	Name    string // of the object, or where it is
+	Link    string // or empty
+	Source  string
+	Place   string
+	Reason  string
+	Serves  string // in its place
+	Started time.Time
 }
 
-// facts are what the rows are made of.
-type facts struct {
+// rowFacts has the data of the rows.
+type rowFacts struct {
 	snapshot    memstore.Snapshot
 	shadows     map[resource.Key][]string // the sources that lose
 	quarantined []admin.Quarantined
@@ -76,101 +76,105 @@ type facts struct {
 	speakOf     func(host string) []resource.Key
 }
 
-// matches reports whether an object of a kind, of a source, is looked for. All words have to be found.
+// matches reports whether the object, its source or its place contains each of the terms.
 func matches(terms []string, key resource.Key, source, place string) bool {
-	for _, t := range terms {
-		if !contains(key.Name, t) && !contains(key.Namespace, t) && !contains(string(key.Kind), t) && !contains(source, t) &&
-			!contains(place, t) &&
-			(!strings.Contains(t, "/") || !contains(key.FullName(), t)) {
+	for _, term := range terms {
+		if !contains(key.Name, term) && !contains(key.Namespace, term) && !contains(string(key.Kind), term) &&
+			!contains(source, term) &&
+			!contains(place, term) &&
+			(!strings.Contains(term, "/") || !contains(key.FullName(), term)) {
 			return false
 		}
 	}
 	return true
 }
 
-// contains reports whether text contains a word in lower case, without making a copy of most texts.
+// contains reports whether text contains a word in lower case. The first check avoids most copies.
 func contains(text, lower string) bool {
 	return strings.Contains(text, lower) || strings.Contains(strings.ToLower(text), lower)
 }
 
-func objectsOf(st *admin.Status, f facts, q query) Objects {
-	o := Objects{Filter: q.filter, Kind: string(q.kind), Show: q.show, Tabs: tabsOf(st, q)}
-	for _, kind := range slices.Sorted(maps.Keys(st.Kinds)) {
-		o.Kinds = append(o.Kinds, Choice{string(kind), fmt.Sprintf("%s (%d)", kind, st.Kinds[kind]), kind == q.kind})
+func objectsPanel(status *admin.Status, facts rowFacts, query pageQuery) Objects {
+	panel := Objects{Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, query)}
+	for _, kind := range slices.Sorted(maps.Keys(status.Kinds)) {
+		panel.Kinds = append(panel.Kinds, Choice{string(kind), fmt.Sprintf("%s (%d)", kind, status.Kinds[kind]),
+			kind == query.kind})
 	}
-	terms := strings.Fields(strings.ToLower(q.filter))
-	switch q.show {
+	terms := strings.Fields(strings.ToLower(query.filter))
+	switch query.show {
 	case showQuarantined:
-		o.quarantined(f, q, terms)
+		panel.quarantined(facts, query, terms)
 	case showHeld:
-		o.held(f, q, terms)
+		panel.held(facts, query, terms)
 	case showUnresolved:
-		o.unresolved(f, q, terms)
+		panel.unresolved(facts, query, terms)
 	default:
-		o.served(f, q, terms)
+		panel.served(facts, query, terms)
 	}
-	return o
+	return panel
 }
 
-func tabsOf(st *admin.Status, q query) []Tab {
+func newTabs(status *admin.Status, query pageQuery) []Tab {
 	held := 0
-	for _, s := range st.Sources {
-		if s.Hold != nil {
-			held += s.Hold.Objects + s.Hold.Endpoints
+	for _, source := range status.Sources {
+		if source.Hold != nil {
+			held += source.Hold.Objects + source.Hold.Endpoints
 		}
 	}
-	tab := func(show, name string, n int, class string) Tab {
-		if n == 0 {
+	tab := func(show, name string, number int, class string) Tab {
+		if number == 0 {
 			class = ""
 		}
-		return Tab{name, q.showing(show).link("objects"), n, class, q.show == show}
+		return Tab{name, query.withTab(show).link("objects"), number, class, query.show == show}
 	}
 	return []Tab{
-		tab(showAll, "Served", st.Objects, ""), tab(showShadowed, "In several sources", st.Conflicts.Shadowed, ""),
-		tab(showQuarantined, "Quarantined", st.Quarantined, bad), tab(showHeld, "Held", held, warns),
-		tab(showUnresolved, "Lead nowhere", st.UnresolvedCount, bad),
+		tab(showAll, "Served", status.Objects, ""), tab(showShadowed, "In several sources", status.Conflicts.Shadowed, ""),
+		tab(showQuarantined, "Quarantined", status.Quarantined, bad), tab(showHeld, "Held", held, warns),
+		tab(showUnresolved, "Lead nowhere", status.UnresolvedCount, bad),
 	}
 }
 
-// served fills in a page of what is served. It looks at each object once, and keeps those of the page alone.
-func (o *Objects) served(f facts, q query, terms []string) {
-	all := f.snapshot.All()
-	if q.kind != "" {
-		all = f.snapshot.List(q.kind, "")
+// served fills in a page of the served objects.
+func (o *Objects) served(facts rowFacts, query pageQuery, terms []string) {
+	objects := facts.snapshot.All()
+	if query.kind != "" {
+		objects = facts.snapshot.List(query.kind, "")
 	}
-	if q.show == showShadowed {
-		all = having(all, f.shadows)
+	if query.show == showShadowed {
+		objects = inKeys(objects, facts.shadows)
 	}
-	named := make(map[resource.Key]bool)
+	byHost := make(map[resource.Key]bool)
 	if len(terms) == 1 && strings.Contains(terms[0], ".") {
-		for _, key := range f.speakOf(terms[0]) {
-			named[key] = true
+		for _, key := range facts.speakOf(terms[0]) {
+			byHost[key] = true
 		}
 	}
-	var found []*resource.Resource
-	for r := range all {
-		if len(terms) == 0 || named[r.Key()] || matches(terms, r.Key(), r.Origin().Source, r.Origin().Place) {
-			found = append(found, r)
+	var selected []*resource.Resource
+	for object := range objects {
+		if len(terms) == 0 || byHost[object.Key()] ||
+			matches(terms, object.Key(), object.Origin().Source, object.Origin().Place) {
+			selected = append(selected, object)
 		}
 	}
-	o.Pager = newPager(q, "objects", q.page, len(found))
+	o.Pager = newPager(query, "objects", query.page, len(selected))
 	quarantined := make(map[resource.Key]bool)
-	for _, one := range f.quarantined {
-		quarantined[one.Key()] = true
+	for _, rejected := range facts.quarantined {
+		quarantined[rejected.Key()] = true
 	}
-	for _, r := range found[o.Pager.from:o.Pager.to] {
-		key, origin := r.Key(), r.Origin()
+	for _, object := range selected[o.Pager.from:o.Pager.to] {
+		key, origin := object.Key(), object.Origin()
 		row := Object{
-			Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name, Link: q.of(key).link("object"), Source: origin.Source,
-			Place: origin.Place,
+			Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name, Link: query.withObject(key).link("object"),
+			Source: origin.Source,
+			Place:  origin.Place,
 		}
-		if losers := f.shadows[key]; len(losers) > 0 {
+		if losers := facts.shadows[key]; len(losers) > 0 {
 			row.Marks = append(row.Marks, Mark{idle, "wins over " + strings.Join(losers, ", ")})
 		}
 		if quarantined[key] {
 			row.Marks = append(row.Marks, Mark{bad, "newer one is quarantined"})
 		}
-		if f.held(key) {
+		if facts.held(key) {
 			row.Marks = append(row.Marks, Mark{warns, "loss is held"})
 		}
 		if origin.Rules != "" {
@@ -180,73 +184,76 @@ func (o *Objects) served(f facts, q query, terms []string) {
 	}
 }
 
-func having(all iter.Seq[*resource.Resource], keys map[resource.Key][]string) iter.Seq[*resource.Resource] {
+func inKeys(objects iter.Seq[*resource.Resource], keys map[resource.Key][]string) iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
-		for r := range all {
-			if _, has := keys[r.Key()]; has && !yield(r) {
+		for object := range objects {
+			if _, present := keys[object.Key()]; present && !yield(object) {
 				return
 			}
 		}
 	}
 }
 
-func (o *Objects) quarantined(f facts, q query, terms []string) {
-	var found []admin.Quarantined
-	for _, one := range f.quarantined {
-		if (q.kind == "" || one.Kind == q.kind) && (matches(terms, one.Key(), one.Source, one.Place) ||
-			contains(one.Reason, strings.Join(terms, " "))) {
-			found = append(found, one)
+func (o *Objects) quarantined(facts rowFacts, query pageQuery, terms []string) {
+	var selected []admin.Quarantined
+	for _, rejected := range facts.quarantined {
+		if (query.kind == "" || rejected.Kind == query.kind) &&
+			(matches(terms, rejected.Key(), rejected.Source, rejected.Place) ||
+				contains(rejected.Reason, strings.Join(terms, " "))) {
+			selected = append(selected, rejected)
 		}
 	}
-	o.Pager = newPager(q, "objects", q.page, len(found))
-	for _, one := range found[o.Pager.from:o.Pager.to] {
-		row := Lost{Name: "(cannot be told)", Source: one.Source, Place: one.Place, Reason: one.Reason, Serves: one.Serves(), Since: one.Since}
-		if one.Name != "" {
-			row.Name, row.Link = one.Key().String(), q.of(one.Key()).link("object")
+	o.Pager = newPager(query, "objects", query.page, len(selected))
+	for _, rejected := range selected[o.Pager.from:o.Pager.to] {
+		row := Lost{Name: "(cannot be told)", Source: rejected.Source, Place: rejected.Place, Reason: rejected.Reason,
+			Serves: rejected.Serves(), Started: rejected.Since}
+		if rejected.Name != "" {
+			row.Name, row.Link = rejected.Key().String(), query.withObject(rejected.Key()).link("object")
 		}
 		o.Lost = append(o.Lost, row)
 	}
 }
 
-func (o *Objects) held(f facts, q query, terms []string) {
-	var found []Lost
-	more := 0
-	for _, g := range f.guarded {
-		more += g.More
-		for _, h := range g.Held {
-			key := h.Key()
-			if (q.kind != "" && h.Kind != q.kind) || !matches(terms, key, g.Source, "") {
+func (o *Objects) held(facts rowFacts, query pageQuery, terms []string) {
+	var selected []Lost
+	rest := 0
+	for _, guarded := range facts.guarded {
+		rest += guarded.More
+		for _, held := range guarded.Held {
+			key := held.Key()
+			if (query.kind != "" && held.Kind != query.kind) || !matches(terms, key, guarded.Source, "") {
 				continue
 			}
-			lost := "the source has less of it: " + count(h.Endpoints, "endpoint", "endpoints") + " fewer"
-			if h.Gone {
+			lost := "the source has less of it: " + countText(held.Endpoints, "endpoint", "endpoints") + " fewer"
+			if held.Gone {
 				lost = "the source no longer has it"
 			}
-			found = append(found, Lost{
-				Name: key.String(), Link: q.of(key).link("object"), Source: g.Source, Reason: lost, Serves: "what there was before", Since: g.Since,
+			selected = append(selected, Lost{
+				Name: key.String(), Link: query.withObject(key).link("object"), Source: guarded.Source, Reason: lost,
+				Serves: "the previous version", Started: guarded.Since,
 			})
 		}
 	}
-	if more > 0 {
-		o.More = fmt.Sprintf("%d more are held: of each source, the first are listed.", more)
+	if rest > 0 {
+		o.Remark = fmt.Sprintf("%d more are held: of each source, the first are listed.", rest)
 	}
-	o.Pager = newPager(q, "objects", q.page, len(found))
-	o.Lost = found[o.Pager.from:o.Pager.to]
+	o.Pager = newPager(query, "objects", query.page, len(selected))
+	o.Lost = selected[o.Pager.from:o.Pager.to]
 }
 
-func (o *Objects) unresolved(f facts, q query, terms []string) {
+func (o *Objects) unresolved(facts rowFacts, query pageQuery, terms []string) {
 	var rows []Lost
-	for i := range f.unresolved {
-		problem := &f.unresolved[i]
+	for index := range facts.unresolved {
+		problem := &facts.unresolved[index]
 		key := problem.Key()
-		if (q.kind == "" || key.Kind == q.kind) && (matches(terms, key, problem.Source, problem.Place) ||
+		if (query.kind == "" || key.Kind == query.kind) && (matches(terms, key, problem.Source, problem.Place) ||
 			contains(problem.Message, strings.Join(terms, " "))) {
 			rows = append(rows, Lost{
-				Name: key.String(), Link: q.of(key).link("object"), Source: problem.Source, Place: problem.Place,
+				Name: key.String(), Link: query.withObject(key).link("object"), Source: problem.Source, Place: problem.Place,
 				Reason: problem.Message, Serves: "the object; such requests fail",
 			})
 		}
 	}
-	o.Pager = newPager(q, "objects", q.page, len(rows))
+	o.Pager = newPager(query, "objects", query.page, len(rows))
 	o.Lost = rows[o.Pager.from:o.Pager.to]
 }

@@ -1,8 +1,8 @@
-// Package page is what a person sees of a running tributary in a browser: at / of the admin port, whether all is well, if not whose fault
-// it is, and what to do.
+// Package page shows the state of a running tributary in a browser, at / of the admin port: its troubles with their
+// causes and advice, and its sources, objects, changes and clients.
 //
-// The server makes all of the page, with what is asked for in its address, so that it works without scripts and with any number of objects.
-// A script keeps it new: it is told when something has changed, asks for the page again, and puts in what is different.
+// The server renders the page from the query in its address, so that it works without scripts and with any number of
+// objects. A script keeps it current: after an event it loads the page again and replaces the parts that differ.
 package page
 
 import (
@@ -26,7 +26,7 @@ import (
 	"tributary/server/xds"
 )
 
-// Program is what is shown. An admin.Server is one.
+// Program is the source of the page's data. An admin.Server implements it.
 type Program interface {
 	Version() string
 	Started() time.Time
@@ -50,55 +50,54 @@ type Program interface {
 }
 
 //go:embed static
-var static embed.FS
+var staticFiles embed.FS
 
 //go:embed page.html
-var source string
+var pageSource string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"at":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"count": count,
-	"lines": linesOf,
-	"add": func(all ...int) (sum int) {
-		for _, n := range all {
-			sum += n
-		}
-		return sum
-	},
-}).Parse(source))
+	"count": countText,
+	"lines": diffLines,
+	"add":   func(first, second int) int { return first + second },
+}).Parse(pageSource))
 
-// policy lets the page load what is ours, and nothing else: neither scripts nor styles in the page itself, nor anything from elsewhere.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
+// policy restricts the page to files of this server: no inline scripts or styles, and no content of other hosts.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 
-// Handler answers at / and /page/, and, until it is closed, below /debug/page/.
+// Handler serves / and /page/, and, until Close, /debug/page/.
 type Handler struct {
-	program Program
-	log     *slog.Logger
-	mux     http.ServeMux
-	latest  latest
-	room    chan struct{} // has an element for each page that is told of changes
-	closed  sync.Once
-	ended   chan struct{}
+	program   Program
+	log       *slog.Logger
+	mux       http.ServeMux
+	latest    stateCache
+	liveSlots chan struct{} // has an element for each live page
+	closed    sync.Once
+	stopped   chan struct{}
 }
 
-// New returns a handler of p.
-func New(p Program, log *slog.Logger) *Handler {
-	h := &Handler{program: p, log: log, latest: latest{program: p}, room: make(chan struct{}, maxLive), ended: make(chan struct{})}
-	files, err := fs.Sub(static, "static")
+// New returns a handler that shows a program.
+func New(program Program, log *slog.Logger) *Handler {
+	handler := &Handler{program: program, log: log, latest: stateCache{program: program},
+		liveSlots: make(chan struct{}, maxLive), stopped: make(chan struct{})}
+	files, err := fs.Sub(staticFiles, "static")
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	h.mux.HandleFunc("GET /{$}", h.page)
-	h.mux.Handle("GET /page/", http.StripPrefix("/page/", http.FileServerFS(files)))
-	h.mux.HandleFunc("GET /debug/page/events", h.events)
-	return h
+	handler.mux.HandleFunc("GET /{$}", handler.page)
+	handler.mux.Handle("GET /page/", http.StripPrefix("/page/", http.FileServerFS(files)))
+	handler.mux.HandleFunc("GET /debug/page/events", handler.events)
+	return handler
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range map[string]string{
-		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
-		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-cache",
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		"X-Frame-Options":            "DENY",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-cache",
 	} {
 		w.Header().Set(name, value)
 	}
@@ -113,7 +112,7 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 	if h.program.NoDebug() {
 		name = "off"
 	}
-	if err := page.ExecuteTemplate(&text, name, data); err != nil {
+	if err := pageTemplate.ExecuteTemplate(&text, name, data); err != nil {
 		h.log.Error("page not made", "err", err)
 		http.Error(w, "the page cannot be made: see the log", http.StatusInternalServerError)
 		return
@@ -123,39 +122,41 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// view is what r asks to see.
+// view returns the page that a request asks for.
 func (h *Handler) view(r *http.Request) *Page {
-	p := &Page{
+	page := &Page{
 		Version: h.program.Version(), Host: r.Host, Started: h.program.Started(), Pages: h.program.Pages(),
 		Shell: shellFor(r.Host, r.TLS != nil, h.program.XDS()),
 	}
 	if h.program.NoDebug() {
-		return p
+		return page
 	}
-	q, now := parse(r.URL.Query()), h.latest.get()
-	f := facts{
-		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld, speakOf: h.program.SpeakOf,
+	query, moment := parseQuery(r.URL.Query()), h.latest.read()
+	facts := rowFacts{
+		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld,
+		speakOf:     h.program.SpeakOf,
 		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(),
 		unresolved: h.program.ObjectProblems().Unresolved,
 	}
 	var losers []aggregate.Candidate
-	for s := range h.program.Shadows() {
-		for _, l := range s.Losers {
-			f.shadows[s.Key] = append(f.shadows[s.Key], l.Source)
+	for shadow := range h.program.Shadows() {
+		for _, loser := range shadow.Losers {
+			facts.shadows[shadow.Key] = append(facts.shadows[shadow.Key], loser.Source)
 		}
-		if s.Key == q.object {
-			losers = s.Losers
+		if shadow.Key == query.object {
+			losers = shadow.Losers
 		}
 	}
-	p.Revision, p.Config = now.revision, now.status.Config
-	p.Verdict, p.Flow = verdictOf(&now.status, q, p.Shell), flowOf(&now.status, now.clients)
-	p.Sources, p.Objects, p.Clients = sourcesOf(&now.status, p.Shell), objectsOf(&now.status, f, q), clientsOf(now.clients, q)
-	p.Objects.Picture = h.program.Picture(q.filter)
-	if q.object != (resource.Key{}) {
-		e := h.program.Explain(q.object)
-		p.Detail = detailOf(&e, f.snapshot.Get(q.object), losers, q, p.Shell)
+	page.Revision, page.Config = moment.revision, moment.status.Config
+	page.Verdict, page.Flow = newVerdict(&moment.status, query, page.Shell), newFlow(&moment.status, moment.clients)
+	page.Sources, page.Objects, page.Clients = sourceRows(&moment.status, page.Shell),
+		objectsPanel(&moment.status, facts, query), clientsPanel(moment.clients, query)
+	page.Objects.Picture = h.program.Picture(query.filter)
+	if query.object != (resource.Key{}) {
+		explanation := h.program.Explain(query.object)
+		page.Detail = newDetail(&explanation, facts.snapshot.Get(query.object), losers, query, page.Shell)
 	}
-	p.Status = now.status
-	p.Changes = h.changes(q, now.recent)
-	return p
+	page.Status = moment.status
+	page.Changes = h.changes(query, moment.recent)
+	return page
 }

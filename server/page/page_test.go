@@ -42,10 +42,10 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noon is when the tests take place.
+// noon is the time of the tests.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// program is what is shown.
+// program is a fake with fixed data.
 type program struct {
 	memstore.Table
 	off         bool
@@ -136,13 +136,15 @@ func shop(t testing.TB, n int) *program {
 	p.Apply(all, nil)
 	p.status = admin.Status{
 		Objects: n, Kinds: map[resource.Kind]int{resource.ServiceEntry: n},
-		Sources: []admin.SourceState{{Name: "rules", Address: "fs:///rules", State: "healthy", Synced: true, Since: noon, Objects: n}},
+		Sources: []admin.SourceState{{Name: "rules", Address: "fs:///rules", State: "healthy", Synced: true, Since: noon,
+			Objects: n}},
 	}
 	return p
 }
 
 func client(node, agent string, types ...xds.TypeStatus) xds.ClientStatus {
-	return xds.ClientStatus{StreamID: 7, Node: &corev3.Node{Id: node, UserAgentName: agent}, Peer: "10.0.0.1:5", Connected: noon, Types: types}
+	return xds.ClientStatus{StreamID: 7, Node: &corev3.Node{Id: node, UserAgentName: agent}, Peer: "10.0.0.1:5",
+		Connected: noon, Types: types}
 }
 
 const (
@@ -193,21 +195,23 @@ func TestFlow(t *testing.T) {
 	st := shop(t, 3).status
 	st.Conflicts.Shadowed, st.Quarantined = 1, 2
 	st.Sources = append(st.Sources,
-		admin.SourceState{Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true, Objects: 4},
+		admin.SourceState{Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true,
+			Objects: 4},
 		admin.SourceState{Name: "eureka", State: "healthy", Synced: true, Hold: &admin.Hold{Objects: 9}})
-	golden(t, "flow", flowOf(&st, []xds.ClientStatus{
+	golden(t, "flow", newFlow(&st, []xds.ClientStatus{
 		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)),
 		client("sidecar~2", "envoy", rejected(clusters, "no")),
 	}))
 }
 
-func TestFlowOfManySourcesShowsTheWorst(t *testing.T) {
+func TestFlowShowsSourcesInTrouble(t *testing.T) {
 	st := admin.Status{}
 	for i := range 20 {
-		st.Sources = append(st.Sources, admin.SourceState{Name: fmt.Sprintf("s%d", i), State: "healthy", Synced: true, Objects: 1})
+		st.Sources = append(st.Sources, admin.SourceState{Name: fmt.Sprintf("s%d", i), State: "healthy", Synced: true,
+			Objects: 1})
 	}
 	st.Sources[15].State = "denied"
-	f := flowOf(&st, nil)
+	f := newFlow(&st, nil)
 	require.Len(t, f.Sources, maxStations)
 	assert.Equal(t, "s15", f.Sources[0].Name)
 	assert.Equal(t, "14 more sources", f.Sources[maxStations-1].Name)
@@ -216,72 +220,86 @@ func TestFlowOfManySourcesShowsTheWorst(t *testing.T) {
 
 func TestKindsOfClients(t *testing.T) {
 	for want, c := range map[string]xds.ClientStatus{
-		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)),
-		ofCommand: client("n", "tributary-cli", synced(clusters)),
-		ofIstiod:  client("sidecar~127.0.0.1~istiod", "", synced(entries)), ofOther: {},
+		kindEnvoy: client("n", "envoy"), kindGRPC: client("n", "gRPC Go"),
+		kindTributary: client("n", "tributary", synced(entries)),
+		kindCommand:   client("n", "tributary-cli", synced(clusters)),
+		kindIstiod:    client("sidecar~127.0.0.1~istiod", "", synced(entries)), kindOther: {},
 	} {
-		assert.Equal(t, want, kindOfClient(&c))
+		assert.Equal(t, want, clientKind(&c))
 	}
 }
 
 func TestVerdict(t *testing.T) {
 	st := shop(t, 2).status
-	v := verdictOf(&st, query{}, Shell{})
+	v := newVerdict(&st, pageQuery{}, Shell{})
 	assert.Equal(t, Verdict{Class: well, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, v)
 
 	st.Quarantined = 1
-	v = verdictOf(&st, parse(nil), Shell{})
+	v = newVerdict(&st, parseQuery(nil), Shell{})
 	assert.Equal(t, warns, v.Class)
 	assert.Equal(t, "/?show=quarantined#objects", v.Link)
 
 	st.Quarantined = 0
 	st.Sources[0].State, st.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
-	v = verdictOf(&st, parse(nil), Shell{admin: "mesh-1:16014"})
+	v = newVerdict(&st, parseQuery(nil), Shell{admin: "mesh-1:16014"})
 	assert.Equal(t, bad, v.Class)
 	assert.Equal(t, "#source-rules", v.Link)
-	assert.LessOrEqual(t, len(v.Sentence), longestHeadline)
+	assert.LessOrEqual(t, len(v.Sentence), maxHeadline)
 	assert.True(t, strings.HasPrefix(v.Sentence, "source rules is unreachable"))
 	assert.Equal(t, "tributary status --admin mesh-1:16014", v.Troubles[0].Command)
 
 	assert.Contains(t, v.Troubles[0].Do, "Its previous objects are still served.")
 	st.Sources[0].Synced, st.Sources[0].Objects = false, 0
-	assert.Contains(t, verdictOf(&st, parse(nil), Shell{}).Troubles[0].Do, "It was never read: no object of it is served.")
-	st.Unresolved = []admin.ObjectProblem{{Ref: conflicts.Ref{Kind: "VirtualService", Name: "r"}, Message: "no ServiceEntry has b"}}
-	v = verdictOf(&st, parse(nil), Shell{})
+	assert.Contains(t, newVerdict(&st, parseQuery(nil), Shell{}).Troubles[0].Do,
+		"It was never read: no object of it is served.")
+	st.Unresolved = []admin.ObjectProblem{{Ref: conflicts.Ref{Kind: "VirtualService", Name: "r"},
+		Message: "no ServiceEntry has b"}}
+	v = newVerdict(&st, parseQuery(nil), Shell{})
 	assert.Equal(t, "/?show=unresolved#objects", v.Link)
 	assert.Equal(t, bad, v.Troubles[0].Class)
 	st.Missing = []string{"source rules is not synced"}
-	assert.Equal(t, "Not ready", verdictOf(&st, parse(nil), Shell{}).Label)
+	assert.Equal(t, "Not ready", newVerdict(&st, parseQuery(nil), Shell{}).Label)
 }
 
 func TestCommandsAreQuoted(t *testing.T) {
 	assert.Equal(t, `tributary explain se 'a/$(reboot)'`, Shell{}.Command("explain", "se", "a/$(reboot)"))
-	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`, shellFor("h:1", true, "").Command("explain", "se", "it's"))
+	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`,
+		shellFor("h:1", true, "").Command("explain", "se", "it's"))
 }
 
-func TestCommandsNameTheServersThatTheyAsk(t *testing.T) {
+func TestCommandsNameTheirServers(t *testing.T) {
 	for want, got := range map[string]string{
-		"tributary status --admin 127.0.0.1:16014":             shellFor("127.0.0.1:16014", false, "127.0.0.1:16010").Command("status"),
-		"tributary get all -A --server mesh-1:16010":           shellFor("mesh-1:16014", false, "0.0.0.0:16010").Command("get", "all", "-A"),
-		"tributary get all -A --server '[::1]:16010'":          shellFor("[::1]:16014", false, ":16010").Command("get", "all", "-A"),
-		"tributary get all -A --server unix:///run/xds":        shellFor("h:1", false, "unix:///run/xds?mode=0660").Command("get", "all", "-A"),
-		"tributary get all -A":                                 shellFor("h:1", false, "127.0.0.1:0").Command("get", "all", "-A"),
-		"tributary verify --istiod i --server a:2 --admin h:1": shellFor("h:1", false, "a:2").Command("verify", "--istiod", "i"),
-		"tributary verify --envoy e --admin https://mesh.a":    shellFor("mesh.a", true, "a:2").Command("verify", "--envoy", "e"),
-		"tributary validate -c FILE":                           shellFor("h:1", false, "a:2").Command("validate", "-c", "FILE"),
+		"tributary status --admin 127.0.0.1:16014": shellFor("127.0.0.1:16014", false,
+			"127.0.0.1:16010").Command("status"),
+		"tributary get all -A --server mesh-1:16010": shellFor("mesh-1:16014", false,
+			"0.0.0.0:16010").Command("get", "all", "-A"),
+		"tributary get all -A --server '[::1]:16010'": shellFor("[::1]:16014", false, ":16010").Command("get", "all",
+			"-A"),
+		"tributary get all -A --server unix:///run/xds": shellFor("h:1", false,
+			"unix:///run/xds?mode=0660").Command("get", "all", "-A"),
+		"tributary get all -A": shellFor("h:1", false, "127.0.0.1:0").Command("get", "all",
+			"-A"),
+		"tributary verify --istiod i --server a:2 --admin h:1": shellFor("h:1", false, "a:2").Command("verify", "--istiod",
+			"i"),
+		"tributary verify --envoy e --admin https://mesh.a": shellFor("mesh.a", true, "a:2").Command("verify", "--envoy",
+			"e"),
+		"tributary validate -c FILE": shellFor("h:1", false, "a:2").Command("validate", "-c",
+			"FILE"),
 	} {
 		assert.Equal(t, want, got)
 	}
 }
 
-// TestChanges holds what the page shows of the last minutes.
+// TestChanges checks the panel of changes.
 func TestChanges(t *testing.T) {
 	p := shop(t, 1)
 	show := func() string { return get(t, New(p, slog.New(slog.DiscardHandler)), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
 	p.changed = []*history.Entry{
-		{Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Source: "rules"},
-		{Time: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"}, Source: "rules"},
+		{Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+			Source: "rules"},
+		{Time: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"},
+			Source: "rules"},
 		{Time: noon, Event: "reloaded", Text: "by SIGHUP"},
 	}
 	got := show()
@@ -290,9 +308,12 @@ func TestChanges(t *testing.T) {
 	assert.Less(t, strings.Index(got, ">shop/second</a></th>"), strings.Index(got, ">shop/first</a></th>"))
 
 	p.changed = []*history.Entry{{
-		Time: noon, Event: "updated", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Source: "rules",
-		Old: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Labels: map[string]string{"a": "1"}},
-		New: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"}, Labels: map[string]string{"a": "2"}},
+		Time: noon, Event: "updated", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+		Source: "rules",
+		Old: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+			Labels: map[string]string{"a": "1"}},
+		New: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+			Labels: map[string]string{"a": "2"}},
 	}}
 	got = get(t, New(p, slog.New(slog.DiscardHandler)), "/?since=24h").Body.String()
 	open := regexp.MustCompile(`<a href="(/[^"]*change=[^"]*)#changes" data-nav>updated`).FindStringSubmatch(got)
@@ -308,30 +329,30 @@ func TestChanges(t *testing.T) {
 func TestChanges_ShowTheNewestAtOnce(t *testing.T) {
 	p := shop(t, 1)
 	p.changed = []*history.Entry{}
-	first := recent{}
+	first := recentChanges{}
 	for name, c := range map[string]struct{ late time.Duration }{"at once": {0}, "later": {4 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p.changed = []*history.Entry{}
-				first = changesAt(p, p.Snapshot().Revision(), recent{})
+				first = latestChanges(p, p.Snapshot().Revision(), recentChanges{})
 				assert.Empty(t, first.answer.Entries)
 				time.Sleep(time.Minute)
-				first = changesAt(p, p.Snapshot().Revision(), first)
+				first = latestChanges(p, p.Snapshot().Revision(), first)
 				p.Apply([]*resource.Resource{entry(t, "new"+name, "rules")}, nil)
 				time.Sleep(time.Second)
-				second := changesAt(p, p.Snapshot().Revision(), first)
+				second := latestChanges(p, p.Snapshot().Revision(), first)
 				time.Sleep(c.late)
 				p.changed = []*history.Entry{{Time: noon, Event: "added", Text: "new"}}
-				third := changesAt(p, p.Snapshot().Revision(), second)
+				third := latestChanges(p, p.Snapshot().Revision(), second)
 				assert.Len(t, third.answer.Entries, 1)
-				before, after := moment{recent: second}, moment{recent: third}
-				assert.NotEqual(t, revisionOf(&before, p.Snapshot().Revision()), revisionOf(&after, p.Snapshot().Revision()))
+				before, after := programState{recent: second}, programState{recent: third}
+				assert.NotEqual(t, hashState(&before, p.Snapshot().Revision()), hashState(&after, p.Snapshot().Revision()))
 			})
 		})
 	}
 }
 
-func TestQueriesAndTheirAddresses(t *testing.T) {
+func TestQueryAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"/":                                 "/#x",
 		"/?q=+a+b+&kind=se&page=3":          "/?kind=ServiceEntry&page=3&q=a+b#x",
@@ -342,12 +363,12 @@ func TestQueriesAndTheirAddresses(t *testing.T) {
 		"/?object=nonsense":                 "/#x",
 	} {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		assert.Equal(t, want, parse(req.URL.Query()).link("x"), address)
+		assert.Equal(t, want, parseQuery(req.URL.Query()).link("x"), address)
 	}
 }
 
 func TestPagers(t *testing.T) {
-	q := parse(nil)
+	q := parseQuery(nil)
 	p := newPager(q, "objects", 2, 120)
 	assert.Equal(t, Pager{
 		From: 51, To: 100, Total: 120, Page: 2, Pages: 3, First: "/#objects", Previous: "/#objects", Next: "/?page=3#objects",
@@ -371,66 +392,69 @@ func TestObjects(t *testing.T) {
 		Ref: resource.Ref(key("s2")), Gone: true,
 	}}, More: 4}}}
 	p.speak = []resource.Key{key("s7")}
-	f := facts{
-		snapshot: p.Snapshot(), shadows: map[resource.Key][]string{key("s1"): {"old"}}, quarantined: p.quarantined, guarded: p.guarded,
-		held: p.IsHeld, speakOf: p.SpeakOf,
+	f := rowFacts{
+		snapshot: p.Snapshot(), shadows: map[resource.Key][]string{key("s1"): {"old"}}, quarantined: p.quarantined,
+		guarded: p.guarded,
+		held:    p.IsHeld, speakOf: p.SpeakOf,
 	}
-	names := func(address string) (all []string, o Objects) {
+	names := func(address string) (found []string, o Objects) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		o = objectsOf(&p.status, f, parse(req.URL.Query()))
+		o = objectsPanel(&p.status, f, parseQuery(req.URL.Query()))
 		for _, r := range o.Rows {
-			all = append(all, r.Name)
+			found = append(found, r.Name)
 		}
 		for _, l := range o.Lost {
-			all = append(all, l.Name)
+			found = append(found, l.Name)
 		}
-		return all, o
+		return found, o
 	}
-	all, o := names("/")
-	assert.Len(t, all, perPage)
+	found, o := names("/")
+	assert.Len(t, found, rowsPerPage)
 	assert.Equal(t, 120, o.Pager.Total)
 	_, o = names("/?q=S1+shop+rules")
 	assert.Equal(t, 1+10+20, o.Pager.Total, "s1, s10 to s19 and s100 to s119")
 	assert.Equal(t, []Mark{{idle, "wins over old"}}, o.Rows[0].Marks)
-	all, _ = names("/?q=some.host")
-	assert.Equal(t, []string{"s7"}, all, "the host is asked for")
-	all, _ = names("/?q=shop/s77")
-	assert.Equal(t, []string{"s77"}, all)
-	all, _ = names("/?show=shadowed")
-	assert.Equal(t, []string{"s1"}, all)
-	all, o = names("/?show=quarantined&q=missing")
-	assert.Equal(t, []string{"ServiceEntry shop/s3"}, all)
+	found, _ = names("/?q=some.host")
+	assert.Equal(t, []string{"s7"}, found, "the host is asked for")
+	found, _ = names("/?q=shop/s77")
+	assert.Equal(t, []string{"s77"}, found)
+	found, _ = names("/?show=shadowed")
+	assert.Equal(t, []string{"s1"}, found)
+	found, o = names("/?show=quarantined&q=missing")
+	assert.Equal(t, []string{"ServiceEntry shop/s3"}, found)
 	assert.Equal(t, "its last good version", o.Lost[0].Serves)
-	all, o = names("/?show=held")
-	assert.Equal(t, []string{"ServiceEntry shop/s2"}, all)
-	assert.Contains(t, o.More, "4 more")
-	all, o = names("/?kind=gateway")
-	assert.Empty(t, all)
+	found, o = names("/?show=held")
+	assert.Equal(t, []string{"ServiceEntry shop/s2"}, found)
+	assert.Contains(t, o.Remark, "4 more")
+	found, o = names("/?kind=gateway")
+	assert.Empty(t, found)
 	assert.Zero(t, o.Pager.To)
 }
 
-// TestAnObjectHasAllThatIsKnownOfIt: what transforms made of it, and the way to its past.
-func TestAnObjectHasAllThatIsKnownOfIt(t *testing.T) {
+// TestDetail shows the changes by transforms and the link to the history.
+func TestDetail(t *testing.T) {
 	p := shop(t, 2)
 	winner := aggregate.Statement{
 		Source: "rules", Transforms: "hosts *.consul",
-		Before: &aggregate.Before{Diff: "--- in the source\n+++ after its transforms\n@@ -1 +1 @@\n-<s0.consul>\n+s0.example\n"},
+		Before: &aggregate.Before{Diff: "--- in the source\n+++ after its transforms\n@@ -1 +1 " +
+			"@@\n-<s0.consul>\n+s0.example\n"},
 	}
 	loser := aggregate.Statement{Source: "old", Transforms: "labels"}
 	p.explained = admin.Explanation{Objects: []admin.Explained{{
-		Explanation: aggregate.Explanation{Object: conflicts.Ref(key("s0")), Winner: &winner, Shadowed: []aggregate.Statement{loser}},
+		Explanation: aggregate.Explanation{Object: conflicts.Ref(key("s0")), Winner: &winner,
+			Shadowed: []aggregate.Statement{loser}},
 	}}}
 	h := newHandler(p)
 	body := get(t, h, "/?object=ServiceEntry/shop/s0").Body.String()
-	assert.Contains(t, body, "What the transforms of rules made of it: hosts *.consul")
+	assert.Contains(t, body, "Changes by the transforms of rules: hosts *.consul")
 	assert.Contains(t, body, "<span class=\"del\">-&lt;s0.consul&gt;\n</span><span class=\"ins\">&#43;s0.example\n</span>")
-	assert.Contains(t, body, "What the transforms of old made of it: labels")
-	assert.Contains(t, body, "What it was before is not known")
+	assert.Contains(t, body, "Changes by the transforms of old: labels")
+	assert.Contains(t, body, "The previous version is unknown")
 	assert.Contains(t, body, `<a href="/debug/history?details=true&amp;kind=ServiceEntry&amp;name=s0&amp;namespace=shop">`)
 	assert.Contains(t, body, "<code>tributary history ServiceEntry shop/s0 --admin mesh-1:16014</code>")
 }
 
-// TestThePageIsInert holds that nothing that others name gets to be more than text.
+// TestThePageIsInert checks that names from other programs stay text.
 func TestThePageIsInert(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202e\u2066\x1b["
 	p := shop(t, 1)
@@ -453,13 +477,14 @@ func TestThePageIsInert(t *testing.T) {
 		},
 	}}}
 	h := newHandler(p)
-	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined", "/?object=ServiceEntry/x/%3Cscript%3E%E2%80%AE"} {
+	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined",
+		"/?object=ServiceEntry/x/%3Cscript%3E%E2%80%AE"} {
 		rec := get(t, h, path)
 		require.Equal(t, http.StatusOK, rec.Code)
 		body := rec.Body.String()
-		assert.Equal(t, 1, strings.Count(body, "<script"), "our own alone")
+		assert.Equal(t, 1, strings.Count(body, "<script"), "only the page's")
 		assert.NotContains(t, body, "<img")
-		assert.False(t, strings.ContainsAny(body, "\u202e\u2066\x1b"), "what turns or hides text")
+		assert.False(t, strings.ContainsAny(body, "\u202e\u2066\x1b"), "no control characters")
 		assert.NotContains(t, body, "style=")
 		assert.NotContains(t, body, `href="javascript:`)
 	}
@@ -477,7 +502,7 @@ func TestHeaders(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(t, h, "/page/none").Code)
 }
 
-func TestSwitchedOffItSaysSo(t *testing.T) {
+func TestSwitchedOff(t *testing.T) {
 	p := shop(t, 1)
 	p.off = true
 	body := get(t, newHandler(p), "/").Body.String()
@@ -486,7 +511,7 @@ func TestSwitchedOffItSaysSo(t *testing.T) {
 	assert.NotContains(t, body, "<script")
 }
 
-func TestEventsTellTheNewest(t *testing.T) {
+func TestEventsHaveNewestState(t *testing.T) {
 	p := shop(t, 1)
 	h := newHandler(p)
 	server := httptest.NewServer(h)
@@ -501,7 +526,7 @@ func TestEventsTellTheNewest(t *testing.T) {
 	defer answer.Body.Close() //nolint:errcheck // it is read
 	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
 	lines := bufio.NewScanner(answer.Body)
-	next := func() (e event) {
+	next := func() (e stateEvent) {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
 				require.NoError(t, json.Unmarshal([]byte(data), &e))
@@ -524,17 +549,17 @@ func TestEventsTellTheNewest(t *testing.T) {
 	assert.NotEqual(t, first.Revision, second.Revision)
 }
 
-func TestWhatPassesTimeAloneIsNoChange(t *testing.T) {
+func TestRevisionIgnoresAges(t *testing.T) {
 	st := shop(t, 1).status
-	a, b := moment{status: st}, moment{status: st}
-	b.status.Uptime = "2h"
-	assert.Equal(t, revisionOf(&a, 1), revisionOf(&b, 1))
-	assert.NotEqual(t, revisionOf(&a, 1), revisionOf(&a, 2))
-	b.clients = []xds.ClientStatus{client("n", "envoy", synced(clusters))}
-	assert.NotEqual(t, revisionOf(&a, 1), revisionOf(&b, 1))
+	first, second := programState{status: st}, programState{status: st}
+	second.status.Uptime = "2h"
+	assert.Equal(t, hashState(&first, 1), hashState(&second, 1))
+	assert.NotEqual(t, hashState(&first, 1), hashState(&first, 2))
+	second.clients = []xds.ClientStatus{client("n", "envoy", synced(clusters))}
+	assert.NotEqual(t, hashState(&first, 1), hashState(&second, 1))
 }
 
-// TestEventsAreBounded holds that there are so many pages that are told of changes, and no more, and that Close ends them.
+// TestEventsAreBounded checks the limit of live pages, and that Close ends their streams.
 func TestEventsAreBounded(t *testing.T) {
 	h := newHandler(shop(t, 1))
 	server := httptest.NewServer(h)
@@ -555,22 +580,22 @@ func TestEventsAreBounded(t *testing.T) {
 	h.Close()
 }
 
-// stuck is a writer of a browser that reads nothing: writes fail once the deadline is set.
-type stuck struct {
+// stuckWriter is the writer of a browser that stops reading: writes fail after the deadline is set.
+type stuckWriter struct {
 	httptest.ResponseRecorder
 	deadlines int
 }
 
-func (s *stuck) SetWriteDeadline(time.Time) error { s.deadlines++; return nil }
-func (s *stuck) Write([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
-func (s *stuck) Flush()                           {}
+func (s *stuckWriter) SetWriteDeadline(time.Time) error { s.deadlines++; return nil }
+func (s *stuckWriter) Write([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
+func (s *stuckWriter) Flush()                           {}
 
 func TestASlowReaderIsDropped(t *testing.T) {
 	h := newHandler(shop(t, 1))
-	w := &stuck{}
+	w := &stuckWriter{}
 	h.events(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/page/events", nil)) // it returns
 	assert.Equal(t, 1, w.deadlines)
-	assert.Empty(t, h.room)
+	assert.Empty(t, h.liveSlots)
 }
 
 func BenchmarkPage(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"tributary/resource"
 )
 
-// What of the objects is shown.
+// The tabs of the objects.
 const (
 	showAll         = "all"
 	showShadowed    = "shadowed"
@@ -18,14 +18,14 @@ const (
 	showUnresolved  = "unresolved"
 )
 
-// perPage is how many rows a page of a table has.
-const perPage = 50
+// rowsPerPage is the number of rows in a page of a table.
+const rowsPerPage = 50
 
-// longestFilter is as much of a filter as is looked for.
-const longestFilter = 200
+// maxFilter limits the bytes of a filter.
+const maxFilter = 200
 
-// query is what a browser asks to see.
-type query struct {
+// pageQuery is the query of a page's address.
+type pageQuery struct {
 	filter  string
 	kind    resource.Kind // or empty
 	show    string
@@ -37,51 +37,52 @@ type query struct {
 	change  string       // time and key of the open change
 }
 
-// parse reads a query. What makes no sense is as if it were not there: it came from an address that somebody typed.
-func parse(v url.Values) query {
-	q := query{filter: strings.TrimSpace(v.Get("q")), show: showAll, page: number(v.Get("page")), clients: number(v.Get("clients"))}
-	if len(q.filter) > longestFilter {
-		q.filter = strings.TrimSpace(strings.ToValidUTF8(q.filter[:longestFilter], ""))
+// parseQuery reads a query. It ignores invalid values, since people edit addresses.
+func parseQuery(values url.Values) pageQuery {
+	query := pageQuery{filter: strings.TrimSpace(values.Get("q")), show: showAll, page: pageNumber(values.Get("page")),
+		clients: pageNumber(values.Get("clients"))}
+	if len(query.filter) > maxFilter {
+		query.filter = strings.TrimSpace(strings.ToValidUTF8(query.filter[:maxFilter], ""))
 	}
-	if schema, ok := resource.SchemaByName(v.Get("kind")); ok {
-		q.kind = schema.Kind
+	if schema, ok := resource.SchemaByName(values.Get("kind")); ok {
+		query.kind = schema.Kind
 	}
-	q.client = strings.TrimSpace(v.Get("client"))
-	if len(q.client) > longestFilter {
-		q.client = strings.ToValidUTF8(q.client[:longestFilter], "")
+	query.client = strings.TrimSpace(values.Get("client"))
+	if len(query.client) > maxFilter {
+		query.client = strings.ToValidUTF8(query.client[:maxFilter], "")
 	}
-	q.change, q.age = v.Get("change"), windows[0].age
+	query.change, query.age = values.Get("change"), windows[0].age
 	for _, window := range windows {
-		if window.age == v.Get("since") {
-			q.age = window.age
+		if window.age == values.Get("since") {
+			query.age = window.age
 		}
 	}
-	switch show := v.Get("show"); show {
+	switch show := values.Get("show"); show {
 	case showShadowed, showQuarantined, showHeld, showUnresolved:
-		q.show = show
+		query.show = show
 	}
-	if parts := strings.SplitN(v.Get("object"), "/", 3); len(parts) == 3 {
+	if parts := strings.SplitN(values.Get("object"), "/", 3); len(parts) == 3 {
 		if schema, ok := resource.SchemaByName(parts[0]); ok && parts[2] != "" {
-			q.object = resource.Key{Kind: schema.Kind, Namespace: parts[1], Name: parts[2]}
+			query.object = resource.Key{Kind: schema.Kind, Namespace: parts[1], Name: parts[2]}
 		}
 	}
-	return q
+	return query
 }
 
-func number(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
+func pageNumber(text string) int {
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 1 {
 		return 1
 	}
-	return n
+	return number
 }
 
-// link is the address of the page that shows q.
-func (q query) link(anchor string) string {
-	v := url.Values{}
+// link returns the address of the page for the query.
+func (q pageQuery) link(anchor string) string {
+	values := url.Values{}
 	set := func(name, value string) {
 		if value != "" {
-			v.Set(name, value)
+			values.Set(name, value)
 		}
 	}
 	set("q", q.filter)
@@ -104,51 +105,51 @@ func (q query) link(anchor string) string {
 		set("clients", strconv.Itoa(q.clients))
 	}
 	link := "/"
-	if len(v) > 0 {
-		link += "?" + v.Encode()
+	if len(values) > 0 {
+		link += "?" + values.Encode()
 	}
 	return link + "#" + anchor
 }
 
-func (q query) showing(show string) query {
+func (q pageQuery) withTab(show string) pageQuery {
 	q.show, q.page, q.object = show, 1, resource.Key{}
 	return q
 }
-func (q query) of(key resource.Key) query { q.object = key; return q }
+func (q pageQuery) withObject(key resource.Key) pageQuery { q.object = key; return q }
 
 // Pager leads through the pages of a table.
 type Pager struct {
-	From, To, Total int // what is shown, from 1; To is zero if nothing is
+	From, To, Total int // row numbers from 1; To is zero without rows
 	Page, Pages     int
 	First, Previous string // addresses, or empty
 	Next, Last      string
-	from, to        int // the same as a slice has it
+	from, to        int // slice indexes of these rows
 }
 
-// newPager is for a table of some rows. A page behind the last is the last.
-func newPager(q query, table string, page, total int) Pager {
-	p := Pager{Total: total, Pages: max((total+perPage-1)/perPage, 1)}
-	p.Page = min(max(page, 1), p.Pages)
-	p.from = (p.Page - 1) * perPage
-	p.to = min(p.from+perPage, total)
-	if p.to > p.from {
-		p.From, p.To = p.from+1, p.to
+// newPager returns the pager of a table with total rows. A page behind the last one becomes the last.
+func newPager(query pageQuery, table string, page, total int) Pager {
+	pager := Pager{Total: total, Pages: max((total+rowsPerPage-1)/rowsPerPage, 1)}
+	pager.Page = min(max(page, 1), pager.Pages)
+	pager.from = (pager.Page - 1) * rowsPerPage
+	pager.to = min(pager.from+rowsPerPage, total)
+	if pager.to > pager.from {
+		pager.From, pager.To = pager.from+1, pager.to
 	}
-	to := func(n int) string {
+	address := func(number int) string {
 		if table == "clients" {
-			q.clients = n
+			query.clients = number
 		} else {
-			q.page = n
+			query.page = number
 		}
-		return q.link(table)
+		return query.link(table)
 	}
-	if p.Page > 1 {
-		p.First, p.Previous = to(1), to(p.Page-1)
+	if pager.Page > 1 {
+		pager.First, pager.Previous = address(1), address(pager.Page-1)
 	}
-	if p.Page < p.Pages {
-		p.Next, p.Last = to(p.Page+1), to(p.Pages)
+	if pager.Page < pager.Pages {
+		pager.Next, pager.Last = address(pager.Page+1), address(pager.Pages)
 	}
-	return p
+	return pager
 }
 
-func count(n int, one, many string) string { return words.Count(n, one, many) }
+func countText(n int, singular, plural string) string { return words.Count(n, singular, plural) }

@@ -57,7 +57,7 @@ func (g *Guard) State() []byte {
 }
 
 // Loss is a held loss: the object before it, and as the source wants it, which is nil if the object is gone.
-type Loss struct{ Was, Desired *resource.Resource }
+type Loss struct{ Previous, Desired *resource.Resource }
 
 // Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be read, it returns an
 // error and holds the losses in a new hold.
@@ -101,7 +101,7 @@ func (g *Guard) resumeHold(saved *savedHold, held map[resource.Key]Loss) {
 	var puts []*resource.Resource
 	for key, l := range held {
 		if served := before.Get(key); served != nil {
-			puts = append(puts, h.add(loss{key: key, was: l.Was, desired: l.Desired}))
+			puts = append(puts, h.add(loss{key: key, was: l.Previous, desired: l.Desired}))
 		}
 	}
 	if h.size() == 0 {

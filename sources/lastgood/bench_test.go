@@ -18,7 +18,7 @@ func filled(b *testing.B, n int) (*Store, *memstore.Table, *writer) {
 	table := new(memstore.Table)
 	var rs []*resource.Resource
 	for i := range n {
-		rs = append(rs, made(i, fmt.Sprint(i, strings.Repeat("x", 400))))
+		rs = append(rs, newObject(i, fmt.Sprint(i, strings.Repeat("x", 400))))
 	}
 	table.Apply(rs, nil)
 	table.MarkSynced()
@@ -34,17 +34,17 @@ func BenchmarkLoad(b *testing.B) {
 			s, _, w := filled(b, n)
 			w.close()
 			for b.Loop() {
-				kept, err := s.Load()
+				state, err := s.Load()
 				require.NoError(b, err)
 				table := new(memstore.Table)
-				table.Apply(kept.Resources, nil)
+				table.Apply(state.Resources, nil)
 				require.Equal(b, n, table.Snapshot().Len())
 			}
 		})
 	}
 }
 
-// BenchmarkOneChange measures what one changed object among many costs on disk, with its fdatasync.
+// BenchmarkOneChange measures the write of one changed object among many, with its fdatasync.
 func BenchmarkOneChange(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
@@ -53,7 +53,7 @@ func BenchmarkOneChange(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				table.Apply([]*resource.Resource{made(n/2, fmt.Sprint(i, strings.Repeat("y", 400)))}, nil)
+				table.Apply([]*resource.Resource{newObject(n/2, fmt.Sprint(i, strings.Repeat("y", 400)))}, nil)
 				require.NoError(b, s.write(w, table))
 			}
 		})

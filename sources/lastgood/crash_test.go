@@ -17,24 +17,24 @@ import (
 // crashObjects are the pairs of objects that are written in turn.
 const crashObjects = 50
 
-// writeForever is the writer: commit i writes the number i into one of crashObjects pairs of objects. It prints up to which
-// commit everything is stored.
+// writeForever is the process to kill: commit i writes the number i into one of crashObjects pairs of objects. It prints
+// the number of each stored commit.
 func writeForever(path string) {
 	d, err := Open(path, nil)
 	if err != nil {
 		panic(err)
 	}
 	s := d.Source("rules")
-	kept, err := s.Load()
+	state, err := s.Load()
 	if err != nil {
 		panic(err)
 	}
 	table := new(memstore.Table)
 	next := 1
-	if kept != nil {
-		_, now := table.Apply(kept.Resources, nil)
-		s.Continue(kept, now.Revision())
-		for _, r := range kept.Resources {
+	if state != nil {
+		_, now := table.Apply(state.Resources, nil)
+		s.Continue(state, now.Revision())
+		for _, r := range state.Resources {
 			next = max(next, numberOf(r)+1)
 		}
 	}
@@ -42,17 +42,17 @@ func writeForever(path string) {
 	first := next - int(table.Snapshot().Revision()) - 1 // so that commit i has revision i - first
 	go s.Run(context.Background(), table)
 	go func() {
-		told := 0
+		printed := 0
 		for ; ; time.Sleep(time.Millisecond) {
-			if rev := int(s.Status().Revision); rev > told && first+rev > 0 {
-				told = rev
+			if rev := int(s.Status().Revision); rev > printed && first+rev > 0 {
+				printed = rev
 				fmt.Println(first + rev)
 			}
 		}
 	}()
 	for ; ; next++ {
 		n := fmt.Sprint(next)
-		table.Apply([]*resource.Resource{made(pairOf(next), n), made(pairOf(next)+crashObjects, n)}, nil)
+		table.Apply([]*resource.Resource{newObject(pairOf(next), n), newObject(pairOf(next)+crashObjects, n)}, nil)
 		time.Sleep(100 * time.Microsecond)
 	}
 }
@@ -67,8 +67,8 @@ func numberOf(r *resource.Resource) int {
 	return n
 }
 
-// TestKilledAtAnyMoment kills the writer again and again, and checks that what it said was stored is there, or something
-// newer, and that no commit is there by half.
+// TestKilledAtAnyMoment kills the writer repeatedly, and checks that each reported commit or a newer one is stored, and
+// that no commit is stored by half.
 func TestKilledAtAnyMoment(t *testing.T) {
 	n := testutil.KillRounds(t, 5)
 	dir := t.TempDir()
@@ -81,30 +81,31 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		}
 		d, err := Open(dir, nil)
 		require.NoError(t, err, "the lock goes with the process")
-		kept, err := d.Source("rules").Load()
+		state, err := d.Source("rules").Load()
 		require.NoError(t, err)
 		require.NoError(t, d.Close())
-		requireNothingLost(t, kept, stored)
+		requireNothingLost(t, state, stored)
 	}
 	t.Logf("killed %d times, %d commits stored", n, stored)
 	require.NotZero(t, advanced)
 }
 
-func requireNothingLost(t *testing.T, kept *Kept, stored int) {
-	if kept == nil {
+func requireNothingLost(t *testing.T, state *State, stored int) {
+	if state == nil {
 		require.Zero(t, stored)
 		return
 	}
 	number := make(map[string]int)
 	newest := 0
-	for _, r := range kept.Resources {
+	for _, r := range state.Resources {
 		number[r.Key().Name] = numberOf(r)
 		newest = max(newest, numberOf(r))
 	}
 	require.GreaterOrEqual(t, newest, stored)
 	for commit := max(1, newest-crashObjects+1); commit <= newest; commit++ {
 		for _, i := range []int{pairOf(commit), pairOf(commit) + crashObjects} {
-			require.Equal(t, commit, number[key(i).Name], "the newest commit is %d, and %d was stored: commit %d must be there, whole", newest,
+			require.Equal(t, commit, number[key(i).Name],
+				"the newest commit is %d, and %d was stored: commit %d must be there, whole", newest,
 				stored, commit)
 		}
 	}

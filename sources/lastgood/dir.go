@@ -1,13 +1,13 @@
-// Package lastgood keeps on disk what each source published last, so that a restart can serve it while the source itself
-// cannot be read, and so that creation times, quarantines and holds outlive the process.
+// Package lastgood keeps the last published objects of each source on disk, so that a restart can serve them while the
+// source is unreachable, and so that creation times, quarantines and holds survive the process.
 //
-// There is one file a source. It follows the source's table: changes are appended at most Delay later, in one commit, however many they
-// are; nobody waits for the disk. Each commit is synced before it counts as stored, so that after a crash, also one of the machine, the
-// file has everything that Status.Revision said was stored, or something newer, and never half of a commit. What was lost with the last
-// moments is read from the source again. When what was appended is larger than the content, the file is made anew.
+// Each source has one file, which follows the source's table: Store.Run appends changes at most Delay later, in one
+// commit, and no publisher waits for the disk. Each commit is synced before Status counts it as stored. After a crash
+// of the process or the machine, the file has the state of Status.Revision or a newer one, and never half of a commit;
+// the source delivers later changes again. When the appended records outgrow the content, the store replaces the file.
 //
-// A damaged record loses only itself; a file without a whole commit is set aside. A file has content only once its source has been read
-// as a whole.
+// A damaged record loses only itself; a file without a whole commit is set aside. A store writes no file before its
+// source was read as a whole.
 package lastgood
 
 import (
@@ -29,87 +29,88 @@ type Dir struct {
 	log  *slog.Logger
 }
 
-// sub is the directory in a state directory that has the files of sources.
-const sub = "sources"
+// sourcesDir is the directory of the sources' files in a state directory.
+const sourcesDir = "sources"
 
-// Open makes the directory at path if need be, and locks it. The error names the process that uses it, if one does.
+// Open makes the directory at path if needed, and locks it. The error names the process that holds the lock.
 func Open(path string, log *slog.Logger) (*Dir, error) {
-	d := &Dir{lock: &disk.Lock{Path: path}, log: log}
-	if err := d.acquire(); err != nil {
-		return nil, errors.Join(err, d.Close())
+	dir := &Dir{lock: &disk.Lock{Path: path}, log: log}
+	if err := dir.acquire(); err != nil {
+		return nil, errors.Join(err, dir.Close())
 	}
-	return d, nil
+	return dir, nil
 }
 
-// acquire locks the directory, if this process has not locked it already. The error names the process that uses it.
-func (d *Dir) acquire() error { return d.lock.Own(sub) }
+// acquire locks the directory, unless this process holds the lock. The error names the process that does.
+func (d *Dir) acquire() error { return d.lock.Own(sourcesDir) }
 
-// Path returns where the directory is.
+// Path returns the path of the directory.
 func (d *Dir) Path() string { return d.lock.Path }
 
-// Source returns the store of the source with this id, which must be fit for a file name.
+// Source returns the store of a source. The id has to be a valid file name.
 func (d *Dir) Source(id string) *Store {
-	s := newStore(filepath.Join(d.lock.Path, sub, id+".db"), id, d.log)
-	s.own = d.acquire
-	return s
+	store := newStore(filepath.Join(d.lock.Path, sourcesDir, id+".db"), id, d.log)
+	store.ownDir = d.acquire
+	return store
 }
 
-// Kept returns the ids of which something is kept, the one that was last written first.
-func (d *Dir) Kept() ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(d.lock.Path, sub))
+// SourceIDs returns the ids of the stored sources, with the last written first.
+func (d *Dir) SourceIDs() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(d.lock.Path, sourcesDir))
 	if disk.IgnoreMissing(err) != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	var ids []string
 	written := make(map[string]time.Time)
-	for _, e := range entries {
-		if id, kept := strings.CutSuffix(e.Name(), ".db"); kept {
-			if info, err := e.Info(); err == nil {
+	for _, entry := range entries {
+		if id, isStore := strings.CutSuffix(entry.Name(), ".db"); isStore {
+			if info, err := entry.Info(); err == nil {
 				ids, written[id] = append(ids, id), info.ModTime()
 			}
 		}
 	}
-	slices.SortStableFunc(ids, func(a, b string) int { return written[b].Compare(written[a]) })
+	slices.SortStableFunc(ids, func(first, second string) int { return written[second].Compare(written[first]) })
 	return ids, nil
 }
 
-// Unused removes files that were last written before a time: those of sources whose id is not among ids, and, of any source, files that
-// were set aside or that a crash left unfinished.
-func (d *Dir) Unused(ids []string, before time.Time) error {
+// RemoveUnused removes files that were last written before a time: files of sources other than ids, and damaged or
+// unfinished files of any source.
+func (d *Dir) RemoveUnused(ids []string, before time.Time) error {
 	if err := d.acquire(); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(filepath.Join(d.lock.Path, sub))
+	entries, err := os.ReadDir(filepath.Join(d.lock.Path, sourcesDir))
 	if err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
-	var errs []error
-	for _, e := range entries {
-		id, rest, kept := strings.Cut(e.Name(), ".db")
-		info, err := e.Info()
-		if !kept || err != nil || rest == "" && slices.Contains(ids, id) {
+	var failures []error
+	for _, entry := range entries {
+		id, suffix, isStore := strings.Cut(entry.Name(), ".db")
+		info, err := entry.Info()
+		if !isStore || err != nil || suffix == "" && slices.Contains(ids, id) {
 			continue
 		}
-		at := info.ModTime()
-		if when, ok := strings.CutPrefix(rest, aside); ok { // the file keeps the time at which it was written, which may have been long before
-			if at, err = time.Parse(asideTime, when); err != nil {
+		writtenAt := info.ModTime()
+		// the time of setting aside; the file has that of its last write
+		if timestamp, ok := strings.CutPrefix(suffix, damagedSuffix); ok {
+			if writtenAt, err = time.Parse(damagedTime, timestamp); err != nil {
 				continue
 			}
-		} else if rest != "" && rest != disk.Unfinished {
-			continue // it is not ours
+		} else if suffix != "" && suffix != disk.Unfinished {
+			continue // not a file of this package
 		}
-		if at.Before(before) {
-			errs = append(errs, disk.IgnoreMissing(os.Remove(filepath.Join(d.lock.Path, sub, e.Name()))))
+		if writtenAt.Before(before) {
+			failures = append(failures, disk.IgnoreMissing(os.Remove(filepath.Join(d.lock.Path, sourcesDir, entry.Name()))))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
-// The name of a file that was set aside ends with aside and the time.
+// The name of a file that was set aside ends with this suffix and the time.
 const (
-	aside     = ".damaged-"
-	asideTime = "20060102T150405.000000000Z"
+	damagedSuffix = ".damaged-"
+	damagedTime   = "20060102T150405.000000000Z"
 )
 
-// Close unlocks the directory. Nothing runs on its stores any more.
+// Close unlocks the directory. Its stores must have stopped.
 func (d *Dir) Close() error { return d.lock.Release() }

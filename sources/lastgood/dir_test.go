@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeftovers has what a removed source, a crash, a damage and an upgrade leave, and what is not ours.
+// TestLeftovers removes old files of removed sources, crashes and damages, and no others.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	d, err := Open(dir, nil)
@@ -18,11 +18,13 @@ func TestLeftovers(t *testing.T) {
 	defer func() { require.NoError(t, d.Close()) }()
 	now := time.Now().UTC()
 	long, lately := now.Add(-365*24*time.Hour), now.Add(-time.Hour)
-	gone := []string{
-		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(asideTime), "used.db.damaged-" + long.Format(asideTime),
+	unused := []string{
+		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(damagedTime),
+		"used.db.damaged-" + long.Format(damagedTime),
 	}
-	stays := []string{"used.db", "used.db.damaged-" + lately.Format(asideTime), "used.db.damaged-byhand", "used.db.backup", "notes"}
-	for _, name := range slices.Concat(gone, stays) {
+	stays := []string{"used.db", "used.db.damaged-" + lately.Format(damagedTime), "used.db.damaged-byhand",
+		"used.db.backup", "notes"}
+	for _, name := range slices.Concat(unused, stays) {
 		p := filepath.Join(dir, "sources", name)
 		require.NoError(t, os.WriteFile(p, make([]byte, 100), 0o600))
 		require.NoError(t, os.Chtimes(p, long, long))
@@ -31,12 +33,12 @@ func TestLeftovers(t *testing.T) {
 	require.NoError(t, os.WriteFile(p, nil, 0o600))
 	stays = append(stays, "making.db.new")
 
-	require.NoError(t, d.Unused([]string{"used"}, now.Add(-7*24*time.Hour)))
-	var left []string
+	require.NoError(t, d.RemoveUnused([]string{"used"}, now.Add(-7*24*time.Hour)))
+	var remaining []string
 	entries, err := os.ReadDir(filepath.Join(dir, "sources"))
 	require.NoError(t, err)
 	for _, e := range entries {
-		left = append(left, e.Name())
+		remaining = append(remaining, e.Name())
 	}
-	require.ElementsMatch(t, stays, left)
+	require.ElementsMatch(t, stays, remaining)
 }

@@ -14,154 +14,156 @@ import (
 	"tributary/resource"
 )
 
-// Kept is what a source published last.
-type Kept struct {
+// State is the stored state of a source.
+type State struct {
 	Resources []*resource.Resource  // by key; origins have the group
 	Guard     []byte                // the state of the deletion guard; nil if there was none
 	Held      map[resource.Key]Held // of Resources
-	Note      []byte                // what the source itself wants to know, or nil
-	Prints    map[string]Print      // of groups; they may be those of another state than Resources
-	Stored    time.Time             // when this was written
+	Note      []byte                // private notes of the source, or nil
+	Prints    map[string]Print      // by group; they may belong to another state than Resources
+	Stored    time.Time             // the time of the commit
 
-	lost    int   // parts of the file that are damaged
-	firstAt int64 // where the first of these is
-	size    int64 // of the file
-	end     int64 // behind the last whole commit
-	content int64 // the size of the records that count
+	damagedParts int   // number of damaged parts
+	firstDamage  int64 // its offset
+	size         int64 // of the file
+	committed    int64 // the end of the last whole commit
+	liveSize     int64 // the size of the live records
 }
 
 var errDamaged = errors.New("damaged, or not written by this version of tributary")
 
-// Incomplete says whether objects may have had newer versions, which are damaged or were cut off.
-func (k *Kept) Incomplete() bool { return k.lost > 0 || k.size > k.end }
+// Incomplete reports whether damaged or truncated records may have had newer versions.
+func (k *State) Incomplete() bool { return k.damagedParts > 0 || k.size > k.committed }
 
-// Load returns what the store has, or nil if it has nothing. It logs what is damaged. A file without a whole commit, or one that cannot be
-// read, is set aside, under another name in the same directory; the error says so. Load is not called while Run runs.
-func (s *Store) Load() (*Kept, error) {
-	kept, err := s.read()
+// Load returns the stored state, or nil without a file, and logs damages. It renames an unreadable file, or one without
+// a whole commit, and returns an error with the new name. It must not be called during Run.
+func (s *Store) Load() (*State, error) {
+	state, err := s.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		to := s.path + aside + s.now().UTC().Format(asideTime)
-		if moved := os.Rename(s.path, to); moved != nil {
-			return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, moved)
+		damagedPath := s.path + damagedSuffix + s.now().UTC().Format(damagedTime)
+		if renameErr := os.Rename(s.path, damagedPath); renameErr != nil {
+			return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, renameErr)
 		}
-		return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, to)
+		return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, damagedPath)
 	}
-	if kept.lost > 0 {
-		s.log.Error("a state file is damaged: the rest of it is used", "file", s.path, "damages", kept.lost, "first_at_byte", kept.firstAt)
+	if state.damagedParts > 0 {
+		s.log.Error("a state file is damaged: the rest of it is used", "file", s.path, "damages", state.damagedParts,
+			"first_at_byte", state.firstDamage)
 	}
-	if kept.size > kept.end {
-		s.log.Info("the last write to a state file was not finished: it is cut off", "file", s.path, "at_byte", kept.end)
+	if state.size > state.committed {
+		s.log.Info("the last write to a state file was not finished: it is cut off", "file", s.path, "at_byte",
+			state.committed)
 	}
-	return kept, nil
+	return state, nil
 }
 
 // read reads the file.
-func (s *Store) read() (*Kept, error) {
+func (s *Store) read() (*State, error) {
 	file, err := os.Open(s.path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
-	in, err := disk.FileReader(file)
+	reader, err := disk.FileReader(file)
 	if err != nil {
 		return nil, err
 	}
-	return s.parse(in)
+	return s.parse(reader)
 }
 
 // parse reads the content of the file.
-func (s *Store) parse(in *disk.Reader) (*Kept, error) {
-	kept := &Kept{Held: make(map[resource.Key]Held), Prints: make(map[string]Print)}
-	records, err := kept.commits(in)
+func (s *Store) parse(reader *disk.Reader) (*State, error) {
+	state := &State{Held: make(map[resource.Key]Held), Prints: make(map[string]Print)}
+	records, err := state.readCommits(reader)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.key, b.key) })
+	slices.SortStableFunc(records, func(first, second record) int { return cmp.Compare(first.key, second.key) })
 	values := make(map[string][]byte)
 	name := s.name()
-	for i, r := range records {
-		if i+1 < len(records) && records[i+1].key == r.key || len(r.value) == 0 {
-			continue // a later record has replaced or deleted it
+	for index, entry := range records {
+		if index+1 < len(records) && records[index+1].key == entry.key || len(entry.value) == 0 {
+			continue // replaced or deleted by a later record
 		}
-		kept.content += r.size()
-		if r.key[0] != keyObject[0] {
-			values[r.key] = r.value
+		state.liveSize += entry.size()
+		if entry.key[0] != keyObject[0] {
+			values[entry.key] = entry.value
 			continue
 		}
-		if err := kept.add(r, name); err != nil {
+		if err := state.add(entry, name); err != nil {
 			return nil, err
 		}
 	}
-	if kept.lost > 0 { // a group may lack objects: it is not what its print says
+	if state.damagedParts > 0 { // a group may lack objects that its print covers
 		for key := range values {
 			if key[0] == keyPrint[0] {
 				delete(values, key)
 			}
 		}
 	}
-	kept.Guard, kept.Note = values[keyGuard], values[keyNote]
+	state.Guard, state.Note = values[keyGuard], values[keyNote]
 	for key, value := range values {
 		if key[0] == keyPrint[0] {
-			kept.Prints[key[1:]] = decodePrint(value)
+			state.Prints[key[1:]] = decodePrint(value)
 		}
 	}
 	s.values.restore(values)
-	return kept, nil
+	return state, nil
 }
 
-// commits returns the records of all whole commits, in order. The error is errDamaged if there is none.
-func (k *Kept) commits(in *disk.Reader) (records []record, err error) {
+// readCommits returns the records of the whole commits in order. The error is errDamaged without any.
+func (k *State) readCommits(reader *disk.Reader) (records []record, err error) {
 	committed := 0
 	for {
-		var r record
-		payload, err := in.Next()
+		var entry record
+		payload, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil {
-			r, err = decodeRecord(payload)
+			entry, err = decodeRecord(payload)
 		}
 		damage, damaged := errors.AsType[*disk.Damage](err)
 		switch {
-		case damaged && damage.Torn: // it is cut off
+		case damaged && damage.Torn: // the end of an unfinished write
 		case damaged:
-			if k.lost++; k.lost == 1 {
-				k.firstAt = damage.From
+			if k.damagedParts++; k.damagedParts == 1 {
+				k.firstDamage = damage.From
 			}
 		case err != nil:
 			return nil, err
-		case r.key == keyCommit:
-			committed, k.end = len(records), in.At()
-			k.Stored, err = time.Parse(time.RFC3339Nano, string(r.value))
+		case entry.key == keyCommit:
+			committed, k.committed = len(records), reader.At()
+			k.Stored, err = time.Parse(time.RFC3339Nano, string(entry.value))
 			if err != nil {
 				return nil, err
 			}
 		default:
-			records = append(records, r)
+			records = append(records, entry)
 		}
 	}
-	if k.size = in.At(); k.end == 0 {
+	if k.size = reader.At(); k.committed == 0 {
 		return nil, errDamaged
 	}
 	return records[:committed], nil
 }
 
-// add takes up an object of source.
-func (k *Kept) add(r record, source string) error {
-	key, err := decodeKey(r.key)
+// add decodes an object of a source.
+func (k *State) add(entry record, source string) error {
+	key, err := decodeKey(entry.key)
 	if err != nil {
 		return err
 	}
-	one, held, err := decode(key, r.value, source)
+	object, held, err := decodeObject(key, entry.value, source)
 	if err != nil {
 		return err
 	}
 	if held != nil {
 		k.Held[key] = *held
 	}
-	k.Resources = append(k.Resources, one)
+	k.Resources = append(k.Resources, object)
 	return nil
 }

@@ -2,7 +2,6 @@ package lastgood
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -14,8 +13,8 @@ import (
 	"tributary/resource"
 )
 
-// record is a key and a value, in a frame; no value means that the key is deleted. The first byte of the key is one of these. A commit ends
-// the records that were written together; its value is the time.
+// record is a key with a value, or without one for a deletion. A constant below is the first byte of the key. A commit
+// record ends the records of one write; its value is the time.
 type record struct {
 	key   string
 	value []byte
@@ -29,32 +28,32 @@ const (
 	keyCommit = "c"
 )
 
-// appendTo appends the frame of r.
-func (r record) appendTo(b []byte) []byte {
+// appendTo appends the frame of the record.
+func (r record) appendTo(buffer []byte) []byte {
 	payload := make([]byte, 0, binary.MaxVarintLen64+len(r.key)+len(r.value))
 	payload = binary.AppendUvarint(payload, uint64(len(r.key)))
-	return disk.AppendFrame(b, append(append(payload, r.key...), r.value...))
+	return disk.AppendFrame(buffer, append(append(payload, r.key...), r.value...))
 }
 
-// size is about that of the frame.
+// size returns the approximate size of the frame.
 func (r record) size() int64 { return int64(disk.HeaderSize + 1 + len(r.key) + len(r.value)) }
 
-func decodeRecord(payload []byte) (r record, err error) {
-	n, k := binary.Uvarint(payload)
-	if k <= 0 || n == 0 || n > uint64(len(payload)-k) {
-		return r, fmt.Errorf("%w: a record has no key", errDamaged)
+func decodeRecord(payload []byte) (decoded record, err error) {
+	keySize, prefixSize := binary.Uvarint(payload)
+	if prefixSize <= 0 || keySize == 0 || keySize > uint64(len(payload)-prefixSize) {
+		return decoded, fmt.Errorf("%w: a record has no key", errDamaged)
 	}
-	end := k + int(n) //nolint:gosec // at most the length
-	return record{string(payload[k:end]), payload[end:]}, nil
+	end := prefixSize + int(keySize) //nolint:gosec // at most the length
+	return record{string(payload[prefixSize:end]), payload[end:]}, nil
 }
 
-func commit(at time.Time) record {
-	return record{keyCommit, []byte(at.UTC().Format(time.RFC3339Nano))}
+func commitRecord(moment time.Time) record {
+	return record{keyCommit, []byte(moment.UTC().Format(time.RFC3339Nano))}
 }
 
-// recordKey is the key of the record of an object. The order of the bytes is that of the keys.
-func recordKey(k resource.Key) string {
-	return keyObject + string(k.Kind) + "\x00" + k.Namespace + "\x00" + k.Name
+// recordKey returns the record's key for an object. Record keys sort like object keys.
+func recordKey(key resource.Key) string {
+	return keyObject + string(key.Kind) + "\x00" + key.Namespace + "\x00" + key.Name
 }
 
 func decodeKey(key string) (resource.Key, error) {
@@ -65,10 +64,11 @@ func decodeKey(key string) (resource.Key, error) {
 	return resource.Key{Kind: resource.Kind(parts[0]), Namespace: parts[1], Name: parts[2]}, nil
 }
 
-// Print identifies what a group of a source held and what made it so. The zero Print is none.
+// Print is a fingerprint of a source's group and of the settings that shaped it. Groups without one have the zero
+// Print.
 type Print struct {
 	Sum   [16]byte
-	Notes string // what else is known of the group; only the source of the print reads it
+	Notes string // private to the source
 }
 
 func (p Print) encode() []byte {
@@ -78,167 +78,149 @@ func (p Print) encode() []byte {
 	return append(slices.Clone(p.Sum[:]), p.Notes...)
 }
 
-func decodePrint(value []byte) (p Print) {
-	p.Notes = string(value[copy(p.Sum[:], value):])
-	return p
+func decodePrint(value []byte) (groupPrint Print) {
+	groupPrint.Notes = string(value[copy(groupPrint.Sum[:], value):])
+	return groupPrint
 }
 
-// The value of an object is a list of numbers and texts: of the resource that is served, whether a loss of it is held, and then what was
-// before the loss, unless that is served, and what the source says, unless the object is gone. What a later version may append is skipped.
+// The value of an object is a list of numbers and texts. It has the served resource, a flag for a held loss, and with
+// it the previous resource, unless that is served, and the desired one, unless the source deleted it. decodeObject
+// skips fields that later versions append.
 
-func appendNumber(b []byte, n int64) []byte { return binary.AppendVarint(b, n) }
+func appendNumber(buffer []byte, number int64) []byte { return binary.AppendVarint(buffer, number) }
 
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+func appendText(buffer []byte, text string) []byte {
+	return append(binary.AppendUvarint(buffer, uint64(len(text))), text...)
 }
 
-func appendPairs(b []byte, m map[string]string) []byte {
-	b = appendNumber(b, int64(len(m)))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		b = appendText(appendText(b, k), m[k])
+func appendPairs(buffer []byte, pairs map[string]string) []byte {
+	buffer = appendNumber(buffer, int64(len(pairs)))
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		buffer = appendText(appendText(buffer, name), pairs[name])
 	}
-	return b
+	return buffer
 }
 
-// appendTime appends seconds, as sources may name any time, and nanoseconds since 1970.
-func appendTime(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		t = time.Unix(0, 0)
+// appendTime appends seconds since 1970 and nanoseconds. An int64 of nanoseconds could not hold each time of a source.
+func appendTime(buffer []byte, instant time.Time) []byte {
+	if instant.IsZero() {
+		instant = time.Unix(0, 0)
 	}
-	return appendNumber(appendNumber(b, t.Unix()), int64(t.Nanosecond()))
+	return appendNumber(appendNumber(buffer, instant.Unix()), int64(instant.Nanosecond()))
 }
 
-// appendResource appends r, which may be nil, and what it was before the transforms of its source, if they made a difference.
-func appendResource(b []byte, r *resource.Resource) []byte {
-	if r == nil {
-		return appendNumber(b, 0)
+// appendResource appends an object, which may be nil, and its original if transforms changed it.
+func appendResource(buffer []byte, object *resource.Resource) []byte {
+	if object == nil {
+		return appendNumber(buffer, 0)
 	}
-	m := r.Meta()
-	b = appendTime(appendTime(appendNumber(b, 1), m.Seen), m.Created)
-	b = appendPairs(appendPairs(b, m.Labels), m.Annotations)
-	for _, s := range []string{string(r.Body()), m.Origin.Place, m.Origin.Group, m.Origin.Rules, m.Key.Namespace} {
-		b = appendText(b, s)
+	meta := object.Meta()
+	buffer = appendTime(appendTime(appendNumber(buffer, 1), meta.Seen), meta.Created)
+	buffer = appendPairs(appendPairs(buffer, meta.Labels), meta.Annotations)
+	for _, text := range []string{string(object.Body()), meta.Origin.Place, meta.Origin.Group, meta.Origin.Rules,
+		meta.Key.Namespace} {
+		buffer = appendText(buffer, text)
 	}
-	return appendResource(b, r.Original())
+	return appendResource(buffer, object.Original())
 }
 
-// list is what is left of a list that is read. Bad says that it was not whole.
-type list struct {
-	b   []byte
-	bad bool
+// decoder reads a list of numbers and texts. After damage, it returns zero values.
+type decoder struct {
+	rest    []byte
+	damaged bool
 }
 
-func (l *list) number() int64 {
-	n, k := binary.Varint(l.b)
-	l.skip(k)
-	return n
+func (l *decoder) number() int64 {
+	number, size := binary.Varint(l.rest)
+	l.skip(size)
+	return number
 }
 
-func (l *list) text() []byte {
-	n, k := binary.Uvarint(l.b)
-	if l.skip(k); n > uint64(len(l.b)) {
+func (l *decoder) text() []byte {
+	length, k := binary.Uvarint(l.rest)
+	if l.skip(k); length > uint64(len(l.rest)) {
 		l.skip(-1)
 		return nil
 	}
-	text := l.b[:n]
-	l.b = l.b[n:]
+	text := l.rest[:length]
+	l.rest = l.rest[length:]
 	return text
 }
 
-func (l *list) skip(n int) {
-	if n <= 0 {
-		l.b, l.bad = nil, true
+func (l *decoder) skip(count int) {
+	if count <= 0 {
+		l.rest, l.damaged = nil, true
 		return
 	}
-	l.b = l.b[n:]
+	l.rest = l.rest[count:]
 }
 
-func (l *list) pairs() (m map[string]string) {
-	for n := l.number(); n > 0 && !l.bad; n-- {
-		if m == nil {
-			m = make(map[string]string)
+func (l *decoder) pairs() (pairs map[string]string) {
+	for remaining := l.number(); remaining > 0 && !l.damaged; remaining-- {
+		if pairs == nil {
+			pairs = make(map[string]string)
 		}
 		key := string(l.text())
-		m[key] = string(l.text())
+		pairs[key] = string(l.text())
 	}
-	return m
+	return pairs
 }
 
-func (l *list) time() time.Time {
-	s, ns := l.number(), l.number()
-	if s == 0 && ns == 0 {
+func (l *decoder) time() time.Time {
+	seconds, nanoseconds := l.number(), l.number()
+	if seconds == 0 && nanoseconds == 0 {
 		return time.Time{}
 	}
-	return time.Unix(s, ns).UTC()
+	return time.Unix(seconds, nanoseconds).UTC()
 }
 
-// deepest is how many resources are in others: an original has none.
-const deepest = 1
+// maxDepth limits the nesting of resources: an original has none.
+const maxDepth = 1
 
-func (l *list) resource(key resource.Key, source string, depth int) *resource.Resource {
+func (l *decoder) resource(key resource.Key, source string, depth int) *resource.Resource {
 	if l.number() == 0 {
 		return nil
 	}
-	if depth > deepest {
+	if depth > maxDepth {
 		l.skip(0)
 		return nil
 	}
-	m := resource.Meta{Key: key, Seen: l.time(), Created: l.time(), Labels: l.pairs(), Annotations: l.pairs()}
+	meta := resource.Meta{Key: key, Seen: l.time(), Created: l.time(), Labels: l.pairs(), Annotations: l.pairs()}
 	body := bytes.Clone(l.text())
-	m.Origin = resource.Origin{Source: source, Place: string(l.text()), Group: string(l.text()), Rules: string(l.text())}
-	m.Key.Namespace = string(l.text())
-	r := resource.FromBody(m, body)
+	meta.Origin = resource.Origin{Source: source, Place: string(l.text()), Group: string(l.text()),
+		Rules: string(l.text())}
+	meta.Key.Namespace = string(l.text())
+	object := resource.FromBody(meta, body)
 	if original := l.resource(key, source, depth+1); original != nil {
-		r = r.WithOriginal(original)
+		object = object.WithOriginal(original)
 	}
-	return r
+	return object
 }
 
-// encode encodes r, which is served, and, if a loss of it is held, the object before it and as the source wants it.
-func encode(r, was, desired *resource.Resource, held bool) []byte {
-	b := appendResource(make([]byte, 0, len(r.Body())+256), r)
+// encodeObject encodes the served object, and with a held loss the previous and the desired one.
+func encodeObject(served, previous, desired *resource.Resource, held bool) []byte {
+	buffer := appendResource(make([]byte, 0, len(served.Body())+256), served)
 	if !held {
-		return appendNumber(b, 0)
+		return appendNumber(buffer, 0)
 	}
-	if was == r {
-		was = nil
+	if previous == served {
+		previous = nil
 	}
-	return appendResource(appendResource(appendNumber(b, 1), was), desired)
+	return appendResource(appendResource(appendNumber(buffer, 1), previous), desired)
 }
 
-// decode reads the object of source, and the loss of it that is held, or nil.
-func decode(key resource.Key, value []byte, source string) (r *resource.Resource, held *Held, err error) {
-	l := &list{b: value}
-	r = l.resource(key, source, 0)
-	if l.number() != 0 {
-		held = &Held{Was: l.resource(key, source, 0), Desired: l.resource(key, source, 0)}
-		if held.Was == nil {
-			held.Was = r
+// decodeObject decodes an object of a source and its held loss, which may be nil.
+func decodeObject(key resource.Key, value []byte, source string) (served *resource.Resource, held *Held, err error) {
+	decoding := &decoder{rest: value}
+	served = decoding.resource(key, source, 0)
+	if decoding.number() != 0 {
+		held = &Held{Previous: decoding.resource(key, source, 0), Desired: decoding.resource(key, source, 0)}
+		if held.Previous == nil {
+			held.Previous = served
 		}
 	}
-	if l.bad || r == nil {
+	if decoding.damaged || served == nil {
 		return nil, nil, fmt.Errorf("%w: the record of %s", errDamaged, key)
 	}
-	return r, held, nil
-}
-
-// Pack encodes r with its key and its source, in one line, for another process to Unpack.
-func Pack(r *resource.Resource) string {
-	b := appendText(appendText(appendText(nil, string(r.Key().Kind)), r.Key().Name), r.Origin().Source)
-	return base64.StdEncoding.EncodeToString(appendResource(b, r))
-}
-
-// Unpack returns the resource that Pack encoded.
-func Unpack(packed string) (*resource.Resource, error) {
-	b, err := base64.StdEncoding.DecodeString(packed)
-	if err != nil {
-		return nil, err
-	}
-	l := &list{b: b}
-	key := resource.Key{Kind: resource.Kind(l.text()), Name: string(l.text())}
-	r := l.resource(key, string(l.text()), 0)
-	if l.bad || r == nil {
-		return nil, fmt.Errorf("%w: an object", errDamaged)
-	}
-	return r, nil
+	return served, held, nil
 }

@@ -17,62 +17,63 @@ import (
 	"tributary/resource"
 )
 
-// Delay is how long changes are collected before they are written.
+// Delay is the time to collect changes before a write.
 const Delay = 200 * time.Millisecond
 
-// The times after which a write that failed is tried again: from the first, doubling, up to the last.
+// The delay of retries doubles between these after each failed write.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
-// Guard stands in front of the table of a source, which then may differ from what the source says. Its methods may be called at any time.
+// Guard holds losses back, so that the table may differ from the source. Its methods are safe for concurrent use.
 type Guard interface {
-	// State returns the state of the guard as a whole. It is kept with each write.
+	// State returns the encoded state of the guard, which each write stores.
 	State() []byte
-	// Held reports whether a loss of an object in the table is held, and returns the object before it and as the source wants it, which is
-	// nil if the object is gone. SetHeld announces a change.
-	Held(key resource.Key) (was, desired *resource.Resource, held bool)
+	// Held reports whether the guard holds a loss of an object in the table, and returns the object before the loss and
+	// the one that the source wants, which is nil for a deletion. SetHeld announces a change.
+	Held(key resource.Key) (previous, desired *resource.Resource, held bool)
 }
 
-// Held is a held loss: the object before it, and as the source wants it, which is nil if the object is gone. The served object may join
-// both.
-type Held struct{ Was, Desired *resource.Resource }
+// Held is a held loss: the object before it, and the one that the source wants, which is nil for a deletion. The served
+// object may combine both.
+type Held struct{ Previous, Desired *resource.Resource }
 
-// unguarded is the guard of a source that has none.
+// unguarded is the guard of a source without one.
 type unguarded struct{}
 
 func (unguarded) State() []byte { return nil }
 
-func (unguarded) Held(resource.Key) (was, desired *resource.Resource, held bool) {
+func (unguarded) Held(resource.Key) (previous, desired *resource.Resource, held bool) {
 	return nil, nil, false
 }
 
-// Store keeps what one source published last. All methods are safe for concurrent use, but for what they say.
+// Store keeps the last published objects of one source. Its methods are safe for concurrent use unless they state
+// otherwise.
 type Store struct {
 	path    string
 	log     *slog.Logger
 	now     func() time.Time
-	own     func() error  // locks the directory, before a file is made or removed there
+	ownDir  func() error  // locks the directory, before a file is made or removed there
 	maxSize int64         // of the file in bytes, for tests; 0 for any
 	wake    chan struct{} // for Run; holds one
 	values  values
 
-	mu     sync.Mutex
-	source string // its name
-	guard  Guard
-	status Status
-	kept   *Kept             // for Run to go on with, or nil
-	at     memstore.Revision // of the table that has kept
+	mu             sync.Mutex
+	source         string // its name
+	guard          Guard
+	status         Status
+	resumeState    *State            // for Run to go on with, or nil
+	resumeRevision memstore.Revision // of the table that has kept
 }
 
 // Status is the state of a store at one moment. It is a copy, and may be encoded as JSON.
 type Status struct {
 	File string `json:"file"`
-	// Revision is that of the table up to which everything is stored.
+	// Revision is the stored revision of the table.
 	Revision memstore.Revision `json:"revision"`
-	Stored   *time.Time        `json:"stored,omitempty"` // when the last change was
-	Error    string            `json:"error,omitempty"`  // why nothing is stored at present
+	Stored   *time.Time        `json:"stored,omitempty"` // the time of the last write
+	Error    string            `json:"error,omitempty"`  // of the last write, if it failed
 }
 
 func newStore(path, source string, log *slog.Logger) *Store {
@@ -80,22 +81,23 @@ func newStore(path, source string, log *slog.Logger) *Store {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Store{
-		path: path, source: source, log: log, now: time.Now, own: func() error { return os.MkdirAll(filepath.Dir(path), 0o700) },
-		wake: make(chan struct{}, 1), guard: unguarded{}, status: Status{File: path},
+		path: path, source: source, log: log, now: time.Now,
+		ownDir: func() error { return os.MkdirAll(filepath.Dir(path), 0o700) },
+		wake:   make(chan struct{}, 1), guard: unguarded{}, status: Status{File: path},
 	}
 }
 
-// ID returns what the store was made for; see Dir.Source.
+// ID returns the id of Dir.Source.
 func (s *Store) ID() string { return strings.TrimSuffix(filepath.Base(s.path), ".db") }
 
-// Status returns how the store is doing.
+// Status returns the state of the store.
 func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// Rename gives the source another name.
+// Rename changes the name of the source in messages.
 func (s *Store) Rename(source string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,70 +110,70 @@ func (s *Store) name() string {
 	return s.source
 }
 
-// Guard has the store keep what the guard of the source knows.
-func (s *Store) Guard(g Guard) {
+// SetGuard sets the guard. The store keeps its state.
+func (s *Store) SetGuard(guard Guard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.guard = g
+	s.guard = guard
 }
 
-// Touch has the store look whether there is something to write, though the table is as it was. It does not block.
+// Touch makes the store check for changes outside of the table. It does not block.
 func (s *Store) Touch() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // a check is due already
 	}
 }
 
-// SetHeld has the store ask its guard what is held of objects, and keep that beside what is served of them. It does not block.
+// SetHeld makes the store ask its guard for the held losses of objects, and write them. It does not block.
 func (s *Store) SetHeld(keys []resource.Key) {
 	changed := make(map[string]resource.Key, len(keys))
-	for _, k := range keys {
-		changed[recordKey(k)] = k
+	for _, key := range keys {
+		changed[recordKey(key)] = key
 	}
 	s.values.markDirty(changed)
 	s.Touch()
 }
 
-// SetNote has the store keep what a source wants to know when it runs again, in place of what it kept before. It takes note
-// over, and does not block.
+// SetNote replaces the private notes of a source, which it gets at the next start. The store owns note from now on.
+// SetNote does not block.
 func (s *Store) SetNote(note []byte) {
 	if s.values.set(keyNote, note) {
 		s.Touch()
 	}
 }
 
-// SetPrint has the store keep p as the print of group; a zero one is forgotten. It does not block.
-func (s *Store) SetPrint(group string, p Print) {
-	if s.values.set(keyPrint+group, p.encode()) {
+// SetPrint stores the print of a group, or deletes it with a zero one. It does not block.
+func (s *Store) SetPrint(group string, groupPrint Print) {
+	if s.values.set(keyPrint+group, groupPrint.encode()) {
 		s.Touch()
 	}
 }
 
-// Continue says that at revision at the table of the source is what Load returned: then the file is gone on with, and not
-// made anew. It is not called while Run runs.
-func (s *Store) Continue(kept *Kept, at memstore.Revision) {
+// Continue tells the store that the table had the loaded state at a revision, so that Run appends to the file instead
+// of replacing it. It must not be called during Run.
+func (s *Store) Continue(state *State, revision memstore.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept, s.at = kept, at
+	s.resumeState, s.resumeRevision = state, revision
 }
 
-// Run has the file follow table, once that is synced, until ctx ends; what changed by then is still written. A disk that
-// fails is reported, once, and tried again: nobody waits for it. It is not called twice at once.
+// Run writes the changes of a synced table until ctx ends, including those before the end. It logs the first of
+// consecutive write errors, and retries. It must not run twice at a time.
 func (s *Store) Run(ctx context.Context, table memstore.Reader) {
-	w := s.writer()
-	defer w.close()
+	output := s.writer()
+	defer output.close()
 	retry := firstRetry
 	for {
 		changed := table.Changed()
-		last := ctx.Err() != nil // what changes after this need not be written
-		err := s.write(w, table)
+		stopping := ctx.Err() != nil // later changes need not be written
+		err := s.write(output, table)
 		s.report(err)
 		switch {
-		case last:
+		case stopping:
 			return
 		case err != nil:
-			pause(ctx, retry)
+			waitFor(ctx, retry)
 			retry = min(2*retry, lastRetry)
 			continue
 		}
@@ -181,38 +183,38 @@ func (s *Store) Run(ctx context.Context, table memstore.Reader) {
 		case <-changed:
 		case <-s.wake:
 		}
-		pause(ctx, Delay)
+		waitFor(ctx, Delay)
 	}
 }
 
-// pause waits, but not longer than ctx.
-func pause(ctx context.Context, d time.Duration) {
+// waitFor waits for a duration or the end of ctx.
+func waitFor(ctx context.Context, duration time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(d):
+	case <-time.After(duration):
 	}
 }
 
-// write brings the file up to the table.
-func (s *Store) write(w *writer, table memstore.Reader) error {
+// write writes the changes of the table.
+func (s *Store) write(output *writer, table memstore.Reader) error {
 	if !table.Synced() {
-		return nil // what there is may be a part
+		return nil // the table may be incomplete
 	}
-	wrote, err := w.follow(table)
+	written, err := output.follow(table)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	s.status.Revision = w.at
-	if wrote {
+	s.status.Revision = output.revision
+	if written {
 		now := s.now()
 		s.status.Stored = &now
 	}
 	return nil
 }
 
-// report notes and logs whether writing works, when that changes.
+// report records a write error or success, and logs changes between them.
 func (s *Store) report(err error) {
 	s.mu.Lock()
 	failed := s.status.Error != ""
@@ -223,15 +225,16 @@ func (s *Store) report(err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && !failed:
-		s.log.Error("what the source publishes is not stored, and a restart would serve an older state", "source", s.name(), "err", err)
+		s.log.Error("objects of the source are not stored, and a restart would serve an older state", "source", s.name(),
+			"err", err)
 	case err == nil && failed:
-		s.log.Info("what the source publishes is stored again", "source", s.name())
+		s.log.Info("objects of the source are stored again", "source", s.name())
 	}
 }
 
-// Forget removes what is kept of a source that is no more. It is not called while Run runs.
+// Forget removes the file of a removed source. It must not be called during Run.
 func (s *Store) Forget() error {
-	err := s.own()
+	err := s.ownDir()
 	if err == nil {
 		err = disk.IgnoreMissing(os.Remove(s.path))
 	}
@@ -241,58 +244,58 @@ func (s *Store) Forget() error {
 	return nil
 }
 
-// values are the values of the records that are not objects, and the keys of records that are to be written, which may be objects. They are
+// values has the values of records other than objects, and the keys of records to write, which may be objects. It is
 // safe for concurrent use.
 type values struct {
-	mu    sync.Mutex
-	all   map[string][]byte
-	dirty map[string]resource.Key // the zero Key for values
+	mu        sync.Mutex
+	byKey     map[string][]byte
+	dirtyKeys map[string]resource.Key // the zero Key for values
 }
 
-// set reports whether value is another than before. An empty one is forgotten.
+// set sets a value, or deletes it with an empty one, and reports whether it changed.
 func (v *values) set(key string, value []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if bytes.Equal(v.all[key], value) {
+	if bytes.Equal(v.byKey[key], value) {
 		return false
 	}
-	if v.all == nil {
-		v.all = make(map[string][]byte)
+	if v.byKey == nil {
+		v.byKey = make(map[string][]byte)
 	}
-	if v.all[key] = value; len(value) == 0 {
-		delete(v.all, key)
+	if v.byKey[key] = value; len(value) == 0 {
+		delete(v.byKey, key)
 	}
-	v.add(map[string]resource.Key{key: {}})
+	v.addDirty(map[string]resource.Key{key: {}})
 	return true
 }
 
-// restore takes over what was read from a file.
-func (v *values) restore(all map[string][]byte) {
+// restore sets the values of a file.
+func (v *values) restore(values map[string][]byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.all, v.dirty = all, nil
+	v.byKey, v.dirtyKeys = values, nil
 }
 
-// markDirty has keys be written.
+// markDirty adds keys to write.
 func (v *values) markDirty(keys map[string]resource.Key) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.add(keys)
+	v.addDirty(keys)
 }
 
-func (v *values) add(keys map[string]resource.Key) {
-	if v.dirty == nil {
-		v.dirty = make(map[string]resource.Key, len(keys))
+func (v *values) addDirty(keys map[string]resource.Key) {
+	if v.dirtyKeys == nil {
+		v.dirtyKeys = make(map[string]resource.Key, len(keys))
 	}
-	maps.Copy(v.dirty, keys)
+	maps.Copy(v.dirtyKeys, keys)
 }
 
-// takeDirty returns, once, the keys to be written.
+// takeDirty returns and clears the keys to write.
 func (v *values) takeDirty() map[string]resource.Key {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	keys := v.dirty
-	v.dirty = nil
+	keys := v.dirtyKeys
+	v.dirtyKeys = nil
 	if keys == nil {
 		keys = make(map[string]resource.Key)
 	}
@@ -302,11 +305,11 @@ func (v *values) takeDirty() map[string]resource.Key {
 func (v *values) get(key string) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.all[key]
+	return v.byKey[key]
 }
 
 func (v *values) clone() map[string][]byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return maps.Clone(v.all)
+	return maps.Clone(v.byKey)
 }

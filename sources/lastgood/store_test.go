@@ -26,8 +26,8 @@ func key(i int) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprintf("s%04d", i)}
 }
 
-// made returns an object with everything that is kept of one.
-func made(i int, body string) *resource.Resource {
+// newObject returns an object with each stored field.
+func newObject(i int, body string) *resource.Resource {
 	return resource.FromBody(resource.Meta{
 		Key: key(i), Labels: map[string]string{"app": "a", "": "b"}, Annotations: map[string]string{"note": "", "n": body},
 		Created: time.Unix(int64(i), 123).UTC(),
@@ -35,16 +35,16 @@ func made(i int, body string) *resource.Resource {
 	}, []byte(body))
 }
 
-// synced is a table of resources that is complete.
-func synced(rs ...*resource.Resource) *memstore.Table {
+// syncedTable returns a synced table of objects.
+func syncedTable(rs ...*resource.Resource) *memstore.Table {
 	t := new(memstore.Table)
 	t.Apply(rs, nil)
 	t.MarkSynced()
 	return t
 }
 
-// save has a store at path write table, and stop.
-func save(t require.TestingT, path string, table memstore.Reader) {
+// runStore writes a table with a store at path, and stops it.
+func runStore(t require.TestingT, path string, table memstore.Reader) {
 	s := newStore(path, "rules", nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -53,47 +53,47 @@ func save(t require.TestingT, path string, table memstore.Reader) {
 	require.Equal(t, table.Snapshot().Revision(), s.Status().Revision)
 }
 
-// requireKept checks that what was loaded is what is in a table.
-func requireKept(t require.TestingT, table memstore.Reader, kept *Kept) {
-	require.NotNil(t, kept)
+// requireState compares a loaded state with a table.
+func requireState(t require.TestingT, table memstore.Reader, state *State) {
+	require.NotNil(t, state)
 	var want []*resource.Resource
 	for r := range table.Snapshot().All() {
 		want = append(want, r)
 	}
-	require.Equal(t, want, kept.Resources)
+	require.Equal(t, want, state.Resources)
 }
 
-func TestWhatIsSavedIsLoaded(t *testing.T) {
+func TestLoadReturnsSavedState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
-	table := synced(made(1, "one"), made(2, ""), resource.FromBody(resource.Meta{
+	table := syncedTable(newObject(1, "one"), newObject(2, ""), resource.FromBody(resource.Meta{
 		Key:    resource.Key{Kind: resource.MeshConfig, Name: "mesh"},
 		Origin: resource.Origin{Source: "rules"},
-	}, []byte("mesh")), made(3, "after").WithOriginal(resource.FromBody(resource.Meta{
-		Key:    resource.Key{Kind: made(3, "").Key().Kind, Namespace: "another", Name: made(3, "").Key().Name},
+	}, []byte("mesh")), newObject(3, "after").WithOriginal(resource.FromBody(resource.Meta{
+		Key:    resource.Key{Kind: newObject(3, "").Key().Kind, Namespace: "another", Name: newObject(3, "").Key().Name},
 		Origin: resource.Origin{Source: "rules"},
 	}, []byte("before"))))
-	save(t, path, table)
-	kept, err := newStore(path, "rules", nil).Load()
+	runStore(t, path, table)
+	state, err := newStore(path, "rules", nil).Load()
 	require.NoError(t, err)
-	requireKept(t, table, kept)
-	require.Nil(t, kept.Guard)
-	require.WithinDuration(t, time.Now(), kept.Stored, time.Minute)
+	requireState(t, table, state)
+	require.Nil(t, state.Guard)
+	require.WithinDuration(t, time.Now(), state.Stored, time.Minute)
 
-	kept, err = newStore(path+".missing", "rules", nil).Load()
+	state, err = newStore(path+".missing", "rules", nil).Load()
 	require.NoError(t, err)
-	require.Nil(t, kept)
+	require.Nil(t, state)
 }
 
-func TestANoteIsKept(t *testing.T) {
+func TestNotesSurviveRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "rules.db")
-		table := synced(made(1, "one"))
-		// A run of the store that begins with the note that the last one left, and takes up notes while nothing else changes.
+		table := syncedTable(newObject(1, "one"))
+		// run starts the store with the note of the previous run, and sets notes while the table stays the same.
 		run := func(notes ...string) string {
 			s := newStore(path, "rules", nil)
-			if kept, err := s.Load(); kept != nil {
+			if state, err := s.Load(); state != nil {
 				require.NoError(t, err)
-				s.SetNote(kept.Note)
+				s.SetNote(state.Note)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
@@ -107,10 +107,10 @@ func TestANoteIsKept(t *testing.T) {
 			}
 			cancel()
 			<-ended
-			kept, err := newStore(path, "rules", nil).Load()
+			state, err := newStore(path, "rules", nil).Load()
 			require.NoError(t, err)
-			requireKept(t, table, kept)
-			return string(kept.Note)
+			requireState(t, table, state)
+			return string(state.Note)
 		}
 		require.Empty(t, run())
 		require.Equal(t, "two", run("one", "two"))
@@ -129,10 +129,10 @@ func TestFollowsInBatches(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { s.Run(ctx, table); close(ended) }()
 
-		table.Apply([]*resource.Resource{made(1, "one")}, nil)
+		table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.NoFileExists(t, path, "what is not complete is not kept")
+		require.NoFileExists(t, path, "an unsynced table is not stored")
 
 		table.MarkSynced()
 		time.Sleep(Delay)
@@ -141,7 +141,7 @@ func TestFollowsInBatches(t *testing.T) {
 		stored := *s.Status().Stored
 
 		for i := range 100 {
-			table.Apply([]*resource.Resource{made(i, "two")}, nil)
+			table.Apply([]*resource.Resource{newObject(i, "two")}, nil)
 		}
 		time.Sleep(Delay - time.Millisecond)
 		synctest.Wait()
@@ -151,102 +151,102 @@ func TestFollowsInBatches(t *testing.T) {
 		require.Equal(t, memstore.Revision(101), s.Status().Revision)
 		require.Equal(t, stored.Add(Delay), *s.Status().Stored)
 
-		s.Guard(&guarding{state: []byte("guarded")})
+		s.SetGuard(&fakeGuard{state: []byte("guarded")})
 		s.Touch()
 		time.Sleep(Delay)
 		synctest.Wait()
 		table.Apply(nil, []resource.Key{key(1)})
 		cancel()
 		<-ended
-		kept, err := s.Load()
+		state, err := s.Load()
 		require.NoError(t, err)
-		requireKept(t, table, kept)
-		require.Equal(t, "guarded", string(kept.Guard))
+		requireState(t, table, state)
+		require.Equal(t, "guarded", string(state.Guard))
 		require.NoError(t, s.Forget())
 		require.NoError(t, s.Forget())
 		require.NoFileExists(t, path)
 	})
 }
 
-// guarding is a guard as the store sees it.
-type guarding struct {
+// fakeGuard is a guard as the store sees it.
+type fakeGuard struct {
 	state []byte
 	held  map[resource.Key]Held
 }
 
-func (g *guarding) State() []byte { return g.state }
+func (g *fakeGuard) State() []byte { return g.state }
 
-func (g *guarding) Held(key resource.Key) (was, desired *resource.Resource, held bool) {
+func (g *fakeGuard) Held(key resource.Key) (previous, desired *resource.Resource, held bool) {
 	h, held := g.held[key]
-	return h.Was, h.Desired, held
+	return h.Previous, h.Desired, held
 }
 
-// busy is a table that changes while it is looked at, and is stopped at once.
-type busy struct {
+// changingTable is a table that changes while it is looked at, and is stopped at once.
+type changingTable struct {
 	*memstore.Table
-	next func()
+	change func()
 }
 
-func (b busy) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
-	defer b.next()
-	return b.Table.Changes(since)
+func (b changingTable) Changes(revision memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+	defer b.change()
+	return b.Table.Changes(revision)
 }
 
-// What is unchanged at a restart costs the disk nothing, and what changes is written to the same file.
-func TestAWholeFileIsGoneOnWith(t *testing.T) {
+// A restart writes no unchanged object, and appends changes to the same file.
+func TestRestartAppendsToFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
-	table := synced(made(1, "one"), made(2, "two"))
-	save(t, path, table)
+	table := syncedTable(newObject(1, "one"), newObject(2, "two"))
+	runStore(t, path, table)
 	first, err := os.Stat(path)
 	require.NoError(t, err)
 	for round := range 3 {
 		s := newStore(path, "rules", nil)
-		kept, err := s.Load()
+		state, err := s.Load()
 		require.NoError(t, err)
-		next := synced(kept.Resources...)
-		s.Continue(kept, next.Snapshot().Revision())
+		next := syncedTable(state.Resources...)
+		s.Continue(state, next.Snapshot().Revision())
 		w := s.writer()
 		require.NoError(t, s.write(w, next))
-		require.Nil(t, s.Status().Stored, "there is nothing to write")
-		next.Apply([]*resource.Resource{made(1, fmt.Sprint("changed", round))}, nil)
+		require.Nil(t, s.Status().Stored, "no change to write")
+		next.Apply([]*resource.Resource{newObject(1, fmt.Sprint("changed", round))}, nil)
 		require.NoError(t, s.write(w, next))
 		w.close()
-		now, err := os.Stat(path)
+		info, err := os.Stat(path)
 		require.NoError(t, err)
-		require.True(t, os.SameFile(first, now))
-		kept, err = s.Load()
+		require.True(t, os.SameFile(first, info))
+		state, err = s.Load()
 		require.NoError(t, err)
-		requireKept(t, next, kept)
+		requireState(t, next, state)
 	}
 }
 
-// What counts as stored has reached the disk, in a new file as in one that is gone on with; a process that is killed cannot show that.
+// A write counts as stored after its sync, in a new file and in an appended one. A killed process cannot show that.
 func TestEachTransactionIsSynced(t *testing.T) {
 	require.Equal(t, 200*time.Millisecond, Delay)
 	path := filepath.Join(t.TempDir(), "rules.db")
-	table := synced(made(1, "one"))
+	table := syncedTable(newObject(1, "one"))
 	s := newStore(path, "rules", nil)
 	for i := range 2 {
 		w := s.writer()
-		table.Apply([]*resource.Resource{made(2, fmt.Sprint(i))}, nil)
+		table.Apply([]*resource.Resource{newObject(2, fmt.Sprint(i))}, nil)
 		require.NoError(t, s.write(w, table))
 		require.True(t, w.file.Durable())
 		w.close()
-		kept, err := s.Load()
+		state, err := s.Load()
 		require.NoError(t, err)
-		table = synced(kept.Resources...)
-		s.Continue(kept, table.Snapshot().Revision())
+		table = syncedTable(state.Resources...)
+		s.Continue(state, table.Snapshot().Revision())
 	}
 }
 
-// A file that is mostly empty is made anew.
+// The store replaces a file of mostly outdated records.
 func TestFilesDoNotGrowForEver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
-	table := synced()
+	table := syncedTable()
 	s := newStore(path, "rules", nil)
 	w := s.writer()
 	for i := range 200 {
-		table.Apply([]*resource.Resource{made(i, strings.Repeat("x", 1000))}, nil)
+		table.Apply([]*resource.Resource{newObject(i, strings.Repeat("x", 1000))}, nil)
 	}
 	require.NoError(t, s.write(w, table))
 	for i := range 199 {
@@ -256,10 +256,10 @@ func TestFilesDoNotGrowForEver(t *testing.T) {
 	w.close()
 	before, err := os.Stat(path)
 	require.NoError(t, err)
-	kept, err := s.Load()
+	state, err := s.Load()
 	require.NoError(t, err)
-	next := synced(kept.Resources...)
-	s.Continue(kept, next.Snapshot().Revision())
+	next := syncedTable(state.Resources...)
+	s.Continue(state, next.Snapshot().Revision())
 	w = s.writer()
 	defer w.close()
 	require.NoError(t, s.write(w, next))
@@ -268,51 +268,51 @@ func TestFilesDoNotGrowForEver(t *testing.T) {
 	require.Less(t, after.Size(), before.Size())
 }
 
-// TestLastChangesAreWritten stops a store as it is told of a change, often enough for it to notice either first.
+// TestLastChangesAreWritten stops a store during a change, so that it notices either one first.
 func TestLastChangesAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	for i := range 20 {
-		s, table := newStore(path, "rules", nil), synced()
+		s, table := newStore(path, "rules", nil), syncedTable()
 		ctx, cancel := context.WithCancel(t.Context())
-		s.Run(ctx, busy{table, sync.OnceFunc(func() {
-			table.Apply([]*resource.Resource{made(i, "one")}, nil)
+		s.Run(ctx, changingTable{table, sync.OnceFunc(func() {
+			table.Apply([]*resource.Resource{newObject(i, "one")}, nil)
 			cancel()
 		})})
-		kept, err := s.Load()
+		state, err := s.Load()
 		require.NoError(t, err)
-		requireKept(t, table, kept)
+		requireState(t, table, state)
 	}
 }
 
-// timed is a table that notes when somebody looks whether it has changed, which a store does before it writes.
-type timed struct {
+// countingTable records the times of calls to Changed, which a store makes before each write.
+type countingTable struct {
 	*memstore.Table
 	mu sync.Mutex
-	at []time.Time
+	calls []time.Time
 }
 
-func (t *timed) Changed() <-chan struct{} {
+func (t *countingTable) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.at = append(t.at, time.Now())
+	t.calls = append(t.calls, time.Now())
 	return t.Table.Changed()
 }
 
-// between returns how long it was from one look to the next.
-func (t *timed) between(i int) time.Duration {
+// between returns the time between two calls.
+func (t *countingTable) between(i int) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.at[i+1].Sub(t.at[i])
+	return t.calls[i+1].Sub(t.calls[i])
 }
 
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log testutil.Buffer
 		dir := filepath.Join(t.TempDir(), "sources")
-		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory, so that nothing can be made in it
+		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // a file, so that no file can be made in it
 		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
-		table := synced(made(1, "one"))
-		tries := &timed{Table: table}
+		table := syncedTable(newObject(1, "one"))
+		tries := &countingTable{Table: table}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { s.Run(ctx, tries); close(ended) }()
@@ -332,13 +332,13 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		require.Empty(t, s.Status().Error)
 		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 
-		require.NoError(t, os.RemoveAll(dir)) // somebody cleans up
-		table.Apply([]*resource.Resource{made(2, "two")}, nil)
+		require.NoError(t, os.RemoveAll(dir)) // a person cleans up
+		table.Apply([]*resource.Resource{newObject(2, "two")}, nil)
 		time.Sleep(Delay)
 		synctest.Wait()
-		kept, err := s.Load()
+		state, err := s.Load()
 		require.NoError(t, err)
-		requireKept(t, table, kept)
+		requireState(t, table, state)
 		cancel()
 		<-ended
 	})
@@ -346,26 +346,26 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
-	table := synced(made(1, "one"))
+	table := syncedTable(newObject(1, "one"))
 	s.maxSize = 64 << 10
 	w := s.writer()
 	defer w.close()
 	require.NoError(t, s.write(w, table))
-	saved := synced(made(1, "one"))
-	table.Apply([]*resource.Resource{made(2, strings.Repeat("x", 1<<20))}, nil)
+	saved := syncedTable(newObject(1, "one"))
+	table.Apply([]*resource.Resource{newObject(2, strings.Repeat("x", 1<<20))}, nil)
 	for range 3 {
 		require.Error(t, s.write(w, table))
 		require.Equal(t, memstore.Revision(1), s.Status().Revision)
-		kept, err := s.Load()
+		state, err := s.Load()
 		require.NoError(t, err)
-		requireKept(t, saved, kept)
+		requireState(t, saved, state)
 	}
 	restarted := s.writer()
 	require.Error(t, s.write(restarted, table), "nor can a new file be made")
 	require.NoFileExists(t, s.path+".new")
-	kept, err := s.Load()
+	state, err := s.Load()
 	require.NoError(t, err)
-	requireKept(t, saved, kept)
+	requireState(t, saved, state)
 
 	table.Apply(nil, []resource.Key{key(2)}) // there is room again
 	require.NoError(t, s.write(w, table))
@@ -377,7 +377,7 @@ func TestFileDamagedWhileItIsWrittenTo(t *testing.T) {
 	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
 	table := new(memstore.Table)
 	for i := range 1000 {
-		table.Apply([]*resource.Resource{made(i, strings.Repeat("x", 1000))}, nil)
+		table.Apply([]*resource.Resource{newObject(i, strings.Repeat("x", 1000))}, nil)
 	}
 	table.MarkSynced()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -386,14 +386,14 @@ func TestFileDamagedWhileItIsWrittenTo(t *testing.T) {
 	await(t, func() bool { return s.Status().Revision == 1000 })
 	require.NoError(t, os.Truncate(s.path, 0))
 	for i := range 1000 {
-		table.Apply([]*resource.Resource{made(i, "short")}, nil)
+		table.Apply([]*resource.Resource{newObject(i, "short")}, nil)
 	}
 	await(t, func() bool { return s.Status().Revision == 2000 })
 	cancel()
 	<-ended
-	kept, err := s.Load()
+	state, err := s.Load()
 	require.NoError(t, err)
-	requireKept(t, table, kept)
+	requireState(t, table, state)
 }
 
 // await waits until ok holds.
@@ -406,27 +406,28 @@ func await(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestHistories checks that after random changes and restarts the file has what the table has.
+// TestHistories compares the file with the table after random changes and restarts.
 func TestHistories(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		s := newStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)), "rules", nil)
-		guard := &guarding{held: make(map[resource.Key]Held)}
+		guard := &fakeGuard{held: make(map[resource.Key]Held)}
 		prints := make(map[string]Print)
-		s.Guard(guard)
-		table := synced()
+		s.SetGuard(guard)
+		table := syncedTable()
 		w := s.writer()
 		defer func() { w.close() }()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "held", "print"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "held", "print"}).Draw(t,
+				"what") {
 			case "change":
 				var puts []*resource.Resource
 				var deletes []resource.Key
 				for range rapid.IntRange(1, 50).Draw(t, "changes") {
 					if i := rapid.IntRange(0, 99).Draw(t, "name"); rapid.Bool().Draw(t, "put") {
-						puts = append(puts, made(i, strings.Repeat("x", rapid.IntRange(0, 9000).Draw(t, "size"))))
+						puts = append(puts, newObject(i, strings.Repeat("x", rapid.IntRange(0, 9000).Draw(t, "size"))))
 					} else {
 						deletes = append(deletes, key(i))
 					}
@@ -437,18 +438,18 @@ func TestHistories(t *testing.T) {
 				guard.state = state
 			case "held":
 				k := key(rapid.IntRange(0, 99).Draw(t, "held"))
-				text := func(what string) *resource.Resource {
+				text := func(label string) *resource.Resource {
 					return resource.FromBody(resource.Meta{
 						Key: k, Origin: resource.Origin{Source: "rules", Place: "here", Group: "g"},
-					}, []byte(rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, what)))
+					}, []byte(rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, label)))
 				}
 				switch rapid.IntRange(0, 2).Draw(t, "how") {
 				case 0:
 					delete(guard.held, k)
 				case 1:
-					guard.held[k] = Held{Was: text("was")}
+					guard.held[k] = Held{Previous: text("was")}
 				default:
-					guard.held[k] = Held{Was: text("was"), Desired: text("said")}
+					guard.held[k] = Held{Previous: text("was"), Desired: text("said")}
 				}
 				s.SetHeld([]resource.Key{k})
 			case "print":
@@ -464,26 +465,26 @@ func TestHistories(t *testing.T) {
 				}
 			case "write":
 				require.NoError(t, s.write(w, table))
-				kept, err := s.Load()
+				state, err := s.Load()
 				require.NoError(t, err)
-				requireKept(t, table, kept)
-				require.Equal(t, guard.state, kept.Guard)
+				requireState(t, table, state)
+				require.Equal(t, guard.state, state.Guard)
 				for r := range table.Snapshot().All() {
 					held, ok := guard.held[r.Key()]
-					was, is := kept.Held[r.Key()]
-					require.Equal(t, ok, is)
-					require.Equal(t, held, was)
+					expected, loaded := state.Held[r.Key()]
+					require.Equal(t, ok, loaded)
+					require.Equal(t, held, expected)
 				}
-				require.Equal(t, prints, kept.Prints)
+				require.Equal(t, prints, state.Prints)
 			case "restart":
 				w.close()
-				kept, err := s.Load()
+				state, err := s.Load()
 				require.NoError(t, err)
-				table = synced()
-				if kept != nil {
-					_, now := table.Apply(kept.Resources, nil)
-					s.Continue(kept, now.Revision())
-					guard.state, guard.held, prints = kept.Guard, kept.Held, kept.Prints
+				table = syncedTable()
+				if state != nil {
+					_, now := table.Apply(state.Resources, nil)
+					s.Continue(state, now.Revision())
+					guard.state, guard.held, prints = state.Guard, state.Held, state.Prints
 				}
 				w = s.writer()
 			}
@@ -508,9 +509,9 @@ func TestLock(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// TestLockOutlivesWhatItIsOn has somebody clear a state directory under the process that uses it, or put another one in its place.
-func TestLockOutlivesWhatItIsOn(t *testing.T) {
-	for what, clear := range map[string]func(path string) error{
+// TestLockSurvivesDirectory clears or replaces a state directory during its use.
+func TestLockSurvivesDirectory(t *testing.T) {
+	for name, clear := range map[string]func(path string) error{
 		"cleared": func(path string) error {
 			return errors.Join(os.RemoveAll(filepath.Join(path, "sources")), os.Remove(filepath.Join(path, "lock")))
 		},
@@ -519,42 +520,43 @@ func TestLockOutlivesWhatItIsOn(t *testing.T) {
 			return errors.Join(os.RemoveAll(path+".old"), os.Rename(path, path+".old"), os.Mkdir(path, 0o700))
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state")
-			one, err := Open(path, nil)
+			first, err := Open(path, nil)
 			require.NoError(t, err)
-			defer func() { require.NoError(t, one.Close()) }()
-			inUse := fmt.Sprintf("state directory %s is in use by another tributary, process %d; give each a stateDir of its own", path, os.Getpid())
-			s, table := one.Source("rules"), synced(made(1, "one"))
+			defer func() { require.NoError(t, first.Close()) }()
+			inUse := fmt.Sprintf("state directory %s is in use by another tributary, process %d; give each a stateDir of its "+
+				"own", path, os.Getpid())
+			s, table := first.Source("rules"), syncedTable(newObject(1, "one"))
 			w := s.writer()
 			defer w.close()
 			require.NoError(t, s.write(w, table))
 
 			require.NoError(t, clear(path))
-			if what == "cleared" {
+			if name == "cleared" {
 				_, err := Open(path, nil)
 				require.ErrorContains(t, err, "is in use by another tributary")
 			}
-			table.Apply([]*resource.Resource{made(2, "two")}, nil)
+			table.Apply([]*resource.Resource{newObject(2, "two")}, nil)
 			require.NoError(t, s.write(w, table))
 			_, err = Open(path, nil)
-			require.EqualError(t, err, inUse, "it is locked again with what is written")
+			require.EqualError(t, err, inUse, "the next write locks it again")
 
 			require.NoError(t, clear(path))
-			if what == "cleared" {
+			if name == "cleared" {
 				return
 			}
-			two, err := Open(path, nil)
+			second, err := Open(path, nil)
 			require.NoError(t, err, "nobody can tell")
-			save(t, two.Source("rules").path, synced(made(3, "three")))
-			table.Apply([]*resource.Resource{made(4, "four")}, nil)
+			runStore(t, second.Source("rules").path, syncedTable(newObject(3, "three")))
+			table.Apply([]*resource.Resource{newObject(4, "four")}, nil)
 			require.EqualError(t, s.write(w, table), inUse)
 			require.EqualError(t, s.Forget(), "forget source rules: "+inUse)
-			require.EqualError(t, one.Unused(nil, time.Now().Add(time.Hour)), inUse)
-			kept, err := two.Source("rules").Load()
+			require.EqualError(t, first.RemoveUnused(nil, time.Now().Add(time.Hour)), inUse)
+			state, err := second.Source("rules").Load()
 			require.NoError(t, err)
-			require.Len(t, kept.Resources, 1, "what the other one wrote")
-			require.NoError(t, two.Close())
+			require.Len(t, state.Resources, 1, "the state of the other process")
+			require.NoError(t, second.Close())
 			require.NoError(t, s.write(w, table))
 		})
 	}
@@ -565,17 +567,17 @@ func TestClockStepsBack(t *testing.T) {
 	clock := time.Now()
 	s := newStore(path, "rules", nil)
 	s.now = func() time.Time { return clock }
-	table := synced(made(1, "one"))
+	table := syncedTable(newObject(1, "one"))
 	w := s.writer()
 	require.NoError(t, s.write(w, table))
 	clock = clock.Add(-time.Hour)
-	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	require.NoError(t, s.write(w, table))
 	w.close()
-	kept, err := s.Load()
+	state, err := s.Load()
 	require.NoError(t, err)
-	requireKept(t, table, kept)
-	require.True(t, clock.Equal(kept.Stored))
+	requireState(t, table, state)
+	require.True(t, clock.Equal(state.Stored))
 }
 
 func TestMain(m *testing.M) {

@@ -21,14 +21,14 @@ import (
 	"tributary/internal/words"
 )
 
-// Admin asks one server.
+// Admin is a client of one admin server.
 type Admin struct {
 	Address string    // host:port, https://host:port or unix:///PATH
-	From    string    // what names the address, for messages; or empty
-	Unknown error     // why the address is not known, which is what each request then returns
+	From    string    // the flag, variable or file that sets the address, for messages; or empty
+	Unknown error     // returned by each request if the address cannot be determined
 	TLS     *adsc.TLS // for https; nil for the defaults
 	Secure  bool      // a host:port alone speaks TLS, too
-	// TokenFile has a token, which is shown over https alone; empty for none.
+	// TokenFile has a token, which the client sends over https only; empty for none.
 	TokenFile string
 	Timeout   time.Duration // of one request
 }
@@ -37,7 +37,7 @@ const maxAnswer = 1 << 30
 
 // Get returns the page at path, and decodes it, as JSON, into v.
 func (c *Admin) Get(ctx context.Context, path string, query url.Values, v any) (page []byte, err error) {
-	if page, err = c.do(ctx, http.MethodGet, path, query); err != nil {
+	if page, err = c.request(ctx, http.MethodGet, path, query); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(page, v); err != nil {
@@ -53,16 +53,16 @@ func (c *Admin) Page(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.do(ctx, http.MethodGet, path, query)
+	return c.request(ctx, http.MethodGet, path, query)
 }
 
-// Post has the server do what path stands for, and returns what it says.
+// Post sends a POST request, and returns the answer.
 func (c *Admin) Post(ctx context.Context, path string, query url.Values) (string, error) {
-	text, err := c.do(ctx, http.MethodPost, path, query)
+	text, err := c.request(ctx, http.MethodPost, path, query)
 	return string(text), err
 }
 
-// Name is the address of the server and what names it, for people.
+// Name returns the address and its origin, for messages.
 func (c *Admin) Name() string {
 	if c.From == "" {
 		return c.Address
@@ -70,35 +70,36 @@ func (c *Admin) Name() string {
 	return c.Address + " (" + c.From + ")"
 }
 
-func (c *Admin) do(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
+func (c *Admin) request(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	if c.Unknown != nil {
 		return nil, c.Unknown
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true} // without a proxy: it is a neighbour
+	transport := &http.Transport{DisableKeepAlives: true} // without a proxy, since the server is near
 	target := url.URL{Scheme: "http", Host: c.Address, Path: path, RawQuery: query.Encode()}
-	if socket, ok := strings.CutPrefix(c.Address, "unix://"); ok {
+	if socket, isSocket := strings.CutPrefix(c.Address, "unix://"); isSocket {
 		target.Host = "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}
-	} else if server, ok := strings.CutPrefix(c.Address, "xds://"); ok {
-		return nil, fmt.Errorf("xds://%s is an address for xDS: give that of the admin server, host:port, with --admin", server)
+	} else if server, isSocket := strings.CutPrefix(c.Address, "xds://"); isSocket {
+		return nil, fmt.Errorf("xds://%s is an address for xDS: give that of the admin server, host:port, with --admin",
+			server)
 	} else {
 		var secure bool
-		if target.Host, secure = c.host(); target.Host == "" {
+		if target.Host, secure = c.hostPort(); target.Host == "" {
 			return nil, &AddressError{c.Address, c.From}
 		}
 		if secure {
 			target.Scheme = "https"
 			var err error
-			if transport.TLSClientConfig, err = c.secure(target.Host); err != nil {
+			if transport.TLSClientConfig, err = c.tlsConfig(target.Host); err != nil {
 				return nil, fmt.Errorf("admin server %s: %w", c.Name(), err)
 			}
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return nil, &AddressError{c.Address, c.From}
 	}
@@ -107,39 +108,42 @@ func (c *Admin) do(ctx context.Context, method, path string, query url.Values) (
 		if err != nil {
 			return nil, fmt.Errorf("token: %w", err)
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return nil, c.explain(ctx, err)
+		return nil, c.explainError(ctx, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // everything was read
-	text, err := intake.Read(resp.Body, maxAnswer)
+	defer func() { _ = response.Body.Close() }() // everything was read
+	text, err := intake.Read(response.Body, maxAnswer)
 	if err != nil {
-		return nil, c.explain(ctx, err)
+		return nil, c.explainError(ctx, err)
 	}
-	said := strings.TrimSpace(string(text))
+	message := strings.TrimSpace(string(text))
 	switch {
-	case resp.StatusCode == http.StatusOK:
+	case response.StatusCode == http.StatusOK:
 		return text, nil
-	case resp.StatusCode == http.StatusBadRequest && words.ConnectionError(c.Address, said) != "": // it wants TLS
-		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.ConnectionError(c.Address, said))
-	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
-		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)",
-			c.Name(), path)
-	case strings.HasPrefix(said, "<") || len(said) > maxSaid: // ours say what is wrong in words
-		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Name(), resp.Status,
-			cmp.Or(resp.Header.Get("Content-Type"), "some text"))
+	case response.StatusCode == http.StatusBadRequest && words.ConnectionError(c.Address, message) != "": // it wants TLS
+		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.ConnectionError(c.Address, message))
+	case response.StatusCode == http.StatusNotFound && message == "404 page not found": // of package net/http
+		return nil,
+			fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off "+
+				"(admin.debug)",
+				c.Name(), path)
+	case strings.HasPrefix(message, "<") || len(message) > maxMessage: // no message of tributary
+		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Name(),
+			response.Status,
+			cmp.Or(response.Header.Get("Content-Type"), "some text"))
 	default:
-		return nil, &StatusError{c.Name(), resp.StatusCode, said}
+		return nil, &StatusError{c.Name(), response.StatusCode, message}
 	}
 }
 
-// maxSaid is how long the words of an admin server are at most, in bytes.
-const maxSaid = 4 << 10
+// maxMessage limits the bytes of a message of an admin server.
+const maxMessage = 4 << 10
 
-// host is the host:port of the address, empty if it has none, and whether TLS is spoken there.
-func (c *Admin) host() (host string, secure bool) {
+// hostPort returns the host:port of the address, empty if it has none, and reports whether to use TLS.
+func (c *Admin) hostPort() (host string, secure bool) {
 	host, secure = strings.CutPrefix(c.Address, "https://")
 	if !secure {
 		host = strings.TrimPrefix(c.Address, "http://")
@@ -148,13 +152,13 @@ func (c *Admin) host() (host string, secure bool) {
 	host = strings.TrimSuffix(host, "/")
 	if _, port, err := net.SplitHostPort(host); err != nil {
 		return "", secure
-	} else if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+	} else if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
 		return "", secure
 	}
 	return host, secure
 }
 
-// AddressError is an address at which there can be no admin server. From is what names it: --admin if it is empty.
+// AddressError is an invalid address of an admin server. From is its origin, and empty for --admin.
 type AddressError struct{ Address, From string }
 
 func (e *AddressError) Error() string {
@@ -165,16 +169,16 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("%s %s: want %s", cmp.Or(e.From, "--admin"), e.Address, want)
 }
 
-// StatusError is an answer that is an error.
+// StatusError is an error that the server answered.
 type StatusError struct {
 	Address string
-	Code    int // of HTTP
-	Said    string
+	Code    int // HTTP status
+	Message string
 }
 
-func (e *StatusError) Error() string { return e.Address + ": " + e.Said }
+func (e *StatusError) Error() string { return e.Address + ": " + e.Message }
 
-func (c *Admin) secure(address string) (*tls.Config, error) {
+func (c *Admin) tlsConfig(address string) (*tls.Config, error) {
 	settings := c.TLS
 	if settings == nil {
 		settings = &adsc.TLS{Mode: adsc.TLSSimple}
@@ -189,18 +193,19 @@ func (c *Admin) secure(address string) (*tls.Config, error) {
 	return settings.Config(host)
 }
 
-func (c *Admin) explain(ctx context.Context, err error) error {
+func (c *Admin) explainError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens on %s; give the admin address of tributary with --admin", c.Name())
+		return fmt.Errorf("no server listens on %s; give the admin address of tributary with --admin", c.Name())
 	case ctx.Err() != nil:
 		return fmt.Errorf("admin server %s: %w", c.Name(), context.Cause(ctx))
 	}
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
-	if speaksOtherwise(err) {
-		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin",
+	if isOtherProtocol(err) {
+		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of "+
+			"tributary with --admin",
 			c.Name())
 	}
 	if means := words.ConnectionError(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
@@ -209,7 +214,8 @@ func (c *Admin) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("admin server %s: %w", c.Name(), err)
 }
 
-// speaksOtherwise says whether err is what package net/http makes of frames of HTTP/2: those that come after the request, or before it.
-func speaksOtherwise(err error) bool {
-	return strings.Contains(err.Error(), "malformed HTTP response") || strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)")
+// isOtherProtocol reports whether err is package net/http's for HTTP/2 frames, after the request or before it.
+func isOtherProtocol(err error) bool {
+	return strings.Contains(err.Error(), "malformed HTTP response") ||
+		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)")
 }

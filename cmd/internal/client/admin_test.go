@@ -24,19 +24,19 @@ func adminOf(t *testing.T, h http.HandlerFunc) *client.Admin {
 
 func TestGetAndPost(t *testing.T) {
 	c := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(`{"is": "` + r.Method + " " + r.URL.String() + `"}`))
+		_, _ = w.Write([]byte(`{"request": "` + r.Method + " " + r.URL.String() + `"}`))
 	})
-	var v struct{ Is string }
+	var v struct{ Request string }
 	page, err := c.Get(t.Context(), "/debug/x", url.Values{"host": {"a b"}}, &v)
 	require.NoError(t, err)
-	assert.Equal(t, "GET /debug/x?host=a+b", v.Is)
-	assert.JSONEq(t, `{"is": "GET /debug/x?host=a+b"}`, string(page))
+	assert.Equal(t, "GET /debug/x?host=a+b", v.Request)
+	assert.JSONEq(t, `{"request": "GET /debug/x?host=a+b"}`, string(page))
 	text, err := c.Post(t.Context(), "/-/x", nil)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"is": "POST /-/x"}`, text)
+	assert.JSONEq(t, `{"request": "POST /-/x"}`, text)
 }
 
-func TestErrorsSayWhatToDo(t *testing.T) {
+func TestErrorsHaveAdvice(t *testing.T) {
 	blocked := make(chan struct{})
 	defer close(blocked)
 	c := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -60,9 +60,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		return err
 	}
 	require.ErrorContains(t, get("/json"), c.Address+"/json does not answer as a tributary does")
-	require.EqualError(t, get("/gone"), c.Address+" answers 502 Bad Gateway with text/html, and not as the admin server of a tributary does")
+	require.EqualError(t, get("/gone"), c.Address+
+		" answers 502 Bad Gateway with text/html, and not as the admin server of a tributary does")
 	require.EqualError(t, get("/bad"), c.Address+": want a host")
-	require.EqualError(t, get("/other"), c.Address+" has no /other: it is no admin server of tributary, or an older one, or its pages are "+
+	require.EqualError(t, get("/other"), c.Address+
+		" has no /other: it is no admin server of tributary, or an older one, or its pages are "+
 		"switched off (admin.debug)")
 	c.Timeout = 50 * time.Millisecond
 	require.EqualError(t, get("/slow"), "admin server "+c.Address+": no answer within 50ms")
@@ -72,7 +74,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 
 	c.Address = "127.0.0.1:1"
-	require.EqualError(t, get("/"), "nobody listens on 127.0.0.1:1; give the admin address of tributary with --admin")
+	require.EqualError(t, get("/"), "no server listens on 127.0.0.1:1; give the admin address of tributary with --admin")
 	c.Address = "no:such:thing"
 	require.ErrorContains(t, get("/"), "no:such:thing")
 }

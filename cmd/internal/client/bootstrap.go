@@ -22,56 +22,60 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// Bootstrap say which server, and who asks.
+// Bootstrap has the server and the client's node.
 type Bootstrap struct {
 	Server     string            // host:port
 	NodeID     string            // of Envoy or a gRPC program
 	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
 	Labels     map[string]string // of its workload
 	Admin      string            // host:port of Envoy's admin server; DefaultAdmin if empty
-	SPIRE      string            // the socket of SPIRE's agent, which has Envoy's identity
+	SPIRE      string            // socket of the SPIRE agent that has Envoy's identity
 	Identity   string            // or the directory that has it
-	Kubernetes bool              // istiod also reads what it finds in Kubernetes
-	TLS        *adsc.TLS         // how to secure the connection, by files; nil for plaintext
+	Kubernetes bool              // istiod also reads objects of Kubernetes
+	TLS        *adsc.TLS         // with files; nil for plaintext
 }
 
-// DefaultEnvoyAdmin is where Envoy's admin server listens.
+// DefaultEnvoyAdmin is the address of Envoy's admin server.
 const DefaultEnvoyAdmin = "127.0.0.1:9901"
 
 //go:embed templates
 var templates embed.FS
 
-type bootstrapClient struct{ name, file, hint string }
+type bootstrapTarget struct{ name, file, hint string }
 
-// bootstrapClients are the programs that there is a template for, each with what to do with it.
-var bootstrapClients = []bootstrapClient{
-	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its " +
-		"config source does not answer."},
-	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error --drain-strategy immediate. The server " +
-		"must serve clusters and listeners (CDS, LDS). " +
-		"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of several TCP services on " +
-		"one port the oldest has it."},
-	{"grpc", "grpc.json", "Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, " +
-		"clusters and endpoints."},
+// bootstrapTargets are the programs with a template, and a hint to use it.
+var bootstrapTargets = []bootstrapTarget{
+	{"istiod", "istiod.yaml",
+		"This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its " +
+			"config source does not answer."},
+	{"envoy", "envoy.yaml",
+		"Start Envoy with it: envoy -c FILE --component-log-level misc:error --drain-strategy immediate. The server " +
+			"must serve clusters and listeners (CDS, LDS). " +
+			"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of " +
+			"several TCP services on " +
+			"one port the oldest has it."},
+	{"grpc", "grpc.json",
+		"Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, " +
+			"clusters and endpoints."},
 	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
 }
 
-// BootstrapClients returns the names that Write knows.
+// BootstrapClients returns the clients that WriteBootstrap supports.
 func BootstrapClients() []string {
-	return words.Each(bootstrapClients, func(c bootstrapClient) string { return c.name })
+	return words.Each(bootstrapTargets, func(target bootstrapTarget) string { return target.name })
 }
 
-// WriteBootstrap writes the configuration of a client, and returns what to do with it.
+// WriteBootstrap writes the configuration of a client, and returns a hint to use it.
 func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, err error) {
-	i := slices.Index(BootstrapClients(), client)
-	if i < 0 {
+	index := slices.Index(BootstrapClients(), client)
+	if index < 0 {
 		return "", fmt.Errorf("unknown client %q", client)
 	}
-	host, number, err := hostPort("server", opts.Server)
+	host, number, err := parseHostPort("server", opts.Server)
 	if err != nil {
 		return "", err
 	}
-	adminHost, adminPort, err := hostPort("admin", cmp.Or(opts.Admin, DefaultEnvoyAdmin))
+	adminHost, adminPort, err := parseHostPort("admin", cmp.Or(opts.Admin, DefaultEnvoyAdmin))
 	if err != nil {
 		return "", err
 	}
@@ -79,62 +83,64 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 	if err != nil {
 		return "", err
 	}
-	secure, err := opts.secure(client, host)
+	secure, err := opts.tlsSettings(client, host)
 	if err != nil {
 		return "", err
 	}
-	t, err := template.New(bootstrapClients[i].file).Funcs(template.FuncMap{"quote": quote, "object": object}).ParseFS(templates,
-		"templates/"+bootstrapClients[i].file)
+	parsed, err := template.New(bootstrapTargets[index].file).Funcs(template.FuncMap{"json": jsonText}).ParseFS(templates,
+		"templates/"+bootstrapTargets[index].file)
 	if err != nil {
 		return "", err
 	}
-	return bootstrapClients[i].hint, t.Execute(w, map[string]any{
-		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name, identity),
+	return bootstrapTargets[index].hint, parsed.Execute(w, map[string]any{
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID,
+		"Metadata":    opts.metadata(bootstrapTargets[index].name, identity),
 		"ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
-		"SPIRE": opts.SPIRE, "SPIRECluster": model.SPIRECluster, "TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
+		"SPIRE": opts.SPIRE, "SPIRECluster": model.SPIRECluster, "TLS": secure, "AdminHost": adminHost,
+		"AdminPort": adminPort,
 	})
 }
 
-func hostPort(what, text string) (host string, number uint64, err error) {
+func parseHostPort(label, text string) (host string, number uint64, err error) {
 	host, port, err := net.SplitHostPort(text)
 	if err == nil {
 		number, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil || host == "" {
-		return "", 0, fmt.Errorf("%s %q: want host:port", what, text)
+		return "", 0, fmt.Errorf("%s %q: want host:port", label, text)
 	}
 	return host, number, nil
 }
 
-// quote writes s so that it is a string in JSON and in YAML.
-func quote(s string) (string, error) {
-	text, err := json.Marshal(s)
+// jsonText encodes a string or an object, in JSON and so in YAML.
+func jsonText(value any) (string, error) {
+	text, err := json.Marshal(value)
 	return string(text), err
 }
 
-// programSize is how large the RE2 program of a regular expression may be, as for Istio's proxies; Envoy's own default is 100, which two
-// UUIDs exceed.
+// programSize limits the RE2 programs of regular expressions, as in Istio's proxies. Two UUIDs exceed Envoy's default,
+// 100.
 const programSize = 32768
 
-// metadata is that of the node, with the labels in it. An Envoy says how large its regular expressions may be.
+// metadata returns the metadata of the node, with the labels. An Envoy's has the limit of its regular expressions.
 func (o *Bootstrap) metadata(client, identity string) map[string]any {
-	all := make(map[string]any, len(o.Metadata)+2)
+	fields := make(map[string]any, len(o.Metadata)+2)
 	if client == "envoy" {
-		all["RE2_MAX_PROGRAM_SIZE"] = strconv.Itoa(programSize)
+		fields["RE2_MAX_PROGRAM_SIZE"] = strconv.Itoa(programSize)
 	}
 	for name, value := range o.Metadata {
-		all[name] = value
+		fields[name] = value
 	}
 	if identity != "" {
-		all[model.MetadataIdentity] = identity
+		fields[model.MetadataIdentity] = identity
 	}
 	if len(o.Labels) > 0 {
-		all["LABELS"] = o.Labels
+		fields["LABELS"] = o.Labels
 	}
-	return all
+	return fields
 }
 
-// identity returns where the identity of Envoy comes from, as its metadata say; empty if it has none.
+// identity returns the origin of Envoy's identity for its metadata, or an empty text.
 func (o *Bootstrap) identity() (string, error) {
 	o.SPIRE = strings.TrimPrefix(o.SPIRE, "unix://")
 	switch {
@@ -150,83 +156,79 @@ func (o *Bootstrap) identity() (string, error) {
 	return o.Identity, nil
 }
 
-// object writes m so that it is an object in JSON and in YAML.
-func object(m map[string]any) (string, error) {
-	text, err := json.Marshal(m)
-	return string(text), err
-}
-
-// secure is what the templates are told of TLS.
-type secure struct {
-	Name, NameType       string   // that the server's certificate must have, and what it is to Envoy
+// tlsSettings has the settings of TLS for the templates.
+type tlsSettings struct {
+	Name, NameType       string   // required in the server's certificate, and its type in Envoy
 	CA, Certificate, Key string   // files
-	CAText               string   // what is in CA
-	Names                []string // of which the server's certificate must have one, in place of Name
+	CAText               string   // the content of CA
+	Names                []string // alternatives for Name in the server's certificate, one of them required
 }
 
-// secure returns what the template of a client is told of TLS, of a server on host; nil for plaintext.
-func (o *Bootstrap) secure(client, host string) (*secure, error) {
+// tlsSettings returns the settings of a client for a server on host; nil for plaintext.
+func (o *Bootstrap) tlsSettings(client, host string) (*tlsSettings, error) {
 	if o.TLS == nil || !o.TLS.Secure() {
 		return nil, nil
 	}
 	if err := o.TLS.Check(); err != nil {
 		return nil, err
 	}
-	s := &secure{
+	settings := &tlsSettings{
 		Name: cmp.Or(o.TLS.SNI, host), NameType: "DNS",
 		CA: o.TLS.CACertificates, Certificate: o.TLS.ClientCertificate, Key: o.TLS.PrivateKey, Names: o.TLS.SubjectAltNames,
 	}
-	if net.ParseIP(s.Name) != nil {
-		s.NameType = "IP_ADDRESS"
+	if net.ParseIP(settings.Name) != nil {
+		settings.NameType = "IP_ADDRESS"
 	}
 	switch {
-	case s.CA == "":
-		return nil, errors.New("the file with the certificates to trust is needed (--tls-ca): what a client trusts otherwise is not known here")
+	case settings.CA == "":
+		return nil,
+			errors.New("the file with the certificates to trust is needed (--tls-ca): the client's defaults are unknown here")
 	case client == "tributary":
-		return s, nil
-	case spiffe.Named(s.CA) || spiffe.Named(s.Certificate):
-		return nil, fmt.Errorf("spiffe:// is for clients that ask a SPIFFE Workload API, as tributary does: name files for %s, such as "+
-			"spiffe-helper writes them", client)
-	case len(s.Names) > 0 && client == "envoy":
-		s.Name, s.NameType = s.Names[0], "URI"
-		return s, nil
-	case len(s.Names) > 0:
-		return nil, fmt.Errorf("%s knows a server by the name of its host, not by %s", client, s.Names[0])
+		return settings, nil
+	case spiffe.Named(settings.CA) || spiffe.Named(settings.Certificate):
+		return nil,
+			fmt.Errorf("spiffe:// is for clients that ask a SPIFFE Workload API, as tributary does: name files for %s, such as "+
+				"spiffe-helper writes them", client)
+	case len(settings.Names) > 0 && client == "envoy":
+		settings.Name, settings.NameType = settings.Names[0], "URI"
+		return settings, nil
+	case len(settings.Names) > 0:
+		return nil, fmt.Errorf("%s knows a server by the name of its host, not by %s", client, settings.Names[0])
 	case client != "istiod":
-		return s, nil
+		return settings, nil
 	case o.TLS.Mode == adsc.TLSMutual:
 		return nil, errors.New("istiod shows no certificate to its config sources, whatever its configuration says")
 	}
-	text, err := os.ReadFile(s.CA)
+	text, err := os.ReadFile(settings.CA)
 	if err != nil {
-		return nil, fmt.Errorf("whom to trust: %w", err)
+		return nil, fmt.Errorf("certificates to trust: %w", err)
 	}
-	s.CAText = string(text)
-	return s, nil
+	settings.CAText = string(text)
+	return settings, nil
 }
 
-// GRPC is the configuration of the channel credentials named tls (gRFC A65).
-func (s *secure) GRPC() map[string]any {
-	all := map[string]any{"ca_certificate_file": s.CA}
+// GRPC returns the configuration of the channel credentials named tls (gRFC A65).
+func (s *tlsSettings) GRPC() map[string]any {
+	fields := map[string]any{"ca_certificate_file": s.CA}
 	if s.Certificate != "" {
-		all["certificate_file"], all["private_key_file"] = s.Certificate, s.Key
+		fields["certificate_file"], fields["private_key_file"] = s.Certificate, s.Key
 	}
-	return all
+	return fields
 }
 
-// Tributary is the tlsSettings of a source.
-func (s *secure) Tributary() map[string]any {
-	all := map[string]any{"mode": adsc.TLSSimple, "caCertificates": s.CA}
+// Tributary returns the tlsSettings of a source.
+func (s *tlsSettings) Tributary() map[string]any {
+	fields := map[string]any{"mode": adsc.TLSSimple, "caCertificates": s.CA}
 	if len(s.Names) > 0 {
-		all["subjectAltNames"] = s.Names
+		fields["subjectAltNames"] = s.Names
 	} else {
-		all["sni"] = s.Name
+		fields["sni"] = s.Name
 	}
 	if s.Certificate != "" {
-		all["mode"], all["clientCertificate"] = adsc.TLSMutual, s.Certificate
+		fields["mode"], fields["clientCertificate"] = adsc.TLSMutual, s.Certificate
 	}
 	if s.Key != "" {
-		all["privateKey"] = s.Key
+		fields["privateKey"] = s.Key
 	}
-	return all
+	return fields
 }

@@ -105,20 +105,21 @@ func TestEnvoy(t *testing.T) {
 		assert.Equal(t, `a "node"`, b.GetNode().GetId())
 		assert.Equal(t, `a "space"`, b.GetNode().GetMetadata().GetFields()["NAMESPACE"].GetStringValue())
 		cluster := b.GetStaticResources().GetClusters()[0]
-		assert.Equal(t, cluster.GetName(), b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName())
+		assert.Equal(t, cluster.GetName(),
+			b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName())
 		address := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
 		assert.Contains(t, server, strings.Trim(address.GetAddress(), "[]"))
 		assert.NotContains(t, address.GetAddress(), "[")
 	}
 }
 
-// asked is an ADS server that tells who asks.
-type asked struct {
+// nodeRecorder is an ADS server that records the nodes of its clients.
+type nodeRecorder struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	nodes chan *corev3.Node
 }
 
-func (a *asked) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+func (a *nodeRecorder) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	req, err := st.Recv()
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (a *asked) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryServ
 func TestGRPC(t *testing.T) {
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server, a := grpc.NewServer(), &asked{nodes: make(chan *corev3.Node, 1)}
+	server, a := grpc.NewServer(), &nodeRecorder{nodes: make(chan *corev3.Node, 1)}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, a)
 	stop := testutil.ServeGRPC(t, lis, server)
 
@@ -167,7 +168,8 @@ func TestTributary(t *testing.T) {
 }
 
 func TestWrong(t *testing.T) {
-	for kind, server := range map[string]string{"nginx": "a:1", "envoy": "a", "grpc": "a:b", "istiod": ":1", "tributary": "a:70000"} {
+	for kind, server := range map[string]string{"nginx": "a:1", "envoy": "a", "grpc": "a:b", "istiod": ":1",
+		"tributary": "a:70000"} {
 		_, err := client.WriteBootstrap(&strings.Builder{}, kind, options(server))
 		require.Error(t, err, kind)
 	}

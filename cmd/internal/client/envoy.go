@@ -15,14 +15,14 @@ import (
 	"tributary/adsc"
 )
 
-// EnvoyType is a type of Envoy's that a server can be asked for as a whole.
+// EnvoyType is an xDS type that a client can list.
 type EnvoyType struct {
-	Name   string // as people write it
+	Name   string // for people
 	URL    string
-	parent string // the type that says which there are; empty if the server does
+	parent string // the type that names the resources; empty if the server lists them
 }
 
-// EnvoyTypes returns the types that there are.
+// EnvoyTypes returns the supported types.
 func EnvoyTypes() []EnvoyType {
 	return []EnvoyType{
 		{"clusters", adsc.ClusterType, ""},
@@ -32,125 +32,128 @@ func EnvoyTypes() []EnvoyType {
 	}
 }
 
-// EnvoyAnswer is what a server has of a type at one moment.
+// EnvoyAnswer has a server's resources of a type at one moment.
 type EnvoyAnswer struct {
 	Resources []proto.Message // in order of name
-	Missing   []string        // what other resources refer to, and the server did not answer
-	Rejects   []error         // what could not be decoded
+	Missing   []string        // names that other resources refer to, without an answer
+	Rejects   []error         // decoding errors
 }
 
-// GetEnvoy returns what the server has of a type. Of routes and endpoints these are those that listeners and clusters refer
-// to. If not all of them are answered in time, the answer says which are missing.
-func (c *XDS) GetEnvoy(ctx context.Context, t EnvoyType) (*EnvoyAnswer, error) {
-	s := newEnvoyState(t)
-	err := c.until(ctx, func(answered func()) adsc.Config {
-		return c.config(s.subscriptions(func() {
-			if s.complete() {
+// GetEnvoy returns the resources of a type. Routes and endpoints are those that listeners and clusters refer to. After
+// a timeout, the answer names the missing ones.
+func (c *XDS) GetEnvoy(ctx context.Context, envoyType EnvoyType) (*EnvoyAnswer, error) {
+	state := newEnvoyState(envoyType)
+	err := c.runUntil(ctx, func(answered func()) adsc.Config {
+		return c.clientConfig(state.subscriptions(func() {
+			if state.complete() {
 				answered()
 			}
 		})...)
 	})
-	if err != nil && (!s.listed || ctx.Err() != nil) {
+	if err != nil && (!state.listed || ctx.Err() != nil) {
 		return nil, err
 	}
-	return s.answer(), nil
+	return state.answer(), nil
 }
 
-// WatchEnvoy calls handle with what the server has of a type, as additions, and then with each change, in order of name,
-// until ctx ends or handle fails. It tells nothing twice, also not after a reconnect. It waits as Watch does.
-func (c *XDS) WatchEnvoy(ctx context.Context, t EnvoyType, handle func(Event[proto.Message]) error) error {
-	s := newEnvoyState(t)
-	answered, first := false, true
+// WatchEnvoy calls handle with additions for the server's resources of a type, and then with each change, in order of
+// name, until ctx ends or handle fails. A reconnect repeats no event. WatchEnvoy waits for the server like Watch.
+func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(Event[proto.Message]) error) error {
+	state := newEnvoyState(envoyType)
+	answered, firstFailure := false, true
 	shown := map[string]proto.Message{}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	tell := func() {
+	handleChanges := func() {
 		answered = true
-		for _, e := range changes(shown, s.have, strings.Compare, proto.Equal) {
-			if err := handle(e); err != nil {
+		for _, event := range changes(shown, state.resources, strings.Compare, proto.Equal) {
+			if err := handle(event); err != nil {
 				stop(err)
 				return
 			}
 		}
-		shown = maps.Clone(s.have)
+		shown = maps.Clone(state.resources)
 	}
-	cfg := c.config(s.subscriptions(tell)...)
-	cfg.Hooks.Failed = func(err error, _ time.Duration) {
+	config := c.clientConfig(state.subscriptions(handleChanges)...)
+	config.Hooks.Failed = func(err error, _ time.Duration) {
 		if answered {
 			return
 		}
-		if err := c.explain(err); !c.waits(err, first) {
+		if err := c.explainError(err); !c.keepsWaiting(err, firstFailure) {
 			stop(err)
 		}
-		first = false
+		firstFailure = false
 	}
-	client, err := adsc.New(cfg)
+	client, err := adsc.New(config)
 	if err != nil {
 		return err
 	}
-	_ = client.Run(ctx) // ends with ctx only, whose cause says more
+	_ = client.Run(ctx) // the cause of ctx is more precise
 	return context.Cause(ctx)
 }
 
-// envoyState is what a server has said so far of a type and its parents. It is owned by the goroutine of the ADS client.
+// envoyState has the answers for a type and its parent. The goroutine of the ADS client owns it.
 type envoyState struct {
-	typ      EnvoyType
-	listed   bool                     // it is known which resources there are
-	names    map[string]bool          // that the parents refer to
-	have     map[string]proto.Message // of the type
-	rejected []error                  // of the last response of the type
+	envoyType EnvoyType
+	listed    bool                     // the names of the resources are known
+	names     map[string]bool          // that the parents refer to
+	resources map[string]proto.Message // of the type
+	rejected  []error                  // of the last response of the type
 }
 
-func newEnvoyState(t EnvoyType) *envoyState {
-	return &envoyState{typ: t, have: map[string]proto.Message{}}
+func newEnvoyState(envoyType EnvoyType) *envoyState {
+	return &envoyState{envoyType: envoyType, resources: map[string]proto.Message{}}
 }
 
-// subscriptions asks for what is needed, and calls changed after each response.
+// subscriptions returns the subscriptions to the type and its parent. They call changed after each response.
 func (s *envoyState) subscriptions(changed func()) []adsc.Subscription {
-	subs := []adsc.Subscription{{TypeURL: s.typ.URL, Follow: s.typ.parent != "", Handler: func(_ context.Context, r *adsc.Response) error {
-		s.rejected = s.take(r)
-		changed()
-		return errors.Join(s.rejected...)
-	}}}
-	if s.typ.parent == "" {
-		return subs
+	subscriptions := []adsc.Subscription{{TypeURL: s.envoyType.URL, Follow: s.envoyType.parent != "",
+		Handler: func(_ context.Context, response *adsc.Response) error {
+			s.rejected = s.applyResponse(response)
+			changed()
+			return errors.Join(s.rejected...)
+		}}}
+	if s.envoyType.parent == "" {
+		return subscriptions
 	}
-	return append(subs, adsc.Subscription{TypeURL: s.typ.parent, Handler: func(_ context.Context, r *adsc.Response) error {
-		s.names, s.listed = map[string]bool{}, true
-		for _, body := range r.Bodies() {
-			for _, name := range adsc.References(body) {
-				s.names[name] = true
+	return append(subscriptions, adsc.Subscription{TypeURL: s.envoyType.parent,
+		Handler: func(_ context.Context, response *adsc.Response) error {
+			s.names, s.listed = map[string]bool{}, true
+			for _, body := range response.Bodies() {
+				for _, name := range adsc.References(body) {
+					s.names[name] = true
+				}
 			}
-		}
-		maps.DeleteFunc(s.have, func(name string, _ proto.Message) bool { return !s.names[name] })
-		changed()
-		return nil
-	}})
+			maps.DeleteFunc(s.resources, func(name string, _ proto.Message) bool { return !s.names[name] })
+			changed()
+			return nil
+		}})
 }
 
-// take takes a response of the type itself, and returns what is wrong with it.
-func (s *envoyState) take(r *adsc.Response) (rejects []error) {
-	if s.typ.parent == "" {
+// applyResponse applies a response of the type, and returns the decoding errors.
+func (s *envoyState) applyResponse(response *adsc.Response) (rejects []error) {
+	if s.envoyType.parent == "" {
 		s.listed = true
-		clear(s.have) // each response has everything
+		clear(s.resources) // each response is complete
 	}
-	for i, body := range r.Bodies() {
-		m, err := body.UnmarshalNew()
+	for index, body := range response.Bodies() {
+		message, err := body.UnmarshalNew()
 		if err != nil {
-			rejects = append(rejects, fmt.Errorf("%s sent something invalid: resource %d of %s: %w", r.Server, i, r.TypeURL, err))
+			rejects = append(rejects, fmt.Errorf("%s sent something invalid: resource %d of %s: %w", response.Server, index,
+				response.TypeURL, err))
 			continue
 		}
-		s.have[NameOf(m)] = m
+		s.resources[NameOf(message)] = message
 	}
 	return rejects
 }
 
 // NameOf returns the name of a resource.
-func NameOf(m proto.Message) string {
-	fields := m.ProtoReflect().Descriptor().Fields()
+func NameOf(message proto.Message) string {
+	fields := message.ProtoReflect().Descriptor().Fields()
 	for _, name := range []protoreflect.Name{"name", "cluster_name"} {
-		if f := fields.ByName(name); f != nil && f.Kind() == protoreflect.StringKind {
-			return m.ProtoReflect().Get(f).String()
+		if field := fields.ByName(name); field != nil && field.Kind() == protoreflect.StringKind {
+			return message.ProtoReflect().Get(field).String()
 		}
 	}
 	return ""
@@ -158,7 +161,7 @@ func NameOf(m proto.Message) string {
 
 func (s *envoyState) missing() (names []string) {
 	for name := range s.names {
-		if s.have[name] == nil {
+		if s.resources[name] == nil {
 			names = append(names, name)
 		}
 	}
@@ -169,9 +172,9 @@ func (s *envoyState) missing() (names []string) {
 func (s *envoyState) complete() bool { return s.listed && len(s.missing()) == 0 }
 
 func (s *envoyState) answer() *EnvoyAnswer {
-	a := &EnvoyAnswer{Missing: s.missing(), Rejects: s.rejected}
-	for _, name := range slices.Sorted(maps.Keys(s.have)) {
-		a.Resources = append(a.Resources, s.have[name])
+	answer := &EnvoyAnswer{Missing: s.missing(), Rejects: s.rejected}
+	for _, name := range slices.Sorted(maps.Keys(s.resources)) {
+		answer.Resources = append(answer.Resources, s.resources[name])
 	}
-	return a
+	return answer
 }

@@ -30,7 +30,7 @@ import (
 // control is a control plane of Envoy's types.
 type control map[string]*xds.Collection
 
-func newControl(t *testing.T) (c control, asked *client.XDS) {
+func newControl(t *testing.T) (c control, requested *client.XDS) {
 	t.Helper()
 	c = control{}
 	for _, typ := range client.EnvoyTypes() {
@@ -105,18 +105,18 @@ func eds(name, service string) *clusterv3.Cluster {
 	}
 }
 
-func envoyNames(a *client.EnvoyAnswer) (all []string) {
+func envoyNames(a *client.EnvoyAnswer) (resources []string) {
 	for _, r := range a.Resources {
-		all = append(all, client.NameOf(r))
+		resources = append(resources, client.NameOf(r))
 	}
-	return all
+	return resources
 }
 
 func TestGetEnvoy(t *testing.T) {
-	c, asked := newControl(t)
+	c, requested := newControl(t)
 	get := func(name string) *client.EnvoyAnswer {
 		t.Helper()
-		answer, err := asked.GetEnvoy(t.Context(), typeNamed(t, name))
+		answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, name))
 		require.NoError(t, err)
 		return answer
 	}
@@ -144,34 +144,34 @@ func TestGetEnvoy(t *testing.T) {
 	answer := get("clusters")
 	assert.Equal(t, []string{"x", "y", "z"}, envoyNames(answer))
 	require.Len(t, answer.Rejects, 1)
-	require.ErrorContains(t, answer.Rejects[0], asked.Server+" sent something invalid: resource 0 of ")
+	require.ErrorContains(t, answer.Rejects[0], requested.Server+" sent something invalid: resource 0 of ")
 }
 
-func TestGetEnvoyNamesWhatIsMissing(t *testing.T) {
-	c, asked := newControl(t)
+func TestGetEnvoyNamesMissingResources(t *testing.T) {
+	c, requested := newControl(t)
 	c.put(t, "a", listener(t, "a", "here", "nowhere"))
 	c.put(t, "here", &routev3.RouteConfiguration{Name: "here"})
-	asked.Timeout = time.Second
-	answer, err := asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
+	requested.Timeout = time.Second
+	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "routes"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"nowhere"}, answer.Missing)
 }
 
 func TestGetEnvoyFails(t *testing.T) {
-	_, asked := newControl(t)
-	asked.NodeID = "somebody"
-	_, err := asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
+	_, requested := newControl(t)
+	requested.NodeID = "somebody"
+	_, err := requested.GetEnvoy(t.Context(), typeNamed(t, "routes"))
 	require.ErrorContains(t, err, "not for somebody")
-	asked.Server = "127.0.0.1:1"
-	_, err = asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
+	requested.Server = "127.0.0.1:1"
+	_, err = requested.GetEnvoy(t.Context(), typeNamed(t, "routes"))
 	require.ErrorContains(t, err, "127.0.0.1:1 is unavailable: ")
-	waitsForever(t, asked, func(ctx context.Context) error {
-		return asked.WatchEnvoy(ctx, typeNamed(t, "routes"), func(client.Event[proto.Message]) error { return nil })
+	waitForServer(t, requested, func(ctx context.Context) error {
+		return requested.WatchEnvoy(ctx, typeNamed(t, "routes"), func(client.Event[proto.Message]) error { return nil })
 	})
 }
 
 func TestWatchEnvoy(t *testing.T) {
-	c, asked := newControl(t)
+	c, requested := newControl(t)
 	c.put(t, "a", listener(t, "a", "r1"))
 	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1"})
 	routes := typeNamed(t, "routes")
@@ -179,7 +179,7 @@ func TestWatchEnvoy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	events, ended := make(chan client.Event[proto.Message], 100), make(chan error, 1)
 	go func() {
-		ended <- asked.WatchEnvoy(ctx, routes, func(e client.Event[proto.Message]) error {
+		ended <- requested.WatchEnvoy(ctx, routes, func(e client.Event[proto.Message]) error {
 			events <- e
 			return nil
 		})
@@ -194,9 +194,10 @@ func TestWatchEnvoy(t *testing.T) {
 		}
 	}
 	expect("added r1")
-	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1", VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}})
+	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1",
+		VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}})
 	expect("updated r1")
-	c.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // to which nothing refers yet
+	c.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // without a reference yet
 	c.put(t, "a", listener(t, "a", "r2"))
 	expect("deleted r1")
 	expect("added r2")
@@ -204,6 +205,6 @@ func TestWatchEnvoy(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 
 	full := errors.New("disk full")
-	err := asked.WatchEnvoy(t.Context(), routes, func(client.Event[proto.Message]) error { return full })
+	err := requested.WatchEnvoy(t.Context(), routes, func(client.Event[proto.Message]) error { return full })
 	require.ErrorIs(t, err, full)
 }

@@ -31,8 +31,7 @@ const (
 	v1alpha3 = "networking.istio.io/v1alpha3/ServiceEntry"
 )
 
-// server is one of those that a person may ask: it answers each type with what it has of it, once at first and then
-// whenever that changes. A type that it has no entry for is not answered.
+// server is a fake ADS server. It answers each type in types, and again after each change.
 type server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	address string
@@ -40,7 +39,7 @@ type server struct {
 	mu      sync.Mutex
 	types   map[string][]*anypb.Any
 	changed chan struct{} // closed by the next change
-	cut     chan struct{} // closed to end the streams there are
+	cut     chan struct{} // closed to end the open streams
 }
 
 func newServer(t *testing.T, types map[string][]*anypb.Any) *server {
@@ -54,7 +53,7 @@ func newServer(t *testing.T, types map[string][]*anypb.Any) *server {
 	return s
 }
 
-func (s *server) asked() *client.XDS {
+func (s *server) client() *client.XDS {
 	return &client.XDS{Server: s.address, Timeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
@@ -90,12 +89,12 @@ func (s *server) StreamAggregatedResources(st discoveryv3.AggregatedDiscoverySer
 			}
 		}
 	}()
-	var asked []string
+	var requested []string
 	for {
 		s.mu.Lock()
 		changed, cut := s.changed, s.cut
 		var due []*discoveryv3.DiscoveryResponse
-		for _, typeURL := range asked {
+		for _, typeURL := range requested {
 			if rs, ok := s.types[typeURL]; ok {
 				due = append(due, &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "v", Nonce: "n", Resources: rs})
 			}
@@ -108,7 +107,7 @@ func (s *server) StreamAggregatedResources(st discoveryv3.AggregatedDiscoverySer
 		}
 		select {
 		case typeURL := <-asks:
-			asked = append(asked, typeURL)
+			requested = append(requested, typeURL)
 		case <-changed:
 		case <-cut:
 			return errors.New("cut")
@@ -135,16 +134,16 @@ func schema(t *testing.T) *resource.Schema {
 	return s
 }
 
-func names(rs []*resource.Resource) (all []string) {
+func names(rs []*resource.Resource) (objects []string) {
 	for _, r := range rs {
-		all = append(all, r.Key().FullName())
+		objects = append(objects, r.Key().FullName())
 	}
-	return all
+	return objects
 }
 
 func TestGet(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "b/x", "b"), entry(t, "a/y", "a"), entry(t, "nameless", "n")}})
-	answer, err := s.asked().Get(t.Context(), schema(t))
+	answer, err := s.client().Get(t.Context(), schema(t))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/y", "b/x"}, names(answer.Resources), "in order")
 	require.Len(t, answer.Rejects, 1)
@@ -152,11 +151,10 @@ func TestGet(t *testing.T) {
 	assert.ErrorContains(t, answer.Rejects[0], s.address)
 }
 
-// TestGetFromIstiod: an istiod knows a kind under one version, here an old one, and answers the others with nothing; it
-// gives objects from files no namespace.
+// TestGetFromIstiod reads a kind that istiod serves under one old version only, and objects of files without a namespace.
 func TestGetFromIstiod(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: {entry(t, "/reviews", "r")}})
-	answer, err := s.asked().Get(t.Context(), schema(t))
+	answer, err := s.client().Get(t.Context(), schema(t))
 	require.NoError(t, err)
 	assert.Empty(t, answer.Rejects)
 	assert.Equal(t, []string{"default/reviews"}, names(answer.Resources))
@@ -164,14 +162,14 @@ func TestGetFromIstiod(t *testing.T) {
 
 func TestGetNothing(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: nil})
-	answer, err := s.asked().Get(t.Context(), schema(t))
+	answer, err := s.client().Get(t.Context(), schema(t))
 	require.NoError(t, err)
 	assert.Empty(t, answer.Resources)
 }
 
 func TestGetFails(t *testing.T) {
 	t.Run("no answer", func(t *testing.T) {
-		c := newServer(t, nil).asked()
+		c := newServer(t, nil).client()
 		c.Timeout = 50 * time.Millisecond
 		_, err := c.Get(t.Context(), schema(t))
 		require.ErrorContains(t, err, c.Server+" did not answer within 50ms")
@@ -185,7 +183,7 @@ func TestGetFails(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := newServer(t, nil).asked().Get(ctx, schema(t))
+		_, err := newServer(t, nil).client().Get(ctx, schema(t))
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("not an address", func(t *testing.T) {
@@ -202,7 +200,7 @@ func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
 	events := make(chan client.Event[*resource.Resource], 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.asked().Watch(ctx, kind, func(e client.Event[*resource.Resource]) error {
+		ended <- s.client().Watch(ctx, kind, func(e client.Event[*resource.Resource]) error {
 			events <- e
 			return nil
 		})
@@ -220,7 +218,7 @@ func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
 	stop = func() error {
 		cancel()
 		err := <-ended
-		assert.Empty(t, events, "events that nobody expected")
+		assert.Empty(t, events, "unexpected events")
 		return err
 	}
 	return next, stop
@@ -245,8 +243,8 @@ func TestWatch(t *testing.T) {
 	require.ErrorIs(t, stop(), context.Canceled)
 }
 
-// TestWatchOfNothingYet: where there is nothing under any version, it is not known which one the server will use.
-func TestWatchOfNothingYet(t *testing.T) {
+// TestWatchOfEmptyKind watches a kind without objects, so that the server may use any version later.
+func TestWatchOfEmptyKind(t *testing.T) {
 	x := entry(t, "shop/x", "x")
 	s := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: nil})
 	next, stop := watcher(t, s)
@@ -263,15 +261,15 @@ func TestWatchOfNothingYet(t *testing.T) {
 func TestWatchEndsIfItsHandlerFails(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
 	full := errors.New("disk full")
-	err := s.asked().Watch(t.Context(), schema(t), func(client.Event[*resource.Resource]) error { return full })
+	err := s.client().Watch(t.Context(), schema(t), func(client.Event[*resource.Resource]) error { return full })
 	require.ErrorIs(t, err, full)
 }
 
-func TestWatchSaysThatItIsConnectedAgain(t *testing.T) {
+func TestWatchReportsReconnect(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
-	c := s.asked()
-	again := make(chan string, 8)
-	c.Again = func(server string) { again <- server }
+	c := s.client()
+	reconnects := make(chan string, 8)
+	c.Reconnected = func(server string) { reconnects <- server }
 	events := make(chan client.Event[*resource.Resource], 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -280,19 +278,19 @@ func TestWatchSaysThatItIsConnectedAgain(t *testing.T) {
 		ended <- c.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
 	}()
 	<-events
-	assert.Empty(t, again, "the first time is not again")
+	assert.Empty(t, reconnects, "the first time is not again")
 	s.cutStreams()
-	assert.Equal(t, c.Server, <-again)
+	assert.Equal(t, c.Server, <-reconnects)
 	s.set(v1, entry(t, "shop/x", "other"))
 	e := <-events
 	assert.Equal(t, client.Updated, e.Change)
-	assert.NotNil(t, e.Was)
+	assert.NotNil(t, e.Previous)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// waitsForever has a watch wait for a asked's server that nobody starts, until it is interrupted.
-func waitsForever(t *testing.T, c *client.XDS, watch func(context.Context) error) {
+// waitForServer runs a watch of a server that never starts, and cancels it.
+func waitForServer(t *testing.T, c *client.XDS, watch func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Waiting = func(err error) {
@@ -305,15 +303,15 @@ func waitsForever(t *testing.T, c *client.XDS, watch func(context.Context) error
 func TestWatchWaitsForAServer(t *testing.T) {
 	kind, events := schema(t), make(chan client.Event[*resource.Resource], 1)
 	nobody := &client.XDS{Server: "127.0.0.1:1", Timeout: time.Second}
-	waitsForever(t, nobody, func(ctx context.Context) error {
+	waitForServer(t, nobody, func(ctx context.Context) error {
 		return nobody.Watch(ctx, kind, func(client.Event[*resource.Resource]) error { return nil })
 	})
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
-	c := s.asked()
+	c := s.client()
 	up := c.Server
 	c.Server = "127.0.0.1:1"
-	told := 0
-	c.Waiting = func(error) { told++; c.Server = up } // which is when it comes up
+	waiting := 0
+	c.Waiting = func(error) { waiting++; c.Server = up } // which is when it comes up
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -322,10 +320,10 @@ func TestWatchWaitsForAServer(t *testing.T) {
 	assert.Equal(t, client.Added, (<-events).Change)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
-	assert.Equal(t, 1, told)
+	assert.Equal(t, 1, waiting)
 }
 
-// TestWatch_RetriesSoon has a watch try again in the time that an outage of minutes leaves it to wait, which is at most three seconds.
+// TestWatch_RetriesSoon checks that a watch retries within three seconds, also after an outage of minutes.
 func TestWatch_RetriesSoon(t *testing.T) {
 	retry := (&client.XDS{Server: "127.0.0.1:1"}).RetryPolicy()
 	for range 100 {
@@ -337,10 +335,10 @@ func TestWatch_RetriesSoon(t *testing.T) {
 
 func TestXDS_Debug(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{"istio.io/debug": {{TypeUrl: "istio.io/debug", Value: []byte("[]")}}})
-	page, err := s.asked().Debug(t.Context(), "configz")
+	page, err := s.client().Debug(t.Context(), "configz")
 	require.NoError(t, err)
 	require.Equal(t, "[]", string(page))
-	silent := newServer(t, nil).asked()
+	silent := newServer(t, nil).client()
 	silent.Timeout = time.Millisecond
 	_, err = silent.Debug(t.Context(), "configz")
 	require.ErrorContains(t, err, "did not answer")

@@ -32,8 +32,10 @@ func side(name string, objects ...*resource.Resource) *output.Side {
 }
 
 func TestWriteDifferences(t *testing.T) {
-	server := side("127.0.0.1:16010", object(t, "same", "", "s"), object(t, "changed", "", "a", "b"), object(t, "gone", "", "g"))
-	files := side("rules/", object(t, "changed", "rules/c.yaml:7", "a", "c"), object(t, "changed", "rules/z.yaml:1", "second"),
+	server := side("127.0.0.1:16010", object(t, "same", "", "s"), object(t, "changed", "", "a", "b"),
+		object(t, "gone", "", "g"))
+	files := side("rules/", object(t, "changed", "rules/c.yaml:7", "a", "c"),
+		object(t, "changed", "rules/z.yaml:1", "second"),
 		object(t, "new", "rules/n.yaml:1", "h"), object(t, "same", "rules/s.yaml:1", "s"))
 
 	var out strings.Builder
@@ -76,7 +78,8 @@ func TestWriteDifferences(t *testing.T) {
 
 func TestNoDifference(t *testing.T) {
 	var out strings.Builder
-	d, err := output.WriteDifferences(&out, side("a", object(t, "x", "there", "h")), side("b", object(t, "x", "elsewhere", "h")))
+	d, err := output.WriteDifferences(&out, side("a", object(t, "x", "there", "h")),
+		side("b", object(t, "x", "elsewhere", "h")))
 	require.NoError(t, err)
 	assert.Zero(t, d)
 	assert.Empty(t, out.String())
@@ -88,7 +91,8 @@ func TestNoDifference(t *testing.T) {
 // TestFieldsThatAreNotKnown: YAML does not show them, and yet they are a difference.
 func TestFieldsThatAreNotKnown(t *testing.T) {
 	old := object(t, "x", "", "h")
-	newer := resource.FromBody(old.Meta(), append(old.Body()[:len(old.Body()):len(old.Body())], 0xfa, 0x3f, 0x01, 'x')) // field 1023
+	// field 1023
+	newer := resource.FromBody(old.Meta(), append(old.Body()[:len(old.Body()):len(old.Body())], 0xfa, 0x3f, 0x01, 'x'))
 	var out strings.Builder
 	d, err := output.WriteDifferences(&out, side("a", old), side("b", newer))
 	require.NoError(t, err)
@@ -96,41 +100,43 @@ func TestFieldsThatAreNotKnown(t *testing.T) {
 	assert.Contains(t, out.String(), "--- a ServiceEntry shop/x\n+++ b ServiceEntry shop/x\nthe objects differ in fields")
 }
 
-// TestWhatDecidesTies has two sides that differ in nothing but that by which istiod orders objects that compete.
-func TestWhatDecidesTies(t *testing.T) {
+// TestTieBreakers compares two sides that differ only in times and ranks, which order competing objects in istiod.
+func TestTieBreakers(t *testing.T) {
 	day := func(d int) time.Time { return time.Date(2026, 1, d, 0, 0, 0, 0, time.UTC) }
 	x, y := object(t, "x", "", "h"), object(t, "y", "", "h")
 	files := side("rules/", x, y)
 	files.Undated = true
 	dated := side("files", x.WithCreated(day(1)), y.WithCreated(day(2)))
 	dated.Undated = true
-	for _, c := range []struct {
-		what          string
+	for _, testCase := range []struct {
+		name          string
 		first, second *output.Side
 		differ        int
-		says          string
+		contains      string
 	}{
 		{"the same times", side("a", x.WithCreated(day(1)), y), side("b", x.WithCreated(day(1)), y), 0, ""},
 		{
 			"other times", side("a", x.WithCreated(day(1)), y), side("b", x.WithCreated(day(2)), y), 1,
 			`+  creationTimestamp: "2026-01-02T00:00:00Z"`,
 		},
-		{"a time and none", side("a", x.WithCreated(day(1))), side("b", x), 1, `-  creationTimestamp: "2026-01-01T00:00:00Z"`},
+		{"a time and none", side("a", x.WithCreated(day(1))), side("b", x), 1,
+			`-  creationTimestamp: "2026-01-01T00:00:00Z"`},
 		{"files name no time", side("a", x.WithCreated(day(1)), y.Ranked(3)), files, 0, ""},
 		{
 			"files name another time", side("a", x.WithCreated(day(1)), y.WithCreated(day(1))), dated, 1,
 			`+  creationTimestamp: "2026-01-02T00:00:00Z"`,
 		},
 		{"the same order of sources", side("a", x.Ranked(1), y), side("b", x.Ranked(1), y), 0, ""},
-		{"another order of sources", side("a", x.Ranked(1), y), side("b", x, y.Ranked(1)), 2, "their sources are in another order"},
+		{"another order of sources", side("a", x.Ranked(1), y), side("b", x, y.Ranked(1)), 2,
+			"their sources are in another order"},
 		{"one side knows of no order", side("a", x.Ranked(1), y), side("istiod", x, y), 0, ""},
 	} {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(testCase.name, func(t *testing.T) {
 			var out strings.Builder
-			d, err := output.WriteDifferences(&out, c.first, c.second)
+			d, err := output.WriteDifferences(&out, testCase.first, testCase.second)
 			require.NoError(t, err)
-			assert.Equal(t, c.differ, d.Changed)
-			assert.Contains(t, out.String(), c.says)
+			assert.Equal(t, testCase.differ, d.Changed)
+			assert.Contains(t, out.String(), testCase.contains)
 		})
 	}
 	var out strings.Builder

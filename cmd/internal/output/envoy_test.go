@@ -59,7 +59,8 @@ func TestEnvoyTable(t *testing.T) {
 		want      string
 	}{
 		adsc.ClusterType: {
-			[]proto.Message{&clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}},
+			[]proto.Message{&clusterv3.Cluster{Name: "c",
+				ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}},
 			"NAME   TYPE   LB\nc      EDS    ROUND_ROBIN\n",
 		},
 		adsc.EndpointType: {
@@ -67,7 +68,8 @@ func TestEnvoyTable(t *testing.T) {
 				&endpointv3.ClusterLoadAssignment{ClusterName: "none"},
 				&endpointv3.ClusterLoadAssignment{ClusterName: "some", Endpoints: []*endpointv3.LocalityLbEndpoints{
 					{LbEndpoints: []*endpointv3.LbEndpoint{
-						endpoint(socket("10.0.0.1", 80), corev3.HealthStatus_HEALTHY), endpoint(socket("10.0.0.2", 80), corev3.HealthStatus_UNHEALTHY),
+						endpoint(socket("10.0.0.1", 80), corev3.HealthStatus_HEALTHY),
+						endpoint(socket("10.0.0.2", 80), corev3.HealthStatus_UNHEALTHY),
 					}},
 					{LbEndpoints: []*endpointv3.LbEndpoint{endpoint(pipe, 0), endpoint(nil, corev3.HealthStatus_DRAINING)}},
 				}},
@@ -93,11 +95,13 @@ func TestEnvoyTable(t *testing.T) {
 }
 
 func TestYAMLShowsExtensionsThatAreNotKnown(t *testing.T) {
-	text, err := output.Envoy(listener(t, rds(t, "a"), &anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}), "yaml")
+	text, err := output.Envoy(listener(t, rds(t, "a"),
+		&anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}), "yaml")
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "route_config_name: a\n")
 	assert.Contains(t, string(text), "'@type': type.googleapis.com/acme.Filter\n")
-	again, err := output.Envoy(listener(t, rds(t, "a"), &anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}), "yaml")
+	repeated, err := output.Envoy(listener(t, rds(t, "a"),
+		&anypb.Any{TypeUrl: "type.googleapis.com/acme.Filter", Value: []byte{8, 1}}), "yaml")
 	require.NoError(t, err)
-	assert.Equal(t, string(text), string(again))
+	assert.Equal(t, string(text), string(repeated))
 }

@@ -17,186 +17,189 @@ import (
 	"tributary/sources"
 )
 
-// Explain writes e, which answers the question for asked: a key or a host.
-func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) error {
-	t := &text{now: now}
-	if len(e.Objects) == 0 {
-		t.line("%s: %s", asked, e.Why)
-		t.section("it was there", t.gone(e.Gone)...)
-		excluded := words.Each(e.Excluded, func(e sources.Excluded) string { return e.Source + ": " + e.Place })
-		t.section("left out by the transforms of its source", excluded...)
-		t.section("left out", leftOut(e.LeftOut)...)
-		t.section("similar", words.Each(e.Similar, similar)...)
-		t.section("not readable", words.Each(e.Unread, func(q admin.Quarantined) string { return q.Said() })...)
-		return t.writeTo(w)
+// Explain writes the explanation of a key or a host, which is the question.
+func Explain(w io.Writer, question string, explanation *admin.Explanation, now time.Time) error {
+	report := &text{now: now}
+	if len(explanation.Objects) == 0 {
+		report.line("%s: %s", question, explanation.Why)
+		report.section("it was there", report.deletion(explanation.Gone)...)
+		excluded := words.Each(explanation.Excluded,
+			func(excluded sources.Excluded) string { return excluded.Source + ": " + excluded.Place })
+		report.section("left out by the transforms of its source", excluded...)
+		report.section("left out", leftOut(explanation.LeftOut)...)
+		report.section("similar", words.Each(explanation.Similar, similar)...)
+		report.section("not readable", words.Each(explanation.Unread,
+			func(q admin.Quarantined) string { return q.Said() })...)
+		return report.writeTo(w)
 	}
-	if len(e.Objects) > 1 {
-		t.line("%s: %s\n", asked, e.Why)
+	if len(explanation.Objects) > 1 {
+		report.line("%s: %s\n", question, explanation.Why)
 	}
-	for _, line := range e.Picture {
-		t.line("%s", line)
+	for _, line := range explanation.Picture {
+		report.line("%s", line)
 	}
-	if len(e.Picture) > 0 {
-		t.line("")
+	if len(explanation.Picture) > 0 {
+		report.line("")
 	}
-	for i, o := range e.Objects {
-		if i > 0 {
-			t.line("")
+	for index, object := range explanation.Objects {
+		if index > 0 {
+			report.line("")
 		}
-		t.object(o, e.NotReady)
+		report.object(object, explanation.NotReady)
 	}
-	if len(e.LeftOut) > 0 {
-		t.line("")
-		t.section("left out", leftOut(e.LeftOut)...)
+	if len(explanation.LeftOut) > 0 {
+		report.line("")
+		report.section("left out", leftOut(explanation.LeftOut)...)
 	}
-	t.translated(e.Translated)
-	if slices.ContainsFunc(e.Objects, acknowledged) {
-		t.line("\nAn acknowledgement says that it arrived. istiod acknowledges also what it then ignores.")
+	report.generated(explanation.Translated)
+	if slices.ContainsFunc(explanation.Objects, acknowledged) {
+		report.line("\nAn acknowledgement proves arrival only. istiod also acknowledges objects that it then ignores.")
 	}
-	return t.writeTo(w)
+	return report.writeTo(w)
 }
 
-func (t *text) gone(last *history.Entry) []string {
+func (t *text) deletion(last *history.Entry) []string {
 	if last == nil || last.Event != history.Deleted {
 		return nil
 	}
-	until := "until " + t.at(last.Time)
+	period := "until " + t.timestamp(last.Time)
 	if last.Unwatched {
-		until = "before " + t.at(last.Time) + ": it went while the server did not run"
+		period = "before " + t.timestamp(last.Time) + ": it went while the server did not run"
 	}
 	if last.Source != "" {
-		until += "; it came from " + strings.TrimSpace(last.Source+" "+oneLine(last.Place))
+		period += "; it came from " + strings.TrimSpace(last.Source+" "+singleLine(last.Place))
 	}
-	return []string{until, "what it was: tributary history " + string(last.Kind) + " " + last.Key().FullName()}
+	return []string{period, "last version: tributary history " + string(last.Kind) + " " + last.Key().FullName()}
 }
 
-func (t *text) object(o admin.Explained, notReady bool) {
-	t.line("%s", o.Object.Key())
-	if o.Winner != nil {
+func (t *text) object(explained admin.Explained, notReady bool) {
+	t.line("%s", explained.Object.Key())
+	if explained.Winner != nil {
 		label := "served from"
 		if notReady {
 			label = "to serve from"
 		}
-		t.section(label, t.statement(*o.Winner)...)
-		t.section("because", strings.Split(o.Why, "; ")...)
+		t.section(label, t.statement(*explained.Winner)...)
+		t.section("because", strings.Split(explained.Why, "; ")...)
 	} else {
-		t.section("not served", o.Why)
+		t.section("not served", explained.Why)
 	}
-	t.section("merged from", t.members(o)...)
-	t.section("endpoints", endpoints(o)...)
-	t.section("not used", t.losers(o)...)
-	t.section("quarantined", t.quarantined(o.Quarantined)...)
-	t.section("not certain", unsure(o.Unsure)...)
-	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: ")...)
-	t.section("warning", remarks(o.Warnings, "")...)
-	t.section("LEADS NOWHERE", o.Unresolved...)
-	t.section("for Envoys", o.WithoutEffect...)
-	t.section("REJECTED", t.rejected(o.Rejected)...)
-	t.section("held", t.held(o.Held)...)
-	t.section("conflict", conflicts(o)...)
-	t.section("clients", t.recipients(o)...)
-	t.section("content", content(o.Content)...)
+	t.section("merged from", t.members(explained)...)
+	t.section("endpoints", endpoints(explained)...)
+	t.section("not used", t.losers(explained)...)
+	t.section("quarantined", t.quarantined(explained.Quarantined)...)
+	t.section("not certain", uncertain(explained.Unsure)...)
+	t.section("not read", remarks(explained.NotRead, "cannot read it now, and serves the previous version: ")...)
+	t.section("warning", remarks(explained.Warnings, "")...)
+	t.section("LEADS NOWHERE", explained.Unresolved...)
+	t.section("for Envoys", explained.WithoutEffect...)
+	t.section("REJECTED", t.rejected(explained.Rejected)...)
+	t.section("held", t.held(explained.Held)...)
+	t.section("conflict", conflicts(explained)...)
+	t.section("clients", t.recipients(explained)...)
+	t.section("content", contentLines(explained.Content)...)
 }
 
 const maxContent = 40
 
-func content(yaml string) []string {
+func contentLines(yaml string) []string {
 	if yaml == "" {
 		return nil
 	}
-	return atMost(strings.Split(strings.TrimSpace(yaml), "\n"), maxContent,
+	return firstLines(strings.Split(strings.TrimSpace(yaml), "\n"), maxContent,
 		"… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
 }
 
-// statement says where a source has an object, and what the rules of the source made of it.
-func (t *text) statement(s aggregate.Statement) []string {
-	line := s.Source
-	if s.Place != "" {
-		line += ": " + s.Place
+// statement returns the place of an object in a source, and the changes by the source's transforms.
+func (t *text) statement(statement aggregate.Statement) []string {
+	line := statement.Source
+	if statement.Place != "" {
+		line += ": " + statement.Place
 	}
-	line += fmt.Sprintf("  [version %.8s", s.Version)
-	if s.Created != nil {
-		line += ", created " + t.at(*s.Created)
+	line += fmt.Sprintf("  [version %.8s", statement.Version)
+	if statement.Created != nil {
+		line += ", created " + t.timestamp(*statement.Created)
 	}
-	if s.FirstSeen != nil {
-		line += ", first seen " + t.at(*s.FirstSeen)
+	if statement.FirstSeen != nil {
+		line += ", first seen " + t.timestamp(*statement.FirstSeen)
 	}
 	lines := []string{line + "]"}
-	if s.Transforms != "" {
-		lines = append(lines, "  by the rules of "+s.Source+": "+s.Transforms)
+	if statement.Transforms != "" {
+		lines = append(lines, "  by the rules of "+statement.Source+": "+statement.Transforms)
 	}
-	if s.Before != nil {
-		for line := range strings.Lines(s.Before.Diff) {
+	if statement.Before != nil {
+		for line := range strings.Lines(statement.Before.Diff) {
 			lines = append(lines, "    "+strings.TrimSuffix(line, "\n"))
 		}
 	}
 	return lines
 }
 
-func (t *text) losers(o admin.Explained) (lines []string) {
-	for _, s := range o.Shadowed {
-		lines = append(lines, t.statement(s)...)
+func (t *text) losers(explained admin.Explained) (lines []string) {
+	for _, shadowed := range explained.Shadowed {
+		lines = append(lines, t.statement(shadowed)...)
 	}
-	if o.Merged != nil {
-		for _, m := range o.Merged.Refused {
-			lines = append(append(lines, t.statement(m.Statement)...), "  cannot be merged: "+m.Reason)
+	if explained.Merged != nil {
+		for _, member := range explained.Merged.Refused {
+			lines = append(append(lines, t.statement(member.Statement)...), "  cannot be merged: "+member.Reason)
 		}
 	}
-	for _, d := range o.Duplicates {
-		for _, place := range d.Losers {
-			lines = append(lines, fmt.Sprintf("%s: %s  [%s has it already at %s]", d.Source, place, d.Source, d.Winner))
+	for _, duplicate := range explained.Duplicates {
+		for _, place := range duplicate.Losers {
+			lines = append(lines, fmt.Sprintf("%s: %s  [%s has it already at %s]", duplicate.Source, place, duplicate.Source,
+				duplicate.Winner))
 		}
 	}
 	return lines
 }
 
-func (t *text) rejected(all []admin.Rejected) (lines []string) {
-	for _, r := range all {
-		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", r.What(), admin.ClientName(r.Node, r.Peer), t.at(r.Since), oneLine(r.Error)),
-			"  "+r.Causes())
+func (t *text) rejected(rejections []admin.Rejected) (lines []string) {
+	for _, rejection := range rejections {
+		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", rejection.What(), admin.ClientName(rejection.Node,
+			rejection.Peer), t.timestamp(rejection.Since), singleLine(rejection.Error)), "  "+rejection.Causes())
 	}
 	return lines
 }
 
-func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
-	for _, q := range all {
-		lines = append(lines, q.Said())
-		what := "nothing is served in its place"
-		if q.LastGoodServes {
-			what = "its last good version is served"
-		} else if len(q.Keeps) > 0 {
-			what = "served is " + q.Serves()
+func (t *text) quarantined(objects []admin.Quarantined) (lines []string) {
+	for _, object := range objects {
+		lines = append(lines, object.Said())
+		fallback := "no version is served"
+		if object.LastGoodServes {
+			fallback = "its last good version is served"
+		} else if len(object.Keeps) > 0 {
+			fallback = "served is " + object.Serves()
 		}
-		lines = append(lines, "  since "+t.at(q.Since)+"; "+what)
+		lines = append(lines, "  since "+t.timestamp(object.Since)+"; "+fallback)
 	}
 	return lines
 }
 
-func remarks(all []admin.Remark, what string) []string {
-	return words.Each(all, func(r admin.Remark) string {
-		return r.Source + ": " + what + strings.TrimPrefix(oneLine(r.Text), r.Source+": ")
+func remarks(entries []admin.Remark, prefix string) []string {
+	return words.Each(entries, func(remark admin.Remark) string {
+		return remark.Source + ": " + prefix + strings.TrimPrefix(singleLine(remark.Text), remark.Source+": ")
 	})
 }
 
-func unsure(all []admin.Quarantined) (lines []string) {
-	for _, q := range all {
-		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
-			"  "+q.Said())
+func uncertain(objects []admin.Quarantined) (lines []string) {
+	for _, object := range objects {
+		lines = append(lines, object.Source+" no longer has it, or has it in "+object.Group+
+			", which cannot be read; it is served until then:", "  "+object.Said())
 	}
 	return lines
 }
 
 const maxLeftOut = 50
 
-func leftOut(all []sources.LeftOut) []string {
-	return atMost(all, maxLeftOut, "and %d more; see -o json", func(l sources.LeftOut) string { return l.Source + ": " + oneLine(l.String()) })
+func leftOut(instances []sources.LeftOut) []string {
+	return firstLines(instances, maxLeftOut, "and %d more; see -o json",
+		func(instance sources.LeftOut) string { return instance.Source + ": " + singleLine(instance.String()) })
 }
 
 func (t *text) held(holds []admin.Held) (lines []string) {
 	for _, hold := range holds {
-		lines = append(lines,
-			fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", hold.Source, t.at(hold.Since)),
-			"  why: "+oneLine(hold.Why))
+		lines = append(lines, fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", hold.Source,
+			t.timestamp(hold.Since)), "  why: "+singleLine(hold.Why))
 		if hold.Until != nil {
 			lines = append(lines, "  until: "+hold.Until.UTC().Format(time.RFC3339))
 		}
@@ -205,122 +208,128 @@ func (t *text) held(holds []admin.Held) (lines []string) {
 	return lines
 }
 
-func conflicts(o admin.Explained) (lines []string) {
-	for _, c := range o.Conflicts {
-		var others []string
-		for _, other := range c.Objects {
-			if other != o.Object {
-				others = append(others, other.Key().String())
+func conflicts(explained admin.Explained) (lines []string) {
+	for _, conflict := range explained.Conflicts {
+		var competitors []string
+		for _, competitor := range conflict.Objects {
+			if competitor != explained.Object {
+				competitors = append(competitors, competitor.Key().String())
 			}
 		}
-		lines = append(lines, fmt.Sprintf("on %s with %s", c.Subject, strings.Join(others, ", ")), "  "+c.Message)
+		lines = append(lines, fmt.Sprintf("on %s with %s", conflict.Subject, strings.Join(competitors, ", ")), "  "+
+			conflict.Message)
 	}
 	return lines
 }
 
 const maxRecipients = 10
 
-func (t *text) recipients(o admin.Explained) (lines []string) {
-	if len(o.Recipients) == 0 {
-		return []string{"no client asks for " + string(o.Object.Kind)}
+func (t *text) recipients(explained admin.Explained) (lines []string) {
+	if len(explained.Recipients) == 0 {
+		return []string{"no client asks for " + string(explained.Object.Kind)}
 	}
 	synced := 0
-	for _, r := range o.Recipients {
-		if r.Synced && !r.Hidden {
+	for _, recipient := range explained.Recipients {
+		if recipient.Synced && !recipient.Hidden {
 			if synced++; synced > maxRecipients {
 				continue
 			}
 		}
-		lines = append(lines, admin.ClientName(r.Node, r.Peer)+": "+t.received(r))
+		lines = append(lines, admin.ClientName(recipient.Node, recipient.Peer)+": "+t.delivery(recipient))
 	}
-	if more := synced - maxRecipients; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", more))
+	if rest := synced - maxRecipients; rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", rest))
 	}
 	return lines
 }
 
-func (t *text) received(r admin.Recipient) string {
+func (t *text) delivery(recipient admin.Recipient) string {
 	switch {
-	case r.Hidden:
+	case recipient.Hidden:
 		return "is not sent it, for its ISTIO_REVISION or NAMESPACES exclude it"
-	case r.Sent == nil:
-		return "has asked, and was sent nothing yet"
-	case r.Nack != nil && r.Nack.Nonce == r.Sent.Nonce:
-		return "REJECTED what it was sent " + t.at(r.Sent.Time) + ": " + oneLine(r.Nack.Error)
-	case r.Synced && r.Acked != nil:
-		return "sent " + t.at(r.Sent.Time) + ", acknowledged after " + r.Acked.Time.Sub(r.Sent.Time).Round(time.Millisecond).String() +
+	case recipient.Sent == nil:
+		return "has subscribed, and has no answer yet"
+	case recipient.Nack != nil && recipient.Nack.Nonce == recipient.Sent.Nonce:
+		return "REJECTED the version sent " + t.timestamp(recipient.Sent.Time) + ": " + singleLine(recipient.Nack.Error)
+	case recipient.Synced && recipient.Acked != nil:
+		return "sent " + t.timestamp(recipient.Sent.Time) + ", acknowledged after " +
+			recipient.Acked.Time.Sub(recipient.Sent.Time).
+				Round(time.Millisecond).
+				String() +
 			": it has the newest version"
-	case r.Acked == nil:
-		return "sent " + t.at(r.Sent.Time) + ", nothing acknowledged yet"
-	case r.Acked.Nonce == r.Sent.Nonce:
-		return "sent " + t.at(r.Sent.Time) + ", acknowledged; a newer version is on its way"
+	case recipient.Acked == nil:
+		return "sent " + t.timestamp(recipient.Sent.Time) + ", no version acknowledged yet"
+	case recipient.Acked.Nonce == recipient.Sent.Nonce:
+		return "sent " + t.timestamp(recipient.Sent.Time) + ", acknowledged; a newer version is on its way"
 	default:
-		return "sent " + t.at(r.Sent.Time) + ", not acknowledged; the last that it did was version " +
-			cmp.Or(r.Acked.Version, "(none)") + ", " + t.at(r.Acked.Time)
+		return "sent " + t.timestamp(recipient.Sent.Time) + ", not acknowledged; the last that it did was version " +
+			cmp.Or(recipient.Acked.Version, "(none)") + ", " + t.timestamp(recipient.Acked.Time)
 	}
 }
 
-// translated says how far those are who are sent what is made of objects, and where to look for more.
-func (t *text) translated(all *admin.Translated) {
-	if all == nil {
+// generated writes the progress of clients that receive generated xDS, and the commands that show more.
+func (t *text) generated(clients *admin.Translated) {
+	if clients == nil {
 		return
 	}
-	t.line("\nEnvoy and gRPC clients receive generated xDS: %d of %d up to date:", all.Synced, all.Clients)
-	for _, c := range all.Some {
-		said := words.Each(c.Rejects, func(r admin.Reject) string {
-			return "REJECTED " + r.TypeURL + " " + t.at(r.Time) + ": " + oneLine(r.Error)
+	t.line("\nEnvoy and gRPC clients receive generated xDS: %d of %d up to date:", clients.Synced, clients.Clients)
+	for _, client := range clients.Some {
+		notes := words.Each(client.Rejects, func(reject admin.Reject) string {
+			return "REJECTED " + reject.TypeURL + " " + t.timestamp(reject.Time) + ": " + singleLine(reject.Error)
 		})
-		if len(c.Behind) > 0 {
-			said = append(said, "has not acknowledged the newest "+strings.Join(c.Behind, ", "))
+		if len(client.Behind) > 0 {
+			notes = append(notes, "has yet to acknowledge the newest "+strings.Join(client.Behind, ", "))
 		}
-		if len(said) == 0 {
-			said = []string{"has acknowledged all"}
+		if len(notes) == 0 {
+			notes = []string{"has acknowledged all"}
 		}
-		t.line("  %s: %s", admin.ClientName(c.Node, c.Peer), strings.Join(said, "; "))
+		t.line("  %s: %s", admin.ClientName(client.Node, client.Peer), strings.Join(notes, "; "))
 	}
-	if more := all.Clients - len(all.Some); more > 0 {
-		t.line("  and %d more; see /debug/clients", more)
+	if rest := clients.Clients - len(clients.Some); rest > 0 {
+		t.line("  and %d more; see /debug/clients", rest)
 	}
-	t.line("What one of them is told: tributary get clusters --node-id NODE. Whether an Envoy has it: tributary verify --envoy " +
+	t.line("Resources of a client: tributary get clusters --node-id NODE. To check an Envoy: tributary verify --envoy " +
 		"http://HOST:15000.")
 }
 
-func acknowledged(o admin.Explained) bool {
-	return slices.ContainsFunc(o.Recipients, func(r admin.Recipient) bool { return r.Acked != nil })
+func acknowledged(explained admin.Explained) bool {
+	return slices.ContainsFunc(explained.Recipients,
+		func(recipient admin.Recipient) bool { return recipient.Acked != nil })
 }
 
-func similar(s admin.Similar) string {
-	if s.Host != "" {
-		return s.Host + ", in " + s.Key().String()
+func similar(match admin.Similar) string {
+	if match.Host != "" {
+		return match.Host + ", in " + match.Key().String()
 	}
-	return s.Key().String()
+	return match.Key().String()
 }
 
-func (t *text) members(o admin.Explained) (lines []string) {
-	if o.Merged == nil {
+func (t *text) members(explained admin.Explained) (lines []string) {
+	if explained.Merged == nil {
 		return nil
 	}
-	for _, m := range o.Merged.Members {
-		lines = append(lines, t.statement(m.Statement)...)
+	for _, member := range explained.Merged.Members {
+		lines = append(lines, t.statement(member.Statement)...)
 	}
 	return lines
 }
 
-func endpoints(o admin.Explained) (lines []string) {
-	if o.Merged == nil {
+func endpoints(explained admin.Explained) (lines []string) {
+	if explained.Merged == nil {
 		return nil
 	}
-	for _, e := range o.Merged.Endpoints {
-		ports := words.Each(slices.Sorted(maps.Keys(e.Ports)), func(port uint32) string { return fmt.Sprintf("%d→%d", port, e.Ports[port]) })
-		line := strings.TrimRight(e.Address+" "+strings.Join(ports, ","), " ")
-		if e.Locality != "" {
-			line += " in " + e.Locality
+	for _, endpoint := range explained.Merged.Endpoints {
+		ports := words.Each(slices.Sorted(maps.Keys(endpoint.Ports)),
+			func(port uint32) string { return fmt.Sprintf("%d→%d", port, endpoint.Ports[port]) })
+		line := strings.TrimRight(endpoint.Address+" "+strings.Join(ports, ","), " ")
+		if endpoint.Locality != "" {
+			line += " in " + endpoint.Locality
 		}
-		line += "  from " + e.Source
-		if len(e.Also) > 0 {
-			line += ", also in " + strings.Join(e.Also, ", ")
+		line += "  from " + endpoint.Source
+		if len(endpoint.Also) > 0 {
+			line += ", also in " + strings.Join(endpoint.Also, ", ")
 		}
-		if e.Standby {
+		if endpoint.Standby {
 			line += "  [standby]"
 		}
 		lines = append(lines, line)
@@ -328,38 +337,39 @@ func endpoints(o admin.Explained) (lines []string) {
 	return lines
 }
 
-// Guard writes all that is held.
-func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
-	t := &text{now: now}
-	if len(all) == 0 {
-		t.line("nothing is held")
+// Guard writes the changes on hold.
+func Guard(w io.Writer, guarded []admin.Guarded, now time.Time) error {
+	report := &text{now: now}
+	if len(guarded) == 0 {
+		report.line("nothing is held")
 	}
-	for i, h := range all {
+	for i, hold := range guarded {
 		if i > 0 {
-			t.line("")
+			report.line("")
 		}
-		t.line("%s", h.Source)
-		t.section("held", words.Count(h.Objects, "object", "objects")+" and "+words.Count(h.Endpoints, "endpoint", "endpoints"))
-		t.section("hold", h.ID)
-		t.section("since", t.at(h.Since))
-		if h.Until != nil {
-			t.section("until", h.Until.UTC().Format(time.RFC3339))
+		report.line("%s", hold.Source)
+		report.section("held", words.Count(hold.Objects, "object", "objects")+" and "+
+			words.Count(hold.Endpoints, "endpoint", "endpoints"))
+		report.section("hold", hold.ID)
+		report.section("since", report.timestamp(hold.Since))
+		if hold.Until != nil {
+			report.section("until", hold.Until.UTC().Format(time.RFC3339))
 		}
-		t.section("why", oneLine(h.Why))
-		var lost []string
-		for _, l := range h.Held {
-			key := resource.Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Name}
-			if l.Gone {
-				lost = append(lost, key.String())
+		report.section("why", singleLine(hold.Why))
+		var changes []string
+		for _, object := range hold.Held {
+			key := resource.Key{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name}
+			if object.Gone {
+				changes = append(changes, key.String())
 			} else {
-				lost = append(lost, fmt.Sprintf("%s: %s", key, words.Count(l.Endpoints, "endpoint", "endpoints")))
+				changes = append(changes, fmt.Sprintf("%s: %s", key, words.Count(object.Endpoints, "endpoint", "endpoints")))
 			}
 		}
-		if h.More > 0 {
-			lost = append(lost, fmt.Sprintf("and %d more", h.More))
+		if hold.More > 0 {
+			changes = append(changes, fmt.Sprintf("and %d more", hold.More))
 		}
-		t.section("lost", lost...)
-		t.section("to let it go", "tributary guard release "+h.Source+" --hold "+h.ID)
+		report.section("lost", changes...)
+		report.section("to let it go", "tributary guard release "+hold.Source+" --hold "+hold.ID)
 	}
-	return t.writeTo(w)
+	return report.writeTo(w)
 }

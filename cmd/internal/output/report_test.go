@@ -37,17 +37,17 @@ func TestReports(t *testing.T) {
 			var out strings.Builder
 			switch kind, _, _ := strings.Cut(name, "-"); kind {
 			case "guard":
-				var all []admin.Guarded
-				require.NoError(t, json.Unmarshal(data, &all))
-				err = output.Guard(&out, all, now)
+				var guarded []admin.Guarded
+				require.NoError(t, json.Unmarshal(data, &guarded))
+				err = output.Guard(&out, guarded, now)
 			case "status":
-				var st admin.Status
-				require.NoError(t, json.Unmarshal(data, &st))
-				err = output.Status(&out, "127.0.0.1:16014", &st, now, output.Screen{})
+				var status admin.Status
+				require.NoError(t, json.Unmarshal(data, &status))
+				err = output.Status(&out, "127.0.0.1:16014", &status, now, output.Screen{})
 			default:
-				var e admin.Explanation
-				require.NoError(t, json.Unmarshal(data, &e))
-				err = output.Explain(&out, "what was asked for", &e, now)
+				var explanation admin.Explanation
+				require.NoError(t, json.Unmarshal(data, &explanation))
+				err = output.Explain(&out, "the question", &explanation, now)
 			}
 			require.NoError(t, err)
 			path := strings.TrimSuffix(input, ".json") + ".golden"
@@ -61,68 +61,70 @@ func TestReports(t *testing.T) {
 	}
 }
 
-func TestCheckSaysWhatIsWrong(t *testing.T) {
+func TestCheckWritesTroubles(t *testing.T) {
 	well := func() *admin.Status {
 		return &admin.Status{Objects: 1, Sources: []admin.SourceState{{Name: "a", State: "healthy"}}}
 	}
 	check := func(change func(*admin.Status)) (string, bool) {
-		st := well()
-		change(st)
+		status := well()
+		change(status)
 		var out bytes.Buffer
-		ok, err := output.Check(&out, st)
+		ok, err := output.Check(&out, status)
 		require.NoError(t, err)
 		return out.String(), ok
 	}
-	said, ok := check(func(*admin.Status) {})
+	message, ok := check(func(*admin.Status) {})
 	require.True(t, ok)
-	require.Equal(t, "ok: 1 source, 1 object, 0 clients\n", said)
+	require.Equal(t, "ok: 1 source, 1 object, 0 clients\n", message)
 	failed := time.Now()
 	for want, change := range map[string]func(*admin.Status){
-		"not ready: shutting down": func(st *admin.Status) { st.Missing = []string{"shutting down"} },
-		"the configuration file is refused: line 1": func(st *admin.Status) {
-			st.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"}
+		"not ready: shutting down": func(status *admin.Status) { status.Missing = []string{"shutting down"} },
+		"the configuration file is refused: line 1": func(status *admin.Status) {
+			status.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"}
 		},
-		"source a is unreachable: gone away": func(st *admin.Status) {
-			st.Sources[0].State, st.Sources[0].Message = "unreachable", "gone\naway"
+		"source a is unreachable: gone away": func(status *admin.Status) {
+			status.Sources[0].State, status.Sources[0].Message = "unreachable", "gone\naway"
 		},
-		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) {
-			st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"}
+		"source a lost 1 object and 2 endpoints, which are held: much": func(status *admin.Status) {
+			status.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"}
 		},
-		"1 object is not valid, and quarantined": func(st *admin.Status) { st.Quarantined = 1 },
-		"2 objects are not valid, and quarantined: rules: a.yaml:3: no hosts; and 1 more": func(st *admin.Status) {
-			st.Quarantined, st.Invalid = 2, []admin.Quarantined{{
+		"1 object is not valid, and quarantined": func(status *admin.Status) { status.Quarantined = 1 },
+		"2 objects are not valid, and quarantined: rules: a.yaml:3: no hosts; and 1 more": func(status *admin.Status) {
+			status.Quarantined, status.Invalid = 2, []admin.Quarantined{{
 				Source:      "rules",
 				Quarantined: sources.Quarantined{Place: "a.yaml:3", Reason: "no hosts"},
 			}}
 		},
 		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, " +
-			"c.yaml:2": func(st *admin.Status) {
-			st.Sources[0].Duplicates = []sources.Conflict{{
+			"c.yaml:2": func(status *admin.Status) {
+			status.Sources[0].Duplicates = []sources.Conflict{{
 				Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "b"}, Winner: "a.yaml:1",
 				Losers: []string{"b.yaml:1", "c.yaml:2"},
 			}}
 		},
-		"n at p rejects t: no; the client has acknowledged no version of it": func(st *admin.Status) {
-			st.Rejected = []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "no", Clients: 1}}
+		"n at p rejects t: no; the client has acknowledged no version of it": func(status *admin.Status) {
+			status.Rejected = []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "no", Clients: 1}}
 		},
-		"the certificate of listen.xdsTLS has expired": func(st *admin.Status) {
-			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}
+		"the certificate of listen.xdsTLS has expired": func(status *admin.Status) {
+			status.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}
 		},
-		"the certificate of listen.xdsTLS expires at 2026-05-04T03:00:00Z": func(st *admin.Status) {
-			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", NotAfter: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), Soon: true}}
+		"the certificate of listen.xdsTLS expires at 2026-05-04T03:00:00Z": func(status *admin.Status) {
+			status.Certificates = []transport.Status{{Listener: "listen.xdsTLS",
+				NotAfter: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), Soon: true}}
 		},
 	} {
-		said, ok := check(change)
+		message, ok := check(change)
 		require.False(t, ok)
-		require.Equal(t, want+"\n", said)
+		require.Equal(t, want+"\n", message)
 	}
 }
 
-// What is wrong with a source is read on a narrow screen, too; columns in which there is nothing are not there.
+// TestNarrowScreens keeps messages whole on a narrow screen, and omits empty columns.
 func TestNarrowScreens(t *testing.T) {
 	st := admin.Status{Sources: []admin.SourceState{
 		{Name: "rules", State: "healthy", Synced: true, Objects: 4},
-		{Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 cannot be asked: nobody listens there", Quarantined: 2},
+		{Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 refuses connections",
+			Quarantined: 2},
 	}}
 	lines := func(width int) string {
 		var out strings.Builder
@@ -131,9 +133,9 @@ func TestNarrowScreens(t *testing.T) {
 	}
 	narrow := lines(60)
 	require.Contains(t, narrow, "\nSOURCE  STATE                    OBJECTS  QUARANTINED  LAST…\n")
-	require.Contains(t, narrow, "\n  dc1: consul at 10.0.0.1:8500 cannot be asked: nobody listens there\n")
+	require.Contains(t, narrow, "\n  dc1: consul at 10.0.0.1:8500 refuses connections\n")
 	wide := lines(200)
 	require.NotContains(t, wide, "HELD")
 	require.NotContains(t, wide, "  dc1: ")
-	require.Contains(t, wide, "2            -            consul at 10.0.0.1:8500 cannot be asked: nobody listens there\n")
+	require.Contains(t, wide, "2            -            consul at 10.0.0.1:8500 refuses connections\n")
 }

@@ -18,85 +18,89 @@ import (
 )
 
 // Status writes st, which the admin server at address answered, so that it fits the screen.
-func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen Screen) error {
-	t := &text{now: now, screen: screen}
-	t.head(address, st)
-	t.problems(st.Troubles())
-	t.line("")
-	t.sources(st.Sources)
-	t.line("")
-	t.section("objects", kindsOf(st))
-	t.section("conflicts", conflictsOf(st.Conflicts))
-	if st.Unsure > 0 {
-		t.section("unsure", words.Count(st.Unsure, "object is", "objects are")+
+func Status(w io.Writer, address string, status *admin.Status, now time.Time, screen Screen) error {
+	report := &text{now: now, screen: screen}
+	report.summary(address, status)
+	report.problems(status.Troubles())
+	report.line("")
+	report.sources(status.Sources)
+	report.line("")
+	report.section("objects", kindSummary(status))
+	report.section("conflicts", conflictSummary(status.Conflicts))
+	if status.Unsure > 0 {
+		report.section("unsure", words.Count(status.Unsure, "object is", "objects are")+
 			" served only because of invalid texts, which may still have them")
 	}
-	if st.Unread > 0 {
-		t.section("not read", "what "+words.Count(st.Unread, "object is", "objects are")+
-			" in cannot be read now; what was read before is served")
+	if status.Unread > 0 {
+		report.section("not read", words.Count(status.Unread, "object is", "objects are")+
+			" unreadable now; the previous version is served")
 	}
-	if st.Warnings > 0 {
-		t.section("warnings", strconv.Itoa(st.Warnings)+"; see /debug/sources, or tributary explain")
+	if status.Warnings > 0 {
+		report.section("warnings", strconv.Itoa(status.Warnings)+"; see /debug/sources, or tributary explain")
 	}
-	if st.LeftOut > 0 {
-		t.section("left out", words.Count(st.LeftOut, "instance is", "instances are")+
+	if status.LeftOut > 0 {
+		report.section("left out", words.Count(status.LeftOut, "instance is", "instances are")+
 			" not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE")
 	}
-	if st.WithoutEffect > 0 {
-		t.section("for Envoys", words.Count(st.WithoutEffect, "object uses", "objects use")+
+	if status.WithoutEffect > 0 {
+		report.section("for Envoys", words.Count(status.WithoutEffect, "object uses", "objects use")+
 			" settings that Envoy clients ignore; see /debug/no-effect, or tributary explain")
 	}
-	t.section("certificates", t.certificates(st.Certificates)...)
-	t.section("HISTORY", t.history(st.History)...)
-	t.line("")
-	t.clients(st.Clients)
-	return t.writeTo(w)
+	report.section("certificates", report.certificates(status.Certificates)...)
+	report.section("HISTORY", report.history(status.History)...)
+	report.line("")
+	report.clients(status.Clients)
+	return report.writeTo(w)
 }
 
-func (t *text) head(address string, st *admin.Status) {
-	t.line("tributary %s at %s, up %s", st.Version, address, Brief(t.now.Sub(st.Started)))
-	if len(st.Missing) == 0 {
+func (t *text) summary(address string, status *admin.Status) {
+	t.line("tributary %s at %s, up %s", status.Version, address, Brief(t.now.Sub(status.Started)))
+	if len(status.Missing) == 0 {
 		t.section("ready", "yes")
 	} else {
 		t.section("ready", "NOT READY")
 	}
-	lines := []string{cmp.Or(st.Config.File, "from the command line") + ", read " + t.at(st.Config.Loaded)}
-	if st.Config.Failed != nil {
-		lines = append(lines, "REFUSED "+t.at(*st.Config.Failed)+", the one above stays:")
-		lines = append(lines, strings.Split(st.Config.Error, "\n")...)
+	lines := []string{
+		cmp.Or(status.Config.File, "from the command line") + ", read " + t.timestamp(status.Config.Loaded),
 	}
-	if len(st.Config.Pending) > 0 {
-		lines = append(lines, "Not read yet: "+strings.Join(st.Config.Pending, ", ")+". Objects it may own keep their previous version.")
+	if status.Config.Failed != nil {
+		lines = append(lines, "REFUSED "+t.timestamp(*status.Config.Failed)+", the one above stays:")
+		lines = append(lines, strings.Split(status.Config.Error, "\n")...)
 	}
-	t.section("config", append(lines, st.Config.Restart...)...)
-	t.section("WARNINGS", st.Config.Warnings...)
+	if len(status.Config.Pending) > 0 {
+		lines = append(lines, "Not read yet: "+strings.Join(status.Config.Pending, ", ")+
+			". Objects it may own keep their previous version.")
+	}
+	t.section("config", append(lines, status.Config.Restart...)...)
+	t.section("WARNINGS", status.Config.Warnings...)
 }
 
-// message is what there is to say of a source beyond its state.
-func (t *text) message(s admin.SourceState) string {
-	var said []string
+// message explains the state of a source.
+func (t *text) message(source admin.SourceState) string {
+	var notes []string
 	switch {
-	case s.Stale && s.Synced:
-		said = append(said, "serves what it read until "+t.ago(s.Since))
-	case s.Stale && s.Restored != nil:
-		said = append(said, "serves what was stored "+t.ago(s.Restored.Stored))
+	case source.Stale && source.Synced:
+		notes = append(notes, "serves its state of "+t.elapsed(source.Since))
+	case source.Stale && source.Restored != nil:
+		notes = append(notes, "serves the state stored "+t.elapsed(source.Restored.Stored))
 	}
 	switch {
-	case s.Message != "":
-		said = append(said, oneLine(s.Message))
-	case s.Restarts > 0:
-		said = append(said, fmt.Sprintf("restarted %s, last because: %s", words.Count(s.Restarts, "time", "times"), oneLine(s.LastError)))
+	case source.Message != "":
+		notes = append(notes, singleLine(source.Message))
+	case source.Restarts > 0:
+		notes = append(notes, fmt.Sprintf("restarted %s, last because: %s", words.Count(source.Restarts, "time", "times"),
+			singleLine(source.LastError)))
 	}
-	if s.Foreign > 0 {
-		said = append(said, words.Count(s.Foreign, "object", "objects")+" of other APIs passed over")
+	if source.Foreign > 0 {
+		notes = append(notes, words.Count(source.Foreign, "object", "objects")+" of other APIs passed over")
 	}
-	if s.NotKept != "" {
-		said = append(said, "NOT KEPT on disk: "+oneLine(s.NotKept))
+	if source.NotKept != "" {
+		notes = append(notes, "NOT KEPT on disk: "+singleLine(source.NotKept))
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(notes, "; ")
 }
 
-// problems writes the troubles, the worst first, each with the advice and a command.
+// problems writes the troubles in order of severity, each with advice and a command.
 func (t *text) problems(troubles []admin.Trouble) {
 	if len(troubles) == 0 {
 		t.section("problems", "none")
@@ -104,8 +108,8 @@ func (t *text) problems(troubles []admin.Trouble) {
 	}
 	t.line("")
 	t.line("PROBLEMS, the worst first:")
-	for i, trouble := range troubles {
-		t.line("%d. %s", i+1, oneLine(trouble.Text))
+	for index, trouble := range troubles {
+		t.line("%d. %s", index+1, singleLine(trouble.Text))
 		t.line("   %s", trouble.Do)
 		if len(trouble.Run) > 1 {
 			t.line("   tributary %s", strings.Join(trouble.Run, " "))
@@ -113,20 +117,20 @@ func (t *text) problems(troubles []admin.Trouble) {
 	}
 }
 
-func (t *text) certificates(all []transport.Status) (lines []string) {
-	for _, c := range all {
-		if c.NotAfter.IsZero() {
+func (t *text) certificates(certificates []transport.Status) (lines []string) {
+	for _, certificate := range certificates {
+		if certificate.NotAfter.IsZero() {
 			lines = append(lines, fmt.Sprintf("%s: no certificate yet: TLS connections are refused: %s",
-				c.Listener, oneLine(c.Trouble)))
+				certificate.Listener, singleLine(certificate.Trouble)))
 			continue
 		}
-		until := "until " + c.NotAfter.UTC().Format(time.RFC3339)
-		if c.Expired {
-			until = "EXPIRED " + t.ago(c.NotAfter)
+		validity := "until " + certificate.NotAfter.UTC().Format(time.RFC3339)
+		if certificate.Expired {
+			validity = "EXPIRED " + t.elapsed(certificate.NotAfter)
 		}
-		lines = append(lines, fmt.Sprintf("%s: for %s, %s", c.Listener, c.Subject, until))
-		if c.Trouble != "" {
-			lines = append(lines, "NOT IN FORCE, what was read before stays: "+oneLine(c.Trouble))
+		lines = append(lines, fmt.Sprintf("%s: for %s, %s", certificate.Listener, certificate.Subject, validity))
+		if certificate.Trouble != "" {
+			lines = append(lines, "NOT IN FORCE, the previous one stays: "+singleLine(certificate.Trouble))
 		}
 	}
 	return lines
@@ -134,84 +138,93 @@ func (t *text) certificates(all []transport.Status) (lines []string) {
 
 const maxDamaged = 3
 
-func (t *text) history(h *history.Health) (lines []string) {
-	if h == nil {
+func (t *text) history(health *history.Health) (lines []string) {
+	if health == nil {
 		return nil
 	}
-	if h.Lost > 0 {
-		lines = append(lines, words.Count(h.Lost, "change is", "changes are")+" not in it")
+	if health.Lost > 0 {
+		lines = append(lines, words.Count(health.Lost, "change is", "changes are")+" not in it")
 	}
-	for _, d := range h.Damaged[:min(len(h.Damaged), maxDamaged)] {
-		lines = append(lines, fmt.Sprintf("what was in %s is lost: %s, seen %s", d.File, d.Why, t.at(d.Seen)))
+	for _, damage := range health.Damaged[:min(len(health.Damaged), maxDamaged)] {
+		lines = append(lines, fmt.Sprintf("the content of %s is lost: %s, seen %s", damage.File, damage.Why,
+			t.timestamp(damage.Seen)))
 	}
-	if more := len(h.Damaged) - maxDamaged; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %s more", words.Count(more, "file", "files")))
+	if rest := len(health.Damaged) - maxDamaged; rest > 0 {
+		lines = append(lines, fmt.Sprintf("and %s more", words.Count(rest, "file", "files")))
 	}
 	return lines
 }
 
-func kindsOf(st *admin.Status) string {
-	if len(st.Kinds) == 0 {
+func kindSummary(status *admin.Status) string {
+	if len(status.Kinds) == 0 {
 		return "none"
 	}
-	kinds := words.Each(slices.Sorted(maps.Keys(st.Kinds)), func(kind resource.Kind) string {
-		return fmt.Sprintf("%s %d", kind, st.Kinds[kind])
+	kinds := words.Each(slices.Sorted(maps.Keys(status.Kinds)), func(kind resource.Kind) string {
+		return fmt.Sprintf("%s %d", kind, status.Kinds[kind])
 	})
-	return fmt.Sprintf("%d: %s", st.Objects, strings.Join(kinds, ", "))
+	return fmt.Sprintf("%d: %s", status.Objects, strings.Join(kinds, ", "))
 }
 
-func conflictsOf(c admin.ConflictCounts) string {
-	if c == (admin.ConflictCounts{}) {
+func conflictSummary(counts admin.ConflictCounts) string {
+	if counts == (admin.ConflictCounts{}) {
 		return "none"
 	}
-	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see /debug/conflicts, "+
-		"/debug/competing, or tributary explain",
-		words.Count(c.Shadowed, "key", "keys"), words.Count(c.Duplicates, "key", "keys"), words.Count(c.Competing, "host", "hosts"))
+	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see "+
+		"/debug/conflicts, /debug/competing, or tributary explain", words.Count(counts.Shadowed, "key", "keys"),
+		words.Count(counts.Duplicates, "key", "keys"), words.Count(counts.Competing, "host", "hosts"))
 }
 
 const maxClients = 20
 
-func (t *text) clients(all []admin.ClientState) {
-	if len(all) == 0 {
+func (t *text) clients(clients []admin.ClientState) {
+	if len(clients) == 0 {
 		t.line("no clients")
 		return
 	}
-	all = slices.Clone(all)
-	// Those in trouble first.
-	slices.SortStableFunc(all, func(a, b admin.ClientState) int { return trouble(b) - trouble(a) })
+	clients = slices.Clone(clients)
+	// Clients in trouble come first.
+	slices.SortStableFunc(clients, func(first, second admin.ClientState) int { return severity(second) - severity(first) })
 	heads := []any{"CLIENT", "PEER", "SINCE", "MODE", "SYNCED", "NACKS"}
-	proven := slices.ContainsFunc(all, func(c admin.ClientState) bool { return c.Identity != "" })
+	proven := slices.ContainsFunc(clients, func(client admin.ClientState) bool { return client.Identity != "" })
 	if proven {
 		heads = append(heads, "IDENTITY")
 	}
 	columns := t.columns(heads...)
-	for _, c := range all[:min(len(all), maxClients)] {
+	for _, client := range clients[:min(len(clients), maxClients)] {
 		mode := "sotw"
-		if c.Delta {
+		if client.Delta {
 			mode = "delta"
 		}
-		row := []any{cmp.Or(c.Node, "(no node id)"), c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks}
+		row := []any{
+			cmp.Or(client.Node, "(no node id)"),
+			client.Peer,
+			t.elapsed(client.Connected),
+			mode,
+			fmt.Sprintf("%d/%d", client.Synced, client.Types),
+			client.Nacks,
+		}
 		if proven {
-			row = append(row, cmp.Or(c.Identity, "-"))
+			row = append(row, cmp.Or(client.Identity, "-"))
 		}
 		columns.row(row...)
 	}
 	columns.flush()
-	if more := len(all) - maxClients; more > 0 {
-		t.line("and %d more", more)
+	if rest := len(clients) - maxClients; rest > 0 {
+		t.line("and %d more", rest)
 	}
-	for _, c := range all[:min(len(all), maxClients)] {
-		for _, r := range c.Rejects {
-			t.line("%s REJECTED %s %s: %s", admin.ClientName(c.Node, c.Peer), r.TypeURL, t.at(r.Time), oneLine(r.Error))
+	for _, client := range clients[:min(len(clients), maxClients)] {
+		for _, reject := range client.Rejects {
+			t.line("%s REJECTED %s %s: %s", admin.ClientName(client.Node, client.Peer), reject.TypeURL, t.timestamp(reject.Time),
+				singleLine(reject.Error))
 		}
 	}
 }
 
-func trouble(c admin.ClientState) int {
+func severity(client admin.ClientState) int {
 	switch {
-	case len(c.Rejects) > 0:
+	case len(client.Rejects) > 0:
 		return 2
-	case c.Synced < c.Types:
+	case client.Synced < client.Types:
 		return 1
 	default:
 		return 0
@@ -219,14 +232,14 @@ func trouble(c admin.ClientState) int {
 }
 
 type columns struct {
-	t    *text
-	rows [][]string
+	target *text
+	rows   [][]string
 }
 
 func (t *text) columns(titles ...any) *columns {
-	c := &columns{t: t}
-	c.row(titles...)
-	return c
+	table := &columns{target: t}
+	table.row(titles...)
+	return table
 }
 
 func (c *columns) row(cells ...any) {
@@ -235,17 +248,17 @@ func (c *columns) row(cells ...any) {
 
 func (c *columns) text() string {
 	var b strings.Builder
-	_ = align(&b, 2, c.rows) // which does not fail
+	_ = align(&b, 2, c.rows) // a strings.Builder does not fail
 	return b.String()
 }
 
-// flush adds the table, whose rows are cut where the screen ends.
-func (c *columns) flush() { _, _ = c.t.WriteString(c.t.screen.Cut(c.text())) }
+// flush adds the table, and cuts rows at the edge of the screen.
+func (c *columns) flush() { _, _ = c.target.WriteString(c.target.screen.Cut(c.text())) }
 
-// counted are the columns with what may be wrong with a source. On a screen they are left out while there is nothing in any.
-var counted = []struct {
+// problemColumns count the problems of sources. A screen shows only those with a count above zero.
+var problemColumns = []struct {
 	title string
-	of    func(admin.SourceState) int
+	count func(admin.SourceState) int
 }{
 	{"HELD", func(s admin.SourceState) int {
 		if s.Hold == nil {
@@ -258,66 +271,66 @@ var counted = []struct {
 	{"LEFT OUT", func(s admin.SourceState) int { return s.LeftOut }},
 }
 
-// sources writes a table of the sources. What there is to say of one stands in its row if that fits the screen, and else below the table:
-// it must not be cut.
-func (t *text) sources(all []admin.SourceState) {
-	rows := t.sourceRows(all, true)
+// sources writes a table of the sources. Messages stand in the rows if they fit the screen, and else below the table,
+// since they must not be cut.
+func (t *text) sources(sources []admin.SourceState) {
+	rows := t.sourceRows(sources, true)
 	fits := t.screen.Fits(rows.text())
 	if !fits {
-		rows = t.sourceRows(all, false)
+		rows = t.sourceRows(sources, false)
 	}
 	rows.flush()
-	for _, s := range all {
-		if said := t.message(s); said != "" && !fits {
-			t.line("  %s: %s", s.Name, said)
+	for _, source := range sources {
+		if message := t.message(source); message != "" && !fits {
+			t.line("  %s: %s", source.Name, message)
 		}
 	}
 }
 
-func (t *text) sourceRows(all []admin.SourceState, messages bool) *columns {
-	shown := counted
+func (t *text) sourceRows(sources []admin.SourceState, messages bool) *columns {
+	shown := problemColumns
 	if t.screen.Width > 0 {
 		shown = nil
-		for _, c := range counted {
-			if slices.ContainsFunc(all, func(s admin.SourceState) bool { return c.of(s) > 0 }) {
-				shown = append(shown, c)
+		for _, column := range problemColumns {
+			if slices.ContainsFunc(sources, func(source admin.SourceState) bool { return column.count(source) > 0 }) {
+				shown = append(shown, column)
 			}
 		}
 	}
 	titles := []any{"SOURCE", "STATE", "OBJECTS"}
-	for _, c := range shown {
-		titles = append(titles, c.title)
+	for _, column := range shown {
+		titles = append(titles, column.title)
 	}
 	titles = append(titles, "LAST CHANGE")
 	if messages {
 		titles = append(titles, "MESSAGE")
 	}
 	rows := t.columns(titles...)
-	for _, s := range all {
-		state, change := s.State, "-"
-		if s.Stale {
+	for _, source := range sources {
+		state, change := source.State, "-"
+		if source.Stale {
 			state += ", stale"
 		}
-		if !s.Synced {
+		if !source.Synced {
 			state += ", not synced"
 		}
-		if s.LastPublish != nil {
-			change = t.ago(*s.LastPublish)
+		if source.LastPublish != nil {
+			change = t.elapsed(*source.LastPublish)
 		}
-		cells := []any{s.Name, state, s.Objects}
-		for _, c := range shown {
-			cells = append(cells, c.of(s))
+		cells := []any{source.Name, state, source.Objects}
+		for _, column := range shown {
+			cells = append(cells, column.count(source))
 		}
 		cells = append(cells, change)
 		if messages {
-			cells = append(cells, t.message(s))
+			cells = append(cells, t.message(source))
 		}
 		rows.row(cells...)
 	}
 	return rows
 }
 
-// Instance is one of a fleet: its status, or why there is none.
+// Instance is one of a fleet: its status, or the error of asking for it.
 type Instance struct {
 	Name   string        `json:"name"`
 	Status *admin.Status `json:"status,omitempty"`
@@ -325,83 +338,84 @@ type Instance struct {
 }
 
 // Fleet writes a line for each instance.
-func Fleet(w io.Writer, all []Instance, now time.Time, screen Screen) error {
-	t := &text{now: now, screen: screen}
-	rows := t.columns("INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP")
-	for _, i := range all {
-		st := i.Status
-		if st == nil {
-			rows.row(i.Name, "-", oneLine(i.Error))
+func Fleet(w io.Writer, instances []Instance, now time.Time, screen Screen) error {
+	report := &text{now: now, screen: screen}
+	rows := report.columns("INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP")
+	for _, instance := range instances {
+		status := instance.Status
+		if status == nil {
+			rows.row(instance.Name, "-", singleLine(instance.Error))
 			continue
 		}
 		ready, unhealthy := "yes", 0
-		if len(st.Missing) > 0 {
+		if len(status.Missing) > 0 {
 			ready = "NO"
 		}
-		for _, s := range st.Sources {
-			if s.State != "healthy" || !s.Synced {
+		for _, source := range status.Sources {
+			if source.State != "healthy" || !source.Synced {
 				unhealthy++
 			}
 		}
-		rows.row(i.Name, ready, st.Content, st.Objects, unhealthy, st.Holds, len(st.Clients), Brief(now.Sub(st.Started)))
+		rows.row(instance.Name, ready, status.Content, status.Objects, unhealthy, status.Holds, len(status.Clients),
+			Brief(now.Sub(status.Started)))
 	}
 	rows.flush()
-	if differ(all) {
-		t.line("the instances serve different content")
+	if contentDiffers(instances) {
+		report.line("the instances serve different content")
 	}
-	return t.writeTo(w)
+	return report.writeTo(w)
 }
 
-// CheckFleet writes in a few lines whether all is well with the instances, and whether they serve the same, and reports it.
-func CheckFleet(w io.Writer, all []Instance) (well bool, err error) {
-	t, objects, clients := &text{}, 0, 0
-	for _, i := range all {
-		if i.Status == nil {
-			t.line("%s: %s", i.Name, oneLine(i.Error))
+// CheckFleet writes the troubles of the instances and differences of their content, or one line if there are none.
+func CheckFleet(w io.Writer, instances []Instance) (well bool, err error) {
+	report, objects, clients := &text{}, 0, 0
+	for _, instance := range instances {
+		if instance.Status == nil {
+			report.line("%s: %s", instance.Name, singleLine(instance.Error))
 			continue
 		}
-		for _, trouble := range i.Status.Troubles() {
-			t.line("%s: %s", i.Name, trouble.Text)
+		for _, trouble := range instance.Status.Troubles() {
+			report.line("%s: %s", instance.Name, trouble.Text)
 		}
-		objects, clients = max(objects, i.Status.Objects), clients+len(i.Status.Clients)
+		objects, clients = max(objects, instance.Status.Objects), clients+len(instance.Status.Clients)
 	}
-	if differ(all) {
-		for _, i := range all {
-			if i.Status != nil {
-				t.line("%s: serves content %s, %s: not the same as the others", i.Name, i.Status.Content,
-					words.Count(i.Status.Objects, "object", "objects"))
+	if contentDiffers(instances) {
+		for _, instance := range instances {
+			if instance.Status != nil {
+				report.line("%s: serves content %s, %s: not the same as the others", instance.Name, instance.Status.Content,
+					words.Count(instance.Status.Objects, "object", "objects"))
 			}
 		}
 	}
-	if well = t.Len() == 0; well {
-		t.line("ok: %s, %s, %s", words.Count(len(all), "instance", "instances"), words.Count(objects, "object", "objects"),
-			words.Count(clients, "client", "clients"))
+	if well = report.Len() == 0; well {
+		report.line("ok: %s, %s, %s", words.Count(len(instances), "instance", "instances"),
+			words.Count(objects, "object", "objects"), words.Count(clients, "client", "clients"))
 	}
-	_, err = fmt.Fprint(w, t.String())
+	_, err = fmt.Fprint(w, report.String())
 	return well, err
 }
 
-func differ(all []Instance) bool {
+func contentDiffers(instances []Instance) bool {
 	first := ""
-	for _, i := range all {
+	for _, instance := range instances {
 		switch {
-		case i.Status == nil:
+		case instance.Status == nil:
 		case first == "":
-			first = i.Status.Content
-		case i.Status.Content != first:
+			first = instance.Status.Content
+		case instance.Status.Content != first:
 			return true
 		}
 	}
 	return false
 }
 
-// Check writes in a few lines whether all is well, and reports it.
-func Check(w io.Writer, st *admin.Status) (well bool, err error) {
-	v := st.Verdict()
-	lines := []string{v.Sentence}
-	if !v.Well {
-		lines = words.Each(v.Troubles, func(t admin.Trouble) string { return t.Text })
+// Check writes the troubles, or one line if there are none.
+func Check(w io.Writer, status *admin.Status) (well bool, err error) {
+	verdict := status.Verdict()
+	lines := []string{verdict.Sentence}
+	if !verdict.Well {
+		lines = words.Each(verdict.Troubles, func(trouble admin.Trouble) string { return trouble.Text })
 	}
 	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
-	return v.Well, err
+	return verdict.Well, err
 }

@@ -36,8 +36,8 @@ type column struct {
 	path  string // of the field
 }
 
-// columns are those that kubectl shows for Istio's CRDs.
-var columnsOf = map[resource.Kind][]column{
+// kindColumns are the columns that kubectl shows for Istio's CRDs.
+var kindColumns = map[resource.Kind][]column{
 	resource.AuthorizationPolicy: {{"ACTION", "action"}},
 	resource.DestinationRule:     {{"HOST", "host"}},
 	resource.Gateway:             {{"SELECTOR", "selector"}},
@@ -47,104 +47,106 @@ var columnsOf = map[resource.Kind][]column{
 	resource.WorkloadEntry:       {{"ADDRESS", "address"}},
 }
 
-// TableOptions say how a table looks.
+// TableOptions set the columns of a table.
 type TableOptions struct {
 	Namespaces bool // the first column is the namespace
-	Kinds      bool // names have the kind before them, as get takes them
-	Wide       bool // labels are shown, and all of what is long
+	Kinds      bool // prefixes names with the kind, as get accepts them
+	Wide       bool // adds labels, and shows long lists in full
 	NoHeaders  bool
 }
 
-// Table prints rs, which are of one kind, with their age at now: since they were created, or else first seen.
-func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOptions, now time.Time) error {
+// Table prints objects of one kind with their age since creation, or else since this server first read them.
+func Table(w io.Writer, kind resource.Kind, objects []*resource.Resource, options TableOptions, now time.Time) error {
 	var rows [][]string
 	row := func(namespace, name string, cells []string, age, labels string) {
 		line := append(append([]string{name}, cells...), age)
-		if o.Namespaces {
+		if options.Namespaces {
 			line = append([]string{namespace}, line...)
 		}
-		if o.Wide {
+		if options.Wide {
 			line = append(line, labels)
 		}
 		rows = append(rows, line)
 	}
-	if !o.NoHeaders {
-		row("NAMESPACE", "NAME", words.Each(columnsOf[kind], func(c column) string { return c.title }), "AGE", "LABELS")
+	if !options.NoHeaders {
+		row("NAMESPACE", "NAME", words.Each(kindColumns[kind], func(column column) string { return column.title }), "AGE",
+			"LABELS")
 	}
-	for _, r := range rs {
-		cells, err := cellsOf(r, o.Wide)
+	for _, object := range objects {
+		cells, err := objectCells(object, options.Wide)
 		if err != nil {
 			return err
 		}
-		name := r.Key().Name
-		if o.Kinds {
+		name := object.Key().Name
+		if options.Kinds {
 			name = strings.ToLower(string(kind)) + "/" + name
 		}
-		row(cmp.Or(r.Key().Namespace, "-"), name, cells, age(r, now), labelsOf(r))
+		row(cmp.Or(object.Key().Namespace, "-"), name, cells, ageCell(object, now), labelCell(object))
 	}
 	return align(w, 3, rows)
 }
 
-// align writes rows of cells in columns, with so many blanks between them.
+// align writes rows of cells in columns with blanks between them.
 func align(w io.Writer, blanks int, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, blanks, ' ', 0)
+	table := tabwriter.NewWriter(w, 0, 0, blanks, ' ', 0)
 	for _, row := range rows {
-		_, _ = fmt.Fprintln(t, strings.Join(row, "\t")) // Flush says if it failed
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush says if it failed
 	}
-	return t.Flush()
+	return table.Flush()
 }
 
-func labelsOf(r *resource.Resource) string {
-	all := words.Each(slices.Sorted(maps.Keys(r.Labels())), func(key string) string { return key + "=" + r.Labels()[key] })
-	return cmp.Or(clean(strings.Join(all, ",")), "-")
+func labelCell(object *resource.Resource) string {
+	labels := words.Each(slices.Sorted(maps.Keys(object.Labels())),
+		func(key string) string { return key + "=" + object.Labels()[key] })
+	return cmp.Or(printableLine(strings.Join(labels, ",")), "-")
 }
 
-func cellsOf(r *resource.Resource, wide bool) ([]string, error) {
-	if len(columnsOf[r.Key().Kind]) == 0 {
+func objectCells(object *resource.Resource, wide bool) ([]string, error) {
+	if len(kindColumns[object.Key().Kind]) == 0 {
 		return nil, nil
 	}
-	spec, err := r.Spec()
+	spec, err := object.Spec()
 	if err != nil {
 		return nil, err
 	}
-	return words.Each(columnsOf[r.Key().Kind], func(c column) string {
-		return cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."), wide)), "-")
+	return words.Each(kindColumns[object.Key().Kind], func(column column) string {
+		return cmp.Or(printableLine(fieldText(spec.ProtoReflect(), strings.Split(column.path, "."), wide)), "-")
 	}), nil
 }
 
-func show(m protoreflect.Message, path []string, wide bool) string {
-	field := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
-	if field == nil || field.HasPresence() && !m.Has(field) {
+func fieldText(message protoreflect.Message, path []string, wide bool) string {
+	field := message.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
+	if field == nil || field.HasPresence() && !message.Has(field) {
 		return ""
 	}
-	value := m.Get(field)
+	value := message.Get(field)
 	switch {
 	case len(path) > 1:
-		return show(value.Message(), path[1:], wide)
+		return fieldText(value.Message(), path[1:], wide)
 	case field.IsList():
 		var items []string
 		for i := range value.List().Len() {
 			items = append(items, value.List().Get(i).String())
 		}
-		return join(items, wide)
+		return joinCells(items, wide)
 	case field.IsMap():
 		var items []string
-		value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-			items = append(items, k.String()+"="+v.String())
+		value.Map().Range(func(key protoreflect.MapKey, entry protoreflect.Value) bool {
+			items = append(items, key.String()+"="+entry.String())
 			return true
 		})
 		slices.Sort(items)
-		return join(items, wide)
+		return joinCells(items, wide)
 	case field.Enum() != nil:
-		if e := field.Enum().Values().ByNumber(value.Enum()); e != nil {
-			return string(e.Name())
+		if name := field.Enum().Values().ByNumber(value.Enum()); name != nil {
+			return string(name.Name())
 		}
 	}
 	return value.String()
 }
 
-// join keeps a row within a screen, unless it may be wide.
-func join(items []string, wide bool) string {
+// joinCells shortens long lists, unless the table may be wide.
+func joinCells(items []string, wide bool) string {
 	const most = 3
 	if len(items) <= most || wide {
 		return strings.Join(items, ",")
@@ -152,7 +154,7 @@ func join(items []string, wide bool) string {
 	return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
 }
 
-func clean(s string) string {
+func printableLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
@@ -161,18 +163,18 @@ func clean(s string) string {
 	}, s)
 }
 
-func age(r *resource.Resource, now time.Time) string {
-	since := r.Own()
-	if since.IsZero() {
-		since = r.Seen()
+func ageCell(object *resource.Resource, now time.Time) string {
+	created := object.Own()
+	if created.IsZero() {
+		created = object.Seen()
 	}
-	if since.IsZero() {
+	if created.IsZero() {
 		return "-"
 	}
-	return Brief(now.Sub(since))
+	return Brief(now.Sub(created))
 }
 
-// Brief is a duration in its largest unit, as kubectl shows it.
+// Brief formats a duration in its largest unit, like kubectl.
 func Brief(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -188,27 +190,30 @@ func Brief(d time.Duration) string {
 	}
 }
 
-// Envoy returns m as Envoy takes it, in JSON or else in YAML. Extensions that this program does not know are shown without their content.
-func Envoy(m proto.Message, format string) ([]byte, error) {
-	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: resolver{protoregistry.GlobalTypes}}.Marshal(m)
+// Envoy returns a message in Envoy's JSON, or else in YAML. Unknown extensions appear without their content.
+func Envoy(message proto.Message, format string) ([]byte, error) {
+	text, err := protojson.MarshalOptions{
+		UseProtoNames: true,
+		Resolver:      resolver{protoregistry.GlobalTypes},
+	}.Marshal(message)
 	if err != nil || format == "json" {
 		return text, err
 	}
 	return yaml.JSONToYAML(text)
 }
 
-// resolver finds an empty message where it knows none.
+// resolver returns an empty message for unknown types.
 type resolver struct{ *protoregistry.Types }
 
 func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
-	mt, err := r.Types.FindMessageByURL(url)
+	messageType, err := r.Types.FindMessageByURL(url)
 	if errors.Is(err, protoregistry.NotFound) {
 		return (&emptypb.Empty{}).ProtoReflect().Type(), nil
 	}
-	return mt, err
+	return messageType, err
 }
 
-// EnvoyTable prints the resources of a type, one a line, with what is most asked for.
+// EnvoyTable prints a line for each resource of a type, with its main fields.
 func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
 	rows := map[string][][]string{
 		adsc.ClusterType:  {{"NAME", "TYPE", "LB"}},
@@ -217,32 +222,34 @@ func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
 		adsc.RouteType:    {{"NAME", "DOMAINS"}},
 	}[typeURL]
 	row := func(cells ...string) { rows = append(rows, cells) }
-	for _, m := range resources {
-		switch m := m.(type) {
+	for _, message := range resources {
+		switch message := message.(type) {
 		case *clusterv3.Cluster:
-			row(m.GetName(), m.GetType().String(), m.GetLbPolicy().String())
+			row(message.GetName(), message.GetType().String(), message.GetLbPolicy().String())
 		case *endpointv3.ClusterLoadAssignment:
-			healthy, addresses := envoyEndpoints(m)
-			row(m.GetClusterName(), fmt.Sprintf("%d/%d", healthy, len(addresses)), short(addresses))
+			healthy, addresses := countEndpoints(message)
+			row(message.GetClusterName(), fmt.Sprintf("%d/%d", healthy, len(addresses)), shortList(addresses))
 		case *listenerv3.Listener:
-			row(m.GetName(), address(m.GetAddress()), short(routes(m)))
+			row(message.GetName(), addressText(message.GetAddress()), shortList(routeNames(message)))
 		case *routev3.RouteConfiguration:
 			var domains []string
-			for _, vhost := range m.GetVirtualHosts() {
+			for _, vhost := range message.GetVirtualHosts() {
 				domains = append(domains, vhost.GetDomains()...)
 			}
-			row(m.GetName(), short(domains))
+			row(message.GetName(), shortList(domains))
 		}
 	}
 	return align(w, 3, rows)
 }
 
-func envoyEndpoints(m *endpointv3.ClusterLoadAssignment) (healthy int, addresses []string) {
-	for _, locality := range m.GetEndpoints() {
-		for _, e := range locality.GetLbEndpoints() {
-			addresses = append(addresses, address(e.GetEndpoint().GetAddress()))
-			switch e.GetHealthStatus() {
-			case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DEGRADED: // what Envoy uses
+func countEndpoints(assignment *endpointv3.ClusterLoadAssignment) (healthy int, addresses []string) {
+	for _, locality := range assignment.GetEndpoints() {
+		for _, endpoint := range locality.GetLbEndpoints() {
+			addresses = append(addresses, addressText(endpoint.GetEndpoint().GetAddress()))
+			switch endpoint.GetHealthStatus() {
+			case corev3.HealthStatus_UNKNOWN,
+				corev3.HealthStatus_HEALTHY,
+				corev3.HealthStatus_DEGRADED: // Envoy sends requests to these
 				healthy++
 			}
 		}
@@ -250,30 +257,30 @@ func envoyEndpoints(m *endpointv3.ClusterLoadAssignment) (healthy int, addresses
 	return healthy, addresses
 }
 
-func routes(m *listenerv3.Listener) []string {
-	packed, err := anypb.New(m)
+func routeNames(listener *listenerv3.Listener) []string {
+	packed, err := anypb.New(listener)
 	if err != nil {
-		return nil // it was unpacked before
+		return nil // impossible: the message was unpacked before
 	}
 	return adsc.References(packed)
 }
 
-func address(a *corev3.Address) string {
+func addressText(address *corev3.Address) string {
 	switch {
-	case a.GetSocketAddress() != nil:
-		s := a.GetSocketAddress()
-		port := strconv.FormatUint(uint64(s.GetPortValue()), 10)
-		if s.GetNamedPort() != "" {
-			port = s.GetNamedPort()
+	case address.GetSocketAddress() != nil:
+		socket := address.GetSocketAddress()
+		port := strconv.FormatUint(uint64(socket.GetPortValue()), 10)
+		if socket.GetNamedPort() != "" {
+			port = socket.GetNamedPort()
 		}
-		return net.JoinHostPort(s.GetAddress(), port)
-	case a.GetPipe() != nil:
-		return a.GetPipe().GetPath()
-	case a.GetEnvoyInternalAddress() != nil:
-		return "internal " + a.GetEnvoyInternalAddress().GetServerListenerName()
+		return net.JoinHostPort(socket.GetAddress(), port)
+	case address.GetPipe() != nil:
+		return address.GetPipe().GetPath()
+	case address.GetEnvoyInternalAddress() != nil:
+		return "internal " + address.GetEnvoyInternalAddress().GetServerListenerName()
 	default:
 		return "-"
 	}
 }
 
-func short(items []string) string { return cmp.Or(join(items, false), "-") }
+func shortList(items []string) string { return cmp.Or(joinCells(items, false), "-") }

@@ -1,5 +1,5 @@
-// Package output writes for people what the program knows: the answers of the admin server, objects as tables, resources of Envoy's, and
-// how two sets of objects differ, each as wide as the screen and without what a terminal would obey.
+// Package output formats for people: answers of the admin server, tables of objects, resources of Envoy and differences
+// between two sets of objects. It fits them to the screen and escapes control characters.
 package output
 
 import (
@@ -16,7 +16,7 @@ import (
 	"tributary/internal/words"
 )
 
-// text collects lines. It is written at once by who has an error to return.
+// text collects lines until writeTo, so that only that returns an error.
 type text struct {
 	strings.Builder
 	now    time.Time
@@ -24,52 +24,52 @@ type text struct {
 }
 
 // line adds a line. Writing to a strings.Builder does not fail.
-func (t *text) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+func (t *text) line(format string, values ...any) { _, _ = fmt.Fprintf(t, format+"\n", values...) }
 
 const width = 13
 
-// section adds lines under a label; without lines it adds nothing.
+// section adds lines under a label, and no label without lines.
 func (t *text) section(label string, lines ...string) {
-	for _, l := range lines {
-		t.line("  %-*s %s", width, label, l)
+	for _, line := range lines {
+		t.line("  %-*s %s", width, label, line)
 		label = ""
 	}
 }
 
 func (t *text) writeTo(w io.Writer) error {
-	var b strings.Builder
+	var trimmed strings.Builder
 	for line := range strings.Lines(t.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n") // a column that ends in empty cells ends in blanks
+		trimmed.WriteString(strings.TrimRight(line, " \n") + "\n") // a column that ends in empty cells ends in blanks
 	}
-	_, err := io.WriteString(w, t.screen.Colored(b.String()))
+	_, err := io.WriteString(w, t.screen.Colored(trimmed.String()))
 	return err
 }
 
-func (t *text) at(when time.Time) string {
-	return when.UTC().Format(time.RFC3339) + " (" + t.ago(when) + ")"
+func (t *text) timestamp(when time.Time) string {
+	return when.UTC().Format(time.RFC3339) + " (" + t.elapsed(when) + ")"
 }
 
-func (t *text) ago(when time.Time) string { return Brief(t.now.Sub(when)) + " ago" }
+func (t *text) elapsed(when time.Time) string { return Brief(t.now.Sub(when)) + " ago" }
 
-// atMost is what f says of the first n of all, and then how many more there are, in a text with a place for that.
-func atMost[T any](all []T, n int, rest string, f func(T) string) []string {
-	lines := words.Each(all[:min(len(all), n)], f)
-	if more := len(all) - n; more > 0 {
-		lines = append(lines, fmt.Sprintf(rest, more))
+// firstLines formats the first entries up to a limit. The format rest then gets the number of remaining ones.
+func firstLines[T any](entries []T, limit int, rest string, format func(T) string) []string {
+	lines := words.Each(entries[:min(len(entries), limit)], format)
+	if remaining := len(entries) - limit; remaining > 0 {
+		lines = append(lines, fmt.Sprintf(rest, remaining))
 	}
 	return lines
 }
 
-// oneLine is s without what would break a line.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// singleLine replaces line breaks and runs of blanks by one blank.
+func singleLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Screen is what is written to.
+// Screen has the properties of the output.
 type Screen struct {
 	Width int  // in columns; zero for no limit, as of a file
-	Color bool // it takes colours, and nobody asked for none
+	Color bool // the terminal supports colours, and NO_COLOR is not set
 }
 
-// ScreenOf returns what w is.
+// ScreenOf returns the screen of a writer: without limit or colours unless it is a terminal.
 func ScreenOf(w io.Writer) Screen {
 	file, ok := w.(interface{ Fd() uintptr })
 	if !ok {
@@ -82,72 +82,72 @@ func ScreenOf(w io.Writer) Screen {
 	return Screen{Width: int(size.Col), Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Escaped returns a writer to file. If that is a terminal, characters that it would obey are escaped, but for line ends, tabs and
-// our own colours: much of what is printed was written by clients, registries and peers.
+// Escaped returns a writer to file. For a terminal it escapes control characters except line ends, tabs and this
+// package's colours, since clients, registries and peers wrote much of the output.
 func Escaped(file *os.File) io.Writer {
 	if _, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err != nil { //nolint:gosec // a descriptor fits
 		return file
 	}
-	return &safe{file: file}
+	return &escapingWriter{file: file}
 }
 
-type safe struct {
-	file *os.File
-	rest []byte // the beginning of a character whose end is yet to be written
+type escapingWriter struct {
+	file       *os.File
+	incomplete []byte // the first bytes of a character
 }
 
-// Unescaped returns the file that a writer of Safe writes to, for programs that draw on the terminal themselves, and any other writer as it
-// is.
+// Unescaped returns the file below a writer of Escaped, for programs that draw on the terminal. It returns other
+// writers unchanged.
 func Unescaped(w io.Writer) io.Writer {
-	if s, ok := w.(*safe); ok {
-		return s.file
+	if writer, ok := w.(*escapingWriter); ok {
+		return writer.file
 	}
 	return w
 }
 
-func (s *safe) Fd() uintptr { return s.file.Fd() }
+func (s *escapingWriter) Fd() uintptr { return s.file.Fd() }
 
-func (s *safe) Write(p []byte) (int, error) {
-	text := append(s.rest, p...)
+func (s *escapingWriter) Write(p []byte) (int, error) {
+	text := append(s.incomplete, p...)
 	end := len(text)
 	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
 		if utf8.RuneStart(text[i]) && !utf8.FullRune(text[i:]) {
 			end = i
 		}
 	}
-	s.rest = append([]byte(nil), text[end:]...)
+	s.incomplete = append([]byte(nil), text[end:]...)
 	if _, err := io.WriteString(s.file, escape(string(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// colours are ours.
-var colours = regexp.MustCompile(`\x1b\[(1;31|32|0)m`)
+// colourCodes matches the colours of this package.
+var colourCodes = regexp.MustCompile(`\x1b\[(1;31|32|0)m`)
 
-// escape escapes what stands between our colours.
+// escape escapes the text between this package's colours.
 func escape(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
-	var b strings.Builder
-	begin := 0
-	for _, colour := range append(colours.FindAllStringIndex(text, -1), []int{len(text), len(text)}) {
-		b.WriteString(words.Printable(text[begin:colour[0]], "\n\t") + text[colour[0]:colour[1]])
-		begin = colour[1]
+	var escaped strings.Builder
+	start := 0
+	for _, colour := range append(colourCodes.FindAllStringIndex(text, -1), []int{len(text), len(text)}) {
+		escaped.WriteString(words.Printable(text[start:colour[0]], "\n\t") + text[colour[0]:colour[1]])
+		start = colour[1]
 	}
-	return b.String()
+	return escaped.String()
 }
 
-// alarming and calming are what a look at a screen is to find.
-var alarming = []string{
+// alarmWords appear in red.
+var alarmWords = []string{
 	"NOT READY", "PROBLEMS", "LEADS NOWHERE", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE",
 	"NOT AS SERVED", "unreachable", "denied", "degraded",
 }
 
 const red, green, plain = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
 
-// Cut returns text with what does not fit taken off its lines.
+// Cut shortens the lines of a text to the width.
 func (s Screen) Cut(text string) string {
-	return lines(text, s.Width > 0, func(line string) string {
+	return mapLines(text, s.Width > 0, func(line string) string {
 		if utf8.RuneCountInString(line) <= s.Width {
 			return line
 		}
@@ -158,30 +158,30 @@ func (s Screen) Cut(text string) string {
 // Fits reports whether no line of text would be cut.
 func (s Screen) Fits(text string) bool { return s.Cut(text) == text }
 
-// Colored returns text with colours, if the screen takes them. Colours that text has already are escaped.
+// Colored adds colours if the screen supports them, and escapes those in the text.
 func (s Screen) Colored(text string) string {
 	if s.Color {
 		text = words.Printable(text, "\n\t")
 	}
-	return lines(text, s.Color, func(line string) string {
-		for _, word := range alarming {
+	return mapLines(text, s.Color, func(line string) string {
+		for _, word := range alarmWords {
 			line = strings.Replace(line, word, red+word+plain, 1)
 		}
 		return strings.Replace(line, "healthy", green+"healthy"+plain, 1)
 	})
 }
 
-func lines(text string, change bool, f func(line string) string) string {
-	if !change {
+func mapLines(text string, enabled bool, transform func(line string) string) string {
+	if !enabled {
 		return text
 	}
-	var b strings.Builder
+	var changed strings.Builder
 	for line := range strings.Lines(text) {
-		line, ended := strings.CutSuffix(line, "\n")
-		b.WriteString(f(line))
-		if ended {
-			b.WriteByte('\n')
+		line, terminated := strings.CutSuffix(line, "\n")
+		changed.WriteString(transform(line))
+		if terminated {
+			changed.WriteByte('\n')
 		}
 	}
-	return b.String()
+	return changed.String()
 }

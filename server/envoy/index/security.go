@@ -131,7 +131,7 @@ func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
 	if keys := slices.Concat(hidden(m, all.Policies), hidden(m, all.Tokens), hidden(m, all.Peers)); len(keys) > 0 {
 		return security.Deny(keys, "the access rules of clients do not have its namespace")
 	}
-	return security.Of(all)
+	return security.Translate(all)
 }
 
 // hidden returns the keys of objects that clients may not see although they say that these are for them. Those of the root namespace are

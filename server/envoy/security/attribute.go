@@ -20,12 +20,12 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// attribute is a property of requests or connections that a rule has conditions on, and M what matches it: a Permission or a Principal.
-// Values and keys have passed checkValues.
+// attribute makes matchers of a property of requests or connections. M is Permission or Principal. checkValues has
+// accepted the keys and values.
 type attribute[M any] struct {
-	http bool                                                 // connections that are not HTTP do not have it
-	one  func(r *ruleContext, key, value string) *M           // matches a value
-	some func(r *ruleContext, key string, values []string) *M // matches any of the values, unless one is set
+	httpOnly    bool                                                 // other connections lack it
+	match       func(r *ruleContext, key, value string) *M           // matches a value
+	matchValues func(r *ruleContext, key string, values []string) *M // matches any of the values, unless one is set
 }
 
 // Keys of conditions that have a name in brackets.
@@ -35,27 +35,27 @@ const (
 	metadataKey = "experimental.envoy.filters."
 )
 
-// permissionsOf and principalsOf have the attributes by their keys in conditions, without what stands in brackets, and by the names of the
-// fields of operations that are no such keys.
-var permissionsOf = map[string]attribute[permission]{
-	"destination.ip": {one: func(_ *ruleContext, _, value string) *permission {
-		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: rangeOf(value)}}
+// permissionAttributes and principalAttributes have the attributes by attributeKey of a condition. Fields of operations
+// that are no keys of conditions have their own names.
+var permissionAttributes = map[string]attribute[permission]{
+	"destination.ip": {match: func(_ *ruleContext, _, value string) *permission {
+		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: addressRange(value)}}
 	}},
-	"destination.port": {one: func(_ *ruleContext, _, value string) *permission {
+	"destination.port": {match: func(_ *ruleContext, _, value string) *permission {
 		port, _ := strconv.ParseUint(value, 10, 16)
 		return &permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}
 	}},
-	"connection.sni": {one: func(_ *ruleContext, _, value string) *permission {
+	"connection.sni": {match: func(_ *ruleContext, _, value string) *permission {
 		return &permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}
 	}},
-	metadataKey: {some: dynamicMetadata},
-	"hosts": {http: true, one: func(_ *ruleContext, _, value string) *permission {
-		return ofHeader(matcher.HostMatcher(":authority", value))
+	metadataKey: {matchValues: dynamicMetadata},
+	"hosts": {httpOnly: true, match: func(_ *ruleContext, _, value string) *permission {
+		return headerPermission(matcher.HostMatcher(":authority", value))
 	}},
-	"methods": {http: true, one: func(_ *ruleContext, _, value string) *permission {
-		return ofHeader(matcher.HeaderMatcher(":method", value))
+	"methods": {httpOnly: true, match: func(_ *ruleContext, _, value string) *permission {
+		return headerPermission(matcher.HeaderMatcher(":method", value))
 	}},
-	"paths": {http: true, one: func(_ *ruleContext, _, value string) *permission {
+	"paths": {httpOnly: true, match: func(_ *ruleContext, _, value string) *permission {
 		if !istiosecurity.ContainsPathTemplate(value) {
 			return &permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}
 		}
@@ -65,62 +65,65 @@ var permissionsOf = map[string]attribute[permission]{
 	}},
 }
 
-var principalsOf = map[string]attribute[principal]{
-	"source.ip": {one: func(_ *ruleContext, _, value string) *principal {
-		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: rangeOf(value)}}
+var principalAttributes = map[string]attribute[principal]{
+	"source.ip": {match: func(_ *ruleContext, _, value string) *principal {
+		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: addressRange(value)}}
 	}},
-	"remote.ip": {one: func(_ *ruleContext, _, value string) *principal {
-		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: rangeOf(value)}}
+	"remote.ip": {match: func(_ *ruleContext, _, value string) *principal {
+		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: addressRange(value)}}
 	}},
-	"source.namespace": {one: func(_ *ruleContext, _, value string) *principal {
-		return ofPeer(matcher.StringMatcherRegex(".*/ns/" + wildcardRegex(value, ".*") + "/.*"))
+	"source.namespace": {match: func(_ *ruleContext, _, value string) *principal {
+		return peerPrincipal(matcher.StringMatcherRegex(".*/ns/" + wildcardRegex(value, ".*") + "/.*"))
 	}},
-	"source.serviceAccount": {one: func(r *ruleContext, _, value string) *principal {
+	"source.serviceAccount": {match: func(r *ruleContext, _, value string) *principal {
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
-			namespace, account = r.at.Of.Namespace, value
+			namespace, account = r.place.Of.Namespace, value
 		}
-		return ofPeer(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" + regexp.QuoteMeta(account) +
+		return peerPrincipal(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" +
+			regexp.QuoteMeta(account) +
 			"(/.+)?"))
 	}},
-	"source.trustDomain": {some: func(r *ruleContext, _ string, values []string) *principal {
+	"source.trustDomain": {matchValues: func(r *ruleContext, _ string, values []string) *principal {
 		var peers []*principal
 		domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
 		for _, domain := range domains.ExpandTrustDomainAliases(values) {
-			peers = append(peers, ofPeer(trustDomainMatcher(domain)))
+			peers = append(peers, peerPrincipal(trustDomainMatcher(domain)))
 		}
 		return anyPrincipal(peers)
 	}},
-	"source.principal": {some: func(r *ruleContext, _ string, values []string) *principal {
-		var any []*principal
+	"source.principal": {matchValues: func(r *ruleContext, _ string, values []string) *principal {
+		var alternatives []*principal
 		domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
-		for _, v := range domains.ReplaceTrustDomainAliases(values) {
-			any = append(any, ofPeer(matcher.StringMatcherWithPrefix(v, "spiffe://")))
+		for _, value := range domains.ReplaceTrustDomainAliases(values) {
+			alternatives = append(alternatives, peerPrincipal(matcher.StringMatcherWithPrefix(value, "spiffe://")))
 		}
-		return anyPrincipal(any)
+		return anyPrincipal(alternatives)
 	}},
-	headersKey: {http: true, one: func(_ *ruleContext, key, value string) *principal {
-		return &principal{Identifier: &rbacv3.Principal_Header{Header: matcher.HeaderMatcher(inBrackets(key), value)}}
+	headersKey: {httpOnly: true, match: func(_ *ruleContext, key, value string) *principal {
+		return &principal{Identifier: &rbacv3.Principal_Header{Header: matcher.HeaderMatcher(bracketName(key), value)}}
 	}},
-	"request.auth.principal": {http: true, some: func(_ *ruleContext, _ string, values []string) *principal {
-		var any []*principal
-		for _, v := range values {
-			issuer, subject := tokenOf(v)
-			any = append(any, allPrincipals([]*principal{claim("iss", issuer), claim("sub", subject)}))
+	"request.auth.principal": {httpOnly: true, matchValues: func(_ *ruleContext, _ string, values []string) *principal {
+		var alternatives []*principal
+		for _, value := range values {
+			issuer, subject := requestPrincipal(value)
+			alternatives = append(alternatives, allPrincipals([]*principal{textClaim("iss", issuer), textClaim("sub", subject)}))
 		}
-		if len(any) == 1 {
-			return any[0]
+		if len(alternatives) == 1 {
+			return alternatives[0]
 		}
-		return anyPrincipal(any)
+		return anyPrincipal(alternatives)
 	}},
-	"request.auth.audiences": {http: true, some: func(_ *ruleContext, _ string, values []string) *principal { return claims(values, "aud") }},
-	"request.auth.presenter": {http: true, some: func(_ *ruleContext, _ string, values []string) *principal { return claims(values, "azp") }},
-	claimsKey: {http: true, some: func(_ *ruleContext, key string, values []string) *principal {
-		names := strings.Split(inBrackets(key), "][") // of nested claims, unless they have brackets themselves
+	"request.auth.audiences": {httpOnly: true,
+		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "aud") }},
+	"request.auth.presenter": {httpOnly: true,
+		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "azp") }},
+	claimsKey: {httpOnly: true, matchValues: func(_ *ruleContext, key string, values []string) *principal {
+		names := strings.Split(bracketName(key), "][") // of nested claims, unless they have brackets themselves
 		if strings.ContainsAny(strings.Join(names, ""), "[]") {
-			names = []string{inBrackets(key)}
+			names = []string{bracketName(key)}
 		}
-		return claims(values, names...)
+		return claimPrincipal(values, names...)
 	}},
 }
 
@@ -139,13 +142,15 @@ func wildcardRegex(pattern, anything string) string {
 	return strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, anything)
 }
 
-// checkValues says why a condition is not understood, or what Envoy would refuse the listener for, or end itself.
+// checkValues returns an error for values that have no meaning, or that Envoy would reject the listener for or crash
+// on.
 func checkValues(key string, values []string) error {
-	for _, v := range values {
+	for _, value := range values {
 		switch {
-		case strings.HasSuffix(key, ".ip") && strings.Contains(v, "%"):
-			return fmt.Errorf("%s has a zone, which Envoy does not take", v)
-		case key == "paths" && istiosecurity.ContainsPathTemplate(v) && (!strings.HasPrefix(v, "/") || strings.Contains(v, "//")):
+		case strings.HasSuffix(key, ".ip") && strings.Contains(value, "%"):
+			return fmt.Errorf("%s has a zone, which Envoy does not take", value)
+		case key == "paths" && istiosecurity.ContainsPathTemplate(value) &&
+			(!strings.HasPrefix(value, "/") || strings.Contains(value, "//")):
 			return errors.New("the path does not begin with a slash, or has an empty part")
 		}
 	}
@@ -158,78 +163,83 @@ func checkValues(key string, values []string) error {
 	return istiosecurity.ValidateAttribute(key, values)
 }
 
-// inBrackets returns the name that a key has in brackets.
-func inBrackets(key string) string {
+// bracketName returns the name in the brackets of a key.
+func bracketName(key string) string {
 	_, name, _ := strings.Cut(key, "[")
 	return strings.TrimSuffix(name, "]")
 }
 
-func ofHeader(m *routev3.HeaderMatcher) *permission {
-	return &permission{Rule: &rbacv3.Permission_Header{Header: m}}
+func headerPermission(matcher *routev3.HeaderMatcher) *permission {
+	return &permission{Rule: &rbacv3.Permission_Header{Header: matcher}}
 }
 
-// ofPeer matches the identity of the peer's certificate.
-func ofPeer(m *matcherv3.StringMatcher) *principal {
-	return &principal{Identifier: &rbacv3.Principal_Authenticated_{Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: m}}}
+// peerPrincipal matches the identity in the peer's certificate.
+func peerPrincipal(name *matcherv3.StringMatcher) *principal {
+	return &principal{Identifier: &rbacv3.Principal_Authenticated_{
+		Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: name},
+	}}
 }
 
-// rangeOf returns a range of addresses, or one address as a range.
-func rangeOf(text string) *corev3.CidrRange {
+// addressRange returns a range of addresses, or one address as a range.
+func addressRange(text string) *corev3.CidrRange {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		a, _ := netip.ParseAddr(text)
-		prefix = netip.PrefixFrom(a, a.BitLen())
+		address, _ := netip.ParseAddr(text)
+		prefix = netip.PrefixFrom(address, address.BitLen())
 	}
-	return &corev3.CidrRange{AddressPrefix: prefix.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0)))}
+	return &corev3.CidrRange{AddressPrefix: prefix.Addr().String(),
+		PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0)))}
 }
 
 func dynamicMetadata(_ *ruleContext, key string, values []string) *permission {
 	filter, _, _ := strings.Cut(strings.TrimPrefix(key, "experimental."), "[")
-	var any []*matcherv3.ValueMatcher
-	for _, v := range values {
-		if strings.HasPrefix(v, "[") && strings.HasSuffix(v, "]") {
-			list := matcher.MetadataListMatcher(filter, nil, matcher.StringMatcher(strings.Trim(v, "[]")), false)
-			any = append(any, list.GetValue())
+	var alternatives []*matcherv3.ValueMatcher
+	for _, value := range values {
+		if strings.HasPrefix(value, "[") && strings.HasSuffix(value, "]") {
+			list := matcher.MetadataListMatcher(filter, nil, matcher.StringMatcher(strings.Trim(value, "[]")), false)
+			alternatives = append(alternatives, list.GetValue())
 		} else {
-			any = append(any, matcher.StringOrMatcher([]string{v}))
+			alternatives = append(alternatives, matcher.StringOrMatcher([]string{value}))
 		}
 	}
-	m := matcher.MetadataValueMatcher(filter, inBrackets(key), matcher.OrMatcher(any))
-	return &permission{Rule: &rbacv3.Permission_Metadata{Metadata: m}} //nolint:staticcheck // as istiod
+	metadata := matcher.MetadataValueMatcher(filter, bracketName(key), matcher.OrMatcher(alternatives))
+	return &permission{Rule: &rbacv3.Permission_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
 }
 
-// tokenOf matches the issuer and the subject of a request principal, ISSUER/SUBJECT. The issuer may have slashes itself.
-func tokenOf(value string) (issuer, subject *matcherv3.StringMatcher) {
-	exact := func(s string) *matcherv3.StringMatcher { return matcher.StringMatcherExact(s, false) }
-	i := strings.LastIndexByte(value, '/')
+// requestPrincipal matches the issuer and the subject of a request principal, ISSUER/SUBJECT. The issuer may have
+// slashes itself.
+func requestPrincipal(value string) (issuer, subject *matcherv3.StringMatcher) {
+	exact := func(text string) *matcherv3.StringMatcher { return matcher.StringMatcherExact(text, false) }
+	slash := strings.LastIndexByte(value, '/')
 	switch {
-	case i < 0 && strings.HasPrefix(value, "*"):
+	case slash < 0 && strings.HasPrefix(value, "*"):
 		return matcher.StringMatcher("*"), matcher.StringMatcher(value)
-	case i < 0 && strings.HasSuffix(value, "*"):
+	case slash < 0 && strings.HasSuffix(value, "*"):
 		return matcher.StringMatcher(value), matcher.StringMatcher("*")
-	case i < 0:
+	case slash < 0:
 		return exact(value), exact("")
 	case strings.HasPrefix(value, "*"):
-		return matcher.StringMatcher(value[:i]), exact(value[i+1:])
+		return matcher.StringMatcher(value[:slash]), exact(value[slash+1:])
 	case strings.HasSuffix(value, "*"):
-		return exact(value[:i]), matcher.StringMatcher(value[i+1:])
+		return exact(value[:slash]), matcher.StringMatcher(value[slash+1:])
 	}
-	return exact(value[:i]), exact(value[i+1:])
+	return exact(value[:slash]), exact(value[slash+1:])
 }
 
-// claims matches a claim, or an element of one that is a list.
-func claims(values []string, path ...string) *principal {
-	return ofToken(matcher.MetadataListValueMatcher(model.TokenFilter, append([]string{model.TokenPayload}, path...),
+// claimPrincipal matches a claim, or an element of a list.
+func claimPrincipal(values []string, path ...string) *principal {
+	return tokenPrincipal(matcher.MetadataListValueMatcher(model.TokenFilter,
+		append([]string{model.TokenPayload}, path...),
 		matcher.StringOrMatcher(values), true))
 }
 
-// claim matches a claim that is a text.
-func claim(name string, m *matcherv3.StringMatcher) *principal {
-	of := matcher.MetadataListMatcher(model.TokenFilter, []string{model.TokenPayload, name}, nil, false)
-	of.Value = &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}}
-	return ofToken(of)
+// textClaim matches the string of a claim.
+func textClaim(name string, value *matcherv3.StringMatcher) *principal {
+	metadata := matcher.MetadataListMatcher(model.TokenFilter, []string{model.TokenPayload, name}, nil, false)
+	metadata.Value = &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: value}}
+	return tokenPrincipal(metadata)
 }
 
-func ofToken(m *matcherv3.MetadataMatcher) *principal {
-	return &principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}} //nolint:staticcheck // as istiod
+func tokenPrincipal(metadata *matcherv3.MetadataMatcher) *principal {
+	return &principal{Identifier: &rbacv3.Principal_Metadata{Metadata: metadata}} //nolint:staticcheck // as istiod
 }

@@ -17,16 +17,16 @@ import (
 	"tributary/server/envoy/security"
 )
 
-// of returns what an AuthorizationPolicy asks of a client, and what was found.
-func of(spec *securityv1beta1.AuthorizationPolicy, client model.Profile) *model.Security {
+// translatePolicy returns the filters of an AuthorizationPolicy for a client, and the findings.
+func translatePolicy(spec *securityv1beta1.AuthorizationPolicy, client model.Profile) *model.Security {
 	key := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "foo", Name: "p"}
-	return security.Of(security.Objects{
+	return security.Translate(security.Objects{
 		Policies: []*model.AuthorizationPolicy{{Key: key, Spec: spec}}, Config: &model.MeshConfig{}, Client: client,
 	})
 }
 
-// rulesOf are the enforced rules of the first filters.
-func rulesOf(t *testing.T, s *model.Security) (http, tcp *rbacv3.RBAC) {
+// enforcedRules are the enforced rules of the first filters.
+func enforcedRules(t *testing.T, s *model.Security) (http, tcp *rbacv3.RBAC) {
 	t.Helper()
 	var h rbachttpv3.RBAC
 	require.NoError(t, s.HTTP[0].GetTypedConfig().UnmarshalTo(&h))
@@ -53,8 +53,8 @@ func unknownField() *securityv1beta1.Rule {
 	return r
 }
 
-// A rule with a condition that cannot be translated allows nothing, and denies at least what it would, whatever is wrong with it.
-func TestWhatCannotBeTranslatedDenies(t *testing.T) {
+// A rule with an untranslatable condition allows no traffic, and denies at least the traffic that it describes.
+func TestUntranslatableRulesDeny(t *testing.T) {
 	small := model.Profile{Role: model.Ingress}
 	long := strings.Repeat("long-name-", 6)
 	for name, rule := range map[string]*securityv1beta1.Rule{
@@ -77,19 +77,19 @@ func TestWhatCannotBeTranslatedDenies(t *testing.T) {
 		"metadata":               condition("experimental.envoy.filters.a", "1"),
 		"destination":            condition("destination.ip", "here"),
 	} {
-		allowed := of(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{rule}}, small)
-		http, tcp := rulesOf(t, allowed)
+		allowed := translatePolicy(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{rule}}, small)
+		http, tcp := enforcedRules(t, allowed)
 		require.Equal(t, rbacv3.RBAC_ALLOW, http.GetAction(), name)
 		require.Empty(t, http.GetPolicies(), name)
 		require.Empty(t, tcp.GetPolicies(), name)
 		require.NotEmpty(t, allowed.Findings, name)
 		require.Equal(t, "spec.rules[0]", allowed.Findings[0].Field, name)
-		require.Contains(t, allowed.Findings[0].Why, "the rule allows nothing", name)
+		require.Contains(t, allowed.Findings[0].Why, "the rule allows no traffic", name)
 
-		denied := of(&securityv1beta1.AuthorizationPolicy{
+		denied := translatePolicy(&securityv1beta1.AuthorizationPolicy{
 			Rules: []*securityv1beta1.Rule{rule}, Action: securityv1beta1.AuthorizationPolicy_DENY,
 		}, small)
-		http, tcp = rulesOf(t, denied)
+		http, tcp = enforcedRules(t, denied)
 		for _, rules := range []*rbacv3.RBAC{http, tcp} {
 			require.Equal(t, rbacv3.RBAC_DENY, rules.GetAction(), name)
 			require.Len(t, rules.GetPolicies(), 1, name)
@@ -100,13 +100,13 @@ func TestWhatCannotBeTranslatedDenies(t *testing.T) {
 		}
 		require.NotEmpty(t, denied.Findings, name)
 	}
-	unknown := of(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{unknownField()}}, small)
-	http, _ := rulesOf(t, unknown)
+	unknown := translatePolicy(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{unknownField()}}, small)
+	http, _ := enforcedRules(t, unknown)
 	require.Empty(t, http.GetPolicies(), "a condition of a newer version")
 	require.NotEmpty(t, unknown.Findings)
 
-	newer := of(&securityv1beta1.AuthorizationPolicy{Action: 17}, small)
-	http, tcp := rulesOf(t, newer)
+	newer := translatePolicy(&securityv1beta1.AuthorizationPolicy{Action: 17}, small)
+	http, tcp := enforcedRules(t, newer)
 	require.Equal(t, rbacv3.RBAC_DENY, http.GetAction(), "an action of a newer version")
 	require.True(t, isAny(http.GetPolicies()["ns[foo]-policy[p]-rule[0]"]))
 	require.True(t, isAny(tcp.GetPolicies()["ns[foo]-policy[p]-rule[0]"]))
@@ -114,7 +114,7 @@ func TestWhatCannotBeTranslatedDenies(t *testing.T) {
 
 	large := small
 	large.Large = true
-	fits := of(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{
+	fits := translatePolicy(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{
 		source(&securityv1beta1.Source{ServiceAccounts: []string{long + "/" + long}}),
 	}}, large)
 	require.Empty(t, fits.Findings, "such an Envoy takes it")
@@ -123,11 +123,11 @@ func TestWhatCannotBeTranslatedDenies(t *testing.T) {
 // isAny says whether a policy matches everything.
 func isAny(p *rbacv3.Policy) bool {
 	permission, principal := p.GetPermissions()[0], p.GetPrincipals()[0]
-	if and := permission.GetAndRules().GetRules(); len(and) == 1 {
-		permission = and[0]
+	if combined := permission.GetAndRules().GetRules(); len(combined) == 1 {
+		permission = combined[0]
 	}
-	if and := principal.GetAndIds().GetIds(); len(and) == 1 {
-		principal = and[0]
+	if combined := principal.GetAndIds().GetIds(); len(combined) == 1 {
+		principal = combined[0]
 	}
 	return permission.GetAny() && principal.GetAny()
 }
@@ -139,45 +139,47 @@ metadata: {name: a, namespace: foo}
 spec: {action: CUSTOM, provider: {name: %s}, rules: [{%s}]}
 `
 
-// What a provider should have decided on is denied if it cannot be asked.
-func TestProvidersThatCannotBeAskedDeny(t *testing.T) {
-	known := "my-custom-ext-authz.foo.svc.cluster.local"
+// Traffic is denied if its provider cannot decide on it.
+func TestUnusableProvidersDeny(t *testing.T) {
+	service := "my-custom-ext-authz.foo.svc.cluster.local"
 	for name, config := range map[string]*meshv1alpha1.MeshConfig{
 		"no config":      nil,
-		"no such one":    asks(&httpProvider{Service: known, Port: 9000}),
-		"port":           asks(&httpProvider{Service: known, Port: 1}),
-		"service":        asks(&httpProvider{Service: "nobody.internal", Port: 9000}),
-		"namespace":      asks(&httpProvider{Service: "bar/" + known, Port: 9000}),
-		"path":           asks(&httpProvider{Service: known, Port: 9000, PathPrefix: "check"}),
-		"status":         asksGRPC(&grpcProvider{Service: known, Port: 9000, StatusOnError: "999"}),
-		"word as status": asksGRPC(&grpcProvider{Service: known, Port: 9000, StatusOnError: "no"}),
-		"header":         asks(&httpProvider{Service: known, Port: 9000, HeadersToUpstreamOnAllow: []string{"*"}}),
-		"body":           asksGRPC(&grpcProvider{Service: known, Port: 9000, IncludeRequestBodyInCheck: &body{}}),
-		"added header":   asks(&httpProvider{Service: known, Port: 9000, IncludeAdditionalHeadersInCheck: map[string]string{"a\n": "b"}}),
-		"several": {ExtensionProviders: append(asks(&httpProvider{Service: known, Port: 9000}).GetExtensionProviders(),
-			asksGRPC(&grpcProvider{Service: known, Port: 9000}).GetExtensionProviders()...)},
+		"no such one":    asks(&httpProvider{Service: service, Port: 9000}),
+		"port":           asks(&httpProvider{Service: service, Port: 1}),
+		"service":        asks(&httpProvider{Service: "unknown.internal", Port: 9000}),
+		"namespace":      asks(&httpProvider{Service: "bar/" + service, Port: 9000}),
+		"path":           asks(&httpProvider{Service: service, Port: 9000, PathPrefix: "check"}),
+		"status":         asksGRPC(&grpcProvider{Service: service, Port: 9000, StatusOnError: "999"}),
+		"word as status": asksGRPC(&grpcProvider{Service: service, Port: 9000, StatusOnError: "no"}),
+		"header":         asks(&httpProvider{Service: service, Port: 9000, HeadersToUpstreamOnAllow: []string{"*"}}),
+		"body":           asksGRPC(&grpcProvider{Service: service, Port: 9000, IncludeRequestBodyInCheck: &body{}}),
+		"added header": asks(&httpProvider{Service: service, Port: 9000,
+			IncludeAdditionalHeadersInCheck: map[string]string{"a\n": "b"}}),
+		"several": {ExtensionProviders: append(asks(&httpProvider{Service: service, Port: 9000}).GetExtensionProviders(),
+			asksGRPC(&grpcProvider{Service: service, Port: 9000}).GetExtensionProviders()...)},
 	} {
 		provider := "default"
 		if name == "no such one" {
 			provider = "another"
 		}
 		s := securedBy(t, fmt.Sprintf(custom, provider, ""), config)
-		http, tcp := rulesOf(t, s)
+		http, tcp := enforcedRules(t, s)
 		for _, rules := range []*rbacv3.RBAC{http, tcp} {
 			require.Equal(t, rbacv3.RBAC_DENY, rules.GetAction(), name)
-			require.True(t, isAny(rules.GetPolicies()["istio-ext-authz-"+provider+"-ns[foo]-policy[a]-rule[0]-deny-due-to-bad-CUSTOM-action"]), name)
+			require.True(t, isAny(rules.GetPolicies()["istio-ext-authz-"+provider+
+				"-ns[foo]-policy[a]-rule[0]-deny-due-to-bad-CUSTOM-action"]), name)
 		}
 		require.Len(t, s.HTTP, 1, name)
 		require.Len(t, s.Findings, 1, name)
-		require.Contains(t, s.Findings[0].Why, "what the rules match is denied", name)
+		require.Contains(t, s.Findings[0].Why, "traffic that the rules match is denied", name)
 	}
 }
 
-// A provider that speaks HTTP is not asked about connections: rules that are not about requests close them, unless traffic passes although
-// something is not enforced. A dry run asks nobody.
+// A provider of HTTP does not decide on connections: rules that apply to them close them, unless Warn is set. A dry run
+// asks no provider.
 func TestProvidersOfRequestsCloseConnections(t *testing.T) {
 	config := asks(&httpProvider{Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000})
-	m := meshOf(t, fmt.Sprintf(custom, "default", "to: [{operation: {ports: ['9000']}}]"), config)
+	m := newMesh(t, fmt.Sprintf(custom, "default", "to: [{operation: {ports: ['9000']}}]"), config)
 	s := m.Security(workload(), nil)
 	require.Len(t, s.HTTP, 2)
 	var tcp rbactcpv3.RBAC
@@ -188,8 +190,9 @@ func TestProvidersOfRequestsCloseConnections(t *testing.T) {
 	m.Warn = true
 	require.Empty(t, m.Security(workload(), nil).TCP)
 
-	of := strings.Replace(fmt.Sprintf(custom, "default", ""), "namespace: foo", "namespace: foo, annotations: {istio.io/dry-run: 'true'}", 1)
-	dry := securedBy(t, of, config)
+	objects := strings.Replace(fmt.Sprintf(custom, "default", ""), "namespace: foo",
+		"namespace: foo, annotations: {istio.io/dry-run: 'true'}", 1)
+	dry := securedBy(t, objects, config)
 	require.Empty(t, dry.HTTP)
 	require.Len(t, dry.Findings, 1)
 }

@@ -54,8 +54,10 @@ func inDomains(domain string, aliases ...string) *meshv1alpha1.MeshConfig {
 // The MeshConfigs of Istio's own test of these files.
 var (
 	asksHTTP = asks(&httpProvider{
-		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, Timeout: &durationpb.Duration{Seconds: 10}, FailOpen: true,
-		StatusOnError: "403", PathPrefix: "/check", IncludeRequestHeadersInCheck: []string{"x-custom-id", "x-prefix-*", "*-suffix"},
+		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, Timeout: &durationpb.Duration{Seconds: 10},
+		FailOpen:      true,
+		StatusOnError: "403", PathPrefix: "/check",
+		IncludeRequestHeadersInCheck: []string{"x-custom-id", "x-prefix-*", "*-suffix"},
 		//nolint:staticcheck // what the other one replaces
 		IncludeHeadersInCheck:           []string{"should-not-include-when-IncludeRequestHeadersInCheck-is-set"},
 		IncludeAdditionalHeadersInCheck: map[string]string{"x-header-1": "value-1", "x-header-2": "value-2"},
@@ -65,13 +67,15 @@ var (
 		HeadersToDownstreamOnAllow:      []string{"Set-cookie", "x-prefix-*", "*-suffix"},
 	})
 	asksByGRPC = asksGRPC(&grpcProvider{
-		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, Timeout: &durationpb.Duration{Nanos: 2000 * 1000}, FailOpen: true,
+		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000,
+		Timeout: &durationpb.Duration{Nanos: 2000 * 1000}, FailOpen: true,
 		StatusOnError: "403", IncludeRequestBodyInCheck: &body{MaxRequestBytes: 4096, AllowPartialMessage: true},
 	})
 	asksWithoutNamespace = asksGRPC(&grpcProvider{
 		Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, FailOpen: true, StatusOnError: "403",
 	})
-	asksNobody = asks(&httpProvider{Service: "foo/my-custom-ext-authz", Port: 999999, PathPrefix: "check", StatusOnError: "999"})
+	asksNobody = asks(&httpProvider{Service: "foo/my-custom-ext-authz", Port: 999999, PathPrefix: "check",
+		StatusOnError: "999"})
 )
 
 // configs are the MeshConfigs of files; the others have none.
@@ -90,22 +94,24 @@ var configs = map[string]*meshv1alpha1.MeshConfig{
 
 // inputs are the files that have no input of their own name.
 var inputs = map[string]string{
-	"http/custom-grpc-provider-no-namespace": "http/custom-simple-http", "http/custom-grpc-provider": "http/custom-simple-http",
-	"http/custom-http-provider": "http/custom-simple-http", "http/custom-bad": "http/custom-simple-http",
+	"http/custom-grpc-provider-no-namespace": "http/custom-simple-http",
+	"http/custom-grpc-provider":              "http/custom-simple-http",
+	"http/custom-http-provider":              "http/custom-simple-http", "http/custom-bad": "http/custom-simple-http",
 }
 
-// differs has the files of which something else is made, and why.
+// differs has the files with another translation than istiod's, and the reasons.
 var differs = map[string]string{
-	"http/allow-host-before-111":                  "it is what istiod made for proxies before 1.11, and no test of Istio uses it",
+	"http/allow-host-before-111": "it is a format for proxies before 1.11, and no test of " +
+		"Istio uses it",
 	"http/custom-bad-multiple-providers":          severalProviders,
 	"http/extended-custom-bad-multiple-providers": severalProviders,
 }
 
-const severalProviders = "one filter denies what the rules of all providers match, and istiod has one filter for each"
+const severalProviders = "one filter denies matches of each provider, and istiod has a filter for each"
 
 var numbered = regexp.MustCompile(`-out\d*\.yaml$`)
 
-// What is made of each input of Istio's own golden files is what istiod makes of it.
+// TestGoldens compares the translations of Istio's own golden files with istiod's.
 func TestGoldens(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
 	require.NoError(t, err)
@@ -120,15 +126,15 @@ func TestGoldens(t *testing.T) {
 			files++
 			switch name := protocol + "/" + e.Name(); {
 			case strings.HasSuffix(name, "-in.yaml"):
-				if protocol == "tcp" { // one of which nothing is made has no output
+				if protocol == "tcp" { // an empty translation has no output
 					name := strings.TrimSuffix(name, "-in.yaml")
 					if wanted[name] == nil {
 						wanted[name] = []string{}
 					}
 				}
 			default:
-				of := numbered.ReplaceAllString(name, "")
-				wanted[of] = append(wanted[of], name)
+				group := numbered.ReplaceAllString(name, "")
+				wanted[group] = append(wanted[group], name)
 			}
 		}
 		for name, outputs := range wanted {
@@ -162,7 +168,7 @@ func TestGoldens(t *testing.T) {
 			})
 		}
 		for _, e := range entries {
-			if name, is := strings.CutSuffix(e.Name(), "-in.yaml"); is && name != "custom-bad-multiple-providers" {
+			if name, isInput := strings.CutSuffix(e.Name(), "-in.yaml"); isInput && name != "custom-bad-multiple-providers" {
 				require.True(t, used[protocol+"/"+name], name)
 			}
 		}
@@ -171,7 +177,8 @@ func TestGoldens(t *testing.T) {
 	several := secured(t, filepath.Join(dir, "http/custom-bad-multiple-providers-in.yaml"), asksHTTP)
 	wanted := make(map[string]*rbacv3.Policy)
 	for _, name := range []string{"out1", "out2"} {
-		filter := parsed(t, filepath.Join(dir, "http/custom-bad-multiple-providers-"+name+".yaml"), "http").(*hcmv3.HttpFilter)
+		filter := parsed(t, filepath.Join(dir, "http/custom-bad-multiple-providers-"+name+".yaml"),
+			"http").(*hcmv3.HttpFilter)
 		maps.Copy(wanted, denyingRules(t, filter))
 	}
 	require.Len(t, several.HTTP, 1)
@@ -204,7 +211,7 @@ func parsed(t *testing.T, file, protocol string) proto.Message {
 	return m
 }
 
-// secured returns what the objects of a file ask of a workload in namespace foo with a MeshConfig, which may be nil.
+// secured returns the translation of a file for a workload in namespace foo with a MeshConfig, which may be nil.
 func secured(t *testing.T, file string, config *meshv1alpha1.MeshConfig) *model.Security {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -214,21 +221,23 @@ func secured(t *testing.T, file string, config *meshv1alpha1.MeshConfig) *model.
 
 func securedBy(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *model.Security {
 	t.Helper()
-	m := meshOf(t, text, config)
+	m := newMesh(t, text, config)
 	return m.Security(workload(), nil)
 }
 
 func workload() model.Profile {
 	return model.Profile{
-		Role: model.Ingress, Namespace: "foo", Labels: model.LabelText(map[string]string{"app": "httpbin", "version": "v1"}), Large: true,
+		Role: model.Ingress, Namespace: "foo", Labels: model.LabelText(map[string]string{"app": "httpbin", "version": "v1"}),
+		Large: true,
 	}
 }
 
-// meshOf has the objects of a text, a MeshConfig, which may be nil, and the service my-custom-ext-authz.
-func meshOf(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.Mesh {
+// newMesh has the objects of a text, a MeshConfig, which may be nil, and the service my-custom-ext-authz.
+func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.Mesh {
 	t.Helper()
 	m := index.NewMesh()
-	set := func(kind resource.Kind, namespace, name string, created time.Time, spec proto.Message, annotations map[string]string) {
+	set := func(kind resource.Kind, namespace, name string, created time.Time, spec proto.Message,
+		annotations map[string]string) {
 		key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
 		r, err := resource.New(resource.Meta{Key: key, Created: created, Annotations: annotations}, spec)
 		require.NoError(t, err)

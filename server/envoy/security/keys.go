@@ -14,23 +14,25 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// noKeys are keys by which Envoy accepts no token. Envoy rejects an empty set, and the listener with it, so there is a key: the SHA-256 of
-// "no token is accepted", which nobody has the private key of.
-const noKeys = `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"bO7KkZmKErhepq3UGIQ_bCRmvmi9jzq6IbQwqnwbuPo"}]}` //nolint:gosec // it is public
+// noKeys makes Envoy accept no token. Envoy rejects a listener with an empty set of keys. So it has the SHA-256 of
+// "no token is accepted", and no private key exists for that.
+const noKeys = `{"keys":[{"kty":"OKP","crv":"Ed25519",` + //nolint:gosec // public
+	`"x":"bO7KkZmKErhepq3UGIQ_bCRmvmi9jzq6IbQwqnwbuPo"}]}`
 
-// keysProblem says why Envoy would reject a set of keys, and the listener with it: it needs at least one that it knows.
+// keysProblem returns the reason why Envoy would reject a set of keys, and the listener with it: it needs a supported
+// key.
 func keysProblem(text string) string {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	err := protojson.Unmarshal([]byte(text), new(structpb.Struct)) // as Envoy reads it
+	err := protojson.Unmarshal([]byte(text), new(structpb.Struct)) // Envoy parses a Struct
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &set)
 	}
 	if err != nil {
 		return "jwks is not a set of keys: " + err.Error()
 	}
-	if !slices.ContainsFunc(set.Keys, isKey) {
+	if !slices.ContainsFunc(set.Keys, isSupportedKey) {
 		return "jwks has no key that Envoy knows"
 	}
 	return ""
@@ -43,13 +45,16 @@ const (
 	maxExponent = 32
 )
 
-func isKey(raw json.RawMessage) bool {
-	var k jose.JSONWebKey
-	if k.UnmarshalJSON(raw) != nil {
+func isSupportedKey(raw json.RawMessage) bool {
+	var webKey jose.JSONWebKey
+	if webKey.UnmarshalJSON(raw) != nil {
 		return false
 	}
-	forAlgorithm := func(all string) bool { return k.Algorithm == "" || slices.Contains(strings.Fields(all), k.Algorithm) }
-	switch key := k.Key.(type) {
+	forAlgorithm := func(algorithms string) bool {
+		return webKey.Algorithm == "" ||
+			slices.Contains(strings.Fields(algorithms), webKey.Algorithm)
+	}
+	switch key := webKey.Key.(type) {
 	case *rsa.PublicKey:
 		return forAlgorithm("RS256 RS384 RS512 PS256 PS384 PS512") && key.N.Bit(0) == 1 && key.N.BitLen() >= minModulus &&
 			key.N.BitLen() <= maxModulus && key.E&1 == 1 && bits.Len(uint(key.E)) <= maxExponent //nolint:gosec // it is positive

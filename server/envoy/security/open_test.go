@@ -11,9 +11,9 @@ import (
 	"tributary/server/envoy/security"
 )
 
-// A condition of a key that is unknown allows nothing, even without values.
-func TestUnknownKeysAllowNothing(t *testing.T) {
-	http, tcp := rulesOf(t, of(&securityv1beta1.AuthorizationPolicy{
+// A condition with an unknown key allows no traffic, even without values.
+func TestUnknownKeysAllowNoTraffic(t *testing.T) {
+	http, tcp := enforcedRules(t, translatePolicy(&securityv1beta1.AuthorizationPolicy{
 		Rules: []*securityv1beta1.Rule{condition("source.shoes")},
 	}, model.Profile{Role: model.Ingress}))
 	require.Empty(t, http.GetPolicies())

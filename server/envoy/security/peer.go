@@ -9,29 +9,30 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Compose returns the mode of mutual TLS of a workload, and that of ports where it differs, by the PeerAuthentications that select it, the
-// oldest first. As with istiod, the oldest one of the workload counts, then that of its namespace, then that of the mesh. What is unset is
-// as the next one has it. Only one of the workload has ports.
-func Compose(peers []*model.PeerAuthentication) (mode model.MutualTLS, on map[uint32]model.MutualTLS) {
-	levels := levelsOf(peers)
-	for _, o := range levels {
-		mode = modeOf(o.Spec.GetMtls(), mode)
+// Compose returns the mode of mutual TLS of a workload, and the modes of ports that differ. peers are the
+// PeerAuthentications that select it, the oldest first. As in istiod, the oldest one of the workload wins over the
+// oldest of the namespace, and that over the oldest of the mesh. An unset mode is inherited from the next level. Only
+// the workload's can set ports.
+func Compose(peers []*model.PeerAuthentication) (mode model.MutualTLS, byPort map[uint32]model.MutualTLS) {
+	levels := oldestByLevel(peers)
+	for _, object := range levels {
+		mode = effectiveMode(object.Spec.GetMtls(), mode)
 	}
 	for port, mtls := range levels[2].Spec.GetPortLevelMtls() {
-		if on == nil {
-			on = make(map[uint32]model.MutualTLS)
+		if byPort == nil {
+			byPort = make(map[uint32]model.MutualTLS)
 		}
-		on[port] = modeOf(mtls, mode)
+		byPort[port] = effectiveMode(mtls, mode)
 	}
-	return mode, on
+	return mode, byPort
 }
 
-// levelsOf returns the oldest objects of the mesh, the namespace and the workload, without a spec where there is none.
-func levelsOf(peers []*model.PeerAuthentication) [3]*model.PeerAuthentication {
+// oldestByLevel returns the oldest objects of the mesh, the namespace and the workload. Missing ones have no spec.
+func oldestByLevel(peers []*model.PeerAuthentication) [3]*model.PeerAuthentication {
 	levels := [3]*model.PeerAuthentication{{}, {}, {}}
-	for _, o := range peers {
-		level, selects := 0, len(o.Spec.GetSelector().GetMatchLabels()) > 0
-		switch inRoot := o.Key.Namespace == model.RootNamespace; {
+	for _, object := range peers {
+		level, selects := 0, len(object.Spec.GetSelector().GetMatchLabels()) > 0
+		switch inRoot := object.Key.Namespace == model.RootNamespace; {
 		case inRoot && selects:
 			continue
 		case selects:
@@ -40,14 +41,14 @@ func levelsOf(peers []*model.PeerAuthentication) [3]*model.PeerAuthentication {
 			level = 1
 		}
 		if levels[level].Spec == nil {
-			levels[level] = o
+			levels[level] = object
 		}
 	}
 	return levels
 }
 
-func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.MutualTLS) model.MutualTLS {
-	switch m.GetMode() {
+func effectiveMode(setting *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.MutualTLS) model.MutualTLS {
+	switch setting.GetMode() {
 	case securityv1beta1.PeerAuthentication_MutualTLS_UNSET:
 		return inherited
 	case securityv1beta1.PeerAuthentication_MutualTLS_PERMISSIVE:
@@ -55,34 +56,35 @@ func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.Mut
 	case securityv1beta1.PeerAuthentication_MutualTLS_DISABLE:
 		return model.Disabled
 	}
-	return model.Strict // or of a newer version
+	return model.Strict // also for modes of newer versions
 }
 
-// addPeers adds which inbound connections are accepted, and by which certificates. A client without an identity refuses what must come by
-// mutual TLS, or accepts plaintext if that is allowed.
-func addPeers(s *model.Security, all Objects) {
-	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
-	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
-	s.Mutual, s.MutualOn = Compose(all.Peers)
-	s.Objects = append(s.Objects, model.KeysOf(all.Peers)...)
-	if all.Client.Identity != "" {
+// addPeers adds the modes and certificates of inbound connections. A client without an identity refuses connections
+// that require mutual TLS, or accepts plaintext if Warn allows that.
+func addPeers(result *model.Security, objects Objects) {
+	result.Domains, result.TLS = objects.Config.TrustDomains(), objects.Config.Spec.GetMeshMTLS()
+	result.Paths = objects.Config.Spec.GetPathNormalization().GetNormalization()
+	result.Mutual, result.MutualOn = Compose(objects.Peers)
+	result.Objects = append(result.Objects, model.KeysOf(objects.Peers)...)
+	if objects.Client.Identity != "" {
 		return
 	}
-	consequence := "refuse what has to come by it"
-	if all.Warn {
-		consequence, s.Plaintext = "accept plaintext", true
+	consequence := "refuse connections that require it"
+	if objects.Warn {
+		consequence, result.Plaintext = "accept plaintext", true
 	}
-	for _, o := range levelsOf(all.Peers) {
-		if IsStrict(o.Spec) {
-			s.Findings.Note(model.Place{Of: o.Key, Field: "spec"}, "the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
+	for _, object := range oldestByLevel(objects.Peers) {
+		if IsStrict(object.Spec) {
+			result.Findings.Note(model.Place{Of: object.Key, Field: "spec"},
+				"the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
 		}
 	}
 }
 
-// IsStrict says whether a PeerAuthentication accepts mutual TLS only, on all ports or on some.
+// IsStrict reports whether a PeerAuthentication requires mutual TLS on a port or on each.
 func IsStrict(spec *securityv1beta1.PeerAuthentication) bool {
 	return slices.ContainsFunc(append(slices.Collect(maps.Values(spec.GetPortLevelMtls())), spec.GetMtls()),
 		func(m *securityv1beta1.PeerAuthentication_MutualTLS) bool {
-			return modeOf(m, model.Permissive) == model.Strict
+			return effectiveMode(m, model.Permissive) == model.Strict
 		})
 }

@@ -29,8 +29,8 @@ func peer(namespace string, created int64, m mode, ports map[uint32]mode) *model
 		spec.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": "a"}}
 		spec.PortLevelMtls = make(map[uint32]*securityv1beta1.PeerAuthentication_MutualTLS)
 	}
-	for port, of := range ports {
-		spec.PortLevelMtls[port] = &securityv1beta1.PeerAuthentication_MutualTLS{Mode: of}
+	for port, mode := range ports {
+		spec.PortLevelMtls[port] = &securityv1beta1.PeerAuthentication_MutualTLS{Mode: mode}
 	}
 	return &model.PeerAuthentication{
 		Key:     resource.Key{Kind: resource.PeerAuthentication, Namespace: namespace, Name: "p"},
@@ -38,9 +38,9 @@ func peer(namespace string, created int64, m mode, ports map[uint32]mode) *model
 	}
 }
 
-// The narrowest level counts, the oldest object of a level, and what is unset is as the next level has it.
+// The oldest object of the narrowest level wins, and inherits unset modes from the next level.
 func TestCompose(t *testing.T) {
-	none := map[uint32]mode{}
+	empty := map[uint32]mode{}
 	for name, c := range map[string]struct {
 		peers []*model.PeerAuthentication
 		mode  model.MutualTLS
@@ -49,7 +49,7 @@ func TestCompose(t *testing.T) {
 		"nothing":           {nil, model.Permissive, nil},
 		"mesh":              {[]*model.PeerAuthentication{peer("istio-system", 1, strict, nil)}, model.Strict, nil},
 		"mesh unset":        {[]*model.PeerAuthentication{peer("istio-system", 1, unset, nil)}, model.Permissive, nil},
-		"workloads of mesh": {[]*model.PeerAuthentication{peer("istio-system", 1, strict, none)}, model.Permissive, nil},
+		"workloads of mesh": {[]*model.PeerAuthentication{peer("istio-system", 1, strict, empty)}, model.Permissive, nil},
 		"namespace": {
 			[]*model.PeerAuthentication{peer("istio-system", 1, strict, nil), peer("a", 2, disable, nil)}, model.Disabled, nil,
 		},
@@ -59,14 +59,15 @@ func TestCompose(t *testing.T) {
 		"the oldest": {
 			[]*model.PeerAuthentication{peer("a", 1, permissive, nil), peer("a", 2, strict, nil)}, model.Permissive, nil,
 		},
-		"workload": {[]*model.PeerAuthentication{peer("a", 1, strict, none), peer("a", 2, disable, nil)}, model.Strict, nil},
+		"workload": {[]*model.PeerAuthentication{peer("a", 1, strict, empty), peer("a", 2, disable, nil)}, model.Strict, nil},
 		"ports": {
 			[]*model.PeerAuthentication{
 				peer("istio-system", 1, strict, nil), peer("a", 2, unset, map[uint32]mode{1: disable, 2: unset, 3: permissive}),
 			}, model.Strict, map[uint32]model.MutualTLS{1: model.Disabled, 2: model.Strict, 3: model.Permissive},
 		},
 		"ports of the oldest": {
-			[]*model.PeerAuthentication{peer("a", 1, disable, none), peer("a", 2, strict, map[uint32]mode{1: strict})}, model.Disabled, nil,
+			[]*model.PeerAuthentication{peer("a", 1, disable, empty), peer("a", 2, strict, map[uint32]mode{1: strict})},
+			model.Disabled, nil,
 		},
 	} {
 		mode, on := Compose(c.peers)
@@ -75,46 +76,47 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// Without an identity, what must come by mutual TLS is refused, or accepted in plaintext if that is allowed; both is said.
+// Without an identity, connections that require mutual TLS are refused, or accepted in plaintext with Warn. Both give a
+// finding.
 func TestStrictWithoutIdentity(t *testing.T) {
-	all := Objects{
+	objects := Objects{
 		Peers:  []*model.PeerAuthentication{peer("a", 1, strict, map[uint32]mode{1: strict, 2: disable})},
 		Config: &model.MeshConfig{Spec: &meshv1alpha1.MeshConfig{}},
 	}
-	s := Of(all)
+	s := Translate(objects)
 	require.Equal(t, model.Strict, s.Mutual)
 	require.Equal(t, map[uint32]model.MutualTLS{1: model.Strict, 2: model.Disabled}, s.MutualOn)
 	require.False(t, s.Plaintext)
 	require.Len(t, s.Findings, 1)
 	require.Contains(t, s.Findings[0].Why, "refuse")
-	require.Equal(t, []resource.Key{all.Peers[0].Key}, s.Objects)
+	require.Equal(t, []resource.Key{objects.Peers[0].Key}, s.Objects)
 
-	all.Warn = true
-	s = Of(all)
+	objects.Warn = true
+	s = Translate(objects)
 	require.True(t, s.Plaintext)
 	require.Contains(t, s.Findings[0].Why, "plaintext")
 
-	all.Client.Identity = model.IdentitySPIRE
-	s = Of(all)
+	objects.Client.Identity = model.IdentitySPIRE
+	s = Translate(objects)
 	require.Equal(t, model.Strict, s.Mutual)
 	require.False(t, s.Plaintext)
 	require.Empty(t, s.Findings)
 }
 
-// What differs is not equal, so that listeners are made again.
-func TestPeersAreTold(t *testing.T) {
+// Settings that differ change the fingerprint.
+func TestFingerprintOfPeers(t *testing.T) {
 	config := &meshv1alpha1.MeshConfig{}
-	all := Objects{Config: &model.MeshConfig{Spec: config}}
-	seen := map[string]string{Of(all).From: "nothing"}
-	different := func(what string) {
+	objects := Objects{Config: &model.MeshConfig{Spec: config}}
+	seen := map[string]string{Translate(objects).From: "nothing"}
+	different := func(change string) {
 		t.Helper()
-		from := Of(all).From
-		require.Empty(t, seen[from], what)
-		seen[from] = what
+		from := Translate(objects).From
+		require.Empty(t, seen[from], change)
+		seen[from] = change
 	}
-	all.Peers = []*model.PeerAuthentication{peer("a", 1, strict, nil)}
+	objects.Peers = []*model.PeerAuthentication{peer("a", 1, strict, nil)}
 	different("an object")
-	all.Peers[0].Version = "2"
+	objects.Peers[0].Version = "2"
 	different("its version")
 	config.TrustDomain = "example.org"
 	different("the trust domain")

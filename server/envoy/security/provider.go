@@ -26,7 +26,7 @@ const (
 	askTCP  = "envoy.filters.network.ext_authz"
 )
 
-// provider is what both types of providers have.
+// provider has the common settings of HTTP and gRPC providers.
 type provider interface {
 	GetService() string
 	GetPort() uint32
@@ -39,124 +39,133 @@ type provider interface {
 
 type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
 
-// authorizer returns the filters that ask the provider that the policies name, or why there are none. A provider that speaks HTTP is asked
-// about requests only: tcp is nil.
-func authorizer(policies []*model.AuthorizationPolicy, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
+// authorizer returns the filters that ask the policies' provider for a decision, or the reason for their absence. tcp
+// is nil for a provider of HTTP, which decides on requests only.
+func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *askhttpv3.ExtAuthz,
+	tcp *asktcpv3.ExtAuthz, why string) {
 	name := policies[0].Spec.GetProvider().GetName()
-	for _, p := range policies {
-		if other := p.Spec.GetProvider().GetName(); other != name {
-			return nil, nil, fmt.Sprintf("a workload can have one provider, and policies name %q and %q", name, other)
+	for _, candidate := range policies {
+		if otherName := candidate.Spec.GetProvider().GetName(); otherName != name {
+			return nil, nil, fmt.Sprintf("a workload can have one provider, and policies name %q and %q", name, otherName)
 		}
 	}
-	var known []provider
-	for _, p := range all.Config.Spec.GetExtensionProviders() {
-		if h, g := p.GetEnvoyExtAuthzHttp(), p.GetEnvoyExtAuthzGrpc(); p.GetName() == name && h != nil {
-			known = append(known, h)
-		} else if p.GetName() == name && g != nil {
-			known = append(known, g)
+	var candidates []provider
+	for _, candidate := range objects.Config.Spec.GetExtensionProviders() {
+		if httpCandidate, grpcCandidate := candidate.GetEnvoyExtAuthzHttp(),
+			candidate.GetEnvoyExtAuthzGrpc(); candidate.GetName() == name && httpCandidate != nil {
+			candidates = append(candidates, httpCandidate)
+		} else if candidate.GetName() == name && grpcCandidate != nil {
+			candidates = append(candidates, grpcCandidate)
 		}
 	}
-	if len(known) != 1 {
-		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(known), name)
+	if len(candidates) != 1 {
+		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(candidates), name)
 	}
-	http, tcp, why = ask(known[0], name, all)
-	if why = cmp.Or(why, model.Refused(http), model.Refused(tcp), model.Invalid(http)); why != "" { // nil is not refused
+	http, tcp, why = authorizationFilters(candidates[0], name, objects)
+	if why = cmp.Or(why, model.Refused(http), model.Refused(tcp), model.Invalid(http)); why != "" { // nil is valid
 		why = fmt.Sprintf("provider %q: %s", name, why)
 	}
 	return http, tcp, why
 }
 
-// ask returns the filters that ask a provider of a name, or why it cannot be asked.
-func ask(p provider, name string, all Objects) (http *askhttpv3.ExtAuthz, tcp *asktcpv3.ExtAuthz, why string) {
-	cluster, why := all.Cluster(p.GetService(), p.GetPort())
-	if why != "" {
-		return nil, nil, why
+// authorizationFilters returns the filters that ask a named provider, or the reason for their absence.
+func authorizationFilters(provider provider, name string, objects Objects) (httpFilter *askhttpv3.ExtAuthz,
+	tcpFilter *asktcpv3.ExtAuthz, problem string) {
+	cluster, problem := objects.Cluster(provider.GetService(), provider.GetPort())
+	if problem != "" {
+		return nil, nil, problem
 	}
-	http = &askhttpv3.ExtAuthz{
-		FailureModeAllow: p.GetFailOpen(), ClearRouteCache: p.GetClearRouteCache(), TransportApiVersion: corev3.ApiVersion_V3,
-		FilterEnabledMetadata: isAsked(rbacHTTP, name),
+	httpFilter = &askhttpv3.ExtAuthz{
+		FailureModeAllow: provider.GetFailOpen(), ClearRouteCache: provider.GetClearRouteCache(),
+		TransportApiVersion:   corev3.ApiVersion_V3,
+		FilterEnabledMetadata: askedMetadata(rbacHTTP, name),
 	}
-	if text := p.GetStatusOnError(); text != "" {
+	if text := provider.GetStatusOnError(); text != "" {
 		code, err := strconv.ParseInt(text, 10, 32)
-		if _, known := typev3.StatusCode_name[int32(code)]; err != nil || !known {
+		if _, valid := typev3.StatusCode_name[int32(code)]; err != nil || !valid {
 			return nil, nil, fmt.Sprintf("statusOnError %q is no status", text)
 		}
-		http.StatusOnError = &typev3.HttpStatus{Code: typev3.StatusCode(code)}
+		httpFilter.StatusOnError = &typev3.HttpStatus{Code: typev3.StatusCode(code)}
 	}
-	if b := p.GetIncludeRequestBodyInCheck(); b != nil {
-		http.WithRequestBody = &askhttpv3.BufferSettings{
-			MaxRequestBytes: b.GetMaxRequestBytes(), AllowPartialMessage: b.GetAllowPartialMessage(), PackAsBytes: b.GetPackAsBytes(),
+	if body := provider.GetIncludeRequestBodyInCheck(); body != nil {
+		httpFilter.WithRequestBody = &askhttpv3.BufferSettings{
+			MaxRequestBytes: body.GetMaxRequestBytes(), AllowPartialMessage: body.GetAllowPartialMessage(),
+			PackAsBytes: body.GetPackAsBytes(),
 		}
 	}
-	timeout := cmp.Or(p.GetTimeout(), &durationpb.Duration{Seconds: 600})
-	host := p.GetService()[strings.IndexByte(p.GetService(), '/')+1:]
-	if h, is := p.(*httpProvider); is {
-		service, why := askByHTTP(h)
+	timeout := cmp.Or(provider.GetTimeout(), &durationpb.Duration{Seconds: 600})
+	host := provider.GetService()[strings.IndexByte(provider.GetService(), '/')+1:]
+	if httpProvider, isHTTP := provider.(*httpProvider); isHTTP {
+		service, problem := httpService(httpProvider)
 		service.ServerUri = &corev3.HttpUri{
 			Timeout: timeout, Uri: "http://" + host, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
 		}
-		http.Services = &askhttpv3.ExtAuthz_HttpService{HttpService: service}
-		asked := h.GetIncludeRequestHeadersInCheck()
-		if len(asked) == 0 {
-			asked = h.GetIncludeHeadersInCheck() //nolint:staticcheck // what the other one replaces
+		httpFilter.Services = &askhttpv3.ExtAuthz_HttpService{HttpService: service}
+		requestHeaders := httpProvider.GetIncludeRequestHeadersInCheck()
+		if len(requestHeaders) == 0 {
+			requestHeaders = httpProvider.GetIncludeHeadersInCheck() //nolint:staticcheck // the field's predecessor
 		}
-		http.AllowedHeaders = headers(&why, asked)
-		return http, nil, why
+		httpFilter.AllowedHeaders = headerMatchers(&problem, requestHeaders)
+		return httpFilter, nil, problem
 	}
 	service := &corev3.GrpcService{
-		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster, Authority: host}},
-		Timeout:         timeout,
+		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster,
+			Authority: host}},
+		Timeout: timeout,
 	}
-	http.Services = &askhttpv3.ExtAuthz_GrpcService{GrpcService: service}
-	return http, &asktcpv3.ExtAuthz{
-		StatPrefix: statTCP, FailureModeAllow: p.GetFailOpen(), TransportApiVersion: corev3.ApiVersion_V3, GrpcService: service,
-		FilterEnabledMetadata: isAsked(rbacTCP, name),
+	httpFilter.Services = &askhttpv3.ExtAuthz_GrpcService{GrpcService: service}
+	return httpFilter, &asktcpv3.ExtAuthz{
+		StatPrefix: statTCP, FailureModeAllow: provider.GetFailOpen(), TransportApiVersion: corev3.ApiVersion_V3,
+		GrpcService:           service,
+		FilterEnabledMetadata: askedMetadata(rbacTCP, name),
 	}, ""
 }
 
-// askByHTTP returns what a provider that speaks HTTP is asked, and what of its answers goes on.
-func askByHTTP(p *httpProvider) (service *askhttpv3.HttpService, why string) {
-	if prefix := p.GetPathPrefix(); prefix != "" && !strings.HasPrefix(prefix, "/") {
-		why = fmt.Sprintf("pathPrefix %q does not begin with a slash", prefix)
+// httpService returns the headers that Envoy adds to requests to an HTTP provider and copies from its answers.
+func httpService(provider *httpProvider) (service *askhttpv3.HttpService, problem string) {
+	if prefix := provider.GetPathPrefix(); prefix != "" && !strings.HasPrefix(prefix, "/") {
+		problem = fmt.Sprintf("pathPrefix %q does not begin with a slash", prefix)
 	}
-	request, added := &askhttpv3.AuthorizationRequest{}, p.GetIncludeAdditionalHeadersInCheck()
+	request, added := &askhttpv3.AuthorizationRequest{}, provider.GetIncludeAdditionalHeadersInCheck()
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		request.HeadersToAdd = append(request.HeadersToAdd, &corev3.HeaderValue{Key: name, Value: added[name]})
 	}
 	response := &askhttpv3.AuthorizationResponse{
-		AllowedUpstreamHeaders:        headers(&why, p.GetHeadersToUpstreamOnAllow()),
-		AllowedClientHeaders:          headers(&why, p.GetHeadersToDownstreamOnDeny()),
-		AllowedClientHeadersOnSuccess: headers(&why, p.GetHeadersToDownstreamOnAllow()),
+		AllowedUpstreamHeaders:        headerMatchers(&problem, provider.GetHeadersToUpstreamOnAllow()),
+		AllowedClientHeaders:          headerMatchers(&problem, provider.GetHeadersToDownstreamOnDeny()),
+		AllowedClientHeadersOnSuccess: headerMatchers(&problem, provider.GetHeadersToDownstreamOnAllow()),
 	}
-	service = &askhttpv3.HttpService{PathPrefix: p.GetPathPrefix()}
+	service = &askhttpv3.HttpService{PathPrefix: provider.GetPathPrefix()}
 	if proto.Size(request) > 0 {
 		service.AuthorizationRequest = request
 	}
 	if proto.Size(response) > 0 {
 		service.AuthorizationResponse = response
 	}
-	return service, why
+	return service, problem
 }
 
-// headers matches names of headers, which may begin or end with *, or returns nil without names. It sets why if one cannot be matched.
-func headers(why *string, names []string) *matcherv3.ListStringMatcher {
+// headerMatchers matches names of headers, which may begin or end with *, or returns nil without names. It sets problem
+// for a name that it cannot match.
+func headerMatchers(problem *string, names []string) *matcherv3.ListStringMatcher {
 	if len(names) == 0 {
 		return nil
 	}
-	out := &matcherv3.ListStringMatcher{}
+	matchers := &matcherv3.ListStringMatcher{}
 	for _, name := range names {
 		if name == "*" {
-			*why = "a header cannot be just *"
+			*problem = "a header cannot be just *"
 		}
-		m := matcher.StringMatcher(name)
-		m.IgnoreCase = true
-		out.Patterns = append(out.Patterns, m)
+		pattern := matcher.StringMatcher(name)
+		pattern.IgnoreCase = true
+		matchers.Patterns = append(matchers.Patterns, pattern)
 	}
-	return out
+	return matchers
 }
 
-// isAsked matches requests and connections that a rule of a CUSTOM policy matches: an RBAC filter leaves the name of the rule.
-func isAsked(filter, provider string) *matcherv3.MetadataMatcher {
-	return matcher.MetadataStringMatcher(filter, shadowAsked+"shadow_effective_policy_id",
+// askedMetadata matches the metadata of requests and connections that matched a rule of a CUSTOM policy: an RBAC filter
+// sets the name of the rule.
+func askedMetadata(filter, provider string) *matcherv3.MetadataMatcher {
+	return matcher.MetadataStringMatcher(filter, askedStatPrefix+"shadow_effective_policy_id",
 		matcher.StringMatcherPrefix(askedPrefix(provider), false))
 }

@@ -21,130 +21,141 @@ const (
 	rbacHTTP = "envoy.filters.http.rbac"
 	rbacTCP  = "envoy.filters.network.rbac"
 
-	statTCP     = "tcp."
-	shadowAsked = "istio_ext_authz_" // of requests for which a provider is asked
+	statTCP         = "tcp."
+	askedStatPrefix = "istio_ext_authz_" // of rules that ask a provider
 
 	deniedSuffix = "-deny-due-to-bad-CUSTOM-action"
 )
 
-// askedPrefix is that of the names of rules about which a provider is asked.
+// askedPrefix is the prefix for names of rules that ask a provider.
 func askedPrefix(provider string) string { return "istio-ext-authz-" + provider }
 
-// builder translates the AuthorizationPolicies among objects.
+// builder translates AuthorizationPolicies.
 type builder struct {
 	Objects
-	found *model.Findings
+	findings *model.Findings
 }
 
-// rules are those of policies of one action; both are nil without policies.
-type rules struct {
+// ruleSet has the rules of policies with one action; both are nil without policies.
+type ruleSet struct {
 	enforced, shadow *rbacv3.RBAC
 	prefix           string // of the statistics of shadow
 }
 
-// http returns the filter of requests.
-func (r rules) http() *hcmv3.HttpFilter {
-	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: r.prefix})
+// httpFilter returns the filter for requests.
+func (r ruleSet) httpFilter() *hcmv3.HttpFilter {
+	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow,
+		ShadowRulesStatPrefix: r.prefix})
 }
 
-// tcp returns the filter of connections that are not HTTP.
-func (r rules) tcp() *listenerv3.Filter {
+// tcpFilter returns the filter for connections other than HTTP.
+func (r ruleSet) tcpFilter() *listenerv3.Filter {
 	return model.NetworkFilter(rbacTCP, &rbactcpv3.RBAC{
 		Rules: r.enforced, ShadowRules: r.shadow, ShadowRulesStatPrefix: r.prefix, StatPrefix: statTCP,
 	})
 }
 
-// build translates policies of an action.
-func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, action rbacv3.RBAC_Action) (out rules) {
-	for _, p := range policies {
-		into := &out.enforced
-		if b.isDryRun(p) {
-			into = &out.shadow
+// build translates the policies of an action.
+func (b *builder) build(policies []*model.AuthorizationPolicy, context ruleContext,
+	action rbacv3.RBAC_Action) (result ruleSet) {
+	for _, policy := range policies {
+		target := &result.enforced
+		if b.isDryRun(policy) {
+			target = &result.shadow
 		}
-		if *into == nil {
-			*into = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
+		if *target == nil {
+			*target = &rbacv3.RBAC{Action: action, Policies: make(map[string]*rbacv3.Policy)}
 		}
-		name := fmt.Sprintf("ns[%s]-policy[%s]-rule", p.Key.Namespace, p.Key.Name)
-		if p.Spec.GetAction() == securityv1beta1.AuthorizationPolicy_CUSTOM {
-			name = askedPrefix(p.Spec.GetProvider().GetName()) + "-" + name
+		name := fmt.Sprintf("ns[%s]-policy[%s]-rule", policy.Key.Namespace, policy.Key.Name)
+		if policy.Spec.GetAction() == securityv1beta1.AuthorizationPolicy_CUSTOM {
+			name = askedPrefix(policy.Spec.GetProvider().GetName()) + "-" + name
 		}
-		if len(p.Spec.GetRules()) == 0 { // it matches nothing
-			(*into).Policies[name+"[0]"] = &rbacv3.Policy{
-				Permissions: []*permission{permissions.not(permissions.every)}, Principals: []*principal{principals.not(principals.every)},
+		if len(policy.Spec.GetRules()) == 0 { // it matches no traffic
+			(*target).Policies[name+"[0]"] = &rbacv3.Policy{
+				Permissions: []*permission{permissions.negate(permissions.anything)},
+				Principals:  []*principal{principals.negate(principals.anything)},
 			}
 		}
-		for i, rule := range p.Spec.GetRules() {
-			r.builder, r.at = b, model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
-			switch policy, err := r.policyOf(rule); {
+		for index, rule := range policy.Spec.GetRules() {
+			context.builder, context.place = b, model.Place{Of: policy.Key, Field: fmt.Sprintf("spec.rules[%d]", index)}
+			switch policy, err := context.translateRule(rule); {
 			case err == nil:
-				(*into).Policies[fmt.Sprintf("%s[%d]", name, i)] = policy
+				(*target).Policies[fmt.Sprintf("%s[%d]", name, index)] = policy
 			case !errors.Is(err, errHTTP):
-				b.found.Note(r.at, "%v: the rule allows nothing", err)
+				b.findings.Note(context.place, "%v: the rule allows no traffic", err)
 			}
 		}
 	}
-	out.prefix = shadowPrefixes[out.shadow.GetAction()]
-	return out
+	result.prefix = shadowPrefixes[result.shadow.GetAction()]
+	return result
 }
 
-// shadowPrefixes are those of the statistics of shadow rules. As with istiod, that of ALLOW is there without any.
-var shadowPrefixes = map[rbacv3.RBAC_Action]string{rbacv3.RBAC_ALLOW: "istio_dry_run_allow_", rbacv3.RBAC_DENY: "istio_dry_run_deny_"}
+// shadowPrefixes are the prefixes for statistics of shadow rules. As in istiod, ALLOW has one even without such rules.
+var shadowPrefixes = map[rbacv3.RBAC_Action]string{rbacv3.RBAC_ALLOW: "istio_dry_run_allow_",
+	rbacv3.RBAC_DENY: "istio_dry_run_deny_"}
 
-func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
-	if p.DryRun == "" {
+func (b *builder) isDryRun(policy *model.AuthorizationPolicy) bool {
+	if policy.DryRun == "" {
 		return false
 	}
-	is, err := strconv.ParseBool(p.DryRun)
+	dryRun, err := strconv.ParseBool(policy.DryRun)
 	if err != nil {
-		b.found.Note(model.Place{Of: p.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"}, "%v: the policy is enforced", err)
+		b.findings.Note(model.Place{Of: policy.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"},
+			"%v: the policy is enforced", err)
 	}
-	return is
+	return dryRun
 }
 
-// custom returns the filters that have a provider decide on requests and connections. What it cannot be asked about is denied.
-func (b *builder) custom(policies []*model.AuthorizationPolicy) (http []*hcmv3.HttpFilter, tcp []*listenerv3.Filter) {
-	var asking []*model.AuthorizationPolicy
-	for _, p := range policies {
-		if b.isDryRun(p) {
-			b.found.Note(model.Place{Of: p.Key}, "a dry run asks no provider")
+// customFilters returns the filters that make a provider decide on requests and connections. They deny traffic that it
+// cannot decide on.
+func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*hcmv3.HttpFilter,
+	tcp []*listenerv3.Filter) {
+	var askingPolicies []*model.AuthorizationPolicy
+	for _, policy := range policies {
+		if b.isDryRun(policy) {
+			b.findings.Note(model.Place{Of: policy.Key}, "a dry run asks no provider")
 		} else {
-			asking = append(asking, p)
+			askingPolicies = append(askingPolicies, policy)
 		}
 	}
-	if len(asking) == 0 {
+	if len(askingPolicies) == 0 {
 		return nil, nil
 	}
-	askHTTPFilter, askTCPFilter, why := authorizer(asking, b.Objects)
-	asksHTTP, asksTCP := why == "", why == "" && askTCPFilter != nil
-	onHTTP := b.build(asking, ruleContext{}, rbacv3.RBAC_DENY).enforced
-	// A provider that speaks HTTP is asked about requests only: rules that are about these do not concern connections.
-	onTCP := b.build(asking, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY).enforced
+	askHTTPFilter, askTCPFilter, problem := authorizer(askingPolicies, b.Objects)
+	asksHTTP := problem == ""
+	asksTCP := asksHTTP && askTCPFilter != nil
+	onHTTP := b.build(askingPolicies, ruleContext{}, rbacv3.RBAC_DENY).enforced
+	// A provider of HTTP decides on requests only: rules about these do not apply to connections.
+	onTCP := b.build(askingPolicies, ruleContext{tcp: true, strict: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY).enforced
 	if asksHTTP {
-		http = append(http, rules{shadow: onHTTP, prefix: shadowAsked}.http(), model.HTTPFilter(askHTTP, askHTTPFilter))
+		http = append(http, ruleSet{shadow: onHTTP, prefix: askedStatPrefix}.httpFilter(),
+			model.HTTPFilter(askHTTP, askHTTPFilter))
 	} else {
-		http = append(http, rules{enforced: denied(onHTTP)}.http())
-		why += ": what the rules match is denied"
+		http = append(http, ruleSet{enforced: denyAsked(onHTTP)}.httpFilter())
+		problem += ": traffic that the rules match is denied"
 	}
 	switch {
 	case asksTCP:
-		tcp = append(tcp, rules{shadow: onTCP, prefix: shadowAsked}.tcp(), model.NetworkFilter(askTCP, askTCPFilter))
+		tcp = append(tcp, ruleSet{shadow: onTCP, prefix: askedStatPrefix}.tcpFilter(),
+			model.NetworkFilter(askTCP, askTCPFilter))
 	case !asksHTTP || !b.Warn && len(onTCP.GetPolicies()) > 0:
-		tcp = append(tcp, rules{enforced: denied(onTCP)}.tcp())
-		why = cmp.Or(why, "it decides on requests only: connections that are not HTTP are closed if the rules match them")
+		tcp = append(tcp, ruleSet{enforced: denyAsked(onTCP)}.tcpFilter())
+		problem = cmp.Or(problem,
+			"it decides on requests only: connections that are not HTTP are closed if the rules match them")
 	}
-	for _, p := range asking {
-		if why != "" {
-			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s", why)
+	for _, policy := range askingPolicies {
+		if problem != "" {
+			b.findings.Note(model.Place{Of: policy.Key, Field: "spec.provider"}, "%s", problem)
 		}
 	}
 	return http, tcp
 }
 
-// denied returns rules for which a provider should have been asked.
-func denied(asked *rbacv3.RBAC) *rbacv3.RBAC {
-	out := &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: make(map[string]*rbacv3.Policy, len(asked.GetPolicies()))}
-	for name, p := range asked.GetPolicies() {
-		out.Policies[name+deniedSuffix] = p
+// denyAsked returns rules that deny traffic because no provider can decide on it.
+func denyAsked(matched *rbacv3.RBAC) *rbacv3.RBAC {
+	result := &rbacv3.RBAC{Action: rbacv3.RBAC_DENY, Policies: make(map[string]*rbacv3.Policy, len(matched.GetPolicies()))}
+	for name, policy := range matched.GetPolicies() {
+		result.Policies[name+deniedSuffix] = policy
 	}
-	return out
+	return result
 }

@@ -19,30 +19,30 @@ type (
 	principal  = rbacv3.Principal
 )
 
-// form has the attributes that matchers are made of, and puts them together: Envoy does that with permissions and with principals alike.
-type form[M any] struct {
-	attributes map[string]attribute[M]
-	all, any   func([]*M) *M
-	not        func(*M) *M
-	every      *M
+// matcherForm combines the matchers of attributes. Envoy has the same operators for permissions and for principals.
+type matcherForm[M any] struct {
+	attributes   map[string]attribute[M]
+	allOf, anyOf func([]*M) *M
+	negate       func(*M) *M
+	anything     *M
 }
 
-var permissions = form[permission]{
-	attributes: permissionsOf,
-	all: func(l []*permission) *permission {
+var permissions = matcherForm[permission]{
+	attributes: permissionAttributes,
+	allOf: func(l []*permission) *permission {
 		return &permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
-	any: func(l []*permission) *permission {
+	anyOf: func(l []*permission) *permission {
 		return &permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
-	not:   func(m *permission) *permission { return &permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}} },
-	every: &permission{Rule: &rbacv3.Permission_Any{Any: true}},
+	negate:   func(m *permission) *permission { return &permission{Rule: &rbacv3.Permission_NotRule{NotRule: m}} },
+	anything: &permission{Rule: &rbacv3.Permission_Any{Any: true}},
 }
 
-var principals = form[principal]{
-	attributes: principalsOf, all: allPrincipals, any: anyPrincipal,
-	not:   func(m *principal) *principal { return &principal{Identifier: &rbacv3.Principal_NotId{NotId: m}} },
-	every: &principal{Identifier: &rbacv3.Principal_Any{Any: true}},
+var principals = matcherForm[principal]{
+	attributes: principalAttributes, allOf: allPrincipals, anyOf: anyPrincipal,
+	negate:   func(m *principal) *principal { return &principal{Identifier: &rbacv3.Principal_NotId{NotId: m}} },
+	anything: &principal{Identifier: &rbacv3.Principal_Any{Any: true}},
 }
 
 func allPrincipals(l []*principal) *principal {
@@ -53,90 +53,91 @@ func anyPrincipal(l []*principal) *principal {
 	return &principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: l}}}
 }
 
-// condition is one on an attribute: it has one of the values, and none of notValues. Either may be empty.
+// condition requires one of the values of an attribute, and none of notValues. Either may be empty.
 type condition struct {
 	key               string
 	values, notValues []string
 }
 
-// ruleContext is what a rule is translated for.
+// ruleContext has the settings for the translation of a rule.
 type ruleContext struct {
 	*builder
-	tcp    bool // connections that are not HTTP
-	strict bool // a rule with a condition that cannot be translated is left out; else the rule applies without that condition
-	at     model.Place
+	tcp bool // for connections other than HTTP
+	// strict drops a rule with an untranslatable condition. Otherwise the rule applies without that condition.
+	strict bool
+	place  model.Place
 }
 
 var errHTTP = errors.New("only requests have it")
 
-// matching returns what matches all conditions.
-func (f form[M]) matching(r *ruleContext, conditions []condition) (*M, error) {
+// matchAll returns a matcher for the conjunction of conditions.
+func (f matcherForm[M]) matchAll(r *ruleContext, conditions []condition) (*M, error) {
 	var parts []*M
-	for _, c := range conditions {
-		for i, values := range [][]string{c.values, c.notValues} {
-			switch m, err := f.matcher(r, c.key, values); {
-			case m != nil && i == 1:
-				parts = append(parts, f.not(m))
-			case m != nil:
-				parts = append(parts, m)
+	for _, condition := range conditions {
+		for index, values := range [][]string{condition.values, condition.notValues} {
+			switch matched, err := f.matchAttribute(r, condition.key, values); {
+			case matched != nil && index == 1:
+				parts = append(parts, f.negate(matched))
+			case matched != nil:
+				parts = append(parts, matched)
 			case r.strict && err != nil:
-				return nil, fmt.Errorf("%s: %w", c.key, err)
+				return nil, fmt.Errorf("%s: %w", condition.key, err)
 			case err != nil && !errors.Is(err, errHTTP):
-				r.found.Note(r.at, "%s: %v: the rule applies whatever the value is", c.key, err)
+				r.findings.Note(r.place, "%s: %v: the rule applies whatever the value is", condition.key, err)
 			}
 		}
 	}
 	if len(parts) == 0 {
-		parts = append(parts, f.every)
+		parts = append(parts, f.anything)
 	}
-	return f.all(parts), nil
+	return f.allOf(parts), nil
 }
 
-// matcher returns what matches any of the values of an attribute, or nil if there are none.
-func (f form[M]) matcher(r *ruleContext, key string, values []string) (*M, error) {
-	a, known := f.attributes[attributeOf(key)]
+// matchAttribute returns a matcher for any of the values of an attribute, or nil without values.
+func (f matcherForm[M]) matchAttribute(r *ruleContext, key string, values []string) (*M, error) {
+	property, exists := f.attributes[attributeKey(key)]
 	switch {
-	case !known:
+	case !exists:
 		return nil, errors.New("it is unknown")
 	case len(values) == 0:
 		return nil, nil
-	case a.http && r.tcp:
+	case property.httpOnly && r.tcp:
 		return nil, errHTTP
 	}
 	if err := checkValues(key, values); err != nil {
 		return nil, err
 	}
-	var m *M
-	if a.some != nil {
-		m = a.some(r, key, values)
+	var matched *M
+	if property.matchValues != nil {
+		matched = property.matchValues(r, key, values)
 	} else {
-		var any []*M
-		for _, v := range values {
-			any = append(any, a.one(r, key, v))
+		var alternatives []*M
+		for _, value := range values {
+			alternatives = append(alternatives, property.match(r, key, value))
 		}
-		m = f.any(any)
+		matched = f.anyOf(alternatives)
 	}
-	if why := r.refused(m); why != "" {
-		return nil, errors.New(why)
+	if problem := r.rejection(matched); problem != "" {
+		return nil, errors.New(problem)
 	}
-	return m, nil
+	return matched, nil
 }
 
-// refused says why Envoy would refuse a matcher, or returns nothing.
-func (b *builder) refused(m any) (why string) {
-	model.Visit(m.(proto.Message), func(part proto.Message, whole bool) { //nolint:forcetypeassert // of a permission or a principal
-		if re, is := part.(*matcherv3.RegexMatcher); is {
-			why = cmp.Or(why, model.RegexProblem(re.GetRegex(), b.Client.LargestProgram()))
+// rejection returns the reason why Envoy would reject a matcher, or an empty text.
+func (b *builder) rejection(message any) (problem string) {
+	model.Visit(message.(proto.Message), func(part proto.Message, complete bool) { //nolint:forcetypeassert // of Envoy
+		if expression, matches := part.(*matcherv3.RegexMatcher); matches {
+			problem = cmp.Or(problem, model.RegexProblem(expression.GetRegex(), b.Client.LargestProgram()))
 		}
-		if v, is := part.(interface{ Validate() error }); is && whole {
-			why = cmp.Or(why, model.Refused(v))
+		if validator, matches := part.(interface{ Validate() error }); matches && complete {
+			problem = cmp.Or(problem, model.Refused(validator))
 		}
 	})
-	return why
+	return problem
 }
 
-// attributeOf returns the key of a condition without what stands in brackets.
-func attributeOf(key string) string {
+// attributeKey returns the key of a condition without brackets.
+func attributeKey(key string) string {
 	if strings.HasPrefix(key, metadataKey) {
 		return metadataKey
 	}
@@ -144,51 +145,52 @@ func attributeOf(key string) string {
 	return key
 }
 
-// policyOf translates a rule.
-func (r *ruleContext) policyOf(rule *securityv1beta1.Rule) (*rbacv3.Policy, error) {
-	if r.strict && hasUnknown(rule) {
+// translateRule translates a rule to an RBAC policy.
+func (r *ruleContext) translateRule(rule *securityv1beta1.Rule) (*rbacv3.Policy, error) {
+	if r.strict && hasUnknownFields(rule) {
 		return nil, errors.New("it has fields that this version does not know")
 	}
-	var whenTo, whenFrom []condition
-	for _, w := range rule.GetWhen() {
-		c := condition{w.GetKey(), w.GetValues(), w.GetNotValues()}
-		if _, is := permissionsOf[attributeOf(c.key)]; is && strings.Contains(c.key, ".") {
-			whenTo = append(whenTo, c)
+	var toConditions, fromConditions []condition
+	for _, when := range rule.GetWhen() {
+		added := condition{when.GetKey(), when.GetValues(), when.GetNotValues()}
+		if _, isPermission := permissionAttributes[attributeKey(added.key)]; isPermission &&
+			strings.Contains(added.key, ".") {
+			toConditions = append(toConditions, added)
 		} else {
-			whenFrom = append(whenFrom, c)
+			fromConditions = append(fromConditions, added)
 		}
 	}
-	p := &rbacv3.Policy{}
+	policy := &rbacv3.Policy{}
 	for _, to := range atLeastOne(rule.GetTo()) {
-		o := to.GetOperation()
-		m, err := permissions.matching(r, append([]condition{
-			{"hosts", o.GetHosts(), o.GetNotHosts()},
-			{"methods", o.GetMethods(), o.GetNotMethods()},
-			{"paths", o.GetPaths(), o.GetNotPaths()},
-			{"destination.port", o.GetPorts(), o.GetNotPorts()},
-		}, whenTo...))
+		operation := to.GetOperation()
+		matched, err := permissions.matchAll(r, append([]condition{
+			{"hosts", operation.GetHosts(), operation.GetNotHosts()},
+			{"methods", operation.GetMethods(), operation.GetNotMethods()},
+			{"paths", operation.GetPaths(), operation.GetNotPaths()},
+			{"destination.port", operation.GetPorts(), operation.GetNotPorts()},
+		}, toConditions...))
 		if err != nil {
 			return nil, err
 		}
-		p.Permissions = append(p.Permissions, m)
+		policy.Permissions = append(policy.Permissions, matched)
 	}
 	for _, from := range atLeastOne(rule.GetFrom()) {
-		s := from.GetSource()
-		m, err := principals.matching(r, append([]condition{
-			{"source.principal", s.GetPrincipals(), s.GetNotPrincipals()},
-			{"request.auth.principal", s.GetRequestPrincipals(), s.GetNotRequestPrincipals()},
-			{"source.serviceAccount", s.GetServiceAccounts(), s.GetNotServiceAccounts()},
-			{"source.namespace", s.GetNamespaces(), s.GetNotNamespaces()},
-			{"source.trustDomain", s.GetTrustDomains(), s.GetNotTrustDomains()},
-			{"remote.ip", s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks()},
-			{"source.ip", s.GetIpBlocks(), s.GetNotIpBlocks()},
-		}, whenFrom...))
+		source := from.GetSource()
+		matched, err := principals.matchAll(r, append([]condition{
+			{"source.principal", source.GetPrincipals(), source.GetNotPrincipals()},
+			{"request.auth.principal", source.GetRequestPrincipals(), source.GetNotRequestPrincipals()},
+			{"source.serviceAccount", source.GetServiceAccounts(), source.GetNotServiceAccounts()},
+			{"source.namespace", source.GetNamespaces(), source.GetNotNamespaces()},
+			{"source.trustDomain", source.GetTrustDomains(), source.GetNotTrustDomains()},
+			{"remote.ip", source.GetRemoteIpBlocks(), source.GetNotRemoteIpBlocks()},
+			{"source.ip", source.GetIpBlocks(), source.GetNotIpBlocks()},
+		}, fromConditions...))
 		if err != nil {
 			return nil, err
 		}
-		p.Principals = append(p.Principals, m)
+		policy.Principals = append(policy.Principals, matched)
 	}
-	return p, nil
+	return policy, nil
 }
 
 // atLeastOne returns the parts of a rule, or an empty one without conditions.
@@ -199,8 +201,11 @@ func atLeastOne[M any](parts []*M) []*M {
 	return parts
 }
 
-// hasUnknown says whether a message has fields of a newer version.
-func hasUnknown(m proto.Message) (has bool) {
-	model.Visit(m, func(m proto.Message, _ bool) { has = has || len(m.ProtoReflect().GetUnknown()) > 0 })
-	return has
+// hasUnknownFields reports whether a message has fields of a newer version.
+func hasUnknownFields(message proto.Message) (unknown bool) {
+	model.Visit(message, func(message proto.Message,
+		_ bool) {
+		unknown = unknown || len(message.ProtoReflect().GetUnknown()) > 0
+	})
+	return unknown
 }

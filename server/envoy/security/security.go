@@ -1,4 +1,5 @@
-// Package security translates security objects into Envoy's filters. It is pure. What cannot be translated denies, and a finding says so.
+// Package security translates security objects into Envoy's filters. It is pure. Untranslatable rules deny traffic,
+// with a finding.
 package security
 
 import (
@@ -14,43 +15,46 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Objects are the security objects that are for the clients of a profile, and what they refer to.
+// Objects are the security objects for the clients of a profile, with their references.
 type Objects struct {
-	// Those of a namespace stand together, the oldest first.
+	// Objects of a namespace stand together, the oldest first.
 	Policies []*model.AuthorizationPolicy
 	Tokens   []*model.RequestAuthentication
 	Peers    []*model.PeerAuthentication // of sidecars
 
-	Config  *model.MeshConfig // with the trust domain and the providers; not nil
-	Client  model.Profile
-	Cluster func(service string, port uint32) (cluster, why string) // to a service, which may be named as namespace/host, or why there is none
-	Warn    bool                                                    // traffic passes although something cannot be enforced
+	Config *model.MeshConfig // not nil
+	Client model.Profile
+	// Cluster returns the cluster of a service, which is a host or namespace/host, or the reason for its absence.
+	Cluster func(service string, port uint32) (cluster, problem string)
+	Warn    bool // lets traffic pass although an object cannot be enforced
 }
 
-// Of returns what the objects ask of listeners. HTTP filters stand in istiod's order: CUSTOM policies, tokens, then AUDIT, DENY and ALLOW.
-func Of(all Objects) *model.Security {
-	s := &model.Security{}
+// Translate returns the filters of listeners. HTTP filters have istiod's order: CUSTOM policies, tokens, then AUDIT,
+// DENY and ALLOW.
+func Translate(objects Objects) *model.Security {
+	result := &model.Security{}
 	byAction := make(map[securityv1beta1.AuthorizationPolicy_Action][]*model.AuthorizationPolicy)
-	for _, p := range all.Policies {
-		action := p.Spec.GetAction()
-		if _, known := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !known {
-			s.Findings.Note(model.Place{Of: p.Key, Field: "spec.action"}, "it is unknown: all that the policy selects is denied")
+	for _, policy := range objects.Policies {
+		action := policy.Spec.GetAction()
+		if _, valid := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !valid {
+			result.Findings.Note(model.Place{Of: policy.Key, Field: "spec.action"},
+				"it is unknown: all traffic that the policy selects is denied")
 			action = securityv1beta1.AuthorizationPolicy_DENY
 			everything := &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
-			p = &model.AuthorizationPolicy{Key: p.Key, DryRun: p.DryRun, Spec: everything}
+			policy = &model.AuthorizationPolicy{Key: policy.Key, DryRun: policy.DryRun, Spec: everything}
 		}
-		byAction[action] = append(byAction[action], p)
+		byAction[action] = append(byAction[action], policy)
 	}
-	s.Objects = slices.Concat(model.KeysOf(all.Policies), model.KeysOf(all.Tokens))
-	if all.Config.Spec != nil && len(s.Objects) > 0 {
-		s.Objects = append(s.Objects, all.Config.Key)
+	result.Objects = slices.Concat(model.KeysOf(objects.Policies), model.KeysOf(objects.Tokens))
+	if objects.Config.Spec != nil && len(result.Objects) > 0 {
+		result.Objects = append(result.Objects, objects.Config.Key)
 	}
-	b := &builder{all, &s.Findings}
-	s.HTTP, s.TCP = b.custom(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM])
-	if f := tokenFilter(all, &s.Findings); f != nil {
-		s.HTTP = append(s.HTTP, f)
+	builder := &builder{objects, &result.Findings}
+	result.HTTP, result.TCP = builder.customFilters(byAction[securityv1beta1.AuthorizationPolicy_CUSTOM])
+	if filter := tokenFilter(objects, &result.Findings); filter != nil {
+		result.HTTP = append(result.HTTP, filter)
 	}
-	for _, of := range []struct {
+	for _, translation := range []struct {
 		action securityv1beta1.AuthorizationPolicy_Action
 		as     rbacv3.RBAC_Action
 	}{
@@ -58,39 +62,42 @@ func Of(all Objects) *model.Security {
 		{securityv1beta1.AuthorizationPolicy_DENY, rbacv3.RBAC_DENY},
 		{securityv1beta1.AuthorizationPolicy_ALLOW, rbacv3.RBAC_ALLOW},
 	} {
-		if policies := byAction[of.action]; len(policies) > 0 {
-			strict := of.as == rbacv3.RBAC_ALLOW
-			s.HTTP = append(s.HTTP, b.build(policies, ruleContext{strict: strict}, of.as).http())
-			s.TCP = append(s.TCP, b.build(policies, ruleContext{strict: strict, tcp: true}, of.as).tcp())
+		if policies := byAction[translation.action]; len(policies) > 0 {
+			strict := translation.as == rbacv3.RBAC_ALLOW
+			result.HTTP = append(result.HTTP, builder.build(policies, ruleContext{strict: strict}, translation.as).httpFilter())
+			result.TCP = append(result.TCP, builder.build(policies, ruleContext{strict: strict, tcp: true},
+				translation.as).tcpFilter())
 		}
 	}
-	addPeers(s, all)
-	s.Findings = s.Findings.Sorted()
-	s.From = fingerprint(s, all.Peers)
-	return s
+	addPeers(result, objects)
+	result.Findings = result.Findings.Sorted()
+	result.From = fingerprint(result, objects.Peers)
+	return result
 }
 
-// Deny refuses all requests and connections, since objects cannot be enforced, and says why.
+// Deny refuses all requests and connections, since the objects cannot be enforced.
 func Deny(objects []resource.Key, why string) *model.Security {
-	all := rules{enforced: &rbacv3.RBAC{}}
-	s := &model.Security{HTTP: []*hcmv3.HttpFilter{all.http()}, TCP: []*listenerv3.Filter{all.tcp()}}
+	refusal := ruleSet{enforced: &rbacv3.RBAC{}}
+	result := &model.Security{HTTP: []*hcmv3.HttpFilter{refusal.httpFilter()},
+		TCP: []*listenerv3.Filter{refusal.tcpFilter()}}
 	for _, key := range objects {
-		s.Findings.Note(model.Place{Of: key}, "%s: all traffic that it may be about is refused", why)
+		result.Findings.Note(model.Place{Of: key}, "%s: all traffic that it may be about is refused", why)
 	}
-	s.From = fingerprint(s, nil)
-	return s
+	result.From = fingerprint(result, nil)
+	return result
 }
 
-// fingerprint has all of what is asked, so that a change of an object that changes nothing is sent to nobody.
-func fingerprint(s *model.Security, peers []*model.PeerAuthentication) string {
-	var d model.Digest
-	model.AddMessages(&d, s.HTTP...)
-	model.AddMessages(&d, s.TCP...)
-	model.AddMessages(&d, s.TLS)
-	d.Text(fmt.Sprintf("%q %v %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn, s.Plaintext))
-	for _, o := range peers {
-		d.Text(o.Version, o.Created.String())
+// fingerprint digests the translation, so that a change without effect on it is not sent to clients.
+func fingerprint(result *model.Security, peers []*model.PeerAuthentication) string {
+	var digest model.Digest
+	model.AddMessages(&digest, result.HTTP...)
+	model.AddMessages(&digest, result.TCP...)
+	model.AddMessages(&digest, result.TLS)
+	digest.Text(fmt.Sprintf("%q %v %v %v %v", result.Domains, result.Paths, result.Mutual, result.MutualOn,
+		result.Plaintext))
+	for _, object := range peers {
+		digest.Text(object.Version, object.Created.String())
 	}
-	d.Found(s.Objects, s.Findings)
-	return string(d)
+	digest.Found(result.Objects, result.Findings)
+	return string(digest)
 }

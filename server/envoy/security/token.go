@@ -19,59 +19,62 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Seconds that keys are waited for, and that they are kept for.
+// The seconds to wait for keys, and to cache them.
 const keysTimeout, keysAge = 5, 300
 
-// tokenFilter returns the filter that verifies tokens, or nil if there are no rules. A request may come without a token; one that has a
-// token that no rule accepts is answered with 401.
-func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
-	type rule struct {
+// tokenFilter returns the filter that verifies tokens, or nil without rules. It accepts requests without a token, and
+// answers 401 to a token that no rule accepts.
+func tokenFilter(objects Objects, findings *model.Findings) *hcmv3.HttpFilter {
+	type placedRule struct {
 		*securityv1beta1.JWTRule
-		at model.Place
+		place model.Place
 	}
-	var rules []rule
-	for _, t := range all.Tokens {
-		for i, r := range t.Spec.GetJwtRules() {
-			rules = append(rules, rule{r, model.Place{Of: t.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", i)}})
+	var rules []placedRule
+	for _, token := range objects.Tokens {
+		for index, rule := range token.Spec.GetJwtRules() {
+			rules = append(rules, placedRule{rule, model.Place{Of: token.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", index)}})
 		}
 	}
 	if len(rules) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.GetIssuer(), b.GetIssuer()) })
-	out := &jwtv3.JwtAuthentication{Providers: make(map[string]*jwtv3.JwtProvider), BypassCorsPreflight: true}
+	slices.SortStableFunc(rules, func(first,
+		second placedRule) int {
+		return cmp.Compare(first.GetIssuer(), second.GetIssuer())
+	})
+	filter := &jwtv3.JwtAuthentication{Providers: make(map[string]*jwtv3.JwtProvider), BypassCorsPreflight: true}
 	missing := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
 	var accepted, optional, required []*jwtv3.JwtRequirement
-	for i, r := range rules {
-		name := "origins-" + strconv.Itoa(i)
-		p, why := verifier(r.JWTRule, all)
-		if why != "" {
-			found.Note(r.at, "%s: no token of the issuer is accepted", why)
+	for index, rule := range rules {
+		name := "origins-" + strconv.Itoa(index)
+		provider, problem := verifier(rule.JWTRule, objects)
+		if problem != "" {
+			findings.Note(rule.place, "%s: no token of the issuer is accepted", problem)
 		}
-		out.Providers[name] = p
+		filter.Providers[name] = provider
 		accepts := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: name}}
-		if r.GetPresence() == securityv1beta1.JWTRule_REQUIRED {
+		if rule.GetPresence() == securityv1beta1.JWTRule_REQUIRED {
 			required = append(required, accepts)
 			continue
 		}
-		accepted, optional = append(accepted, accepts), append(optional, anyOf(accepts, missing))
+		accepted, optional = append(accepted, accepts), append(optional, requireAny(accepts, missing))
 	}
-	// Each optional token has to be valid if it is there. Of several that come in one place, one is enough.
+	// An optional token has to be valid if the request has it. One valid token of several in the same place suffices.
 	switch len(optional) {
 	case 0:
 	case 1:
 		required = append(required, optional[0])
 	default:
-		required = append(required, anyOf(append(accepted, allOf(optional))...))
+		required = append(required, requireAny(append(accepted, requireAll(optional))...))
 	}
-	out.Rules = []*jwtv3.RequirementRule{{
+	filter.Rules = []*jwtv3.RequirementRule{{
 		Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-		RequirementType: &jwtv3.RequirementRule_Requires{Requires: allOf(required)},
+		RequirementType: &jwtv3.RequirementRule_Requires{Requires: requireAll(required)},
 	}}
-	return model.HTTPFilter(model.TokenFilter, out)
+	return model.HTTPFilter(model.TokenFilter, filter)
 }
 
-func allOf(requirements []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+func requireAll(requirements []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
 	if len(requirements) == 1 {
 		return requirements[0]
 	}
@@ -80,86 +83,93 @@ func allOf(requirements []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
 	}}
 }
 
-func anyOf(all ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+func requireAny(requirements ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
 	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAny{
-		RequiresAny: &jwtv3.JwtRequirementOrList{Requirements: all},
+		RequiresAny: &jwtv3.JwtRequirementOrList{Requirements: requirements},
 	}}
 }
 
-// verifier returns what tokens of a rule are verified by, and why it accepts none.
-func verifier(r *securityv1beta1.JWTRule, all Objects) (p *jwtv3.JwtProvider, why string) {
-	p = &jwtv3.JwtProvider{
-		Issuer: r.GetIssuer(), Audiences: r.GetAudiences(), Forward: r.GetForwardOriginalToken(),
-		ForwardPayloadHeader: r.GetOutputPayloadToHeader(), FromParams: r.GetFromParams(), FromCookies: r.GetFromCookies(),
-		PayloadInMetadata: model.TokenPayload, ClearRouteCache: all.Client.Role == model.Ingress,
-		NormalizePayloadInMetadata: &jwtv3.JwtProvider_NormalizePayload{SpaceDelimitedClaims: []string{"scope", "permission"}},
+// verifier returns the settings that verify tokens of a rule, and the reason if they accept none.
+func verifier(rule *securityv1beta1.JWTRule, objects Objects) (provider *jwtv3.JwtProvider, problem string) {
+	provider = &jwtv3.JwtProvider{
+		Issuer: rule.GetIssuer(), Audiences: rule.GetAudiences(), Forward: rule.GetForwardOriginalToken(),
+		ForwardPayloadHeader: rule.GetOutputPayloadToHeader(), FromParams: rule.GetFromParams(),
+		FromCookies:       rule.GetFromCookies(),
+		PayloadInMetadata: model.TokenPayload, ClearRouteCache: objects.Client.Role == model.Ingress,
+		NormalizePayloadInMetadata: &jwtv3.JwtProvider_NormalizePayload{SpaceDelimitedClaims: []string{"scope",
+			"permission"}},
 	}
-	for _, name := range r.GetSpaceDelimitedClaims() {
-		if n := p.GetNormalizePayloadInMetadata(); !slices.Contains(n.GetSpaceDelimitedClaims(), name) {
-			n.SpaceDelimitedClaims = append(n.SpaceDelimitedClaims, name)
+	for _, name := range rule.GetSpaceDelimitedClaims() {
+		if normalized := provider.GetNormalizePayloadInMetadata(); !slices.Contains(normalized.GetSpaceDelimitedClaims(),
+			name) {
+			normalized.SpaceDelimitedClaims = append(normalized.SpaceDelimitedClaims, name)
 		}
 	}
-	for _, c := range r.GetOutputClaimToHeaders() {
-		p.ClaimToHeaders = append(p.ClaimToHeaders, &jwtv3.JwtClaimToHeader{HeaderName: c.GetHeader(), ClaimName: c.GetClaim()})
+	for _, claim := range rule.GetOutputClaimToHeaders() {
+		provider.ClaimToHeaders = append(provider.ClaimToHeaders,
+			&jwtv3.JwtClaimToHeader{HeaderName: claim.GetHeader(), ClaimName: claim.GetClaim()})
 	}
-	for _, h := range r.GetFromHeaders() {
-		p.FromHeaders = append(p.FromHeaders, &jwtv3.JwtHeader{Name: h.GetName(), ValuePrefix: h.GetPrefix()})
+	for _, header := range rule.GetFromHeaders() {
+		provider.FromHeaders = append(provider.FromHeaders,
+			&jwtv3.JwtHeader{Name: header.GetName(), ValuePrefix: header.GetPrefix()})
 	}
-	why = setKeys(p, r, all)
-	if refused := cmp.Or(model.Refused(p), model.Invalid(p)); refused != "" {
-		p, why = &jwtv3.JwtProvider{Issuer: r.GetIssuer()}, cmp.Or(why, refused)
+	problem = setKeys(provider, rule, objects)
+	if refused := cmp.Or(model.Refused(provider), model.Invalid(provider)); refused != "" {
+		provider, problem = &jwtv3.JwtProvider{Issuer: rule.GetIssuer()}, cmp.Or(problem, refused)
 	}
-	if why != "" {
-		p.JwksSourceSpecifier = localKeys(noKeys)
+	if problem != "" {
+		provider.JwksSourceSpecifier = inlineKeys(noKeys)
 	}
-	return p, why
+	return provider, problem
 }
 
-// setKeys has tokens of a rule verified by its keys, or by those that Envoy fetches through the cluster of the host and port of their URI.
-// It returns why that is not possible.
-func setKeys(p *jwtv3.JwtProvider, r *securityv1beta1.JWTRule, all Objects) (why string) {
+// setKeys sets the keys of a rule, or the cluster through which Envoy fetches them from their URI. It returns the
+// reason if it cannot.
+func setKeys(provider *jwtv3.JwtProvider, rule *securityv1beta1.JWTRule, objects Objects) (problem string) {
 	switch {
-	case r.GetJwks() != "":
-		p.JwksSourceSpecifier = localKeys(r.GetJwks())
-		return keysProblem(r.GetJwks())
-	case r.GetJwksUri() == "":
+	case rule.GetJwks() != "":
+		provider.JwksSourceSpecifier = inlineKeys(rule.GetJwks())
+		return keysProblem(rule.GetJwks())
+	case rule.GetJwksUri() == "":
 		return "there is neither jwks nor jwksUri, and the issuer is not asked for its keys"
 	}
-	host, port, err := keysAt(r.GetJwksUri())
+	host, port, err := keyLocation(rule.GetJwksUri())
 	if err != nil {
 		return err.Error()
 	}
-	cluster, why := all.Cluster(host, port)
-	if why != "" {
-		return "jwksUri: " + why + ", and Envoy fetches keys from services only"
+	cluster, problem := objects.Cluster(host, port)
+	if problem != "" {
+		return "jwksUri: " + problem + ", and Envoy fetches keys from services only"
 	}
-	p.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: &jwtv3.RemoteJwks{
+	provider.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: &jwtv3.RemoteJwks{
 		HttpUri: &corev3.HttpUri{
-			Uri: r.GetJwksUri(), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
-			Timeout: cmp.Or(r.GetTimeout(), &durationpb.Duration{Seconds: keysTimeout}),
+			Uri: rule.GetJwksUri(), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
+			Timeout: cmp.Or(rule.GetTimeout(), &durationpb.Duration{Seconds: keysTimeout}),
 		},
 		CacheDuration: &durationpb.Duration{Seconds: keysAge},
 	}}
 	return ""
 }
 
-func localKeys(keys string) *jwtv3.JwtProvider_LocalJwks {
-	return &jwtv3.JwtProvider_LocalJwks{LocalJwks: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: keys}}}
+func inlineKeys(keys string) *jwtv3.JwtProvider_LocalJwks {
+	return &jwtv3.JwtProvider_LocalJwks{LocalJwks: &corev3.DataSource{
+		Specifier: &corev3.DataSource_InlineString{InlineString: keys},
+	}}
 }
 
-// keysAt returns the host and the port of a URI of keys.
-func keysAt(uri string) (host string, port uint32, err error) {
-	at, err := istiosecurity.ParseJwksURI(uri)
+// keyLocation returns the host and port of a URI of keys.
+func keyLocation(uri string) (host string, port uint32, err error) {
+	location, err := istiosecurity.ParseJwksURI(uri)
 	if err != nil {
 		return "", 0, fmt.Errorf("jwksUri: %w", err)
 	}
-	return strings.ToLower(at.Hostname.String()), uint32(at.Port), nil //nolint:gosec // of digits
+	return strings.ToLower(location.Hostname.String()), uint32(location.Port), nil //nolint:gosec // of digits
 }
 
-// KeyHosts returns the hosts from which the keys of tokens come.
+// KeyHosts returns the hosts that serve keys of tokens.
 func KeyHosts(spec *securityv1beta1.RequestAuthentication) (hosts []string) {
-	for _, r := range spec.GetJwtRules() {
-		if host, _, err := keysAt(r.GetJwksUri()); err == nil && r.GetJwks() == "" {
+	for _, rule := range spec.GetJwtRules() {
+		if host, _, err := keyLocation(rule.GetJwksUri()); err == nil && rule.GetJwks() == "" {
 			hosts = append(hosts, host)
 		}
 	}

@@ -24,8 +24,10 @@ const (
 
 func tokensBy(t *testing.T, rules string) (*jwtv3.JwtAuthentication, *model.Security) {
 	t.Helper()
-	s := securedBy(t, "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: t, namespace: foo}\nspec: {jwtRules: ["+
-		rules+"]}\n", nil)
+	s := securedBy(t,
+		"apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: t, namespace: foo}\nspec: "+
+			"{jwtRules: ["+
+			rules+"]}\n", nil)
 	if len(s.HTTP) == 0 {
 		return nil, s
 	}
@@ -38,7 +40,7 @@ func tokensBy(t *testing.T, rules string) (*jwtv3.JwtAuthentication, *model.Secu
 	return out, s
 }
 
-// Rules of tokens become what istiod makes of them at a gateway.
+// TestTokens compares rules of tokens with istiod's translation for a gateway.
 func TestTokens(t *testing.T) {
 	const start = `"payloadInMetadata":"payload","normalizePayloadInMetadata":{"spaceDelimitedClaims":["scope","permission"]},` +
 		`"clearRouteCache":true`
@@ -46,28 +48,37 @@ func TestTokens(t *testing.T) {
 	optional := func(name string) string {
 		return `{"requiresAny":{"requirements":[{"providerName":"` + name + `"},{"allowMissing":{}}]}}`
 	}
-	one := `"rules":[{"match":{"prefix":"/"},"requires":` + optional("origins-0") + `}],"bypassCorsPreflight":true`
+	oneRule := `"rules":[{"match":{"prefix":"/"},"requires":` + optional("origins-0") + `}],"bypassCorsPreflight":true`
 	for rules, want := range map[string]string{
-		"{issuer: i, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"i",` + local + `,` + start + `}},` + one + `}`,
-		"{issuer: i, jwksUri: 'http://unused.internal/', jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"i",` + local + `,` +
-			start + `}},` + one + `}`,
+		"{issuer: i, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"i",` + local + `,` + start + `}},` +
+			oneRule + `}`,
+		"{issuer: i, jwksUri: 'http://unused.internal/', jwks: '" + someSet +
+			"'}": `{"providers":{"origins-0":{"issuer":"i",` + local + `,` +
+			start + `}},` + oneRule + `}`,
 		"{issuer: i, jwks: '" + someSet + `', audiences: [a, b], forwardOriginalToken: true, outputPayloadToHeader: x-payload,
   fromHeaders: [{name: x-token, prefix: "Token "}], fromParams: [p], fromCookies: [c],
   outputClaimToHeaders: [{header: x-sub, claim: sub}, {header: x-deep, claim: a.b}]}`: `{"providers":{"origins-0":{"issuer":"i",` +
 			`"audiences":["a","b"],"forward":true,"forwardPayloadHeader":"x-payload","fromHeaders":[{"name":"x-token","valuePrefix":"Token "}],` +
 			`"fromParams":["p"],"fromCookies":["c"],"claimToHeaders":[{"headerName":"x-sub","claimName":"sub"},{"headerName":"x-deep",` +
-			`"claimName":"a.b"}],` + local + `,` + start + `}},` + one + `}`,
-		"{issuer: i, jwksUri: 'http://" + keyHost + ":9000/keys', timeout: 2s}": `{"providers":{"origins-0":{"issuer":"i","remoteJwks":{` +
+			`"claimName":"a.b"}],` + local + `,` + start + `}},` + oneRule + `}`,
+		"{issuer: i, jwksUri: 'http://" + keyHost +
+			":9000/keys', timeout: 2s}": `{"providers":{"origins-0":{"issuer":"i","remoteJwks":{` +
 			`"httpUri":{"uri":"http://` + keyHost + `:9000/keys","cluster":"outbound|9000||` + keyHost + `","timeout":"2s"},` +
-			`"cacheDuration":"300s"},` + start + `}},` + one + `}`,
-		"{issuer: z, jwks: '" + someSet + "'}, {issuer: a, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"a",` + local + `,` +
-			start + `},"origins-1":{"issuer":"z",` + local + `,` + start + `}},"rules":[{"match":{"prefix":"/"},"requires":{"requiresAny":{` +
-			`"requirements":[{"providerName":"origins-0"},{"providerName":"origins-1"},{"requiresAll":{"requirements":[` + optional("origins-0") +
+			`"cacheDuration":"300s"},` + start + `}},` + oneRule + `}`,
+		"{issuer: z, jwks: '" + someSet + "'}, {issuer: a, jwks: '" + someSet +
+			"'}": `{"providers":{"origins-0":{"issuer":"a",` + local + `,` +
+			start + `},"origins-1":{"issuer":"z",` + local + `,` + start +
+			`}},"rules":[{"match":{"prefix":"/"},"requires":{"requiresAny":{` +
+			`"requirements":[{"providerName":"origins-0"},{"providerName":"origins-1"},{"requiresAll":{"requirements":[` +
+			optional("origins-0") +
 			`,` + optional("origins-1") + `]}}]}}}],"bypassCorsPreflight":true}`,
-		"{issuer: z, presence: REQUIRED, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"z",` + local + `,` + start +
+		"{issuer: z, presence: REQUIRED, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{"issuer":"z",` + local + `,` +
+			start +
 			`}},"rules":[{"match":{"prefix":"/"},"requires":{"providerName":"origins-0"}}],"bypassCorsPreflight":true}`,
-		"{issuer: z, presence: REQUIRED, jwks: '" + someSet + "'}, {issuer: a, jwks: '" + someSet + "'}": `{"providers":{"origins-0":{` +
-			`"issuer":"a",` + local + `,` + start + `},"origins-1":{"issuer":"z",` + local + `,` + start + `}},"rules":[{"match":{` +
+		"{issuer: z, presence: REQUIRED, jwks: '" + someSet + "'}, {issuer: a, jwks: '" + someSet +
+			"'}": `{"providers":{"origins-0":{` +
+			`"issuer":"a",` + local + `,` + start + `},"origins-1":{"issuer":"z",` + local + `,` + start +
+			`}},"rules":[{"match":{` +
 			`"prefix":"/"},"requires":{"requiresAll":{"requirements":[{"providerName":"origins-1"},` + optional("origins-0") +
 			`]}}}],"bypassCorsPreflight":true}`,
 	} {
@@ -77,8 +88,8 @@ func TestTokens(t *testing.T) {
 		require.Equal(t, protojson.Format(wanted), protojson.Format(got), rules)
 		require.Empty(t, s.Findings, rules)
 	}
-	none, _ := tokensBy(t, "")
-	require.Nil(t, none)
+	noRules, _ := tokensBy(t, "")
+	require.Nil(t, noRules)
 	spaces, _ := tokensBy(t, "{issuer: i, jwks: '"+someSet+"', timeout: 5s}")
 	require.Len(t, spaces.GetProviders(), 1)
 }
@@ -122,7 +133,8 @@ func TestTokensWithoutKeys(t *testing.T) {
 	}
 	for rules, why := range map[string]string{
 		"{issuer: i}": "neither jwks nor jwksUri",
-		"{issuer: i, jwksUri: 'https://nobody.internal/keys'}":                                   "there is no service nobody.internal",
+		"{issuer: i, jwksUri: 'https://unknown.internal/keys'}": "there is no service " +
+			"unknown.internal",
 		"{issuer: i, jwksUri: 'https://" + keyHost + "/keys'}":                                   "has no port 443",
 		"{issuer: i, jwksUri: 'ftp://" + keyHost + "/keys'}":                                     "is not supported",
 		"{issuer: i, jwksUri: 'http://" + keyHost + ":99999/keys'}":                              "has no port 99999",

@@ -101,7 +101,7 @@ function listen() {
   });
   events.onerror = () => {
     mark(false);
-    if (events.readyState === EventSource.CLOSED) { // there was an answer, and it was no: as many pages are open as are told
+    if (events.readyState === EventSource.CLOSED) { // refused: too many live pages
       clearTimeout(retry);
       retry = setTimeout(async () => {
         await refresh().then(() => mark(true), () => {});

@@ -16,7 +16,7 @@ import (
 // The versions of a tributary: of a resource, and of all of a type.
 const current, earlier, ofAll = "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCCCCCCCC"
 
-// bootstrapOf is the part of a dump that says who the Envoy is.
+// bootstrapOf returns the section of a dump that has the node.
 func bootstrapOf(api string) string {
 	return `{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "web", "metadata": ` +
 		`{"NAMESPACE": "shop"}, "extensions": [{"name": "x"}]},
@@ -24,8 +24,8 @@ func bootstrapOf(api string) string {
 		`"` + api + `"}, "cds_config": {"ads": {}}, "lds_config": {"ads": {}}}}},`
 }
 
-// whole is a dump in which everything is as it is served. Each thing of it stands in a line.
-const whole = `
+// servedDump is a dump that equals the served configuration. Each resource has a line.
+const servedDump = `
 {"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x", "name": "xds"}}], ` +
 	`"dynamic_active_clusters": [
  {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", ` +
@@ -57,75 +57,79 @@ func dumped(parts ...string) []byte {
 	return []byte(`{"configs": [` + strings.Join(parts, "") + `]}`)
 }
 
-// with is the dump in which of is now.
-func with(t *testing.T, text, of, now string) string {
+// replaceText replaces a part of a dump.
+func replaceText(t *testing.T, text, before, after string) string {
 	t.Helper()
-	require.Contains(t, text, of)
-	return strings.ReplaceAll(text, of, now)
+	require.Contains(t, text, before)
+	return strings.ReplaceAll(text, before, after)
 }
 
 func TestCompareEnvoy(t *testing.T) {
 	delta, sotw := bootstrapOf("DELTA_GRPC"), bootstrapOf("GRPC")
 	isConnected := verify.Expected{Connected: true}
-	rejects := func(r ...verify.Refusal) verify.Expected { return verify.Expected{Connected: true, Refusals: r} }
+	rejects := func(refusals ...verify.Refusal) verify.Expected {
+		return verify.Expected{Connected: true, Refusals: refusals}
+	}
 	onDemand := verify.Expected{Connected: true, OnDemand: true}
-	const clusters, rds = "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	vhds := func(text string) string { return with(t, text, `"name": "80"`, `"name": "80", "vhds": {}`) }
-	cut := func(text, from, to string) string { // what begins with from, and ends with to
+	const clusters, rds = "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+		"type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	vhds := func(text string) string { return replaceText(t, text, `"name": "80"`, `"name": "80", "vhds": {}`) }
+	cut := func(text, from, to string) string { // removes the text between from and to
 		i := strings.Index(text, from)
 		require.GreaterOrEqual(t, i, 0)
 		j := strings.Index(text[i:], to)
 		require.GreaterOrEqual(t, j, 0)
 		return text[:i] + text[i+j+len(to):]
 	}
-	withoutB := with(t, cut(whole,
-		` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"),
+	withoutB := replaceText(t, cut(servedDump, ` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"),
 		"\"10s\"}},\n", "\"10s\"}}\n")
-	olderB := with(t, with(t, whole, `"STATIC"`, `"STRICT_DNS"`),
+	olderB := replaceText(t, replaceText(t, servedDump, `"STATIC"`, `"STRICT_DNS"`),
 		`"AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`,
 		`"`+earlier+`", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`)
-	foreign := with(t, olderB, earlier, "2026/1")
-	for name, c := range map[string]struct {
+	foreign := replaceText(t, olderB, earlier, "2026/1")
+	for name, testCase := range map[string]struct {
 		expected verify.Expected
 		ours     string
 		theirs   []string
 		want     []string
 	}{
-		"all is well":                      {isConnected, whole, []string{delta, whole}, nil},
-		"by another version, but the same": {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
-		"what Envoy judges of itself":      {isConnected, whole, []string{delta, with(t, whole, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
+		"all is well": {isConnected, servedDump, []string{delta, servedDump}, nil},
+		"by another version, but the same": {isConnected, servedDump,
+			[]string{sotw, replaceText(t, servedDump, current, ofAll)}, nil},
+		"health by Envoy alone": {isConnected, servedDump,
+			[]string{delta, replaceText(t, servedDump, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
 		"missing": {
-			isConnected, whole,
+			isConnected, servedDump,
 			[]string{delta, withoutB},
 			[]string{"missing Cluster b: it may be on its way; if it stays so, something in between holds it back"},
 		},
-		"missing, and nobody is there": {
+		"missing, and not connected": {
 			verify.Expected{},
-			whole,
+			servedDump,
 			[]string{delta, withoutB},
 			[]string{"missing Cluster b: no client of its id is connected"},
 		},
-		"on demand": {onDemand, whole, []string{delta, withoutB}, nil},
-		"what it does not ask for": {isConnected, whole, []string{with(t, delta, `"cds_config": {"ads": {}}`,
+		"on demand": {onDemand, servedDump, []string{delta, withoutB}, nil},
+		"not requested": {isConnected, servedDump, []string{replaceText(t, delta, `"cds_config": {"ads": {}}`,
 			`"cds_config": {"path_config_source": {"path": "x"}}`), withoutB}, nil},
 		"stale": {
-			isConnected, whole,
+			isConnected, servedDump,
 			[]string{delta, olderB},
 			[]string{"stale Cluster b: the Envoy has the earlier version " + earlier},
 		},
 		"stale, and gone": {
 			isConnected, withoutB,
-			[]string{delta, whole},
-			[]string{"stale Cluster b: it is no longer served, and the Envoy has not dropped it"},
+			[]string{delta, servedDump},
+			[]string{"stale Cluster b: it is no longer served, and the Envoy still has it"},
 		},
 		"different": {
-			isConnected, whole,
+			isConnected, servedDump,
 			[]string{delta, foreign},
 			[]string{`different Cluster b: another server sent it, with version "2026/1"`},
 		},
 		"of our version, but not so": {
-			isConnected, whole,
-			[]string{delta, with(t, whole, `"STATIC"`, `"STRICT_DNS"`)},
+			isConnected, servedDump,
+			[]string{delta, replaceText(t, servedDump, `"STATIC"`, `"STRICT_DNS"`)},
 			[]string{"different Cluster b: the Envoy shows other content than it was sent"},
 		},
 		"extra": {
@@ -134,122 +138,127 @@ func TestCompareEnvoy(t *testing.T) {
 			[]string{"extra Cluster b: another server sent it to this Envoy"},
 		},
 		"an endpoint that is gone": {
-			isConnected, with(t, whole, "10.0.0.1", "10.0.0.2"),
-			[]string{delta, whole},
+			isConnected, replaceText(t, servedDump, "10.0.0.1", "10.0.0.2"),
+			[]string{delta, servedDump},
 			[]string{"stale ClusterLoadAssignment a: the Envoy lacks 10.0.0.2:80; the Envoy still has 10.0.0.1:80"},
 		},
 		"a weight": {
-			isConnected, with(t, whole, `"load_balancing_weight": 1`, `"load_balancing_weight": 2`),
-			[]string{delta, whole},
+			isConnected, replaceText(t, servedDump, `"load_balancing_weight": 1`, `"load_balancing_weight": 2`),
+			[]string{delta, servedDump},
 			[]string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"},
 		},
 		"one that is drained": {
-			isConnected, with(t, whole, `"HEALTHY"`, `"DRAINING"`),
-			[]string{delta, whole},
+			isConnected, replaceText(t, servedDump, `"HEALTHY"`, `"DRAINING"`),
+			[]string{delta, servedDump},
 			[]string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"},
 		},
 		"a secret": {
-			isConnected, with(t, whole, `{"name": "s", "version_info": "AAAAAAAAAAAAAAAA"`,
+			isConnected, replaceText(t, servedDump, `{"name": "s", "version_info": "AAAAAAAAAAAAAAAA"`,
 				`{"name": "s", "version_info": "`+earlier+`"`),
-			[]string{delta, whole},
+			[]string{delta, servedDump},
 			[]string{"stale Secret s: the Envoy has the earlier version " + current},
 		},
-		"a secret, by all of them": {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
-		"a secret whose file is not there": {
-			isConnected, whole,
+		"a secret, by all of them": {isConnected, servedDump, []string{sotw, replaceText(t, servedDump, current, ofAll)},
+			nil},
+		"a secret without its file": {
+			isConnected, servedDump,
 			[]string{
 				delta,
-				with(t, whole, "dynamic_active_secrets", "dynamic_warming_secrets"),
+				replaceText(t, servedDump, "dynamic_active_secrets", "dynamic_warming_secrets"),
 			},
-			[]string{"warming Secret s: it is not in force before what it refers to has come: files"},
+			[]string{"warming Secret s: it waits for resources that it refers to: files"},
 		},
 		"warming": {
-			isConnected, whole,
-			[]string{delta, with(t, whole, `"active_state"`, `"warming_state"`)},
-			[]string{"warming Listener l: it is not in force before what it refers to has come: routes, or secrets"},
+			isConnected, servedDump,
+			[]string{delta, replaceText(t, servedDump, `"active_state"`, `"warming_state"`)},
+			[]string{"warming Listener l: it waits for resources that it refers to: routes, or secrets"},
 		},
 		"draining": {
-			isConnected, with(t, whole, `"name": "l", `, `"name": "m", `),
-			[]string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`,
+			isConnected, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
+			[]string{delta, replaceText(t, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
+				`"dynamic_listeners": [`,
 				`"dynamic_listeners": [{"name": "old", "draining_state": {"version_info": "x"}},`)},
 			nil,
 		},
 		"rejected, as the dump has it": {
-			isConnected, whole,
+			isConnected, servedDump,
 			[]string{
 				delta,
-				with(t, whole, `{"name": "l", "active_state"`, `{"name": "l", "error_state": {"details": "no"}, "active_state"`),
+				replaceText(t, servedDump, `{"name": "l", "active_state"`,
+					`{"name": "l", "error_state": {"details": "no"}, "active_state"`),
 			},
 			[]string{"rejected Listener l: no"},
 		},
 		"rejected, and never there": {
-			isConnected, with(t, whole, `"name": "l", `, `"name": "m", `),
-			[]string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`,
+			isConnected, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
+			[]string{delta, replaceText(t, replaceText(t, servedDump, `"name": "l", `, `"name": "m", `),
+				`"dynamic_listeners": [`,
 				`"dynamic_listeners": [{"error_state": {"failed_configuration": {"@type": "x", "name": "n"}, "details": "no"}},`)},
 			[]string{"rejected Listener n: no"},
 		},
 		"rejected, as its client says": {
-			rejects(verify.Refusal{TypeURL: clusters, Error: "cluster b: no"}), whole,
+			rejects(verify.Refusal{TypeURL: clusters, Error: "cluster b: no"}), servedDump,
 			[]string{delta, olderB},
 			[]string{"rejected Cluster b: cluster b: no"},
 		},
 		"rejected for something else": {
-			rejects(verify.Refusal{TypeURL: rds, Error: "no"}), whole,
+			rejects(verify.Refusal{TypeURL: rds, Error: "no"}), servedDump,
 			[]string{delta, olderB},
 			[]string{"stale Cluster b: the Envoy has the earlier version " + earlier},
 		},
 		"rejected, by name": {
-			rejects(verify.Refusal{TypeURL: clusters, Resource: "b", Error: "no"}), whole,
+			rejects(verify.Refusal{TypeURL: clusters, Resource: "b", Error: "no"}), servedDump,
 			[]string{delta, olderB},
 			[]string{"rejected Cluster b: no"},
 		},
 		"another one, by name": {
-			rejects(verify.Refusal{TypeURL: clusters, Resource: "c", Error: "no"}), whole,
+			rejects(verify.Refusal{TypeURL: clusters, Resource: "c", Error: "no"}), servedDump,
 			[]string{delta, olderB},
 			[]string{"stale Cluster b: the Envoy has the earlier version " + earlier},
 		},
 		"a virtual host": {
-			onDemand, vhds(with(t, whole, `["v"]`, `["w"]`)),
-			[]string{delta, vhds(whole)},
+			onDemand, vhds(replaceText(t, servedDump, `["v"]`, `["w"]`)),
+			[]string{delta, vhds(servedDump)},
 			[]string{"stale VirtualHost v: the Envoy has an earlier one"},
 		},
 		"a virtual host that is gone": {
-			onDemand, vhds(cut(whole, `, "virtual_hosts"`, `]}]`)),
-			[]string{delta, vhds(whole)},
-			[]string{"stale VirtualHost v: it is no longer served, and the Envoy has not dropped it"},
+			onDemand, vhds(cut(servedDump, `, "virtual_hosts"`, `]}]`)),
+			[]string{delta, vhds(servedDump)},
+			[]string{"stale VirtualHost v: it is no longer served, and the Envoy still has it"},
 		},
-		"a virtual host, not asked for": {onDemand, vhds(whole), []string{delta, vhds(cut(whole, `, "virtual_hosts"`, `]}]`))}, nil},
+		"a virtual host, not asked for": {onDemand, vhds(servedDump),
+			[]string{delta, vhds(cut(servedDump, `, "virtual_hosts"`, `]}]`))}, nil},
 		"not readable": {
-			isConnected, whole,
-			[]string{delta, with(t, whole, `"type": "STATIC"`, `"type": 5.5`)},
-			[]string{"different Cluster b: what the Envoy has cannot be read: "},
+			isConnected, servedDump,
+			[]string{delta, replaceText(t, servedDump, `"type": "STATIC"`, `"type": 5.5`)},
+			[]string{"different Cluster b: the Envoy's resource cannot be read: "},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			theirs, err := verify.ParseDump(dumped(c.theirs...))
+			theirs, err := verify.ParseDump(dumped(testCase.theirs...))
 			require.NoError(t, err)
 			require.Equal(t, "web", theirs.Node.GetId())
-			c.expected.Dump = dumped(c.ours)
-			found, compared, err := verify.CompareEnvoy(&c.expected, theirs)
+			testCase.expected.Dump = dumped(testCase.ours)
+			findings, compared, err := verify.CompareEnvoy(&testCase.expected, theirs)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, compared, 4)
-			var all []string
-			for _, f := range found {
-				all = append(all, string(f.Class)+" "+string(f.Kind)+" "+f.Name+": "+f.Reason)
+			var lines []string
+			for _, finding := range findings {
+				lines = append(lines, string(finding.Class)+" "+string(finding.Kind)+" "+finding.Name+": "+finding.Reason)
 			}
-			if len(all) == 1 && len(c.want) == 1 && strings.HasPrefix(all[0], c.want[0]) {
+			if len(lines) == 1 && len(testCase.want) == 1 && strings.HasPrefix(lines[0], testCase.want[0]) {
 				return // the rest is a library's
 			}
-			require.Equal(t, c.want, all)
+			require.Equal(t, testCase.want, lines)
 		})
 	}
 }
 
 func TestDumpsOfEnvoy(t *testing.T) {
-	asked := ""
+	requestURL := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = r.URL.String()
-		_, _ = w.Write(dumped(bootstrapOf("GRPC"), whole))
+		requestURL = r.URL.String()
+		_, _ = w.Write(dumped(bootstrapOf("GRPC"), servedDump))
 	}))
 	defer server.Close()
 	dir := t.TempDir()
@@ -258,28 +267,28 @@ func TestDumpsOfEnvoy(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, content, 0o600))
 		return name
 	}
-	for where, wrong := range map[string]string{
+	for where, message := range map[string]string{
 		server.URL: "",
-		file("whole", dumped(bootstrapOf("DELTA_GRPC"), whole)):               "",
-		file("nobody", dumped(whole)):                                         "there is no bootstrap in the dump",
+		file("whole", dumped(bootstrapOf("DELTA_GRPC"), servedDump)):          "",
+		file("nobody", dumped(servedDump)):                                    "there is no bootstrap in the dump",
 		file("endless", dumped(strings.TrimSuffix(bootstrapOf("GRPC"), ","))): "there are no endpoints in the dump",
 		file("other", []byte(`{}`)):                                           "not the config_dump of an Envoy",
 		file("text", []byte(`no`)):                                            "not the config_dump of an Envoy",
 		filepath.Join(dir, "lost"):                                            "no such file",
 		"unix://" + filepath.Join(dir, "no-socket"):                           "no such file",
 	} {
-		e := verify.Envoy{Where: where, Client: server.Client()}
-		require.NoError(t, e.Check())
-		d, err := e.Dump(t.Context())
-		if wrong != "" {
-			require.ErrorContains(t, err, wrong)
+		envoy := verify.Envoy{Where: where, Client: server.Client()}
+		require.NoError(t, envoy.Check())
+		dump, err := envoy.Dump(t.Context())
+		if message != "" {
+			require.ErrorContains(t, err, message)
 			continue
 		}
 		require.NoError(t, err)
-		require.Empty(t, d.Node.GetExtensions()) //nolint:staticcheck // Envoy has them
-		require.Equal(t, e.IsFile(), d.Delta)
+		require.Empty(t, dump.Node.GetExtensions()) //nolint:staticcheck // Envoy has them
+		require.Equal(t, envoy.IsFile(), dump.Delta)
 	}
-	require.Equal(t, "/config_dump?include_eds", asked)
+	require.Equal(t, "/config_dump?include_eds", requestURL)
 	for _, where := range []string{"", "ftp://x", "http://", "http://u:p@x", "unix://", "http://x?y"} {
 		require.Error(t, (&verify.Envoy{Where: where}).Check(), where)
 	}
