@@ -47,21 +47,16 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		case 3:
 			s.restore(name, published(t, s, name))
 		case 4:
-			s.forget(name)
+			s.forgetInterfaces()
 		case 5:
 			s.Take(name, s.offers(name, at))
 			s.Contents(at)
 		default:
 			s.take(key, registered(name), nil)
 		}
-		want := addressCounts{}
-		for _, i := range s.interfaces {
-			for _, p := range i.parts {
-				want.add(p.addresses())
-			}
-		}
-		s.Endpoints(func(_ mapping.ID, k core.Known[core.Endpoint]) { want.add(addressesOf([]core.Known[core.Endpoint]{k})) })
-		require.Equal(t, want, s.knownAddresses)
+		kept := s.addresses()
+		s.callAddresses = nil
+		require.Equal(t, s.addresses(), kept)
 	}
 }
 

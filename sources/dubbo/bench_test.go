@@ -31,7 +31,7 @@ func BenchmarkKnows(b *testing.B) {
 			}
 			all = append(all, registry.Registration{URL: u})
 			instances = append(instances, &instance{
-				application: app, read: true,
+				application: app, succeeded: true,
 				Instance: provider.Instance{Application: app, Host: host, Port: 20880},
 			})
 		}
@@ -39,7 +39,7 @@ func BenchmarkKnows(b *testing.B) {
 	}
 	for b.Loop() {
 		for _, i := range instances {
-			if !s.knows(i) {
+			if !s.hasServices(i) {
 				b.Fatal("it is not known")
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/intake"
+	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
@@ -116,25 +117,20 @@ func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
 
 // TestMoreMetadataThanIsTakenIsRefused has two applications, of whose metadata only one's has room, until the other one goes.
 func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	r := newRun(sourceOf(t, s, patiently()), nil)
 	m := func(service string) *provider.Metadata {
 		return &provider.Metadata{Services: []provider.Service{{Name: service, Protocol: "dubbo", Params: map[string]string{"k": "v"}}}}
 	}
 	size := m("a").Size()
 	require.Greater(t, size, 7)
 	ctx := intake.NewPool(intake.Limits{Objects: size}).Source(t.Context())
-	r.resolver.ctx = ctx
-	one, two := &lookup{of: revision{"one", "r"}}, &lookup{of: revision{"two", "r"}}
-	require.NoError(t, r.resolver.keep(one, m("a")))
-	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
+	one, two := &lookup{ctx: ctx, revision: revision{"one", "r"}}, &lookup{ctx: ctx, revision: revision{"two", "r"}}
+	require.NoError(t, one.keep(m("a")))
+	require.EqualError(t, two.keep(m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
 		"the memory of the objects takes more than %d bytes (limits.objectBytes)", size, size))
 	require.Nil(t, two.metadata)
-	r.resolver.drop(one)
-	require.NoError(t, r.resolver.keep(two, m("b")))
-	r.resolver.drop(two)
+	require.NoError(t, one.keep(nil))
+	require.NoError(t, two.keep(m("b")))
+	require.NoError(t, two.keep(nil))
 	require.NoError(t, intake.Keep(ctx, 0, size), "nothing else is kept")
 }
 
@@ -145,7 +141,7 @@ func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	var tries atomic.Int32
 	b := start(t, s, patiently(), func(s *Source) {
-		s.again = 10 * time.Millisecond
+		s.confirmAfter = 10 * time.Millisecond
 		s.asker = asks(func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
 			switch tries.Add(1) {
 			case 1:
@@ -207,11 +203,14 @@ func TestAStartIsNoAlarm(t *testing.T) {
 // TestNothingStaysOfInstancesThatServeNothing has applications that come with the revision of those that serve nothing, and go.
 func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	r.workers, r.ctx = worker.New(t.Context())
+	defer r.workers.Stop()
 	i := &instance{id: "10.0.0.1:1", application: "app"}
 	r.takeInstance(i, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
+	require.NoError(t, r.workers.Wait())
 	require.NotNil(t, i.lookup.metadata)
 	r.state.drop(i)
-	require.Empty(t, r.resolver.all)
+	require.Empty(t, r.state.lookups)
 }
 
 // TestMoreIsMappedThanIsRead has a ZooKeeper with more interfaces in its mapping than are read: what was read of it stays, and it is said.

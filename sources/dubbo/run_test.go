@@ -390,16 +390,8 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
 			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
-	warned := func() string { return strings.Join(b.status().Warnings, "; ") }
-	b.await("there is a warning", func() bool {
-		return strings.Contains(warned(), "application \"app\" revision \"r1\": interfaces taken from the mapping, without group and version: "+
-			"metadata report: ")
-	})
-	require.Equal(t, 1, strings.Count(warned(), "revision"), "one of a revision, and not one of each interface: %s", warned())
 	report(s, "/dubbo/metadata", "app", "r1", "a")
-	b.await("it is known", func() bool {
-		return warned() == "" && strings.Contains(b.status().Message, "app by the metadata report")
-	})
+	b.await("it is known", func() bool { return strings.Contains(b.status().Message, "app by the metadata report") })
 }
 
 // TestEachRevisionThatFallsBackHasItsReason has three that only count by the interfaces that they register: two for one reason, and one for

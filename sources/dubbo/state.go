@@ -16,287 +16,303 @@ import (
 	core "tributary/sources/registry"
 )
 
-// state is the known state of a registry. It does no I/O and has no clock. The mu of run guards it.
-//
-// It stores each part of the registry by itself; offers.go derives the offers of an interface from all parts.
+// state is the content of a registry, part by part: offers.go merges the parts of an interface. It does no I/O and
+// has no clock. The mu of run guards it.
 type state struct {
 	*core.Machine[mapping.ID]
-	mapper  *mapping.Mapper
-	place   string
-	selects func(iface string) bool // whether an interface is served at all
-	reads   func(application string) bool
 
-	interfaces     map[string]*iface
-	applications   map[string]*application
-	listed         [len(levels)]reading          // of interfaces and of applications
-	unwanted       [len(levels)]bool             // levels that the settings leave out
-	knownAddresses addressCounts                 // of all that interfaces have, and of all that is believed
-	served         map[string]map[*instance]bool // by interface
-	provided       int                           // services of all instances
-	maxProvided    int
-	dirty          map[string]bool  // interfaces to publish
-	restored       map[string]bool  // interfaces that only an earlier run published; true if what it published cannot be read
-	unread         unread           // at the last publication
-	skipped        [len(levels)]int // names that are listed and left out, as the settings say
-	others         int              // services that are not Dubbo's, see registry.Listener
-	suspicion      core.Suspicion
-	consuming      *consuming
+	settings Settings
+	mapper   *mapping.Mapper
+	place    string
+
+	lists            [2]nameList // of interfaces and of applications
+	interfaces       map[string]*interfaceState
+	applications     map[string]*application
+	lookups          map[revision]*lookup
+	serviceCount     int // services of all instances
+	maxServices      int
+	otherServices    int // services of other frameworks, see registry.Listener
+	changed          map[string]bool
+	unread           map[scope]core.State // at the last publication
+	callAddresses    map[scope]bool       // see addresses; nil after a change
+	suspicion        core.Suspicion
+	sidecars         *core.Machine[mapping.ID]
+	consumersChanged bool
 }
 
-// The indexes of state.listed and of levels.
+// The indexes of state.lists.
 const (
 	interfaceNames = iota
 	applicationNames
 )
 
-// reading tells what is known of a part of the registry.
-type reading struct {
-	read    bool  // at some time
-	more    bool  // there may be more, which cannot be read
-	trouble error // of the last read; the content stays
+// nameList is the list of the names at one level of registration.
+type nameList struct {
+	readResult
+
+	level   provider.Levels
+	ignored bool // the settings leave out this level
+	skipped int  // listed names that the settings leave out
 }
 
-// take notes a read, and reports whether it brought content.
-func (r *reading) take(err error) (content bool) {
+// readResult is the outcome of the reads of one part of the registry. After a failed read the earlier content stays.
+type readResult struct {
+	succeeded  bool // at some time
+	incomplete bool // the content may lack items
+	failure    error
+}
+
+// take stores the error of a read, and reports whether the read brought content.
+func (r *readResult) take(err error) (content bool) {
 	var incomplete *registry.Incomplete
 	if err != nil && !errors.As(err, &incomplete) {
-		r.trouble = err
+		r.failure = err
 		return false
 	}
-	*r = reading{read: true, more: incomplete != nil, trouble: incomplete.Unwrap()}
+	*r = readResult{succeeded: true, incomplete: incomplete != nil, failure: incomplete.Unwrap()}
 	return true
 }
 
-// settled reports whether it was read or cannot be.
-func (r reading) settled() bool { return r.read || r.trouble != nil }
+// settled reports whether a first read succeeded or failed.
+func (r readResult) settled() bool { return r.succeeded || r.failure != nil }
 
-// unreadable reports whether it was never read, or only in part.
-func (r reading) unreadable() bool { return !r.read || r.more }
+// unreadable reports whether the registry may have more than the content.
+func (r readResult) unreadable() bool { return !r.succeeded || r.incomplete }
 
-// levels are the registration levels of the two lists.
-var levels = [...]provider.Levels{interfaceNames: provider.OfInterfaces, applicationNames: provider.OfApplications}
-
-// iface is an interface at its own level, while it has parts or kept rules or services.
-type iface struct {
-	parts map[registry.Part]*part
-	had   bool // a place for providers, at some time
-	rules []core.Known[provider.Configurator]
-	held  int // unlisted rules that stay for now
+// interfaceState has the registrations of an interface at both levels.
+type interfaceState struct {
+	name         string
+	parts        map[registry.Part]*part
+	instances    map[*instance]bool // of applications, that serve the interface
+	hadProviders bool               // it had a place for providers at some time
+	rules        []core.Known[provider.Configurator]
+	heldRules    int // rules that the registry no longer lists
 }
 
 // part has the registrations of a part of an interface.
 type part struct {
-	reading
+	readResult
 
 	absent    bool // there is no such place
 	providers []provider.Provider
+	addresses []scope // of providers
 	rules     []provider.Configurator
 	consumers []provider.Consumer
-	warnings  []string
+	invalid   []sources.LeftOut // providers that cannot be parsed
 	failing   []sources.LeftOut // providers that count as unlisted
 }
 
-// of returns the parts of one category, in order.
-func (i *iface) of(c registry.Category) (all []*part) {
-	for _, key := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int { return cmp.Compare(a.Node, b.Node) }) {
-		if key.Category == c {
-			all = append(all, i.parts[key])
+// partsOf returns the parts of one category. Their order is stable.
+func (i *interfaceState) partsOf(category registry.Category) (parts []*part) {
+	for _, key := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int {
+		return cmp.Compare(a.Node, b.Node)
+	}) {
+		if key.Category == category {
+			parts = append(parts, i.parts[key])
 		}
 	}
-	return all
+	return parts
 }
 
-// removed reports whether an interface had a place for providers, and has none.
-func (i *iface) removed() bool {
-	return i.had && !slices.ContainsFunc(i.of(registry.Providers), func(p *part) bool { return !p.absent })
+// settled reports whether the first reads of providers and rules are over.
+func (i *interfaceState) settled() bool {
+	for key, part := range i.parts {
+		if key.Category != registry.Consumers && !part.settled() {
+			return false
+		}
+	}
+	return true
 }
 
-// unreadable reports whether some part of a category was never read, or only in part.
-func (i *iface) unreadable(c registry.Category) bool {
-	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.unreadable() })
+// removed reports whether the interface lost its places for providers, and no instance serves it.
+func (i *interfaceState) removed() bool {
+	return i.hadProviders && len(i.instances) == 0 &&
+		!slices.ContainsFunc(i.partsOf(registry.Providers), func(p *part) bool { return !p.absent })
 }
 
-// application is an application and its instances.
+// unreadable reports whether the registry may have more registrations of a category than the content.
+func (i *interfaceState) unreadable(category registry.Category) bool {
+	return slices.ContainsFunc(i.partsOf(category), func(p *part) bool { return p.unreadable() })
+}
+
+// application has the instances of an application.
 type application struct {
-	reading
+	readResult
 
 	instances map[string]*instance
 }
 
-// list returns the instances of an application, in no order.
-func (a *application) list() []*instance { return slices.Collect(maps.Values(a.instances)) }
-
-// instance is one of an application.
+// instance is an instance of an application.
 type instance struct {
 	id, application string
 	provider.Instance
 
-	reported  bool // it was read, or cannot be
-	read      bool // it was read at some time
-	dubbo     bool // it is Dubbo's, not some other framework's
+	settled   bool // the first read is over
+	succeeded bool // a read succeeded at some time
+	dubbo     bool // other frameworks register at the same place
 	problem   string
-	lookup    *lookup // nil if nothing is to be found out
+	lookup    *lookup // nil if the instance needs no metadata
 	providers []provider.Provider
+	rejected  []error // services in its metadata that cannot be called
 }
 
-func newState(m *mapping.Mapper, place string, settings Settings) *state {
+func newState(mapper *mapping.Mapper, place string, settings Settings) *state {
 	s := &state{
-		mapper: m, place: place, selects: settings.serves, maxProvided: maxProvided, interfaces: map[string]*iface{},
-		applications: map[string]*application{}, knownAddresses: addressCounts{}, served: map[string]map[*instance]bool{},
-		dirty: map[string]bool{}, restored: map[string]bool{},
-		consuming: &consuming{known: map[string][]core.Known[string]{}, published: map[string]bool{}},
-		unwanted:  [...]bool{interfaceNames: settings.RegisterMode == modeInstance, applicationNames: settings.RegisterMode == modeInterface},
-		reads:     settings.reads,
+		settings: settings, mapper: mapper, place: place, maxServices: maxServices,
+		interfaces: map[string]*interfaceState{}, applications: map[string]*application{},
+		lookups: map[revision]*lookup{}, changed: map[string]bool{},
+		lists: [...]nameList{
+			interfaceNames:   {level: provider.OfInterfaces, ignored: settings.RegisterMode == modeInstance},
+			applicationNames: {level: provider.OfApplications, ignored: settings.RegisterMode == modeInterface},
+		},
+		sidecars: newSidecars(mapper, settings), consumersChanged: true,
 	}
-	s.Machine = core.NewMachine(m, func(id mapping.ID) time.Duration {
-		if s.removed(id.Service.Interface) {
+	s.Machine = core.NewMachine(mapper, func(id mapping.ID) time.Duration {
+		if iface := s.interfaces[id.Group()]; iface != nil && iface.removed() {
 			return settings.Grace
 		}
 		return settings.KeepEmpty
-	}, func(id mapping.ID, k core.Known[core.Endpoint]) time.Time {
-		return s.keepUntil(s.unread.stateOf(id.Service, k.Value), k.Since, k.Missing)
+	}, func(id mapping.ID, missing core.Known[core.Endpoint]) time.Time {
+		return s.holdUntil(s.unlistedState(id.Group(), missing.Value), missing.Since, missing.Missing)
 	})
-	s.Follow(func(_ mapping.ID, before, after []core.Known[core.Endpoint]) {
-		s.knownAddresses.remove(addressesOf(before))
-		s.knownAddresses.add(addressesOf(after))
-	})
+	s.Follow(func(mapping.ID, []core.Known[core.Endpoint], []core.Known[core.Endpoint]) { s.callAddresses = nil })
 	return s
 }
 
-// restore takes back what an earlier run published of an interface, if the settings still select it.
+// restore takes back an interface that an earlier run published, if the settings still select it.
 func (s *state) restore(name string, published []*resource.Resource) {
-	if s.restored[name] = false; !s.selects(name) {
-		s.Take(name, core.Offers[mapping.ID]{})
-		return
-	}
-	s.restored[name] = len(s.mapper.Restore(published)) == 0
-	s.Restore(name, published, func(core.Service[mapping.ID]) bool { return true })
+	s.changed[name] = true
+	s.Restore(name, published, func(core.Service[mapping.ID]) bool { return s.settings.serves(name) })
 }
 
-// takeParts stores which parts interfaces have.
-func (s *state) takeParts(all []registry.Part, err error) {
-	if s.unwanted[interfaceNames] || !s.listed[interfaceNames].take(err) {
+// entry returns the state of an interface, which it adds if it is new.
+func (s *state) entry(name string) *interfaceState {
+	if s.interfaces[name] == nil {
+		s.interfaces[name] = &interfaceState{
+			name: name, parts: map[registry.Part]*part{}, instances: map[*instance]bool{},
+		}
+	}
+	return s.interfaces[name]
+}
+
+// markChanged notes that the content of a part changed.
+func (s *state) markChanged(key registry.Part) {
+	if key.Category == registry.Consumers {
+		s.consumersChanged = true
 		return
 	}
-	left := map[string]bool{}
-	there := make(map[registry.Part]bool, len(all))
-	for _, key := range all {
-		if !s.selects(key.Interface) {
-			left[key.Interface] = true
+	s.changed[key.Interface], s.callAddresses = true, nil
+}
+
+// takeParts stores the list of the parts of interfaces.
+func (s *state) takeParts(parts []registry.Part, err error) {
+	list := &s.lists[interfaceNames]
+	if list.ignored || !list.take(err) {
+		return
+	}
+	skipped, listed := map[string]bool{}, map[registry.Part]bool{}
+	for _, key := range parts {
+		if !s.settings.serves(key.Interface) {
+			skipped[key.Interface] = true
 			continue
 		}
-		there[key] = true
-		i := s.interfaces[key.Interface]
-		if i == nil {
-			i = &iface{parts: map[registry.Part]*part{}}
-			s.interfaces[key.Interface] = i
-		}
-		if i.parts[key] == nil {
-			i.parts[key] = &part{}
+		listed[key] = true
+		if iface := s.entry(key.Interface); iface.parts[key] == nil {
+			iface.parts[key] = &part{}
 		}
 	}
-	s.skipped[interfaceNames] = len(left)
-	for name, i := range s.interfaces {
-		for key := range i.parts {
-			if !there[key] {
-				s.knownAddresses.remove(i.parts[key].addresses())
-				delete(i.parts, key)
-				s.dirty[name] = true
-				s.consuming.dirty = s.consuming.dirty || key.Category == registry.Consumers
+	list.skipped = len(skipped)
+	for _, iface := range s.interfaces {
+		for key := range iface.parts {
+			if !listed[key] {
+				delete(iface.parts, key)
+				s.markChanged(key)
 			}
 		}
 	}
 }
 
-// take stores the registrations of a part. One that cannot be read is left out, with a warning.
-func (s *state) take(key registry.Part, all []registry.Registration, err error) {
-	i := s.interfaces[key.Interface]
-	if i == nil || i.parts[key] == nil {
+// take stores the registrations of a part.
+func (s *state) take(key registry.Part, registrations []registry.Registration, err error) {
+	iface := s.interfaces[key.Interface]
+	if iface == nil || iface.parts[key] == nil {
 		return
 	}
-	p := i.parts[key]
-	if key.Category == registry.Consumers {
-		s.consuming.dirty = true // it has groups of its own
-	} else {
-		s.dirty[key.Interface] = true
-	}
+	s.markChanged(key)
 	absent := errors.Is(err, registry.ErrAbsent)
 	if absent {
-		err = nil
+		registrations, err = nil, nil
 	}
-	if !p.take(err) {
+	content := iface.parts[key]
+	if !content.take(err) {
 		return
 	}
-	s.knownAddresses.remove(p.addresses())
-	if *p = (part{reading: p.reading, absent: absent}); absent {
-		return
-	}
-	switch key.Category {
-	case registry.Providers:
-		i.had = true
-		p.takeProviders(key.Interface, s.place, all)
-		s.knownAddresses.add(p.addresses())
-	case registry.Configurators:
-		for _, one := range all {
-			if rule, ok := one.Configurator(); one.Err == nil && one.Failing == "" && ok {
-				p.rules = append(p.rules, rule)
+	*content = part{readResult: content.readResult, absent: absent}
+	iface.hadProviders = iface.hadProviders || key.Category == registry.Providers && !absent
+	for _, registration := range registrations {
+		usable := registration.Err == nil && registration.Failing == ""
+		switch key.Category {
+		case registry.Providers:
+			content.addProvider(key.Interface, registration)
+		case registry.Configurators:
+			if rule, ok := registration.Configurator(); ok && usable {
+				content.rules = append(content.rules, rule)
 			}
-		}
-	case registry.Consumers:
-		for _, one := range all {
-			if consumer, ok := one.Consumer(); one.Err == nil && one.Failing == "" && ok && consumer.Interface == key.Interface {
-				p.consumers = append(p.consumers, consumer)
+		case registry.Consumers:
+			consumer, ok := registration.Consumer()
+			if ok && usable && consumer.Interface == key.Interface {
+				content.consumers = append(content.consumers, consumer)
 			}
 		}
 	}
 }
 
-func (p *part) takeProviders(name, place string, all []registry.Registration) {
-	for _, one := range all {
-		var of provider.Provider
-		ok, err := false, one.Err
-		if err == nil {
-			of, ok, err = one.Provider()
-		}
-		if ok && err == nil && of.Interface != name {
-			// Two groups would publish a provider that is registered under another interface's name.
-			err = fmt.Errorf("provider %s:%d is of %s", of.Host, of.Port, provider.Shorten(of.Interface))
-		}
-		switch {
-		case one.Failing != "" && err != nil:
-			p.failing = append(p.failing, sources.LeftOut{What: "a provider", Of: name, Why: one.Failing + "; " + err.Error()})
-		case one.Failing != "" && ok:
-			p.failing = append(p.failing, leftOut(of, one.Failing))
-		case one.Failing != "":
-		case err != nil:
-			p.warnings = append(p.warnings, place+name+": "+err.Error())
-		case ok:
-			of.Levels, of.Unverified = provider.OfInterfaces, one.Unverified
-			p.providers = append(p.providers, of)
-		}
+// addProvider adds a provider to a part of an interface, or the reason to leave it out.
+func (p *part) addProvider(name string, registration registry.Registration) {
+	listed, ok, err := provider.Provider{}, false, registration.Err
+	if err == nil {
+		listed, ok, err = registration.Provider()
+	}
+	if ok && err == nil && listed.Interface != name { // two groups would publish it
+		err = fmt.Errorf("provider %s:%d is of %s", listed.Host, listed.Port, provider.Shorten(listed.Interface))
+	}
+	switch {
+	case err != nil && registration.Failing != "":
+		reason := registration.Failing + "; " + err.Error()
+		p.failing = append(p.failing, sources.LeftOut{What: "a provider", Of: name, Why: reason})
+	case err != nil:
+		p.invalid = append(p.invalid, sources.LeftOut{What: "a provider", Of: name, Why: err.Error()})
+	case ok && registration.Failing != "":
+		p.failing = append(p.failing, leftOut(listed, registration.Failing))
+	case ok:
+		listed.Levels, listed.Unverified = provider.OfInterfaces, registration.Unverified
+		p.providers = append(p.providers, listed)
+		p.addresses = append(p.addresses, instanceScope(listed.Application, listed.Host, listed.Port))
 	}
 }
 
-// takeApplications stores the names of all applications.
+// takeApplications stores the list of applications.
 func (s *state) takeApplications(names []string, err error) {
-	if s.unwanted[applicationNames] || !s.listed[applicationNames].take(err) {
+	list := &s.lists[applicationNames]
+	if list.ignored || !list.take(err) {
 		return
 	}
-	wanted := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !s.reads(name) })
-	s.skipped[applicationNames] = len(names) - len(wanted)
-	core.Sync(s.applications, wanted, func(string) *application {
+	selected := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !s.settings.reads(name) })
+	list.skipped = len(names) - len(selected)
+	core.Sync(s.applications, selected, func(string) *application {
 		return &application{instances: map[string]*instance{}}
-	}, func(a *application) {
-		for _, i := range a.instances {
-			s.drop(i)
+	}, func(removed *application) {
+		for _, instance := range removed.instances {
+			s.drop(instance)
 		}
 	})
 }
 
-// takeInstances stores the ids of all instances of an application.
+// takeInstances stores the list of the instances of an application.
 func (s *state) takeInstances(name string, ids []string, err error) {
-	if a := s.applications[name]; a != nil && a.take(err) {
-		core.Sync(a.instances, ids, func(id string) *instance { return &instance{id: id, application: name} }, s.drop)
+	if listed := s.applications[name]; listed != nil && listed.take(err) {
+		create := func(id string) *instance { return &instance{id: id, application: name} }
+		core.Sync(listed.instances, ids, create, s.drop)
 	}
 }
 
@@ -306,78 +322,30 @@ func (s *state) drop(i *instance) {
 	s.release(i)
 }
 
-// maxProvided bounds the services of all instances together: with a few bytes, thousands of instances have thousands of services each.
-const maxProvided = 1_000_000
+// maxServices bounds the services of all instances: thousands of instances can name thousands of services in a few
+// bytes each.
+const maxServices = 1_000_000
 
-// serve stores the services of an instance, of the selected interfaces. If these exceed the limit, its earlier services stay.
-func (s *state) serve(i *instance, all []provider.Provider) {
-	all = slices.DeleteFunc(slices.Clone(all), func(p provider.Provider) bool { return !s.selects(p.Interface) })
-	provided := s.provided - len(i.providers) + len(all)
-	if provided > s.maxProvided && len(all) > len(i.providers) {
-		i.problem = problemOf(i) + fmt.Sprintf("its %d services are over the limit of %d services of all instances", len(all), s.maxProvided)
+// serve stores the services of an instance that the settings select. Over the limit its earlier services stay.
+func (s *state) serve(i *instance, services []provider.Provider) {
+	services = slices.DeleteFunc(slices.Clone(services), func(p provider.Provider) bool {
+		return !s.settings.serves(p.Interface)
+	})
+	growth := len(services) - len(i.providers)
+	if growth > 0 && s.serviceCount+growth > s.maxServices {
+		i.problem = fmt.Sprintf("its %d services are over the limit of %d services of all instances",
+			len(services), s.maxServices)
 		return
 	}
-	s.provided = provided
-	for n := range all {
-		all[n].Levels = provider.OfApplications
+	s.serviceCount += growth
+	for _, service := range i.providers {
+		delete(s.entry(service.Interface).instances, i)
+		s.changed[service.Interface] = true
 	}
-	for _, p := range i.providers {
-		s.dirty[p.Interface] = true
-		delete(s.served[p.Interface], i)
-		if len(s.served[p.Interface]) == 0 {
-			delete(s.served, p.Interface)
-		}
+	for n := range services {
+		services[n].Levels = provider.OfApplications
+		s.entry(services[n].Interface).instances[i] = true
+		s.changed[services[n].Interface] = true
 	}
-	i.providers = all
-	for _, p := range all {
-		s.dirty[p.Interface] = true
-		if s.served[p.Interface] == nil {
-			s.served[p.Interface] = map[*instance]bool{}
-		}
-		s.served[p.Interface][i] = true
-	}
-}
-
-// settled reports whether everything that the registry had at the start was read or cannot be. If nothing can be read, see run.refused.
-func (s *state) settled() bool {
-	for n, l := range s.listed {
-		if !l.settled() && !s.unwanted[n] {
-			return false
-		}
-	}
-	for _, i := range s.interfaces {
-		for _, p := range i.parts {
-			if !p.settled() {
-				return false
-			}
-		}
-	}
-	for _, a := range s.applications {
-		if !a.settled() {
-			return false
-		}
-		for _, i := range a.instances {
-			if !i.reported {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// partial reports whether a list of names may be incomplete.
-func (s *state) partial() bool {
-	return slices.ContainsFunc(s.listed[:], func(l reading) bool { return l.more })
-}
-
-// undecided reports whether the lookup of some instance was not tried yet.
-func (s *state) undecided() bool {
-	for _, a := range s.applications {
-		for _, i := range a.instances {
-			if i.lookup != nil && !i.lookup.tried {
-				return true
-			}
-		}
-	}
-	return false
+	i.providers = services
 }

@@ -429,7 +429,7 @@ func TestIPv6InstancesInAGroup(t *testing.T) {
 // TestMoreServicesThanAreTakenAreRefused has an instance with more than there is room for.
 func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	s := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
-	s.maxProvided = 3
+	s.maxServices = 3
 	services := func(names ...string) (all []provider.Provider) {
 		for _, n := range names {
 			all = append(all, provider.Provider{ID: provider.ID{Interface: n}})
@@ -441,9 +441,9 @@ func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	s.serve(two, services("a"))
 	s.serve(two, services("a", "b"))
 	require.Len(t, two.providers, 1, "what it served stays")
-	require.Equal(t, "instance 2 of app: its 2 services are over the limit of 3 services of all instances", two.problem)
+	require.Equal(t, "its 2 services are over the limit of 3 services of all instances", two.problem)
 	s.drop(one)
 	s.serve(two, services("a", "b", "c"))
 	require.Len(t, two.providers, 3)
-	require.Equal(t, 3, s.provided)
+	require.Equal(t, 3, s.serviceCount)
 }

@@ -1,0 +1,80 @@
+package dubbo
+
+import (
+	"strings"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
+)
+
+// sidecarGroup precedes the name of an application in the group of its Sidecar. Names of interfaces have no blanks.
+const sidecarGroup = "sidecar of "
+
+// sidecarMapping makes the Sidecar of an application, whose endpoints are the hosts that the application calls.
+type sidecarMapping struct{ *mapping.Mapper }
+
+func sidecarID(application string) mapping.ID {
+	return mapping.ID{Service: provider.ID{Interface: sidecarGroup + application}}
+}
+
+// newSidecars returns the machine of the Sidecars. A new host counts at once, and an unlisted one stays for a grace
+// period: a missing host breaks calls, an extra one costs little.
+func newSidecars(mapper *mapping.Mapper, settings Settings) *core.Machine[mapping.ID] {
+	grace := settings.SidecarGrace
+	if settings.Mapping.Sidecars == nil { // those of an earlier run go
+		grace = 0
+	}
+	return core.NewMachine(sidecarMapping{mapper}, func(mapping.ID) time.Duration { return 0 },
+		func(_ mapping.ID, host core.Known[core.Endpoint]) time.Time { return host.Missing.Add(grace) })
+}
+
+// Entries implements core.Mapping.
+func (m sidecarMapping) Entries(services []core.Service[mapping.ID]) ([]*resource.Resource, []string, error) {
+	var hosts []string
+	for _, endpoint := range services[0].Endpoints {
+		hosts = append(hosts, endpoint.Address)
+	}
+	sidecar, err := m.Sidecar(strings.TrimPrefix(services[0].ID.Group(), sidecarGroup), hosts)
+	if err != nil {
+		return nil, []string{err.Error()}, nil //nolint:nilerr // the operator cannot mend the name: a warning is enough
+	}
+	return []*resource.Resource{sidecar}, nil, nil
+}
+
+// Restore implements core.Mapping.
+func (m sidecarMapping) Restore(published []*resource.Resource) (services []core.Service[mapping.ID]) {
+	for application, hosts := range m.Consumed(published) {
+		service := core.Service[mapping.ID]{ID: sidecarID(application)}
+		for _, host := range hosts {
+			service.Endpoints = append(service.Endpoints, core.Endpoint{Address: host})
+		}
+		services = append(services, service)
+	}
+	return services
+}
+
+// consumerOffers returns the hosts that applications call now, by group. An offer without a host keeps the Sidecar of
+// an application that calls no served host.
+func (s *state) consumerOffers() map[string]core.Offers[mapping.ID] {
+	offers := map[string]core.Offers[mapping.ID]{}
+	for name, iface := range s.interfaces {
+		for _, part := range iface.partsOf(registry.Consumers) {
+			for _, consumer := range part.consumers {
+				offer := core.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: core.Listed}
+				calls := append(offers[offer.ID.Group()].All, offer)
+				consumer.ID = s.mapper.ServiceOf(consumer.ID)
+				s.Hosts(name, func(id mapping.ID, host core.Name) {
+					if offer.Endpoint.Address = host.Host; consumer.Consumes(id.Service) {
+						calls = append(calls, offer)
+					}
+				})
+				offers[offer.ID.Group()] = core.Offers[mapping.ID]{All: calls}
+			}
+		}
+	}
+	return offers
+}
