@@ -20,7 +20,7 @@ import (
 // TestWhereSomethingIsCalledIsCounted changes what is known of interfaces in every way, and compares the count with one of everything.
 func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 14))
-	s := newRun(sourceOf(t, zktest.New(), patiently()), nil).state
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	names := []string{"a", "b", "c"}
 	at := time.Unix(1_700_000_000, 0)
 	registered := func(name string) (all []registry.Registration) {
@@ -39,30 +39,30 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		key := registry.Part{Interface: name, Category: registry.Providers, Node: name}
 		switch rng.IntN(8) {
 		case 0:
-			s.takeParts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
+			r.Parts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
 		case 1:
-			s.take(key, nil, registry.ErrAbsent)
+			r.Registered(key, nil, registry.ErrAbsent)
 		case 2:
-			s.take(key, nil, errors.New("it cannot be read"))
+			r.Registered(key, nil, errors.New("it cannot be read"))
 		case 3:
-			s.restore(name, published(t, s, name))
+			r.restore(name, published(t, r, name))
 		case 4:
-			s.forgetInterfaces()
+			r.forgetInterfaces()
 		case 5:
-			s.Take(name, s.offers(name, at))
-			s.Contents(at)
+			r.Take(name, r.offers(name, at))
+			r.Contents(at)
 		default:
-			s.take(key, registered(name), nil)
+			r.Registered(key, registered(name), nil)
 		}
-		kept := s.addresses()
-		s.callAddresses = nil
-		require.Equal(t, s.addresses(), kept)
+		kept := r.addresses()
+		r.callAddresses = nil
+		require.Equal(t, r.addresses(), kept)
 	}
 }
 
 // published is what an earlier run published of an interface with one provider.
-func published(t *testing.T, s *state, name string) []*resource.Resource {
-	rs, _, err := s.mapper.Entries([]core.Service[mapping.ID]{{
+func published(t *testing.T, r *run, name string) []*resource.Resource {
+	rs, _, err := r.mapper.Entries([]core.Service[mapping.ID]{{
 		ID: mapping.ID{Service: provider.ID{Interface: name}, Protocol: "dubbo"}, Name: core.Name{Host: name, Object: name},
 		Endpoints: []core.Endpoint{{Address: "10.0.0.9", Port: 1, Weight: 1}},
 	}})

@@ -192,6 +192,9 @@ func newSource(client registry.Registry, place string, settings Settings, asker 
 	if err != nil {
 		return nil, err
 	}
+	if settings.AskProviders != nil && !*settings.AskProviders {
+		asker = nil
+	}
 	return &Source{
 		settings: settings, registry: client, mapper: mapper, asker: asker, place: place, counters: newCounts(),
 		confirmAfter: lastTry,
@@ -205,7 +208,7 @@ func (s *Source) keepsNotes() bool { return s.place == consulPlace }
 func Doubts(options mapping.Options) (doubts []string) {
 	protocols := append(mapping.Protocols(), "https")
 	for _, protocol := range slices.Sorted(maps.Keys(options.ServicePorts)) {
-		if guess := words.Nearest(protocol, protocols[:len(protocols)-1]); guess != "" && !slices.Contains(protocols, protocol) {
+		if guess := words.Nearest(protocol, protocols); guess != "" && !slices.Contains(protocols, protocol) {
 			doubts = append(doubts, fmt.Sprintf("servicePorts: unknown Dubbo protocol %s; did you mean %s?", protocol, guess))
 		}
 	}

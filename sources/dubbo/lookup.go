@@ -12,7 +12,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
-	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	core "tributary/sources/registry"
@@ -32,6 +31,11 @@ type lookup struct {
 	cancel    context.CancelFunc
 
 	failures int
+	result
+}
+
+// result is the result of a lookup.
+type result struct {
 	metadata *provider.Metadata // nil while it is unknown
 	source   string             // of the metadata, for messages
 	failure  error
@@ -44,48 +48,29 @@ type lookup struct {
 const (
 	firstTry = 500 * time.Millisecond
 	lastTry  = 10 * time.Second
-	perTry   = 8 * time.Second // for all steps of one try
+
+	perRead     = 8 * time.Second // of the metadata report
+	perInstance = 2 * time.Second
 )
 
 // reportAfter is the number of failed tries before the status reports them.
 const reportAfter = 3
 
-// takeInstance stores an instance. The caller holds mu.
-func (r *run) takeInstance(i *instance, content provider.Instance, dubbo bool, err error) {
-	i.settled = true
-	if errors.Is(err, registry.ErrAbsent) {
-		return // the list of instances will drop it
-	}
-	if i.problem = ""; err != nil {
-		i.problem = err.Error()
-		return
-	}
-	if !dubbo {
-		content = provider.Instance{}
-	}
-	i.succeeded, i.dubbo, i.Instance = true, dubbo, content
-	if !dubbo || content.Failing != "" {
-		r.state.drop(i)
-		return
-	}
-	r.join(i)
-}
-
 // join lets an instance use the lookup of its revision, which it starts for the first one. The caller holds mu.
 func (r *run) join(i *instance) {
 	key := revision{i.Application, i.Revision}
 	if i.lookup == nil || i.lookup.revision != key {
-		r.state.release(i)
-		i.lookup = r.state.lookups[key]
+		r.release(i)
+		i.lookup = r.lookups[key]
 		if i.lookup == nil {
 			started := &lookup{revision: key, instances: map[*instance]bool{}}
 			started.ctx, started.cancel = context.WithCancel(r.ctx)
-			i.lookup, r.state.lookups[key] = started, started
+			i.lookup, r.lookups[key] = started, started
 			r.workers.Go(func() { r.resolve(started) })
 		}
 		i.lookup.instances[i] = true
 	}
-	r.state.apply(i)
+	r.apply(i)
 }
 
 // release ends the use of a lookup by an instance.
@@ -120,58 +105,51 @@ func (r *run) resolve(l *lookup) {
 		backoff.WithMaxElapsedTime(0))
 	var previous *provider.Metadata // an answer that does not name the revision
 	for first := true; l.ctx.Err() == nil; {
-		pause := r.confirmAfter
-		metadata, source, warnings, err := r.find(l)
+		found, pause := r.find(l), r.confirmAfter
+		if found.failure != nil && r.needsMapping(l) {
+			var err error
+			found.mapped, err = r.mapping.interfacesOf(l.ctx, l.revision.application, first, r.registry.Mapped)
+			if first = false; err != nil {
+				found.failure = fmt.Errorf("%w; nor can the mapping be read: %w", found.failure, err)
+			}
+		}
 		switch {
-		case previous != nil && err != nil: // the previous answer stays
-		case previous != nil && reflect.DeepEqual(*previous, metadata):
+		case previous != nil && found.failure != nil: // the previous answer stays
+		case previous != nil && reflect.DeepEqual(previous, found.metadata):
+			return
+		case r.record(l, found) != nil:
+			pause = retry.NextBackOff()
+		case found.metadata.Revision != "":
 			return
 		default:
-			var mapped []string
-			if err != nil && r.needsMapping(l) {
-				var unread error
-				mapped, unread = r.mapping.interfacesOf(l.ctx, l.revision.application, first, r.registry.Mapped)
-				if first = false; unread != nil {
-					err = fmt.Errorf("%w; nor can the mapping be read: %w", err, unread)
-				}
-			}
-			found := lookup{metadata: &metadata, source: source, failure: err, warnings: warnings, mapped: mapped}
-			switch err = r.record(l, found); {
-			case err != nil:
-				pause = retry.NextBackOff()
-			case metadata.Revision != "":
-				return
-			default:
-				previous = &metadata
-			}
+			previous = found.metadata
 		}
 		core.Sleep(l.ctx, pause)
 	}
 }
 
 // record stores the result of a try, and returns the reason to try again.
-func (r *run) record(l *lookup, found lookup) error {
+func (r *run) record(l *lookup, found result) error {
+	defer r.update()()
+	if l.ctx.Err() != nil {
+		return l.ctx.Err()
+	}
 	counter := &r.counters.resolved
 	if found.failure != nil {
 		counter = &r.counters.unresolved
 	}
 	counter.Add(1)
-	r.change(func(s *state) {
-		if l.ctx.Err() != nil {
-			return
-		}
-		if found.failure == nil {
-			found.failure = l.keep(found.metadata)
-		}
-		l.source, l.failure, l.warnings, l.mapped = found.source, found.failure, found.warnings, found.mapped
-		if l.failure != nil {
-			l.failures++
-		}
-		for instance := range l.instances {
-			s.apply(instance)
-		}
-	})
-	return found.failure
+	if found.failure == nil {
+		found.failure = l.keep(found.metadata)
+	}
+	found.metadata = l.metadata
+	if l.result = found; l.failure != nil {
+		l.failures++
+	}
+	for instance := range l.instances {
+		r.apply(instance)
+	}
+	return l.failure
 }
 
 // keep stores metadata if there is room for it: a registrant can name any number of revisions.
@@ -200,31 +178,33 @@ func (l *lookup) overLimit() bool { return l.failure != nil && l.source != "" }
 func (l *lookup) reason() string { return strings.ReplaceAll(l.failure.Error(), "\n", "; ") }
 
 // find reads the metadata of a revision from the metadata report, or else asks instances.
-func (r *run) find(l *lookup) (metadata provider.Metadata, source string, warnings []string, err error) {
+func (r *run) find(l *lookup) result {
 	switch l.revision.revision {
 	case "":
-		return metadata, "", nil, errors.New("its instances name no revision")
+		return result{failure: errors.New("its instances name no revision")}
 	case noServices:
-		return provider.Metadata{Revision: noServices}, "none: it serves nothing", nil, nil
+		return result{metadata: &provider.Metadata{Revision: noServices}, source: "none: it serves nothing"}
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, perTry)
+	ctx, cancel := context.WithTimeout(l.ctx, perRead)
 	defer cancel()
 	content, err := r.registry.Metadata(ctx, l.revision.application, l.revision.revision)
 	if err == nil {
-		if metadata, warnings, err = provider.ParseMetadata(content); err == nil {
-			metadata.Revision = l.revision.revision // the key names it
-			return metadata, "the metadata report", warnings, nil
+		metadata, warnings, invalid := provider.ParseMetadata(content)
+		metadata.Revision = l.revision.revision // the key names it
+		if err = invalid; err == nil {
+			return result{metadata: &metadata, source: "the metadata report", warnings: warnings}
 		}
 	}
-	err = fmt.Errorf("metadata report: %w", err)
-	if r.asker != nil && (r.settings.AskProviders == nil || *r.settings.AskProviders) {
-		answer, method, refusal := askAny(ctx, r.asker, r.askable(l))
-		if refusal == nil {
-			return answer, method, nil, nil
+	failures := []error{fmt.Errorf("metadata report: %w", err)}
+	for _, instance := range r.askable(l) {
+		asking, cancel := context.WithTimeout(l.ctx, perInstance)
+		metadata, method, err := r.asker.Ask(asking, instance)
+		if cancel(); err == nil {
+			return result{metadata: &metadata, source: method}
 		}
-		err = errors.Join(err, refusal)
+		failures = append(failures, err)
 	}
-	return metadata, "", nil, err
+	return result{failure: errors.Join(failures...)}
 }
 
 // maxAsked is the number of instances of a revision that one try asks.
@@ -235,7 +215,7 @@ func (r *run) askable(l *lookup) (instances []provider.Instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for instance := range l.instances {
-		if instance.Service != nil && len(instances) < maxAsked {
+		if r.asker != nil && instance.Service != nil && len(instances) < maxAsked {
 			instances = append(instances, instance.Instance)
 		}
 	}
@@ -248,55 +228,12 @@ type asker interface {
 	Ask(ctx context.Context, i provider.Instance) (metadata provider.Metadata, method string, err error)
 }
 
-// nextAfter is the time that askAny waits for an answer before it asks the next instance, too.
-const nextAfter = 300 * time.Millisecond
-
-// askAny asks instances until one answers.
-func askAny(ctx context.Context, asker asker, instances []provider.Instance) (provider.Metadata, string, error) {
-	if len(instances) == 0 {
-		return provider.Metadata{}, "", errors.New("no instance says how to ask it")
-	}
-	type answer struct {
-		metadata provider.Metadata
-		method   string
-		err      error
-	}
-	answers := make(chan answer, len(instances)) // so that no worker blocks
-	workers, asking := worker.New(ctx)
-	defer workers.Stop()
-	var failures []error
-	for asked := 0; len(failures) < len(instances); {
-		var next <-chan time.Time
-		if asked < len(instances) {
-			instance := instances[asked]
-			asked++
-			workers.Go(func() {
-				metadata, method, err := asker.Ask(asking, instance)
-				answers <- answer{metadata, method, err}
-			})
-			next = time.After(nextAfter)
-		}
-		select {
-		case <-asking.Done():
-			workers.Stop()
-			return provider.Metadata{}, "", errors.Join(append(failures, workers.Wait(), ctx.Err())...)
-		case reply := <-answers:
-			if reply.err == nil {
-				return reply.metadata, reply.method, nil
-			}
-			failures = append(failures, reply.err)
-		case <-next:
-		}
-	}
-	return provider.Metadata{}, "", errors.Join(failures...)
-}
-
 // needsMapping reports whether the services of some instance of a revision are unknown, or come from the mapping.
 func (r *run) needsMapping(l *lookup) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for instance := range l.instances {
-		if len(l.mapped) > 0 || !r.state.hasServices(instance) {
+		if len(l.mapped) > 0 || !r.hasServices(instance) {
 			return true
 		}
 	}

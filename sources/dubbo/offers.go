@@ -21,63 +21,77 @@ import (
 func (s *state) offers(name string, now time.Time) (offers core.Offers[mapping.ID]) {
 	iface := s.entry(name)
 	s.settleRules(iface, now)
-	for _, registered := range iface.providers() {
-		offer := core.Offer[mapping.ID]{
-			ID:    mapping.ID{Service: s.mapper.ServiceOf(registered.ID), Protocol: registered.Protocol},
-			Owner: registered.String(), State: core.Disabled,
+	leaveOut := func(instance, service, why string) {
+		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: instance, Of: service, Why: why})
+	}
+	var levels [][]provider.Provider
+	for _, part := range iface.partsOf(registry.Providers) {
+		var providers []provider.Provider
+		for _, registration := range part.registrations {
+			listed, ok, err := parseProvider(name, registration)
+			switch {
+			case err != nil && registration.Failing != "":
+				leaveOut("a provider", name, registration.Failing+"; "+err.Error())
+			case err != nil:
+				leaveOut("a provider", name, err.Error())
+				offers.Warnings = append(offers.Warnings, s.place+name+": "+err.Error())
+			case ok && registration.Failing != "":
+				leaveOut(addressOf(listed), listed.String(), registration.Failing)
+			case ok:
+				providers = append(providers, listed)
+			}
 		}
-		endpoint, callable, problem := s.mapper.Endpoint(registered)
+		levels = append(levels, providers)
+	}
+	// Merge takes the first of equally old registrations, so that the order has to be stable.
+	for _, server := range slices.SortedFunc(maps.Keys(iface.instances), func(a, b *instance) int {
+		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
+	}) {
+		levels = append(levels, slices.DeleteFunc(slices.Clone(server.providers), func(p provider.Provider) bool {
+			return p.Interface != name
+		}))
+	}
+	var rules []provider.Configurator
+	for _, rule := range iface.rules {
+		rules = append(rules, rule.Value)
+	}
+	for _, merged := range provider.Configure(provider.Merge(levels...), rules) {
+		offer := core.Offer[mapping.ID]{
+			ID:    mapping.ID{Service: s.mapper.ServiceOf(merged.ID), Protocol: merged.Protocol},
+			Owner: merged.String(), State: core.Listed,
+		}
+		endpoint, callable, problem := s.mapper.Endpoint(merged)
 		offer.Endpoint = endpoint
 		switch {
 		case problem != "":
+			offer.State = core.Disabled
+			leaveOut(addressOf(merged), merged.String(), problem)
 			offers.Warnings = append(offers.Warnings,
-				fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, registered.Host, registered.ID, problem))
-			offers.LeftOut = append(offers.LeftOut, leftOut(registered, problem))
-			if registered.Unverified {
-				offer.State = core.Unreadable
-			}
+				fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, merged.Host, merged.ID, problem))
 		case !callable:
-			offer.Why = registered.Off()
-		case registered.Unverified:
+			offer.State, offer.Why = core.Disabled, merged.Off()
+		case merged.Unverified:
 			offer.State, offer.Why = core.Unreadable, "no heartbeat has reached its check"
-		default:
-			offer.State = core.Listed
 		}
 		offers.All = append(offers.All, offer)
-	}
-	for _, part := range iface.partsOf(registry.Providers) {
-		offers.LeftOut = append(append(offers.LeftOut, part.failing...), part.invalid...)
-		for _, invalid := range part.invalid {
-			offers.Warnings = append(offers.Warnings, s.place+name+": "+invalid.Why)
-		}
 	}
 	return offers
 }
 
-func leftOut(p provider.Provider, why string) sources.LeftOut {
-	return sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why}
+// parseProvider returns the provider of a registration for an interface. ok is false for other registrations.
+func parseProvider(name string, registration registry.Registration) (listed provider.Provider, ok bool, err error) {
+	if registration.Err != nil {
+		return listed, false, registration.Err
+	}
+	listed, ok, err = registration.Provider()
+	if ok && err == nil && listed.Interface != name { // two groups would publish it
+		err = fmt.Errorf("provider %s:%d is of %s", listed.Host, listed.Port, provider.Shorten(listed.Interface))
+	}
+	listed.Levels, listed.Unverified = provider.OfInterfaces, registration.Unverified
+	return listed, ok, err
 }
 
-// providers returns the providers of an interface, merged from both levels, with the rules applied.
-func (i *interfaceState) providers() []provider.Provider {
-	var levels [][]provider.Provider
-	for _, part := range i.partsOf(registry.Providers) {
-		levels = append(levels, part.providers)
-	}
-	// Merge takes the first of equally old registrations, so that the order has to be stable.
-	for _, server := range slices.SortedFunc(maps.Keys(i.instances), func(a, b *instance) int {
-		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
-	}) {
-		levels = append(levels, slices.DeleteFunc(slices.Clone(server.providers), func(p provider.Provider) bool {
-			return p.Interface != i.name
-		}))
-	}
-	var rules []provider.Configurator
-	for _, rule := range i.rules {
-		rules = append(rules, rule.Value)
-	}
-	return provider.Configure(provider.Merge(levels...), rules)
-}
+func addressOf(p provider.Provider) string { return net.JoinHostPort(p.Host, strconv.Itoa(p.Port)) }
 
 // settleRules updates the rules of an interface. An unlisted rule stays for the hold, as providers do: without it
 // providers would have another weight, or take calls that they must not take.
@@ -91,8 +105,10 @@ func (s *state) settleRules(iface *interfaceState, now time.Time) {
 		return s.holdUntil(unlisted, rule.Since, rule.Missing)
 	}
 	for _, part := range iface.partsOf(registry.Configurators) {
-		for _, rule := range part.rules {
-			listing.Reports = append(listing.Reports, core.Report[provider.Configurator]{Value: rule, State: core.Listed})
+		for _, registration := range part.registrations {
+			if rule, ok := registration.Configurator(); ok && registration.Failing == "" {
+				listing.Reports = append(listing.Reports, core.Report[provider.Configurator]{Value: rule, State: core.Listed})
+			}
 		}
 	}
 	iface.rules, iface.heldRules, _ = listing.Settle(iface.rules, provider.Configurator.Compare, now)
@@ -237,7 +253,7 @@ func (s *state) addresses() map[scope]bool {
 				}
 			}
 		}
-		s.Endpoints(func(_ mapping.ID, served core.Known[core.Endpoint]) {
+		s.Endpoints(func(_ mapping.ID, served knownEndpoint) {
 			e := served.Value
 			s.callAddresses[scope{provider.OfApplications, e.Instance, e.Address, e.Port}] = true
 		})

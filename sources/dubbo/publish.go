@@ -2,6 +2,7 @@ package dubbo
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -18,27 +19,26 @@ const patience = 5 * time.Second
 func (r *run) gather(now time.Time) core.Batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, ready := r.state, r.synced
 	batch := core.Batch{Next: time.Hour}
-	if !ready {
-		batch.Next, ready = r.ready(now)
+	if !r.started {
+		batch.Next, r.started = r.ready(now)
 	}
-	if r.started = r.started || ready; r.started {
-		batch.Synced = ready && !r.synced && !s.lists[interfaceNames].incomplete && !s.lists[applicationNames].incomplete
+	if r.started {
+		batch.Synced = !r.synced && !r.lists[interfaceNames].incomplete && !r.lists[applicationNames].incomplete
 		r.synced = r.synced || batch.Synced
 		batch.Contents = r.contents(now)
-		batch.Next = min(batch.Next, r.expire(now))
+		batch.Next = r.expire(now)
 	}
 	batch.Health = r.health(now)
 	if !r.keepsNotes() {
-		batch.Note = s.NoteOf(s.suspicion)
+		batch.Note = r.NoteOf(r.suspicion)
 	}
 	return batch
 }
 
 // ready reports whether the first publication can begin, and after which time to check again.
 func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
-	if reads := r.state.survey(); !r.connection.Up || !reads.settled || reads.refused {
+	if reads := r.survey(); !r.connection.Up || !reads.settled || reads.refused() {
 		r.lookupsSince = time.Time{}
 		return time.Hour, false
 	}
@@ -46,41 +46,50 @@ func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
 		r.lookupsSince = now
 	}
 	wait = patience - now.Sub(r.lookupsSince)
-	for _, lookup := range r.state.lookups {
+	for _, lookup := range r.lookups {
 		if wait > 0 && lookup.metadata == nil && lookup.failures == 0 {
 			return wait, false
 		}
 	}
-	return time.Hour, true
+	return 0, true
 }
 
 // contents returns the groups that changed. The caller holds mu.
 func (r *run) contents(now time.Time) []sources.Content {
-	s := r.state
-	if unread := s.unreadScopes(); !maps.Equal(unread, s.unread) {
-		s.unread = unread
-		s.reconsiderHeld()
+	if unread := r.unreadScopes(); !maps.Equal(unread, r.unread) {
+		r.unread = unread
+		r.reconsiderHeld()
 	}
-	for name := range s.changed {
-		if s.entry(name).settled() {
-			delete(s.changed, name)
-			s.Take(name, s.offers(name, now))
-			s.Touch(name)
+	for name := range r.changed {
+		if r.entry(name).settled() {
+			delete(r.changed, name)
+			r.Take(name, r.offers(name, now))
+			r.Touch(name)
 		}
 	}
-	s.Explained = s.suspicion.End.IsZero()
-	contents := s.Contents(now)
-	s.forgetInterfaces()
-	if s.consumersChanged || len(contents) > 0 {
-		s.consumersChanged = false
-		s.sidecars.TakeAll(s.consumerOffers())
+	r.Explained = r.suspicion.End.IsZero()
+	contents := r.Contents(now)
+	r.forgetInterfaces()
+	if r.consumersChanged || len(contents) > 0 {
+		r.consumersChanged = false
+		r.sidecars.TakeAll(r.consumerOffers())
 	}
-	contents = append(contents, s.sidecars.Contents(now)...)
-	if leftOut := s.leftOutInstances(); !slices.Equal(leftOut, r.leftOut) {
+	contents = append(contents, r.sidecars.Contents(now)...)
+	if leftOut := r.leftOutInstances(); !slices.Equal(leftOut, r.leftOut) {
 		r.leftOut = leftOut
 		contents = append(contents, sources.Content{Group: leftOutGroup, LeftOut: leftOut, Explained: true})
 	}
 	return contents
+}
+
+// expire ends the suspicion when its time is over, and returns the time until the next change. The caller holds mu.
+func (r *run) expire(now time.Time) time.Duration {
+	if !r.suspicion.End.IsZero() && !now.Before(r.suspicion.End) {
+		r.suspicion = r.suspicion.Settle(now)
+		r.reconsiderHeld()
+		return time.Millisecond
+	}
+	return core.Wait(core.Earlier(core.Earlier(r.Next(), r.suspicion.End), r.sidecars.Next()), now)
 }
 
 // leftOutGroup is the group that lists the instances of applications that are not served. Names of interfaces have no
@@ -97,9 +106,6 @@ func (s *state) leftOutInstances() (leftOut []sources.LeftOut) {
 		}
 	}
 	for key, lookup := range s.lookups {
-		if lookup.metadata == nil {
-			continue
-		}
 		for _, warning := range lookup.warnings {
 			what := "revision " + provider.Shorten(key.revision)
 			leftOut = append(leftOut, sources.LeftOut{What: what, Of: key.application, Why: warning})
@@ -122,8 +128,8 @@ func (s *state) whyLeftOut(i *instance) string {
 		return i.Failing
 	case len(i.providers) > 0 || i.Off:
 		return ""
-	case i.problem != "":
-		return i.problem
+	case i.failure != nil:
+		return errors.Unwrap(i.failure).Error()
 	case i.lookup == nil || i.lookup.metadata != nil || s.hasServices(i):
 		return ""
 	case i.lookup.overLimit():
@@ -132,19 +138,4 @@ func (s *state) whyLeftOut(i *instance) string {
 		return "metadata cannot be read: " + i.lookup.reason()
 	}
 	return ""
-}
-
-// expire ends the suspicion when its time is over, and returns the time until the next change. The caller holds mu.
-func (r *run) expire(now time.Time) time.Duration {
-	s := r.state
-	if !s.suspicion.End.IsZero() && !now.Before(s.suspicion.End) {
-		s.suspicion = s.suspicion.Settle(now)
-		s.reconsiderHeld()
-	}
-	for name := range s.changed {
-		if s.entry(name).settled() {
-			return time.Millisecond
-		}
-	}
-	return core.Wait(core.Earlier(core.Earlier(s.Next(), s.suspicion.End), s.sidecars.Next()), now)
 }

@@ -84,34 +84,31 @@ func hangs(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestAnInstanceThatSaysNothingHoldsUpNoOther has it among others with the same revision.
+// TestAnInstanceThatSaysNothingHoldsUpNoOther has it among others with the same revision, which are asked in any order.
 func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
-	all := func(hosts ...string) (instances []provider.Instance) {
-		for _, h := range hosts {
-			instances = append(instances, provider.Instance{Host: h})
-		}
-		return instances
-	}
-	a := askedOf{
+	asker := askedOf{
 		"mute": hangs, "refuses": func(context.Context) error { return errors.New("no") },
 		"answers": func(context.Context) error { return nil },
 	}
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		_, how, err := askAny(t.Context(), a, all("refuses", "mute", "answers"))
-		require.NoError(t, err)
-		require.Equal(t, "answers", how)
-		require.Equal(t, nextAfter, time.Since(began))
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, _, err = askAny(ctx, a, all("mute", "refuses"))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "no")
-		_, _, err = askAny(t.Context(), a, all("refuses", "refuses"))
-		require.EqualError(t, err, "no\nno")
-		_, _, err = askAny(t.Context(), a, nil)
-		require.Error(t, err)
+		source := sourceOf(t, zktest.New(), patiently())
+		source.asker, source.registry = asker, silentRegistry{}
+		find := func(hosts ...string) (result, time.Duration) {
+			l := &lookup{ctx: t.Context(), revision: revision{"app", "r1"}, instances: map[*instance]bool{}}
+			for _, host := range hosts {
+				l.instances[&instance{Instance: provider.Instance{Host: host, Service: &provider.MetadataService{}}}] = true
+			}
+			began := time.Now()
+			return newRun(source, nil).find(l), time.Since(began)
+		}
+		found, took := find("refuses", "mute", "answers")
+		require.NoError(t, found.failure)
+		require.Equal(t, "answers", found.source)
+		require.LessOrEqual(t, took, perInstance)
+		found, took = find("mute", "refuses")
+		require.ErrorIs(t, found.failure, context.DeadlineExceeded)
+		require.ErrorContains(t, found.failure, "no")
+		require.Equal(t, perInstance, took)
 	})
 }
 
@@ -192,6 +189,10 @@ func (silentRegistry) Watch(ctx context.Context, _ registry.Listener, _ registry
 	return ctx.Err()
 }
 
+func (silentRegistry) Metadata(context.Context, string, string) ([]byte, error) {
+	return nil, registry.ErrAbsent
+}
+
 // TestAStartIsNoAlarm shows that a registry that was not tried yet is not said to be unreachable.
 func TestAStartIsNoAlarm(t *testing.T) {
 	b := start(t, zktest.New(), patiently(), func(s *Source) { s.registry = silentRegistry{} })
@@ -206,7 +207,8 @@ func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r.workers, r.ctx = worker.New(t.Context())
 	defer r.workers.Stop()
 	i := &instance{id: "10.0.0.1:1", application: "app"}
-	r.takeInstance(i, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
+	r.applications["app"] = &application{instances: map[string]*instance{i.id: i}}
+	r.Instance("app", i.id, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
 	require.NoError(t, r.workers.Wait())
 	require.NotNil(t, i.lookup.metadata)
 	r.state.drop(i)

@@ -23,17 +23,17 @@ func sidecarID(application string) mapping.ID {
 
 // newSidecars returns the machine of the Sidecars. A new host counts at once, and an unlisted one stays for a grace
 // period: a missing host breaks calls, an extra one costs little.
-func newSidecars(mapper *mapping.Mapper, settings Settings) *core.Machine[mapping.ID] {
-	grace := settings.SidecarGrace
-	if settings.Mapping.Sidecars == nil { // those of an earlier run go
+func newSidecars(source *Source) *machine {
+	grace := source.settings.SidecarGrace
+	if source.settings.Mapping.Sidecars == nil { // those of an earlier run go
 		grace = 0
 	}
-	return core.NewMachine(sidecarMapping{mapper}, func(mapping.ID) time.Duration { return 0 },
-		func(_ mapping.ID, host core.Known[core.Endpoint]) time.Time { return host.Missing.Add(grace) })
+	return core.NewMachine(sidecarMapping{source.mapper}, func(mapping.ID) time.Duration { return 0 },
+		func(_ mapping.ID, host knownEndpoint) time.Time { return host.Missing.Add(grace) })
 }
 
 // Entries implements core.Mapping.
-func (m sidecarMapping) Entries(services []core.Service[mapping.ID]) ([]*resource.Resource, []string, error) {
+func (m sidecarMapping) Entries(services []service) ([]*resource.Resource, []string, error) {
 	var hosts []string
 	for _, endpoint := range services[0].Endpoints {
 		hosts = append(hosts, endpoint.Address)
@@ -46,13 +46,13 @@ func (m sidecarMapping) Entries(services []core.Service[mapping.ID]) ([]*resourc
 }
 
 // Restore implements core.Mapping.
-func (m sidecarMapping) Restore(published []*resource.Resource) (services []core.Service[mapping.ID]) {
+func (m sidecarMapping) Restore(published []*resource.Resource) (services []service) {
 	for application, hosts := range m.Consumed(published) {
-		service := core.Service[mapping.ID]{ID: sidecarID(application)}
+		restored := service{ID: sidecarID(application)}
 		for _, host := range hosts {
-			service.Endpoints = append(service.Endpoints, core.Endpoint{Address: host})
+			restored.Endpoints = append(restored.Endpoints, core.Endpoint{Address: host})
 		}
-		services = append(services, service)
+		services = append(services, restored)
 	}
 	return services
 }
@@ -63,7 +63,11 @@ func (s *state) consumerOffers() map[string]core.Offers[mapping.ID] {
 	offers := map[string]core.Offers[mapping.ID]{}
 	for name, iface := range s.interfaces {
 		for _, part := range iface.partsOf(registry.Consumers) {
-			for _, consumer := range part.consumers {
+			for _, registration := range part.registrations {
+				consumer, ok := registration.Consumer()
+				if !ok || registration.Failing != "" || consumer.Interface != name {
+					continue
+				}
 				offer := core.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: core.Listed}
 				calls := append(offers[offer.ID.Group()].All, offer)
 				consumer.ID = s.mapper.ServiceOf(consumer.ID)

@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,39 +28,40 @@ func (r *run) health(now time.Time) sources.Health {
 		}
 		return sources.Health{State: state, Message: r.connection.Message}
 	}
-	reads := r.state.survey()
-	if reads.unlisted != nil {
-		state := core.StateOf(reads.unlisted, registry.ErrDenied)
-		return sources.Health{State: state, Message: reads.unlisted.Error()}
-	}
-	problems := slices.Concat(reads.problems, r.state.unresolved(), r.state.heldTexts(now))
+	reads := r.survey()
+	problems := append(reads.problems, r.heldTexts(now)...)
 	if r.connection.Message != "" {
 		problems = slices.Insert(problems, 0, r.connection.Message)
 	}
-	switch metadata := r.state.metadataSources(); {
-	case reads.refused && reads.denied:
-		return sources.Health{State: sources.Denied, Message: strings.Join(problems, "; ")}
-	case len(problems) > 0:
-		return sources.Health{State: sources.Degraded, Message: strings.Join(append(problems, metadata...), "; ")}
-	case !r.started:
+	state, texts := sources.Degraded, problems
+	switch {
+	case len(problems) == 0 && !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the registry"}
-	default:
-		return sources.Health{State: sources.Healthy, Message: strings.Join(append(r.state.whyEmpty(), metadata...), "; ")}
+	case len(problems) == 0:
+		state, texts = sources.Healthy, r.whyEmpty()
+	case reads.denied && (reads.unlisted || reads.refused()):
+		state = sources.Denied
+	case reads.unlisted:
+		state = sources.Unreachable
 	}
+	return sources.Health{State: state, Message: strings.Join(append(texts, r.metadataSources()...), "; ")}
 }
 
 // survey is the outcome of the reads of a registry.
 type survey struct {
-	settled  bool  // each first read succeeded or failed
-	unlisted error // the reason why no list of names can be read; nil if one can
-	refused  bool  // each read of providers failed
-	denied   bool  // the registry denied a read
+	settled  bool // each first read succeeded or failed
+	unlisted bool // no list of names can be read
+	readable bool // providers of an interface, or instances of an application, were read
+	denied   bool // the registry denied a read
 	problems []string
 }
 
+// refused reports whether there is something to read, and no read of it succeeded.
+func (s survey) refused() bool { return len(s.problems) > 0 && !s.readable }
+
 // survey returns the outcome of the reads of the registry. It names the first problem of each kind.
 func (s *state) survey() survey {
-	outcome := survey{settled: true}
+	outcome := survey{settled: true, unlisted: true}
 	var lists, interfaces, applications []string
 	note := func(result readResult, problems *[]string) {
 		outcome.settled = outcome.settled && result.settled()
@@ -70,47 +70,48 @@ func (s *state) survey() survey {
 			*problems = append(*problems, result.failure.Error())
 		}
 	}
-	listed, readable, refused := false, false, false
 	for _, list := range s.lists {
 		if !list.ignored {
 			note(list.readResult, &lists)
-			listed = listed || list.failure == nil
-			outcome.unlisted = cmp.Or(outcome.unlisted, list.failure)
-			refused = refused || !list.succeeded && list.failure != nil
+			outcome.unlisted = outcome.unlisted && list.failure != nil
 		}
-	}
-	if listed {
-		outcome.unlisted = nil
 	}
 	for _, iface := range s.interfaces {
 		for key, part := range iface.parts {
 			note(part.readResult, &interfaces)
-			if key.Category == registry.Providers {
-				failed := part.failure != nil && !part.succeeded
-				readable, refused = readable || !failed, refused || failed
-			}
+			outcome.readable = outcome.readable || part.succeeded && key.Category == registry.Providers
 		}
 	}
-	for name, application := range s.applications {
+	for _, application := range s.applications {
 		note(application.readResult, &applications)
-		readable, refused = readable || application.failure == nil, refused || application.failure != nil
-		for id, instance := range application.instances {
-			outcome.settled = outcome.settled && instance.settled
-			if instance.problem != "" {
-				applications = append(applications, fmt.Sprintf("instance %s of %s: %s", id, name, instance.problem))
-			}
+		outcome.readable = outcome.readable || application.succeeded
+		for _, instance := range application.instances {
+			note(instance.readResult, &applications)
 		}
 	}
-	for _, lookup := range s.lookups {
-		if lookup.overLimit() {
+	for key, lookup := range s.lookups {
+		switch {
+		case lookup.overLimit():
 			applications = append(applications, lookup.reason())
+		case s.unresolved(lookup):
+			applications = append(applications, fmt.Sprintf("application %s: nothing is served, its metadata cannot be read: %s",
+				provider.Shorten(key.application), lookup.reason()))
 		}
 	}
-	outcome.refused = refused && !readable
 	slices.Sort(interfaces)
 	slices.Sort(applications)
 	outcome.problems = slices.Concat(lists, core.First(interfaces, "interfaces"), core.First(applications, "of applications"))
 	return outcome
+}
+
+// unresolved reports whether the services of an instance are unknown for lack of its metadata.
+func (s *state) unresolved(l *lookup) bool {
+	for instance := range l.instances {
+		if l.failures >= reportAfter && l.metadata == nil && !instance.Off && !s.hasServices(instance) {
+			return true
+		}
+	}
+	return false
 }
 
 // heldTexts counts the endpoints and rules that are not listed and stay.
@@ -134,32 +135,15 @@ func (s *state) heldTexts(now time.Time) (texts []string) {
 	return texts
 }
 
-// unresolved names the first application that has an instance without services for lack of its metadata.
-func (s *state) unresolved() []string {
-	texts := map[string]string{} // by application
-	for key, lookup := range s.lookups {
-		if lookup.metadata != nil || lookup.failures < reportAfter || lookup.overLimit() {
-			continue
-		}
-		for instance := range lookup.instances {
-			if !instance.Off && !s.hasServices(instance) {
-				texts[key.application] = fmt.Sprintf("application %s: nothing is served, its metadata cannot be read: %s",
-					provider.Shorten(key.application), lookup.reason())
-			}
-		}
-	}
-	return core.First(slices.Sorted(maps.Values(texts)), "applications")
-}
+// maxSources is the number of sources of metadata that the status names.
+const maxSources = 5
 
-// maxFallbacks is the number of fallbacks that the status names, each with its reason.
-const maxFallbacks = 5
-
-// metadataSources names the sources of the services of applications, and the reason of each fallback.
-func (s *state) metadataSources() []string {
-	found, fallbacks := map[string][]string{}, map[string][]string{} // names by source
+// metadataSources names the sources of the services of applications, with the reason of each fallback.
+func (s *state) metadataSources() (texts []string) {
+	users := map[string][]string{} // names by source
 	for key, lookup := range s.lookups {
 		if lookup.metadata != nil {
-			found[lookup.source] = append(found[lookup.source], key.application)
+			users[lookup.source] = append(users[lookup.source], key.application)
 			continue
 		}
 		for instance := range lookup.instances {
@@ -171,26 +155,19 @@ func (s *state) metadataSources() []string {
 				source = "the interfaces mapped to them, without group and version"
 			}
 			source += ", because: " + lookup.reason()
-			name := key.application + " revision " + provider.Shorten(key.revision)
-			fallbacks[source] = append(fallbacks[source], name)
+			users[source] = append(users[source], key.application+" revision "+provider.Shorten(key.revision))
 		}
 	}
-	texts := namesBy(fallbacks)
-	if more := len(texts) - maxFallbacks; more > 0 {
-		texts = append(texts[:maxFallbacks], fmt.Sprintf("and %d more fallbacks", more))
-	}
-	return append(namesBy(found), texts...)
-}
-
-// namesBy lists the first three names of each source, in order.
-func namesBy(namesBySource map[string][]string) (texts []string) {
-	for _, source := range slices.Sorted(maps.Keys(namesBySource)) {
-		names := slices.Compact(slices.Sorted(slices.Values(namesBySource[source])))
+	for _, source := range slices.Sorted(maps.Keys(users)) {
+		names := slices.Compact(slices.Sorted(slices.Values(users[source])))
 		text := strings.Join(names[:min(3, len(names))], ", ")
 		if len(names) > 3 {
 			text += fmt.Sprintf(" and %d more", len(names)-3)
 		}
 		texts = append(texts, text+" by "+source)
+	}
+	if more := len(texts) - maxSources; more > 0 {
+		texts = append(texts[:maxSources], fmt.Sprintf("and %d more sources", more))
 	}
 	return texts
 }
@@ -218,18 +195,17 @@ func (s *state) whyEmpty() []string {
 		return []string{fmt.Sprintf("nothing is served: none of %d interfaces and %d applications has a provider that the "+
 			"settings select", interfaces, applications)}
 	}
-	text := "no Dubbo provider in " + strings.TrimSuffix(strings.TrimSpace(s.place), " service")
-	inConsul := s.place == consulPlace
+	text, consul := "", s.place == consulPlace
 	if others > 0 {
-		text += fmt.Sprintf(", but %d other services", others)
+		text = fmt.Sprintf(", but %d other services", others)
 	}
 	switch {
-	case others == 0 && inConsul:
-		text += ", and no other service: check dc, ns and partition in the address, and that the token may read services"
-	case inConsul:
-		text += fmt.Sprintf(": Dubbo's interfaces have the tag %s, applications tags like %s", dubboconsul.Tag, provider.InstanceTag)
+	case others == 0 && consul:
+		text = ", and no other service: check dc, ns and partition in the address, and that the token may read services"
+	case consul:
+		text += ": Dubbo's interfaces have the tag " + dubboconsul.Tag + ", applications tags like " + provider.InstanceTag
 	case others > 0 && strings.HasPrefix(s.place, NacosScheme+" "):
 		text += "; for these use kind=services in the address"
 	}
-	return []string{text}
+	return []string{"no Dubbo provider in " + strings.TrimSuffix(strings.TrimSpace(s.place), " service") + text}
 }

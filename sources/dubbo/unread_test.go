@@ -441,7 +441,7 @@ func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	s.serve(two, services("a"))
 	s.serve(two, services("a", "b"))
 	require.Len(t, two.providers, 1, "what it served stays")
-	require.Equal(t, "its 2 services are over the limit of 3 services of all instances", two.problem)
+	require.EqualError(t, two.failure, "instance 2 of app: its 2 services are over the limit of 3 services of all instances")
 	s.drop(one)
 	s.serve(two, services("a", "b", "c"))
 	require.Len(t, two.providers, 3)
