@@ -7,15 +7,14 @@
 // Package provider parses registrations, and package mapping makes ServiceEntries of providers; both are pure. Packages
 // zookeeper, nacos and consul read a registry, behind the interface of package registry. Here, run.go listens to it,
 // state.go stores its content, lookup.go finds the metadata of applications, and offers.go derives offers
-// from it. The machine of package sources/registry decides which endpoints are served; sidecars.go has one for the hosts
-// that applications call. publish.go passes the results to the sink, and status.go reports problems.
+// from it. The machine of package sources/registry decides which endpoints are served; sidecars.go has one for the
+// hosts that applications call. publish.go passes the results to the sink, and status.go reports problems.
 package dubbo
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -48,8 +47,8 @@ const (
 type Settings struct {
 	// RegisterMode selects registrations to read: interface, instance, or all. Default: all.
 	RegisterMode string
-	// Interfaces are the interfaces to serve, at either level, and Applications the applications to read: names, or patterns with *.
-	// Default: all.
+	// Interfaces are the interfaces to serve, at either level, and Applications the applications to read: names, or
+	// patterns with *. Default: all.
 	Interfaces, Applications []string
 	// SkipInterfaces and SkipApplications are those to leave out.
 	SkipInterfaces, SkipApplications []string
@@ -59,7 +58,8 @@ type Settings struct {
 	Delay time.Duration
 	// Resync is how often everything is read again and compared. Default: 10m.
 	Resync time.Duration
-	// Hold is how long unlisted providers stay after an outage of the registry or after a start. Default: 2m.
+	// Hold is the time that unlisted providers stay after an outage of the registry or after a start. Default: 2m, since
+	// providers register again within seconds of the registry's return, or after half a minute at most.
 	Hold time.Duration
 	// KeepEmpty is how long a service without providers stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
@@ -70,25 +70,13 @@ type Settings struct {
 
 	TLS *adsc.TLS
 
-	// Mapping are the options of the objects that are made of services. VIPs gives services virtual addresses; nil for none.
+	// Mapping are the options of the objects of services. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
 	VIPs    core.VIPs
 
 	// Registerer takes the metrics of the source, with its label. Default: none.
 	Registerer prometheus.Registerer
 }
-
-// The defaults. Providers register again within seconds of the registry's return; the libraries retry after half a minute at most. A hold
-// of two minutes is enough for both.
-const (
-	defaultDelay     = time.Second
-	maxDelay         = 10 * time.Second
-	defaultResync    = 10 * time.Minute
-	defaultHold      = 2 * time.Minute
-	defaultKeepEmpty = 24 * time.Hour
-	defaultGrace     = 30 * time.Second
-	defaultSidecar   = 10 * time.Minute
-)
 
 // The values of Settings.RegisterMode.
 const (
@@ -125,15 +113,15 @@ func New(address string, settings Settings) (*Source, error) {
 			return nil, err
 		}
 		settings.Grace = settings.KeepEmpty // Nacos forgets empty services: an interface is never removed
-		client := nacos.New(parsed, dialer, nacos.Interval, settings.Resync)
-		return newSource(client, parsed.Place(parsed.Group, ""), settings, metadata.New())
+		registryClient := nacos.New(parsed, dialer, nacos.Interval, settings.Resync)
+		return newSource(registryClient, parsed.Place(parsed.Group, ""), settings, metadata.New())
 	}
 	parsed, err := zookeeper.ParseAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	client, place := zookeeper.New(parsed, dialer, settings.Resync), "zookeeper "+parsed.Root+"/"+parsed.Group+"/"
-	return newSource(client, place, settings, metadata.New())
+	registryClient, place := zookeeper.New(parsed, dialer, settings.Resync), "zookeeper "+parsed.Root+"/"+parsed.Group+"/"
+	return newSource(registryClient, place, settings, metadata.New())
 }
 
 // consulPlace precedes the name of an interface in messages.
@@ -143,10 +131,6 @@ const consulPlace = "consul service "
 // Services, Skip, Tags, Grace, Mapping and VIPs are ignored, and so are Resync, Hold, Grace and TLS of settings. An
 // error begins with the key at fault.
 func NewConsul(address string, reading consul.Settings, settings Settings) (*Source, error) {
-	address, err := consulAddress(address)
-	if err != nil {
-		return nil, err
-	}
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
@@ -161,33 +145,14 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	if settings.RegisterMode != modeInterface {
 		filter.Applications = settings.reads
 	}
-	client, err := dubboconsul.New(address, reading, filter)
+	registryClient, err := dubboconsul.New(address, reading, filter)
 	if err != nil {
 		return nil, err
 	}
-	return newSource(client, consulPlace, settings, metadata.New())
+	return newSource(registryClient, consulPlace, settings, metadata.New())
 }
 
-// consulAddress returns an address for Consul's source: it drops all parameters but Consul's.
-func consulAddress(address string) (string, error) {
-	address, query, _ := strings.Cut(address, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return "", fmt.Errorf("address: its parameters: %w", err)
-	}
-	if values.Has("token") {
-		return "", fmt.Errorf("address: %s: a token stands in the file that tokenFile names, or in CONSUL_HTTP_TOKEN", address)
-	}
-	maps.DeleteFunc(values, func(key string, _ []string) bool {
-		return !slices.Contains([]string{"dc", "ns", "partition"}, key)
-	})
-	if len(values) > 0 {
-		address += "?" + values.Encode()
-	}
-	return address, nil
-}
-
-func newSource(client registry.Registry, place string, settings Settings, asker asker) (*Source, error) {
+func newSource(registryClient registry.Registry, place string, settings Settings, asker asker) (*Source, error) {
 	mapper, err := mapping.New(settings.Mapping, place, settings.VIPs)
 	if err != nil {
 		return nil, err
@@ -196,7 +161,7 @@ func newSource(client registry.Registry, place string, settings Settings, asker 
 		asker = nil
 	}
 	return &Source{
-		settings: settings, registry: client, mapper: mapper, asker: asker, place: place, counters: newCounts(),
+		settings: settings, registry: registryClient, mapper: mapper, asker: asker, place: place, counters: newCounts(),
 		confirmAfter: lastTry,
 	}, nil
 }
@@ -206,7 +171,7 @@ func (s *Source) keepsNotes() bool { return s.place == consulPlace }
 
 // Doubts returns warnings for options that are valid but probably mistaken; each begins with the key.
 func Doubts(options mapping.Options) (doubts []string) {
-	protocols := append(mapping.Protocols(), "https")
+	protocols := slices.Concat(mapping.Protocols(), []string{"https"})
 	for _, protocol := range slices.Sorted(maps.Keys(options.ServicePorts)) {
 		if guess := words.Nearest(protocol, protocols); guess != "" && !slices.Contains(protocols, protocol) {
 			doubts = append(doubts, fmt.Sprintf("servicePorts: unknown Dubbo protocol %s; did you mean %s?", protocol, guess))
@@ -222,12 +187,12 @@ func (s *Settings) complete() error {
 		core.CheckPatterns("applications", s.Applications),
 		core.CheckPatterns("skipInterfaces", s.SkipInterfaces),
 		core.CheckPatterns("skipApplications", s.SkipApplications),
-		core.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),
-		core.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
-		core.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
-		core.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
-		core.Time("grace", &s.Grace, defaultGrace, time.Millisecond, 24*time.Hour),
-		core.Time("sidecars.grace", &s.SidecarGrace, defaultSidecar, time.Millisecond, 365*24*time.Hour),
+		core.Time("delay", &s.Delay, time.Second, time.Millisecond, 10*time.Second),
+		core.Time("resync", &s.Resync, 10*time.Minute, time.Second, 24*time.Hour),
+		core.Time("hold", &s.Hold, 2*time.Minute, time.Millisecond, 24*time.Hour),
+		core.Time("keepEmpty", &s.KeepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
+		core.Time("grace", &s.Grace, 30*time.Second, time.Millisecond, 24*time.Hour),
+		core.Time("sidecars.grace", &s.SidecarGrace, 10*time.Minute, time.Millisecond, 365*24*time.Hour),
 	); err != nil {
 		return err
 	}
@@ -236,30 +201,31 @@ func (s *Settings) complete() error {
 		return fmt.Errorf("registerMode: want %s, %s or %s, got %q", modeAll, modeInterface, modeInstance, s.RegisterMode)
 	}
 	if s.Mapping.Sidecars != nil && s.RegisterMode == modeInstance {
-		return fmt.Errorf("sidecars: consumers register at interface level, which registerMode %s does not read", modeInstance)
+		return fmt.Errorf("sidecars: consumers register at interface level, which registerMode %s does not read",
+			modeInstance)
 	}
-	key := ""
+	conflict := ""
 	switch {
 	case s.RegisterMode != modeInterface:
 	case len(s.Applications) > 0:
-		key = "applications"
+		conflict = "applications"
 	case len(s.SkipApplications) > 0:
-		key = "skipApplications"
+		conflict = "skipApplications"
 	case s.AskProviders != nil && *s.AskProviders:
-		key = "askProviders"
+		conflict = "askProviders"
 	}
-	if key != "" {
-		return fmt.Errorf("%s: registerMode %s does not read applications", key, modeInterface)
+	if conflict != "" {
+		return fmt.Errorf("%s: registerMode %s does not read applications", conflict, modeInterface)
 	}
 	return nil
 }
 
 // serves reports whether an interface is to be served.
-func (s *Settings) serves(name string) bool {
-	return core.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(name)
+func (s *Settings) serves(interfaceName string) bool {
+	return core.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(interfaceName)
 }
 
 // reads reports whether the instances of an application are to be read.
-func (s *Settings) reads(name string) bool {
-	return core.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(name)
+func (s *Settings) reads(applicationName string) bool {
+	return core.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(applicationName)
 }

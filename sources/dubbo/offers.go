@@ -18,44 +18,40 @@ import (
 )
 
 // offers updates the rules of an interface, and returns its offers.
-func (s *state) offers(name string, now time.Time) (offers core.Offers[mapping.ID]) {
-	iface := s.entry(name)
-	s.settleRules(iface, now)
+func (s *state) offers(interfaceName string, now time.Time) (offers core.Offers[mapping.ID]) {
+	dubboInterface := s.entry(interfaceName)
+	s.settleRules(dubboInterface, now)
 	leaveOut := func(instance, service, why string) {
 		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: instance, Of: service, Why: why})
 	}
-	var levels [][]provider.Provider
-	for _, part := range iface.partsOf(registry.Providers) {
-		var providers []provider.Provider
+	var providers []provider.Provider
+	for _, part := range dubboInterface.partsOf(registry.Providers) {
 		for _, registration := range part.registrations {
-			listed, ok, err := parseProvider(name, registration)
+			listed, isProvider, err := parseProvider(interfaceName, registration)
 			switch {
 			case err != nil && registration.Failing != "":
-				leaveOut("a provider", name, registration.Failing+"; "+err.Error())
+				leaveOut("a provider", interfaceName, registration.Failing+"; "+err.Error())
 			case err != nil:
-				leaveOut("a provider", name, err.Error())
-				offers.Warnings = append(offers.Warnings, s.place+name+": "+err.Error())
-			case ok && registration.Failing != "":
+				leaveOut("a provider", interfaceName, err.Error())
+				offers.Warnings = append(offers.Warnings, s.place+interfaceName+": "+err.Error())
+			case isProvider && registration.Failing != "":
 				leaveOut(addressOf(listed), listed.String(), registration.Failing)
-			case ok:
+			case isProvider:
 				providers = append(providers, listed)
 			}
 		}
-		levels = append(levels, providers)
 	}
 	// Merge takes the first of equally old registrations, so that the order has to be stable.
-	for _, server := range slices.SortedFunc(maps.Keys(iface.instances), func(a, b *instance) int {
+	for _, instance := range slices.SortedFunc(maps.Keys(dubboInterface.instances), func(a, b *instance) int {
 		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
 	}) {
-		levels = append(levels, slices.DeleteFunc(slices.Clone(server.providers), func(p provider.Provider) bool {
-			return p.Interface != name
-		}))
+		providers = append(providers, instance.providers[interfaceName]...)
 	}
 	var rules []provider.Configurator
-	for _, rule := range iface.rules {
-		rules = append(rules, rule.Value)
+	for _, configurator := range dubboInterface.rules {
+		rules = append(rules, configurator.Value)
 	}
-	for _, merged := range provider.Configure(provider.Merge(levels...), rules) {
+	for _, merged := range provider.Configure(provider.Merge(providers), rules) {
 		offer := core.Offer[mapping.ID]{
 			ID:    mapping.ID{Service: s.mapper.ServiceOf(merged.ID), Protocol: merged.Protocol},
 			Owner: merged.String(), State: core.Listed,
@@ -67,7 +63,7 @@ func (s *state) offers(name string, now time.Time) (offers core.Offers[mapping.I
 			offer.State = core.Disabled
 			leaveOut(addressOf(merged), merged.String(), problem)
 			offers.Warnings = append(offers.Warnings,
-				fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, merged.Host, merged.ID, problem))
+				fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, interfaceName, merged.Host, merged.ID, problem))
 		case !callable:
 			offer.State, offer.Why = core.Disabled, merged.Off()
 		case merged.Unverified:
@@ -78,51 +74,57 @@ func (s *state) offers(name string, now time.Time) (offers core.Offers[mapping.I
 	return offers
 }
 
-// parseProvider returns the provider of a registration for an interface. ok is false for other registrations.
-func parseProvider(name string, registration registry.Registration) (listed provider.Provider, ok bool, err error) {
+// parseProvider returns the provider of a registration for an interface. isProvider is false for
+// other registrations.
+func parseProvider(interfaceName string, registration registry.Registration) (
+	listed provider.Provider, isProvider bool, err error,
+) {
 	if registration.Err != nil {
 		return listed, false, registration.Err
 	}
-	listed, ok, err = registration.Provider()
-	if ok && err == nil && listed.Interface != name { // two groups would publish it
+	listed, isProvider, err = registration.Provider()
+	if isProvider && err == nil && listed.Interface != interfaceName { // two groups would publish it
 		err = fmt.Errorf("provider %s:%d is of %s", listed.Host, listed.Port, provider.Shorten(listed.Interface))
 	}
 	listed.Levels, listed.Unverified = provider.OfInterfaces, registration.Unverified
-	return listed, ok, err
+	return listed, isProvider, err
 }
 
-func addressOf(p provider.Provider) string { return net.JoinHostPort(p.Host, strconv.Itoa(p.Port)) }
+func addressOf(listed provider.Provider) string {
+	return net.JoinHostPort(listed.Host, strconv.Itoa(listed.Port))
+}
 
 // settleRules updates the rules of an interface. An unlisted rule stays for the hold, as providers do: without it
 // providers would have another weight, or take calls that they must not take.
-func (s *state) settleRules(iface *interfaceState, now time.Time) {
+func (s *state) settleRules(dubboInterface *interfaceState, now time.Time) {
 	unlisted := core.Unlisted
-	if iface.unreadable(registry.Configurators) {
+	if dubboInterface.unreadable(registry.Configurators) {
 		unlisted = core.Unreadable
 	}
-	var listing core.Listing[provider.Configurator]
-	listing.Until = func(rule core.Known[provider.Configurator]) time.Time {
+	listing := core.Listing[provider.Configurator]{Until: func(rule knownRule) time.Time {
 		return s.holdUntil(unlisted, rule.Since, rule.Missing)
-	}
-	for _, part := range iface.partsOf(registry.Configurators) {
+	}}
+	for _, part := range dubboInterface.partsOf(registry.Configurators) {
 		for _, registration := range part.registrations {
 			if rule, ok := registration.Configurator(); ok && registration.Failing == "" {
-				listing.Reports = append(listing.Reports, core.Report[provider.Configurator]{Value: rule, State: core.Listed})
+				report := core.Report[provider.Configurator]{Value: rule, State: core.Listed}
+				listing.Reports = append(listing.Reports, report)
 			}
 		}
 	}
-	iface.rules, iface.heldRules, _ = listing.Settle(iface.rules, provider.Configurator.Compare, now)
+	rules, held, _ := listing.Settle(dubboInterface.rules, provider.Configurator.Compare, now)
+	dubboInterface.rules, dubboInterface.heldRules = rules, held
 }
 
 // holdUntil returns the time until which an unlisted item stays.
-func (s *state) holdUntil(state core.State, since, missing time.Time) time.Time {
+func (s *state) holdUntil(state core.State, firstListed, missing time.Time) time.Time {
 	switch state {
 	case core.Disabled:
 		return time.Time{}
 	case core.Unreadable:
 		return core.Forever
 	}
-	return s.suspicion.Until(since, missing)
+	return s.suspicion.Until(firstListed, missing)
 }
 
 // suspectMissing starts a suspicion: content from before the connection may be unlisted for a while.
@@ -130,16 +132,16 @@ func (s *state) suspectMissing(now time.Time, hold time.Duration) {
 	var outage time.Duration
 	s.suspicion, outage = s.suspicion.Return(now, hold)
 	s.Postpone(outage)
-	for _, iface := range s.interfaces {
-		core.Postpone(iface.rules, outage)
+	for _, dubboInterface := range s.interfaces {
+		core.Postpone(dubboInterface.rules, outage)
 	}
 }
 
 // reconsiderHeld re-examines the unlisted content that stays.
 func (s *state) reconsiderHeld() {
-	for name, iface := range s.interfaces {
-		if iface.heldRules > 0 {
-			s.changed[name] = true
+	for interfaceName, dubboInterface := range s.interfaces {
+		if dubboInterface.heldRules > 0 {
+			s.changed[interfaceName] = true
 		}
 	}
 	s.Reconsider()
@@ -147,12 +149,12 @@ func (s *state) reconsiderHeld() {
 
 // forgetInterfaces drops interfaces without registrations and services.
 func (s *state) forgetInterfaces() {
-	maps.DeleteFunc(s.interfaces, func(name string, iface *interfaceState) bool {
-		if len(iface.parts)+len(iface.rules)+len(iface.instances) > 0 || s.changed[name] {
+	maps.DeleteFunc(s.interfaces, func(interfaceName string, dubboInterface *interfaceState) bool {
+		if len(dubboInterface.parts)+len(dubboInterface.rules)+len(dubboInterface.instances) > 0 || s.changed[interfaceName] {
 			return false
 		}
 		unused := true
-		s.Hosts(name, func(mapping.ID, core.Name) { unused = false })
+		s.Hosts(interfaceName, func(mapping.ID, core.Name) { unused = false })
 		return unused
 	})
 }
@@ -165,10 +167,10 @@ type scope struct {
 	port    uint32 // zero for all ports
 }
 
-func instanceScope(application, host string, port int) scope {
-	address, err := names.Address(host)
+func instanceScope(application, hostName string, port int) scope {
+	address, err := names.Address(hostName)
 	if err != nil {
-		address = host
+		address = hostName
 	}
 	return scope{provider.OfApplications, mapping.Application(application), address, uint32(port)} //nolint:gosec // a port
 }
@@ -176,11 +178,11 @@ func instanceScope(application, host string, port int) scope {
 // scopes returns the addresses at which an instance may serve.
 func (i *instance) scopes() []scope {
 	if !i.succeeded {
-		host, _, err := provider.SplitAddress(i.id)
+		hostName, _, err := provider.SplitAddress(i.id)
 		if err != nil {
-			host = i.id
+			hostName = i.id
 		}
-		return []scope{instanceScope(i.application, host, 0)}
+		return []scope{instanceScope(i.application, hostName, 0)}
 	}
 	scopes := []scope{instanceScope(i.application, i.Host, i.Port)}
 	for _, endpoint := range i.Endpoints {
@@ -189,33 +191,33 @@ func (i *instance) scopes() []scope {
 	return scopes
 }
 
-// unreadScopes returns the scopes that the registry may have more content of, and the state of unlisted endpoints there.
+// unreadScopes returns the scopes that were not read completely, and the state of unlisted endpoints there.
 func (s *state) unreadScopes() map[scope]core.State {
 	scopes := map[scope]core.State{}
-	for _, list := range s.lists {
-		if !list.ignored && list.unreadable() {
-			scopes[scope{level: list.level}] = core.Unreadable
+	for _, nameList := range s.lists {
+		if !nameList.ignored && nameList.unreadable() {
+			scopes[scope{level: nameList.level}] = core.Unreadable
 		}
 	}
-	for name, iface := range s.interfaces {
-		if iface.unreadable(registry.Providers) {
-			scopes[scope{level: provider.OfInterfaces, name: name}] = core.Unreadable
+	for interfaceName, dubboInterface := range s.interfaces {
+		if dubboInterface.unreadable(registry.Providers) {
+			scopes[scope{level: provider.OfInterfaces, name: interfaceName}] = core.Unreadable
 		}
 	}
-	for name, application := range s.applications {
+	for applicationName, application := range s.applications {
 		if application.unreadable() {
-			scopes[scope{level: provider.OfApplications, name: mapping.Application(name)}] = core.Unreadable
+			scopes[scope{level: provider.OfApplications, name: mapping.Application(applicationName)}] = core.Unreadable
 		}
 		for _, instance := range application.instances {
 			if instance.succeeded && (instance.lookup == nil || instance.lookup.metadata != nil) {
 				continue
 			}
-			state := core.Unreadable
+			endpointState := core.Unreadable
 			if instance.Off {
-				state = core.Disabled
+				endpointState = core.Disabled
 			}
 			for _, address := range instance.scopes() {
-				scopes[address] = max(scopes[address], state)
+				scopes[address] = max(scopes[address], endpointState)
 			}
 		}
 	}
@@ -224,45 +226,45 @@ func (s *state) unreadScopes() map[scope]core.State {
 
 // unlistedState returns the state of an unlisted endpoint of an interface. Content of an earlier run that cannot be
 // parsed has no address, and may be in any scope.
-func (s *state) unlistedState(name string, endpoint core.Endpoint) core.State {
+func (s *state) unlistedState(interfaceName string, endpoint core.Endpoint) core.State {
 	if endpoint.Address == "" && len(s.unread) > 0 {
 		return core.Unreadable
 	}
-	state := core.Unlisted
+	endpointState := core.Unlisted
 	for _, candidate := range []scope{
-		{level: provider.OfInterfaces}, {level: provider.OfInterfaces, name: name},
+		{level: provider.OfInterfaces}, {level: provider.OfInterfaces, name: interfaceName},
 		{level: provider.OfApplications}, {level: provider.OfApplications, name: endpoint.Instance},
 		{provider.OfApplications, endpoint.Instance, endpoint.Address, 0},
 		{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port},
 	} {
-		if unread := s.unread[candidate]; unread != 0 && provider.Levels(endpoint.Levels)&candidate.level != 0 {
-			state = min(state, unread)
+		if unreadState := s.unread[candidate]; unreadState != 0 && provider.Levels(endpoint.Levels)&candidate.level != 0 {
+			endpointState = min(endpointState, unreadState)
 		}
 	}
-	return state
+	return endpointState
 }
 
 // addresses returns the addresses of the providers of interfaces, and of served endpoints.
 func (s *state) addresses() map[scope]bool {
 	if s.callAddresses == nil {
 		s.callAddresses = map[scope]bool{}
-		for _, iface := range s.interfaces {
-			for _, part := range iface.parts {
+		for _, dubboInterface := range s.interfaces {
+			for _, part := range dubboInterface.parts {
 				for _, address := range part.addresses {
 					s.callAddresses[address] = true
 				}
 			}
 		}
 		s.Endpoints(func(_ mapping.ID, served knownEndpoint) {
-			e := served.Value
-			s.callAddresses[scope{provider.OfApplications, e.Instance, e.Address, e.Port}] = true
+			endpoint := served.Value
+			s.callAddresses[scope{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port}] = true
 		})
 	}
 	return s.callAddresses
 }
 
 // hasServices reports whether the services of an instance are known without its metadata, at either level.
-func (s *state) hasServices(i *instance) bool {
-	return len(i.providers) > 0 ||
-		slices.ContainsFunc(i.scopes(), func(address scope) bool { return s.addresses()[address] })
+func (s *state) hasServices(instance *instance) bool {
+	return len(instance.providers) > 0 ||
+		slices.ContainsFunc(instance.scopes(), func(address scope) bool { return s.addresses()[address] })
 }

@@ -1,13 +1,12 @@
 package dubbo
 
 import (
-	"cmp"
 	"errors"
 	"maps"
-	"slices"
 	"time"
 
 	"tributary/sources"
+	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	core "tributary/sources/registry"
 )
@@ -38,7 +37,7 @@ func (r *run) gather(now time.Time) core.Batch {
 
 // ready reports whether the first publication can begin, and after which time to check again.
 func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
-	if reads := r.survey(); !r.connection.Up || !reads.settled || reads.refused() {
+	if outcome := r.survey(); !r.connection.Up || !outcome.settled || outcome.refused() {
 		r.lookupsSince = time.Time{}
 		return time.Hour, false
 	}
@@ -60,26 +59,25 @@ func (r *run) contents(now time.Time) []sources.Content {
 		r.unread = unread
 		r.reconsiderHeld()
 	}
-	for name := range r.changed {
-		if r.entry(name).settled() {
-			delete(r.changed, name)
-			r.Take(name, r.offers(name, now))
-			r.Touch(name)
+	for interfaceName := range r.changed {
+		if r.entry(interfaceName).settled() {
+			delete(r.changed, interfaceName)
+			r.Take(interfaceName, r.offers(interfaceName, now))
+			r.Touch(interfaceName)
 		}
 	}
-	r.Explained = r.suspicion.End.IsZero()
+	leftOut := r.leftOutInstances()
+	if len(leftOut)+r.leftOutCount > 0 {
+		r.Take(leftOutGroup, core.Offers[mapping.ID]{LeftOut: leftOut})
+	}
+	r.leftOutCount, r.Explained = len(leftOut), r.suspicion.End.IsZero()
 	contents := r.Contents(now)
 	r.forgetInterfaces()
 	if r.consumersChanged || len(contents) > 0 {
 		r.consumersChanged = false
 		r.sidecars.TakeAll(r.consumerOffers())
 	}
-	contents = append(contents, r.sidecars.Contents(now)...)
-	if leftOut := r.leftOutInstances(); !slices.Equal(leftOut, r.leftOut) {
-		r.leftOut = leftOut
-		contents = append(contents, sources.Content{Group: leftOutGroup, LeftOut: leftOut, Explained: true})
-	}
-	return contents
+	return append(contents, r.sidecars.Contents(now)...)
 }
 
 // expire ends the suspicion when its time is over, and returns the time until the next change. The caller holds mu.
@@ -98,44 +96,45 @@ const leftOutGroup = "instances of applications"
 
 // leftOutInstances returns the instances of applications, and the services in their metadata, that are not served.
 func (s *state) leftOutInstances() (leftOut []sources.LeftOut) {
-	for name, application := range s.applications {
-		for _, instance := range application.instances {
-			if why := s.whyLeftOut(instance); why != "" {
-				leftOut = append(leftOut, sources.LeftOut{What: instance.id, Of: name, Why: why})
-			}
+	add := func(item, application, reason string) {
+		if reason != "" {
+			leftOut = append(leftOut, sources.LeftOut{What: item, Of: application, Why: reason})
 		}
 	}
-	for key, lookup := range s.lookups {
+	for applicationName, application := range s.applications {
+		for id, instance := range application.instances {
+			add(id, applicationName, s.whyLeftOut(instance))
+		}
+	}
+	for revision, lookup := range s.lookups {
 		for _, warning := range lookup.warnings {
-			what := "revision " + provider.Shorten(key.revision)
-			leftOut = append(leftOut, sources.LeftOut{What: what, Of: key.application, Why: warning})
+			add("revision "+provider.Shorten(revision.number), revision.application, warning)
 		}
 		for instance := range lookup.instances {
 			for _, err := range instance.rejected {
-				leftOut = append(leftOut, sources.LeftOut{What: instance.id, Of: key.application, Why: err.Error()})
+				add(instance.id, revision.application, err.Error())
 			}
 		}
 	}
-	slices.SortFunc(leftOut, func(a, b sources.LeftOut) int { return cmp.Compare(a.String(), b.String()) })
 	return leftOut
 }
 
 // whyLeftOut returns the reason why no service of an instance is served. It is empty if one is served, if the instance
 // is switched off, and while its lookup is new.
-func (s *state) whyLeftOut(i *instance) string {
+func (s *state) whyLeftOut(instance *instance) string {
 	switch {
-	case i.Failing != "":
-		return i.Failing
-	case len(i.providers) > 0 || i.Off:
+	case instance.Failing != "":
+		return instance.Failing
+	case len(instance.providers) > 0 || instance.Off:
 		return ""
-	case i.failure != nil:
-		return errors.Unwrap(i.failure).Error()
-	case i.lookup == nil || i.lookup.metadata != nil || s.hasServices(i):
+	case instance.failure != nil:
+		return errors.Unwrap(instance.failure).Error()
+	case instance.lookup == nil || instance.lookup.metadata != nil || s.hasServices(instance):
 		return ""
-	case i.lookup.overLimit():
-		return i.lookup.reason()
-	case i.lookup.failures >= reportAfter:
-		return "metadata cannot be read: " + i.lookup.reason()
+	case instance.lookup.overLimit():
+		return instance.lookup.reason()
+	case instance.lookup.failures >= reportAfter:
+		return "metadata cannot be read: " + instance.lookup.reason()
 	}
 	return ""
 }

@@ -21,41 +21,6 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestTheMappingIsReadLessAndLess has it asked for every ten seconds, as for an instance that cannot be asked.
-func TestTheMappingIsReadLessAndLess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := mappings{turn: make(chan struct{}, 1)}
-		reads := 0
-		read := func(context.Context) (map[string][]string, error) {
-			reads++
-			return map[string][]string{"app": {"a"}}, nil
-		}
-		ask := func(long time.Duration) int {
-			before := reads
-			for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(lastTry) {
-				all, err := m.interfacesOf(t.Context(), "app", reads == 0, read)
-				require.NoError(t, err)
-				require.Equal(t, []string{"a"}, all)
-			}
-			return reads - before
-		}
-		require.LessOrEqual(t, ask(time.Hour), 9)
-		require.LessOrEqual(t, ask(24*time.Hour), 25)
-		before := reads
-		all, _ := m.interfacesOf(t.Context(), "new", true, read)
-		require.Empty(t, all, "it is not read for each at once")
-		time.Sleep(firstPause)
-		_, _ = m.interfacesOf(t.Context(), "new", false, read)
-		require.Equal(t, before+1, reads, "what is new may be said soon")
-
-		failed := func(context.Context) (map[string][]string, error) { return nil, errors.New("no") }
-		time.Sleep(2 * lastPause)
-		all, err := m.interfacesOf(t.Context(), "app", false, failed)
-		require.EqualError(t, err, "no")
-		require.Equal(t, []string{"a"}, all, "what was read stays")
-	})
-}
-
 // TestTheMappingIsReadForWhatIsUnknownOnly has an instance that cannot be asked, and registers its interfaces as well.
 func TestTheMappingIsReadForWhatIsUnknownOnly(t *testing.T) {
 	s := zktest.New()

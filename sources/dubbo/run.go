@@ -25,17 +25,20 @@ type counts struct {
 }
 
 func newCounts() *counts {
-	c := &counts{
-		reads:    sources.Counter{Name: "reads_total", Help: "State changes taken in: reads, connection changes, lookups."},
-		healed:   sources.Counter{Name: "healed_total", Help: "Nodes found changed by the resync compare without a watch event."},
+	counters := &counts{
+		reads: sources.Counter{Name: "reads_total", Help: "State changes taken in: reads, connection changes, lookups."},
+		healed: sources.Counter{
+			Name: "healed_total", Help: "Nodes found changed by the resync compare without a watch event.",
+		},
 		sessions: sources.Counter{Name: "sessions_lost_total", Help: "Sessions lost; everything was read again."},
 		resolved: sources.Counter{Name: "resolved_total", Help: "Revisions whose services were found out."},
 		unresolved: sources.Counter{
 			Name: "unresolved_total", Help: "Failed attempts to find out what a revision of an application serves.",
 		},
 	}
-	c.CounterSet = sources.NewCounters("tributary_dubbo_", &c.reads, &c.healed, &c.sessions, &c.resolved, &c.unresolved)
-	return c
+	counters.CounterSet = sources.NewCounters("tributary_dubbo_", &counters.reads, &counters.healed, &counters.sessions,
+		&counters.resolved, &counters.unresolved)
+	return counters
 }
 
 // run is one run of a source. It is the registry.Listener.
@@ -48,15 +51,15 @@ type run struct {
 	ctx     context.Context //nolint:containedctx // of the lookups
 	workers *worker.Group
 
-	mapping mappings
+	mapping *registry.MappingCache
 
 	mu           sync.Mutex
 	connection   registry.Connection
-	reached      bool              // the registry was reached at some time
-	lookupsSince time.Time         // since then only lookups are missing for the first publication
-	started      bool              // something was published
-	synced       bool              // the whole registry was published
-	leftOut      []sources.LeftOut // instances of applications, as last published
+	reached      bool      // at some time
+	lookupsSince time.Time // since then only lookups are missing for the first publication
+	started      bool      // something was published
+	synced       bool      // the whole registry was published
+	leftOutCount int       // of instances of applications, as last published
 }
 
 // Run follows the registry and publishes its services until ctx ends.
@@ -72,11 +75,12 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 // notConnected is the message before the first connection.
 const notConnected = "not connected yet"
 
-func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{state: newState(s), sink: sink, wakeup: core.NewWakeup()}
-	r.connection.Message = notConnected
-	r.mapping.turn = make(chan struct{}, 1)
-	return r
+func newRun(source *Source, sink sources.Sink) *run {
+	started := &run{
+		state: newState(source), sink: sink, wakeup: core.NewWakeup(), mapping: registry.NewMappingCache(source.registry),
+	}
+	started.connection.Message = notConnected
+	return started
 }
 
 func (r *run) loop(ctx context.Context) error {
@@ -88,10 +92,10 @@ func (r *run) loop(ctx context.Context) error {
 			r.restore(group, published)
 		}
 	})
-	r.Endpoints(func(id mapping.ID, restored knownEndpoint) {
-		e := restored.Value
+	r.Endpoints(func(serviceID mapping.ID, restored knownEndpoint) {
+		endpoint := restored.Value
 		wanted.Before = append(wanted.Before, registry.Known{
-			Interface: id.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port),
+			Interface: serviceID.Group(), Application: endpoint.Instance, Address: endpoint.Address, Port: int(endpoint.Port),
 		})
 	})
 	keeper, ok := r.sink.(sources.Keeper)
@@ -111,51 +115,51 @@ func (r *run) loop(ctx context.Context) error {
 // Parts stores the list of the parts of interfaces.
 func (r *run) Parts(parts []registry.Part, err error) {
 	defer r.update()()
-	list := &r.lists[interfaceNames]
-	if list.ignored || !list.take(err) {
+	nameList := &r.lists[interfaceNames]
+	if nameList.ignored || !nameList.take(err) {
 		return
 	}
-	skipped, listed := map[string]bool{}, map[registry.Part]bool{}
-	for _, key := range parts {
-		if !r.settings.serves(key.Interface) {
-			skipped[key.Interface] = true
+	distinct, listed := map[string]bool{}, map[registry.Part]bool{}
+	for _, partKey := range parts {
+		distinct[partKey.Interface] = true
+		if !r.settings.serves(partKey.Interface) {
 			continue
 		}
-		iface := r.entry(key.Interface)
-		listed[key], iface.listed = true, true
-		if iface.parts[key] == nil {
-			iface.parts[key] = &part{}
+		dubboInterface := r.entry(partKey.Interface)
+		listed[partKey], dubboInterface.listed = true, true
+		if dubboInterface.parts[partKey] == nil {
+			dubboInterface.parts[partKey] = &part{}
 		}
 	}
-	list.skipped = len(skipped)
-	for _, iface := range r.interfaces {
-		for key := range iface.parts {
-			if !listed[key] {
-				delete(iface.parts, key)
-				r.markChanged(key)
+	nameList.total = len(distinct)
+	for _, dubboInterface := range r.interfaces {
+		for partKey := range dubboInterface.parts {
+			if !listed[partKey] {
+				delete(dubboInterface.parts, partKey)
+				r.markChanged(partKey)
 			}
 		}
 	}
 }
 
 // Registered stores the registrations of a part.
-func (r *run) Registered(key registry.Part, registrations []registry.Registration, err error) {
+func (r *run) Registered(partKey registry.Part, registrations []registry.Registration, err error) {
 	defer r.update()()
-	iface := r.interfaces[key.Interface]
-	if iface == nil || iface.parts[key] == nil {
+	dubboInterface := r.interfaces[partKey.Interface]
+	if dubboInterface == nil || dubboInterface.parts[partKey] == nil {
 		return
 	}
-	r.markChanged(key)
+	r.markChanged(partKey)
 	if errors.Is(err, registry.ErrAbsent) {
 		registrations, err = nil, nil
 	}
-	content := iface.parts[key]
+	content := dubboInterface.parts[partKey]
 	if !content.take(err) {
 		return
 	}
 	content.registrations, content.addresses = registrations, nil
 	for _, registration := range registrations {
-		if listed, ok, err := parseProvider(key.Interface, registration); ok && err == nil {
+		if listed, ok, err := parseProvider(partKey.Interface, registration); ok && err == nil {
 			content.addresses = append(content.addresses, instanceScope(listed.Application, listed.Host, listed.Port))
 		}
 	}
@@ -164,12 +168,12 @@ func (r *run) Registered(key registry.Part, registrations []registry.Registratio
 // Applications stores the list of applications.
 func (r *run) Applications(names []string, err error) {
 	defer r.update()()
-	list := &r.lists[applicationNames]
-	if list.ignored || !list.take(err) {
+	nameList := &r.lists[applicationNames]
+	if nameList.ignored || !nameList.take(err) {
 		return
 	}
 	selected := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
-	list.skipped = len(names) - len(selected)
+	nameList.total = len(names)
 	core.Sync(r.applications, selected, func(string) *application {
 		return &application{instances: map[string]*instance{}}
 	}, func(removed *application) {
@@ -180,22 +184,24 @@ func (r *run) Applications(names []string, err error) {
 }
 
 // Instances stores the list of the instances of an application.
-func (r *run) Instances(name string, ids []string, err error) {
+func (r *run) Instances(applicationName string, instanceIDs []string, err error) {
 	defer r.update()()
-	if listed := r.applications[name]; listed != nil && listed.take(err) {
-		create := func(id string) *instance { return &instance{id: id, application: name} }
-		core.Sync(listed.instances, ids, create, r.drop)
+	if listed := r.applications[applicationName]; listed != nil && listed.take(err) {
+		create := func(instanceID string) *instance {
+			return &instance{id: instanceID, application: applicationName}
+		}
+		core.Sync(listed.instances, instanceIDs, create, r.drop)
 	}
 }
 
 // Instance stores an instance of an application.
-func (r *run) Instance(name, id string, content provider.Instance, dubbo bool, err error) {
+func (r *run) Instance(applicationName, instanceID string, content provider.Instance, dubbo bool, err error) {
 	defer r.update()()
-	listed := r.applications[name]
-	if listed == nil || listed.instances[id] == nil || errors.Is(err, registry.ErrAbsent) {
+	listed := r.applications[applicationName]
+	if listed == nil || listed.instances[instanceID] == nil || errors.Is(err, registry.ErrAbsent) {
 		return // the list of instances drops it
 	}
-	stored := listed.instances[id]
+	stored := listed.instances[instanceID]
 	if !stored.take(err) {
 		stored.fail(err)
 		return
@@ -203,7 +209,7 @@ func (r *run) Instance(name, id string, content provider.Instance, dubbo bool, e
 	if !dubbo {
 		content = provider.Instance{}
 	}
-	if stored.dubbo, stored.Instance = dubbo, content; dubbo && content.Failing == "" {
+	if stored.Instance = content; dubbo && content.Failing == "" {
 		r.join(stored)
 	} else {
 		r.drop(stored)

@@ -29,28 +29,28 @@ func newSidecars(source *Source) *machine {
 		grace = 0
 	}
 	return core.NewMachine(sidecarMapping{source.mapper}, func(mapping.ID) time.Duration { return 0 },
-		func(_ mapping.ID, host knownEndpoint) time.Time { return host.Missing.Add(grace) })
+		func(_ mapping.ID, missingHost knownEndpoint) time.Time { return missingHost.Missing.Add(grace) })
 }
 
 // Entries implements core.Mapping.
-func (m sidecarMapping) Entries(services []service) ([]*resource.Resource, []string, error) {
+func (sidecars sidecarMapping) Entries(services []service) ([]*resource.Resource, []string, error) {
 	var hosts []string
 	for _, endpoint := range services[0].Endpoints {
 		hosts = append(hosts, endpoint.Address)
 	}
-	sidecar, err := m.Sidecar(strings.TrimPrefix(services[0].ID.Group(), sidecarGroup), hosts)
+	sidecar, err := sidecars.Sidecar(strings.TrimPrefix(services[0].ID.Group(), sidecarGroup), hosts)
 	if err != nil {
-		return nil, []string{err.Error()}, nil //nolint:nilerr // the operator cannot mend the name: a warning is enough
+		return nil, []string{err.Error()}, nil //nolint:nilerr // a warning is enough
 	}
 	return []*resource.Resource{sidecar}, nil, nil
 }
 
 // Restore implements core.Mapping.
-func (m sidecarMapping) Restore(published []*resource.Resource) (services []service) {
-	for application, hosts := range m.Consumed(published) {
+func (sidecars sidecarMapping) Restore(published []*resource.Resource) (services []service) {
+	for application, hosts := range sidecars.Consumed(published) {
 		restored := service{ID: sidecarID(application)}
-		for _, host := range hosts {
-			restored.Endpoints = append(restored.Endpoints, core.Endpoint{Address: host})
+		for _, hostName := range hosts {
+			restored.Endpoints = append(restored.Endpoints, core.Endpoint{Address: hostName})
 		}
 		services = append(services, restored)
 	}
@@ -61,18 +61,18 @@ func (m sidecarMapping) Restore(published []*resource.Resource) (services []serv
 // an application that calls no served host.
 func (s *state) consumerOffers() map[string]core.Offers[mapping.ID] {
 	offers := map[string]core.Offers[mapping.ID]{}
-	for name, iface := range s.interfaces {
-		for _, part := range iface.partsOf(registry.Consumers) {
+	for interfaceName, dubboInterface := range s.interfaces {
+		for _, part := range dubboInterface.partsOf(registry.Consumers) {
 			for _, registration := range part.registrations {
 				consumer, ok := registration.Consumer()
-				if !ok || registration.Failing != "" || consumer.Interface != name {
+				if !ok || registration.Failing != "" || consumer.Interface != interfaceName {
 					continue
 				}
 				offer := core.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: core.Listed}
 				calls := append(offers[offer.ID.Group()].All, offer)
 				consumer.ID = s.mapper.ServiceOf(consumer.ID)
-				s.Hosts(name, func(id mapping.ID, host core.Name) {
-					if offer.Endpoint.Address = host.Host; consumer.Consumes(id.Service) {
+				s.Hosts(interfaceName, func(serviceID mapping.ID, hostName core.Name) {
+					if offer.Endpoint.Address = hostName.Host; consumer.Consumes(serviceID.Service) {
 						calls = append(calls, offer)
 					}
 				})

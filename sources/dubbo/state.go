@@ -19,6 +19,7 @@ type (
 	machine       = core.Machine[mapping.ID]
 	service       = core.Service[mapping.ID]
 	knownEndpoint = core.Known[core.Endpoint]
+	knownRule     = core.Known[provider.Configurator]
 )
 
 // state is the content of a registry, part by part: offers.go merges the parts of an interface. It does no I/O and
@@ -54,7 +55,7 @@ type nameList struct {
 
 	level   provider.Levels
 	ignored bool // the settings leave out this level
-	skipped int  // listed names that the settings leave out
+	total   int  // of listed names, also those that the settings leave out
 }
 
 // readResult is the outcome of the reads of one part of the registry. After a failed read the earlier content stays.
@@ -86,7 +87,7 @@ type interfaceState struct {
 	parts     map[registry.Part]*part
 	instances map[*instance]bool // of applications, that serve the interface
 	listed    bool               // the registry listed a part at some time
-	rules     []core.Known[provider.Configurator]
+	rules     []knownRule
 	heldRules int // rules that the registry no longer lists
 }
 
@@ -100,11 +101,11 @@ type part struct {
 
 // partsOf returns the parts of one category. Their order is stable.
 func (i *interfaceState) partsOf(category registry.Category) (parts []*part) {
-	for _, key := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int {
+	for _, partKey := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int {
 		return cmp.Compare(a.Node, b.Node)
 	}) {
-		if key.Category == category {
-			parts = append(parts, i.parts[key])
+		if partKey.Category == category {
+			parts = append(parts, i.parts[partKey])
 		}
 	}
 	return parts
@@ -112,13 +113,16 @@ func (i *interfaceState) partsOf(category registry.Category) (parts []*part) {
 
 // settled reports whether the first reads of providers and rules are over.
 func (i *interfaceState) settled() bool {
-	for key, part := range i.parts {
-		if key.Category != registry.Consumers && !part.settled() {
+	for partKey, part := range i.parts {
+		if partKey.Category != registry.Consumers && !part.settled() {
 			return false
 		}
 	}
 	return true
 }
+
+// removed reports whether the registry no longer lists the interface, and no instance serves it.
+func (i *interfaceState) removed() bool { return i.listed && len(i.parts)+len(i.instances) == 0 }
 
 // unreadable reports whether the registry may have more registrations of a category than the content.
 func (i *interfaceState) unreadable(category registry.Category) bool {
@@ -135,12 +139,12 @@ type application struct {
 // instance is an instance of an application.
 type instance struct {
 	readResult
-	provider.Instance
+	provider.Instance // zero if it is unread, or of another framework
 
 	id, application string
-	dubbo           bool    // other frameworks register at the same place
-	lookup          *lookup // nil if the instance needs no metadata
-	providers       []provider.Provider
+	lookup          *lookup                        // nil if the instance needs no metadata
+	providers       map[string][]provider.Provider // by interface
+	serviceCount    int
 	rejected        []error // services in its metadata that cannot be called
 }
 
@@ -150,55 +154,51 @@ func (i *instance) fail(err error) {
 }
 
 func newState(source *Source) *state {
-	mode := source.settings.RegisterMode
+	registerMode := source.settings.RegisterMode
 	s := &state{
 		Source: source, maxServices: maxServices, interfaces: map[string]*interfaceState{},
 		applications: map[string]*application{}, lookups: map[revision]*lookup{}, changed: map[string]bool{},
 		lists: [...]nameList{
-			interfaceNames:   {level: provider.OfInterfaces, ignored: mode == modeInstance},
-			applicationNames: {level: provider.OfApplications, ignored: mode == modeInterface},
+			interfaceNames:   {level: provider.OfInterfaces, ignored: registerMode == modeInstance},
+			applicationNames: {level: provider.OfApplications, ignored: registerMode == modeInterface},
 		},
 		sidecars: newSidecars(source), consumersChanged: true,
 	}
-	s.machine = core.NewMachine(source.mapper, func(id mapping.ID) time.Duration {
-		if iface := s.entry(id.Group()); iface.listed && len(iface.parts)+len(iface.instances) == 0 {
+	s.machine = core.NewMachine(source.mapper, func(serviceID mapping.ID) time.Duration {
+		if s.entry(serviceID.Group()).removed() {
 			return s.settings.Grace
 		}
 		return s.settings.KeepEmpty
-	}, func(id mapping.ID, unlisted knownEndpoint) time.Time {
-		return s.holdUntil(s.unlistedState(id.Group(), unlisted.Value), unlisted.Since, unlisted.Missing)
+	}, func(serviceID mapping.ID, unlisted knownEndpoint) time.Time {
+		return s.holdUntil(s.unlistedState(serviceID.Group(), unlisted.Value), unlisted.Since, unlisted.Missing)
 	})
 	s.Follow(func(mapping.ID, []knownEndpoint, []knownEndpoint) { s.callAddresses = nil })
 	return s
 }
 
 // restore takes back an interface that an earlier run published, if the settings still select it.
-func (s *state) restore(name string, published []*resource.Resource) {
-	s.changed[name] = true
-	s.Restore(name, published, func(service) bool { return s.settings.serves(name) })
+func (s *state) restore(interfaceName string, published []*resource.Resource) {
+	s.changed[interfaceName] = true
+	s.Restore(interfaceName, published, func(service) bool { return s.settings.serves(interfaceName) })
 }
 
 // entry returns the state of an interface, which it adds if it is new.
-func (s *state) entry(name string) *interfaceState {
-	if s.interfaces[name] == nil {
-		s.interfaces[name] = &interfaceState{parts: map[registry.Part]*part{}, instances: map[*instance]bool{}}
+func (s *state) entry(interfaceName string) *interfaceState {
+	if s.interfaces[interfaceName] == nil {
+		s.interfaces[interfaceName] = &interfaceState{parts: map[registry.Part]*part{}, instances: map[*instance]bool{}}
 	}
-	return s.interfaces[name]
+	return s.interfaces[interfaceName]
 }
 
 // markChanged notes that the content of a part changed.
-func (s *state) markChanged(key registry.Part) {
-	if key.Category == registry.Consumers {
-		s.consumersChanged = true
-	} else {
-		s.changed[key.Interface], s.callAddresses = true, nil
-	}
+func (s *state) markChanged(changed registry.Part) {
+	s.changed[changed.Interface], s.consumersChanged, s.callAddresses = true, true, nil
 }
 
 // drop forgets the services of an instance, and its lookup.
-func (s *state) drop(i *instance) {
-	s.serve(i, nil)
-	s.release(i)
+func (s *state) drop(instance *instance) {
+	s.serve(instance, nil)
+	s.release(instance)
 }
 
 // maxServices bounds the services of all instances: thousands of instances can name thousands of services in a few
@@ -206,25 +206,27 @@ func (s *state) drop(i *instance) {
 const maxServices = 1_000_000
 
 // serve stores the services of an instance that the settings select. Over the limit its earlier services stay.
-func (s *state) serve(i *instance, services []provider.Provider) {
-	services = slices.DeleteFunc(slices.Clone(services), func(p provider.Provider) bool {
-		return !s.settings.serves(p.Interface)
-	})
-	growth := len(services) - len(i.providers)
-	if growth > 0 && s.serviceCount+growth > s.maxServices {
-		i.fail(fmt.Errorf("its %d services are over the limit of %d services of all instances",
-			len(services), s.maxServices))
+func (s *state) serve(instance *instance, services []provider.Provider) {
+	selected, count := map[string][]provider.Provider{}, 0
+	for _, service := range services {
+		if s.settings.serves(service.Interface) {
+			service.Levels = provider.OfApplications
+			selected[service.Interface] = append(selected[service.Interface], service)
+			count++
+		}
+	}
+	total := s.serviceCount - instance.serviceCount + count
+	if total > max(s.maxServices, s.serviceCount) {
+		instance.fail(fmt.Errorf("its %d services are over the limit of %d services of all instances", count, s.maxServices))
 		return
 	}
-	s.serviceCount += growth
-	for _, service := range i.providers {
-		delete(s.entry(service.Interface).instances, i)
-		s.changed[service.Interface] = true
+	for interfaceName := range instance.providers {
+		delete(s.entry(interfaceName).instances, instance)
+		s.changed[interfaceName] = true
 	}
-	for n := range services {
-		services[n].Levels = provider.OfApplications
-		s.entry(services[n].Interface).instances[i] = true
-		s.changed[services[n].Interface] = true
+	for interfaceName := range selected {
+		s.entry(interfaceName).instances[instance] = true
+		s.changed[interfaceName] = true
 	}
-	i.providers = services
+	s.serviceCount, instance.serviceCount, instance.providers = total, count, selected
 }

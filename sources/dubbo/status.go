@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,45 +20,46 @@ import (
 // health returns the status of the source. The caller holds mu.
 func (r *run) health(now time.Time) sources.Health {
 	if !r.connection.Up {
-		state := sources.Unreachable
+		sourceState := sources.Unreachable
 		switch {
 		case r.connection.Denied:
-			state = sources.Denied
+			sourceState = sources.Denied
 		case r.connection.Message == notConnected:
-			state = sources.Starting
+			sourceState = sources.Starting
 		}
-		return sources.Health{State: state, Message: r.connection.Message}
+		return sources.Health{State: sourceState, Message: r.connection.Message}
 	}
-	reads := r.survey()
-	problems := append(reads.problems, r.heldTexts(now)...)
+	outcome := r.survey()
+	problems := append(outcome.problems, r.heldTexts(now)...)
 	if r.connection.Message != "" {
 		problems = slices.Insert(problems, 0, r.connection.Message)
 	}
-	state, texts := sources.Degraded, problems
+	sourceState, messages := sources.Degraded, problems
 	switch {
 	case len(problems) == 0 && !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the registry"}
 	case len(problems) == 0:
-		state, texts = sources.Healthy, r.whyEmpty()
-	case reads.denied && (reads.unlisted || reads.refused()):
-		state = sources.Denied
-	case reads.unlisted:
-		state = sources.Unreachable
+		sourceState, messages = sources.Healthy, r.whyEmpty()
+	case outcome.denied && (outcome.unlisted || outcome.refused()):
+		sourceState = sources.Denied
+	case outcome.unlisted:
+		sourceState = sources.Unreachable
 	}
-	return sources.Health{State: state, Message: strings.Join(append(texts, r.metadataSources()...), "; ")}
+	return sources.Health{State: sourceState, Message: strings.Join(append(messages, r.metadataSources()...), "; ")}
 }
 
 // survey is the outcome of the reads of a registry.
 type survey struct {
 	settled  bool // each first read succeeded or failed
 	unlisted bool // no list of names can be read
+	unread   bool // a read never succeeded
 	readable bool // providers of an interface, or instances of an application, were read
 	denied   bool // the registry denied a read
 	problems []string
 }
 
 // refused reports whether there is something to read, and no read of it succeeded.
-func (s survey) refused() bool { return len(s.problems) > 0 && !s.readable }
+func (s survey) refused() bool { return s.unread && !s.readable }
 
 // survey returns the outcome of the reads of the registry. It names the first problem of each kind.
 func (s *state) survey() survey {
@@ -67,19 +69,20 @@ func (s *state) survey() survey {
 		outcome.settled = outcome.settled && result.settled()
 		if result.failure != nil {
 			outcome.denied = outcome.denied || errors.Is(result.failure, registry.ErrDenied)
+			outcome.unread = outcome.unread || !result.succeeded
 			*problems = append(*problems, result.failure.Error())
 		}
 	}
-	for _, list := range s.lists {
-		if !list.ignored {
-			note(list.readResult, &lists)
-			outcome.unlisted = outcome.unlisted && list.failure != nil
+	for _, nameList := range s.lists {
+		if !nameList.ignored {
+			note(nameList.readResult, &lists)
+			outcome.unlisted = outcome.unlisted && nameList.failure != nil
 		}
 	}
-	for _, iface := range s.interfaces {
-		for key, part := range iface.parts {
+	for _, dubboInterface := range s.interfaces {
+		for revision, part := range dubboInterface.parts {
 			note(part.readResult, &interfaces)
-			outcome.readable = outcome.readable || part.succeeded && key.Category == registry.Providers
+			outcome.readable = outcome.readable || part.succeeded && revision.Category == registry.Providers
 		}
 	}
 	for _, application := range s.applications {
@@ -89,25 +92,26 @@ func (s *state) survey() survey {
 			note(instance.readResult, &applications)
 		}
 	}
-	for key, lookup := range s.lookups {
+	for revision, lookup := range s.lookups {
 		switch {
 		case lookup.overLimit():
 			applications = append(applications, lookup.reason())
 		case s.unresolved(lookup):
 			applications = append(applications, fmt.Sprintf("application %s: nothing is served, its metadata cannot be read: %s",
-				provider.Shorten(key.application), lookup.reason()))
+				provider.Shorten(revision.application), lookup.reason()))
 		}
 	}
 	slices.Sort(interfaces)
 	slices.Sort(applications)
-	outcome.problems = slices.Concat(lists, core.First(interfaces, "interfaces"), core.First(applications, "of applications"))
+	outcome.problems = slices.Concat(lists, core.First(interfaces, "interfaces"),
+		core.First(applications, "of applications"))
 	return outcome
 }
 
 // unresolved reports whether the services of an instance are unknown for lack of its metadata.
-func (s *state) unresolved(l *lookup) bool {
-	for instance := range l.instances {
-		if l.failures >= reportAfter && l.metadata == nil && !instance.Off && !s.hasServices(instance) {
+func (s *state) unresolved(lookup *lookup) bool {
+	for instance := range lookup.instances {
+		if lookup.failures >= reportAfter && lookup.metadata == nil && !instance.Off && !s.hasServices(instance) {
 			return true
 		}
 	}
@@ -115,35 +119,35 @@ func (s *state) unresolved(l *lookup) bool {
 }
 
 // heldTexts counts the endpoints and rules that are not listed and stay.
-func (s *state) heldTexts(now time.Time) (texts []string) {
+func (s *state) heldTexts(now time.Time) (messages []string) {
 	rules := 0
-	for _, iface := range s.interfaces {
-		rules += iface.heldRules
+	for _, dubboInterface := range s.interfaces {
+		rules += dubboInterface.heldRules
 	}
-	until := ""
+	deadline := ""
 	if now.Before(s.suspicion.End) {
-		until = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) +
+		deadline = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) +
 			" UTC at the latest"
 	}
 	if _, endpoints := s.Services(); endpoints > 0 {
-		texts = append(texts, core.HeldText(endpoints, s.HeldServices())+until)
+		messages = append(messages, core.HeldText(endpoints, s.HeldServices())+deadline)
 	}
 	if rules > 0 {
-		texts = append(texts,
-			words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+until)
+		messages = append(messages,
+			words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+deadline)
 	}
-	return texts
+	return messages
 }
 
 // maxSources is the number of sources of metadata that the status names.
 const maxSources = 5
 
 // metadataSources names the sources of the services of applications, with the reason of each fallback.
-func (s *state) metadataSources() (texts []string) {
+func (s *state) metadataSources() (messages []string) {
 	users := map[string][]string{} // names by source
-	for key, lookup := range s.lookups {
+	for revision, lookup := range s.lookups {
 		if lookup.metadata != nil {
-			users[lookup.source] = append(users[lookup.source], key.application)
+			users[lookup.source] = append(users[lookup.source], revision.application)
 			continue
 		}
 		for instance := range lookup.instances {
@@ -155,21 +159,24 @@ func (s *state) metadataSources() (texts []string) {
 				source = "the interfaces mapped to them, without group and version"
 			}
 			source += ", because: " + lookup.reason()
-			users[source] = append(users[source], key.application+" revision "+provider.Shorten(key.revision))
+			users[source] = append(users[source], revision.application+" revision "+provider.Shorten(revision.number))
 		}
 	}
-	for _, source := range slices.Sorted(maps.Keys(users)) {
-		names := slices.Compact(slices.Sorted(slices.Values(users[source])))
-		text := strings.Join(names[:min(3, len(names))], ", ")
-		if len(names) > 3 {
-			text += fmt.Sprintf(" and %d more", len(names)-3)
+	// Sources without a reason are shorter, and come first.
+	for _, source := range slices.SortedFunc(maps.Keys(users), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	}) {
+		userNames := slices.Compact(slices.Sorted(slices.Values(users[source])))
+		message := strings.Join(userNames[:min(3, len(userNames))], ", ")
+		if len(userNames) > 3 {
+			message += fmt.Sprintf(" and %d more", len(userNames)-3)
 		}
-		texts = append(texts, text+" by "+source)
+		messages = append(messages, message+" by "+source)
 	}
-	if more := len(texts) - maxSources; more > 0 {
-		texts = append(texts[:maxSources], fmt.Sprintf("and %d more sources", more))
+	if surplus := len(messages) - maxSources; surplus > 0 {
+		messages = append(messages[:maxSources], fmt.Sprintf("and %d more sources", surplus))
 	}
-	return texts
+	return messages
 }
 
 // whyEmpty explains a registry without a service, and counts its other services: a registry does not report a mistyped
@@ -178,34 +185,33 @@ func (s *state) whyEmpty() []string {
 	if services, _ := s.Services(); services > 0 {
 		return nil
 	}
-	interfaces := len(s.interfaces) + s.lists[interfaceNames].skipped
-	applications, others := s.lists[applicationNames].skipped, s.otherServices
+	interfaces, applications := s.lists[interfaceNames].total, s.lists[applicationNames].total
+	foreignServices := s.otherServices
 	for _, application := range s.applications {
 		foreign := len(application.instances) > 0
 		for _, instance := range application.instances {
-			foreign = foreign && instance.succeeded && !instance.dubbo
+			foreign = foreign && instance.succeeded && instance.Application == ""
 		}
 		if foreign {
-			others++
-		} else {
-			applications++
+			foreignServices++
+			applications--
 		}
 	}
 	if interfaces+applications > 0 {
 		return []string{fmt.Sprintf("nothing is served: none of %d interfaces and %d applications has a provider that the "+
 			"settings select", interfaces, applications)}
 	}
-	text, consul := "", s.place == consulPlace
-	if others > 0 {
-		text = fmt.Sprintf(", but %d other services", others)
+	message, inConsul := "", s.place == consulPlace
+	if foreignServices > 0 {
+		message = fmt.Sprintf(", but %d other services", foreignServices)
 	}
 	switch {
-	case others == 0 && consul:
-		text = ", and no other service: check dc, ns and partition in the address, and that the token may read services"
-	case consul:
-		text += ": Dubbo's interfaces have the tag " + dubboconsul.Tag + ", applications tags like " + provider.InstanceTag
-	case others > 0 && strings.HasPrefix(s.place, NacosScheme+" "):
-		text += "; for these use kind=services in the address"
+	case foreignServices == 0 && inConsul:
+		message = ", and no other service: check dc, ns and partition in the address, and that the token may read services"
+	case inConsul:
+		message += ": Dubbo's interfaces have the tag " + dubboconsul.Tag + ", applications tags like " + provider.InstanceTag
+	case foreignServices > 0 && strings.HasPrefix(s.place, NacosScheme+" "):
+		message += "; for these use kind=services in the address"
 	}
-	return []string{"no Dubbo provider in " + strings.TrimSuffix(strings.TrimSpace(s.place), " service") + text}
+	return []string{"no Dubbo provider in " + strings.TrimSuffix(strings.TrimSpace(s.place), " service") + message}
 }

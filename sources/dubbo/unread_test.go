@@ -440,10 +440,10 @@ func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	s.serve(one, services("a", "b"))
 	s.serve(two, services("a"))
 	s.serve(two, services("a", "b"))
-	require.Len(t, two.providers, 1, "what it served stays")
+	require.Equal(t, 1, two.serviceCount, "what it served stays")
 	require.EqualError(t, two.failure, "instance 2 of app: its 2 services are over the limit of 3 services of all instances")
 	s.drop(one)
 	s.serve(two, services("a", "b", "c"))
-	require.Len(t, two.providers, 3)
+	require.Equal(t, 3, two.serviceCount)
 	require.Equal(t, 3, s.serviceCount)
 }
