@@ -18,7 +18,7 @@ import (
 // revision identifies metadata: the instances with one revision serve the same.
 type revision struct{ application, number string }
 
-// noServices is the revision of an instance that serves nothing.
+// noServices is the revision of an instance without services.
 const noServices = "0"
 
 // lookup finds the metadata of one revision for its instances. The mu of run guards it.
@@ -86,13 +86,15 @@ func (s *state) release(instance *instance) {
 }
 
 // apply derives the services of an instance from its lookup. Without metadata its earlier services and its interface
-// registrations count, and without these, the interfaces mapped to its application.
+// registrations count, and without these, the interfaces mapped to its application. A disabled one serves none of them.
 func (s *state) apply(instance *instance) {
 	switch {
 	case instance.lookup.metadata != nil:
 		var services []provider.Provider
 		services, instance.rejected = instance.Offers(*instance.lookup.metadata)
 		s.serve(instance, services)
+	case instance.Off:
+		s.serve(instance, nil)
 	case len(instance.lookup.mapped) > 0 && !s.hasServices(instance):
 		s.serve(instance, instance.Guess(instance.lookup.mapped))
 	}
@@ -177,7 +179,7 @@ func (r *run) find(lookup *lookup) result {
 	case "":
 		return result{failure: errors.New("its instances name no revision")}
 	case noServices:
-		return result{metadata: &provider.Metadata{Revision: noServices}, source: "none: it serves nothing"}
+		return result{metadata: &provider.Metadata{Revision: noServices}, source: "none: it has no services"}
 	}
 	ctx, cancel := context.WithTimeout(lookup.ctx, perRead)
 	defer cancel()

@@ -31,9 +31,9 @@ func newCounts() *counts {
 			Name: "healed_total", Help: "Nodes found changed by the resync compare without a watch event.",
 		},
 		sessions: sources.Counter{Name: "sessions_lost_total", Help: "Sessions lost; everything was read again."},
-		resolved: sources.Counter{Name: "resolved_total", Help: "Revisions whose services were found out."},
+		resolved: sources.Counter{Name: "resolved_total", Help: "Revisions of applications with services that were found."},
 		unresolved: sources.Counter{
-			Name: "unresolved_total", Help: "Failed attempts to find out what a revision of an application serves.",
+			Name: "unresolved_total", Help: "Failed attempts to find the services of a revision of an application.",
 		},
 	}
 	counters.CounterSet = sources.NewCounters("tributary_dubbo_", &counters.reads, &counters.healed, &counters.sessions,

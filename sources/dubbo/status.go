@@ -155,7 +155,7 @@ func (s *state) metadataSources() (messages []string) {
 				continue
 			}
 			source := "their interface registrations or the last known state"
-			if len(instance.providers) > 0 {
+			if len(lookup.mapped) > 0 {
 				source = "the interfaces mapped to them, without group and version"
 			}
 			source += ", because: " + lookup.reason()

@@ -103,6 +103,24 @@ func TestWhatIsSwitchedOffInNacosGoesInTheHold(t *testing.T) {
 	}
 }
 
+// TestUnresolvedInstance_DisabledStops disables an instance in Nacos that has a new revision without metadata.
+func TestUnresolvedInstance_DisabledStops(t *testing.T) {
+	server := nacostest.Start(t)
+	applicationInNacos(server, "app")
+	b := startInNacos(t, server, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	disabled := nacostest.Instance("10.0.0.1", 20880, map[string]string{
+		"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r2",
+		"dubbo.metadata.storage-type": "remote",
+	})
+	server.Put("DEFAULT_GROUP", "app", "1", disabled)
+	b.awaitUnresolved()
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show(), "its earlier services stay")
+	disabled["enabled"] = false
+	server.Put("DEFAULT_GROUP", "app", "1", disabled)
+	b.awaitAll("a")
+}
+
 // TestAnUnknownInstanceSavesNoOtherPort has a provider deployed anew on another port of its host, of which nobody knows what it serves.
 func TestAnUnknownInstanceSavesNoOtherPort(t *testing.T) {
 	s := zktest.New()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The mapping is read again after growing pauses up to an hour, and at least mappingShare times as long as a read takes,
-// since that takes a request for each interface. The first request for a revision shortens the pause.
+// The mapping is read again after growing pauses of up to an hour, at least mappingShare times as long as a read takes:
+// that takes a request for each interface. The first request for a revision shortens the pause.
 const (
 	firstPause   = 10 * time.Second
 	lastPause    = time.Hour
