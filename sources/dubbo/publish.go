@@ -18,15 +18,16 @@ const patience = 5 * time.Second
 func (r *run) gather(now time.Time) core.Batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	batch := core.Batch{Next: time.Hour}
-	if !r.started {
-		batch.Next, r.started = r.ready(now)
+	batch, ready := core.Batch{Next: time.Hour}, r.synced
+	if !ready {
+		batch.Next, ready = r.ready(now)
 	}
-	if r.started {
-		batch.Synced = !r.synced && !r.lists[interfaceNames].incomplete && !r.lists[applicationNames].incomplete
+	if r.started = r.started || ready; r.started {
+		complete := !r.lists[interfaceNames].incomplete && !r.lists[applicationNames].incomplete
+		batch.Synced = ready && complete && !r.synced
 		r.synced = r.synced || batch.Synced
 		batch.Contents = r.contents(now)
-		batch.Next = r.expire(now)
+		batch.Next = min(batch.Next, r.expire(now))
 	}
 	batch.Health = r.health(now)
 	if !r.keepsNotes() {
@@ -35,7 +36,7 @@ func (r *run) gather(now time.Time) core.Batch {
 	return batch
 }
 
-// ready reports whether the first publication can begin, and after which time to check again.
+// ready reports whether the whole registry can be published, and after which time to check again.
 func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
 	if outcome := r.survey(); !r.connection.Up || !outcome.settled || outcome.refused() {
 		r.lookupsSince = time.Time{}
@@ -50,7 +51,7 @@ func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
 			return wait, false
 		}
 	}
-	return 0, true
+	return time.Hour, true
 }
 
 // contents returns the groups that changed. The caller holds mu.

@@ -520,3 +520,17 @@ func TestAnInterfaceWithTooManyProvidersHoldsUpNoOther(t *testing.T) {
 	b.await("it is degraded", func() bool { return b.status().State == sources.Degraded })
 	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
 }
+
+// TestSynced_WaitsForNewApplications completes the list of applications after the first publication.
+func TestSynced_WaitsForNewApplications(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	r.Parts(nil, nil)
+	r.Applications(nil, &registry.Incomplete{})
+	now := time.Now()
+	require.False(t, r.gather(now).Synced, "the list is incomplete")
+	r.Applications([]string{"app"}, nil)
+	require.False(t, r.gather(now).Synced, "the application is unread")
+	r.Instances("app", nil, nil)
+	require.True(t, r.gather(now).Synced)
+}
