@@ -69,3 +69,19 @@ func published(t *testing.T, r *run, name string) []*resource.Resource {
 	require.NoError(t, err)
 	return rs
 }
+
+// TestHasServices_BeforePublication has a provider at interface level that was read and not yet published: the mapping
+// would add a service without its group.
+func TestHasServices_BeforePublication(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app&group=g1")
+	require.NoError(t, err)
+	r.Parts(partsOf("a"), nil)
+	r.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
+		[]registry.Registration{{URL: u}}, nil)
+	server := &instance{application: "app", readResult: readResult{succeeded: true}}
+	server.Instance = provider.Instance{Application: "app", Host: "10.0.0.1", Port: 20880}
+	require.True(t, r.hasServices(server))
+	server.Port = 20881
+	require.False(t, r.hasServices(server))
+}
