@@ -120,8 +120,8 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	registryClient, place := zookeeper.New(parsed, dialer, settings.Resync), "zookeeper "+parsed.Root+"/"+parsed.Group+"/"
-	return newSource(registryClient, place, settings, metadata.New())
+	registryClient := zookeeper.New(parsed, dialer, settings.Resync)
+	return newSource(registryClient, "zookeeper "+parsed.Root+"/"+parsed.Group+"/", settings, metadata.New())
 }
 
 // consulPlace precedes the name of an interface in messages.
@@ -152,8 +152,8 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	return newSource(registryClient, consulPlace, settings, metadata.New())
 }
 
-func newSource(registryClient registry.Registry, place string, settings Settings, asker asker) (*Source, error) {
-	mapper, err := mapping.New(settings.Mapping, place, settings.VIPs)
+func newSource(registryClient registry.Registry, registryPlace string, settings Settings, asker asker) (*Source, error) {
+	mapper, err := mapping.New(settings.Mapping, registryPlace, settings.VIPs)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +161,8 @@ func newSource(registryClient registry.Registry, place string, settings Settings
 		asker = nil
 	}
 	return &Source{
-		settings: settings, registry: registryClient, mapper: mapper, asker: asker, place: place, counters: newCounts(),
-		confirmAfter: lastTry,
+		settings: settings, registry: registryClient, mapper: mapper, asker: asker, place: registryPlace,
+		counters: newCounts(), confirmAfter: lastTry,
 	}, nil
 }
 

@@ -128,9 +128,9 @@ func (s *state) holdUntil(state core.State, firstListed, missing time.Time) time
 }
 
 // suspectMissing starts a suspicion: content from before the connection may be unlisted for a while.
-func (s *state) suspectMissing(now time.Time, hold time.Duration) {
+func (s *state) suspectMissing(now time.Time, holdDuration time.Duration) {
 	var outage time.Duration
-	s.suspicion, outage = s.suspicion.Return(now, hold)
+	s.suspicion, outage = s.suspicion.Return(now, holdDuration)
 	s.Postpone(outage)
 	for _, dubboInterface := range s.interfaces {
 		core.Postpone(dubboInterface.rules, outage)

@@ -37,7 +37,7 @@ func (r *run) gather(now time.Time) core.Batch {
 }
 
 // ready reports whether the whole registry can be published, and after which time to check again.
-func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
+func (r *run) ready(now time.Time) (remaining time.Duration, ready bool) {
 	if outcome := r.survey(); !r.connection.Up || !outcome.settled || outcome.refused() {
 		r.lookupsSince = time.Time{}
 		return time.Hour, false
@@ -45,10 +45,10 @@ func (r *run) ready(now time.Time) (wait time.Duration, ready bool) {
 	if r.lookupsSince.IsZero() {
 		r.lookupsSince = now
 	}
-	wait = patience - now.Sub(r.lookupsSince)
+	remaining = patience - now.Sub(r.lookupsSince)
 	for _, lookup := range r.lookups {
-		if wait > 0 && lookup.metadata == nil && lookup.failures == 0 {
-			return wait, false
+		if remaining > 0 && lookup.metadata == nil && lookup.failures == 0 {
+			return remaining, false
 		}
 	}
 	return time.Hour, true

@@ -163,8 +163,8 @@ func (s *state) metadataSources() (messages []string) {
 		}
 	}
 	// Sources without a reason are shorter, and come first.
-	for _, source := range slices.SortedFunc(maps.Keys(users), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	for _, source := range slices.SortedFunc(maps.Keys(users), func(shorter, longer string) int {
+		return cmp.Or(cmp.Compare(len(shorter), len(longer)), cmp.Compare(shorter, longer))
 	}) {
 		userNames := slices.Compact(slices.Sorted(slices.Values(users[source])))
 		message := strings.Join(userNames[:min(3, len(userNames))], ", ")

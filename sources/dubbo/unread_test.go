@@ -465,3 +465,24 @@ func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	require.Equal(t, 3, two.serviceCount)
 	require.Equal(t, 3, s.serviceCount)
 }
+
+// TestRestore_UnparsedContentStays has content of an earlier run without objects, while the interfaces may not be read.
+func TestRestore_UnparsedContentStays(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	services := func(at time.Time) int {
+		r.gather(at)
+		r.gather(at)
+		count, _ := r.Services()
+		return count
+	}
+	r.restore("a", nil)
+	r.Connection(registry.Connection{Up: true, Certain: true})
+	r.Parts(nil, registry.ErrDenied)
+	r.Applications([]string{"app"}, nil)
+	r.Instances("app", nil, nil)
+	now := time.Now()
+	require.Equal(t, 1, services(now))
+	require.Equal(t, 1, services(now.Add(time.Hour)))
+	r.Parts(nil, nil)
+	require.Zero(t, services(now.Add(2*time.Hour)))
+}
