@@ -152,7 +152,7 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	return newSource(registryClient, consulPlace, settings, metadata.New())
 }
 
-func newSource(registryClient registry.Registry, registryPlace string, settings Settings, asker asker) (*Source, error) {
+func newSource(client registry.Registry, registryPlace string, settings Settings, asker asker) (*Source, error) {
 	mapper, err := mapping.New(settings.Mapping, registryPlace, settings.VIPs)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func newSource(registryClient registry.Registry, registryPlace string, settings 
 		asker = nil
 	}
 	return &Source{
-		settings: settings, registry: registryClient, mapper: mapper, asker: asker, place: registryPlace,
+		settings: settings, registry: client, mapper: mapper, asker: asker, place: registryPlace,
 		counters: newCounts(), confirmAfter: lastTry,
 	}, nil
 }
