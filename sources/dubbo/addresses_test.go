@@ -20,7 +20,7 @@ import (
 // TestWhereSomethingIsCalledIsCounted changes what is known of interfaces in every way, and compares the count with one of everything.
 func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 14))
-	s := newRun(sourceOf(t, zktest.New(), patiently()), nil).state
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	names := []string{"a", "b", "c"}
 	at := time.Unix(1_700_000_000, 0)
 	registered := func(name string) (all []registry.Registration) {
@@ -39,38 +39,49 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		key := registry.Part{Interface: name, Category: registry.Providers, Node: name}
 		switch rng.IntN(8) {
 		case 0:
-			s.takeParts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
+			r.Parts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
 		case 1:
-			s.take(key, nil, registry.ErrAbsent)
+			r.Registered(key, nil, registry.ErrAbsent)
 		case 2:
-			s.take(key, nil, errors.New("it cannot be read"))
+			r.Registered(key, nil, errors.New("it cannot be read"))
 		case 3:
-			s.restore(name, published(t, s, name))
+			r.restore(name, published(t, r, name))
 		case 4:
-			s.forget(name)
+			r.forgetInterfaces()
 		case 5:
-			s.Take(name, s.offers(name, at))
-			s.Contents(at)
+			r.Take(name, r.offers(name, at))
+			r.Contents(at)
 		default:
-			s.take(key, registered(name), nil)
+			r.Registered(key, registered(name), nil)
 		}
-		want := addressCounts{}
-		for _, i := range s.interfaces {
-			for _, p := range i.parts {
-				want.add(p.addresses())
-			}
-		}
-		s.Endpoints(func(_ mapping.ID, k core.Known[core.Endpoint]) { want.add(addressesOf([]core.Known[core.Endpoint]{k})) })
-		require.Equal(t, want, s.knownAddresses)
+		kept := r.addresses()
+		r.callAddresses = nil
+		require.Equal(t, r.addresses(), kept)
 	}
 }
 
 // published is what an earlier run published of an interface with one provider.
-func published(t *testing.T, s *state, name string) []*resource.Resource {
-	rs, _, err := s.mapper.Entries([]core.Service[mapping.ID]{{
+func published(t *testing.T, r *run, name string) []*resource.Resource {
+	rs, _, err := r.mapper.Entries([]core.Service[mapping.ID]{{
 		ID: mapping.ID{Service: provider.ID{Interface: name}, Protocol: "dubbo"}, Name: core.Name{Host: name, Object: name},
 		Endpoints: []core.Endpoint{{Address: "10.0.0.9", Port: 1, Weight: 1}},
 	}})
 	require.NoError(t, err)
 	return rs
+}
+
+// TestHasServices_BeforePublication has a provider at interface level that was read and not yet published: the mapping
+// would add a service without its group.
+func TestHasServices_BeforePublication(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app&group=g1")
+	require.NoError(t, err)
+	r.Parts(partsOf("a"), nil)
+	r.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
+		[]registry.Registration{{URL: u}}, nil)
+	server := &instance{application: "app", readResult: readResult{succeeded: true}}
+	server.Instance = provider.Instance{Application: "app", Host: "10.0.0.1", Port: 20880}
+	require.True(t, r.hasServices(server))
+	server.Port = 20881
+	require.False(t, r.hasServices(server))
 }

@@ -13,12 +13,12 @@ import (
 // of each it is asked whether anything is known of what it serves, as at each try to find out.
 func BenchmarkKnows(b *testing.B) {
 	const interfaces, of = 2000, 5
-	s := newRun(sourceOf(b, zktest.New(), quickly()), nil).state
+	r := newRun(sourceOf(b, zktest.New(), quickly()), nil)
 	var names []string
 	for n := range interfaces {
 		names = append(names, fmt.Sprintf("com.acme.I%d", n))
 	}
-	s.takeParts(partsOf(names...), nil)
+	r.Parts(partsOf(names...), nil)
 	var instances []*instance
 	for n, name := range names {
 		var all []registry.Registration
@@ -31,15 +31,15 @@ func BenchmarkKnows(b *testing.B) {
 			}
 			all = append(all, registry.Registration{URL: u})
 			instances = append(instances, &instance{
-				application: app, read: true,
+				application: app, readResult: readResult{succeeded: true},
 				Instance: provider.Instance{Application: app, Host: host, Port: 20880},
 			})
 		}
-		s.take(registry.Part{Interface: name, Category: registry.Providers, Node: name}, all, nil)
+		r.Registered(registry.Part{Interface: name, Category: registry.Providers, Node: name}, all, nil)
 	}
 	for b.Loop() {
 		for _, i := range instances {
-			if !s.knows(i) {
+			if !r.hasServices(i) {
 				b.Fatal("it is not known")
 			}
 		}

@@ -96,7 +96,7 @@ func (h *nacosHarness) Source() sources.Source {
 	require.NoError(h.t, settings.complete())
 	a, err := nacos.ParseAddress(h.server.Address())
 	require.NoError(h.t, err)
-	source, err := newSource(nacos.New(a, nil, 5*time.Millisecond, time.Minute), "nacos ", settings)
+	source, err := newSource(nacos.New(a, nil, 5*time.Millisecond, time.Minute), "nacos ", settings, nil)
 	require.NoError(h.t, err)
 	return source
 }
@@ -199,7 +199,7 @@ func sourceOf(t testing.TB, s *zktest.Server, settings Settings) *Source {
 	t.Helper()
 	require.NoError(t, settings.complete())
 	source, err := newSource(zookeeper.WithDial(s.Dial, zookeeper.Address{Group: zookeeper.DefaultGroup}, settings.Resync),
-		"zookeeper /dubbo/", settings)
+		"zookeeper /dubbo/", settings, nil)
 	require.NoError(t, err)
 	return source
 }

@@ -1,17 +1,20 @@
 // Package dubbo reads services from the registries of Apache Dubbo.
 //
-// It publishes one group for each interface, with the services of all its groups and versions. Providers register at two levels, interfaces
-// and (since Dubbo 3) applications, mostly at both; they are merged. README.md says what it does in which situation.
+// It publishes one group for each interface, with the services of all its groups and versions. Providers register at
+// two levels, interfaces and (since Dubbo 3) applications, mostly at both; the source merges them. README.md has the
+// behaviour in each situation.
 //
-// Package provider parses registrations, and package mapping makes ServiceEntries of providers; both are pure. Packages zookeeper, nacos
-// and consul read a registry, behind the interface of package registry. Here, state.go holds the state of the registry, offers.go derives
-// what it lists and unread.go what cannot be read, run.go listens to it, resolve.go looks up what instances of applications serve, and
-// publish.go publishes what the machine of package sources/registry decides.
+// Package provider parses registrations, and package mapping makes ServiceEntries of providers; both are pure. Packages
+// zookeeper, nacos and consul read a registry, behind the interface of package registry. Here, run.go listens to it,
+// state.go stores its content, lookup.go finds the metadata of applications, and offers.go derives offers
+// from it. The machine of package sources/registry decides which endpoints are served; sidecars.go has one for the
+// hosts that applications call. publish.go passes the results to the sink, and status.go reports problems.
 package dubbo
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +22,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
+	"tributary/internal/words"
 	"tributary/sources"
+	"tributary/sources/consul"
+	dubboconsul "tributary/sources/dubbo/consul"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/metadata"
 	"tributary/sources/dubbo/nacos"
@@ -28,19 +34,21 @@ import (
 	core "tributary/sources/registry"
 )
 
-// Scheme is the scheme of ZooKeeper's addresses, NacosScheme that of Nacos' addresses. Their parameter kind may be Kind.
+// The schemes of addresses: of ZooKeeper, Nacos and Consul. Kind is the value of their parameter kind.
 const (
-	Scheme      = zookeeper.Scheme
-	NacosScheme = nacos.Scheme
-	Kind        = "dubbo"
+	Scheme             = zookeeper.Scheme
+	NacosScheme        = nacos.Scheme
+	ConsulScheme       = consul.Scheme
+	ConsulSecureScheme = consul.SecureScheme
+	Kind               = "dubbo"
 )
 
 // Settings are the options of a Dubbo source. Zero values stand for the defaults.
 type Settings struct {
 	// RegisterMode selects registrations to read: interface, instance, or all. Default: all.
 	RegisterMode string
-	// Interfaces are the interfaces to serve, at either level, and Applications the applications to read: names, or patterns with *.
-	// Default: all.
+	// Interfaces are the interfaces to serve, at either level, and Applications the applications to read: names, or
+	// patterns with *. Default: all.
 	Interfaces, Applications []string
 	// SkipInterfaces and SkipApplications are those to leave out.
 	SkipInterfaces, SkipApplications []string
@@ -50,7 +58,8 @@ type Settings struct {
 	Delay time.Duration
 	// Resync is how often everything is read again and compared. Default: 10m.
 	Resync time.Duration
-	// Hold is how long unlisted providers stay after an outage of the registry or after a start. Default: 2m.
+	// Hold is the time that unlisted providers stay after an outage of the registry or after a start. Default: 2m, since
+	// providers register again within seconds of the registry's return, or after half a minute at most.
 	Hold time.Duration
 	// KeepEmpty is how long a service without providers stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
@@ -61,25 +70,13 @@ type Settings struct {
 
 	TLS *adsc.TLS
 
-	// Mapping are the options of the objects that are made of services. VIPs gives services virtual addresses; nil for none.
+	// Mapping are the options of the objects of services. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
 	VIPs    core.VIPs
 
 	// Registerer takes the metrics of the source, with its label. Default: none.
 	Registerer prometheus.Registerer
 }
-
-// The defaults. Providers register again within seconds of the registry's return; the libraries retry after half a minute at most. A hold
-// of two minutes is enough for both.
-const (
-	defaultDelay     = time.Second
-	maxDelay         = 10 * time.Second
-	defaultResync    = 10 * time.Minute
-	defaultHold      = 2 * time.Minute
-	defaultKeepEmpty = 24 * time.Hour
-	defaultGrace     = 30 * time.Second
-	defaultSidecar   = 10 * time.Minute
-)
 
 // The values of Settings.RegisterMode.
 const (
@@ -90,14 +87,13 @@ const (
 
 // Source is a sources.Source of a Dubbo registry. Between runs it keeps its counters.
 type Source struct {
-	settings Settings
-	registry registry.Registry
-	mapper   *mapping.Mapper
-	asker    asker
-	place    string // precedes the name of an interface in messages
-	counters *counts
-
-	again time.Duration // after this time an instance is asked again if its answer named no revision
+	settings     Settings
+	registry     registry.Registry
+	mapper       *mapping.Mapper
+	asker        asker
+	place        string // precedes the name of an interface in messages
+	counters     *counts
+	confirmAfter time.Duration // before an instance is asked again if its answer named no revision
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -107,41 +103,81 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	secure, err := settings.TLS.Dialer()
+	dialer, err := settings.TLS.Dialer()
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}
-	var of registry.Registry
-	var place string
 	if strings.HasPrefix(address, NacosScheme+"://") {
-		a, err := nacos.ParseAddress(address)
+		parsed, err := nacos.ParseAddress(address)
 		if err != nil {
 			return nil, err
 		}
-		of, place = nacos.New(a, secure, nacos.Interval, settings.Resync), a.Place(a.Group, "")
 		settings.Grace = settings.KeepEmpty // Nacos forgets empty services: an interface is never removed
-	} else {
-		a, err := zookeeper.ParseAddress(address)
-		if err != nil {
-			return nil, err
-		}
-		of, place = zookeeper.New(a, secure, settings.Resync), "zookeeper "+a.Root+"/"+a.Group+"/"
+		registryClient := nacos.New(parsed, dialer, nacos.Interval, settings.Resync)
+		return newSource(registryClient, parsed.Place(parsed.Group, ""), settings, metadata.New())
 	}
-	source, err := newSource(of, place, settings)
+	parsed, err := zookeeper.ParseAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	source.asker = metadata.New()
-	return source, nil
+	registryClient := zookeeper.New(parsed, dialer, settings.Resync)
+	return newSource(registryClient, "zookeeper "+parsed.Root+"/"+parsed.Group+"/", settings, metadata.New())
 }
 
-func newSource(r registry.Registry, place string, settings Settings) (*Source, error) {
-	m, err := mapping.New(settings.Mapping, place, settings.VIPs)
+// consulPlace precedes the name of an interface in messages.
+const consulPlace = "consul service "
+
+// NewConsul returns a source of the registry in the Consul at address. reading are the settings of Consul's source; its
+// Services, Skip, Tags, Grace, Mapping and VIPs are ignored, and so are Resync, Hold, Grace and TLS of settings. An
+// error begins with the key at fault.
+func NewConsul(address string, reading consul.Settings, settings Settings) (*Source, error) {
+	if err := settings.complete(); err != nil {
+		return nil, err
+	}
+	settings.Grace = settings.KeepEmpty // Consul forgets empty services: an interface is never removed
+	reading.Services, reading.Skip, reading.Tags, reading.Grace = nil, nil, nil, 0
+	reading.Selection = fmt.Sprint(settings.RegisterMode, settings.Interfaces, settings.SkipInterfaces,
+		settings.Applications, settings.SkipApplications)
+	var filter dubboconsul.Filter
+	if settings.RegisterMode != modeInstance {
+		filter.Interfaces = settings.serves
+	}
+	if settings.RegisterMode != modeInterface {
+		filter.Applications = settings.reads
+	}
+	registryClient, err := dubboconsul.New(address, reading, filter)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), again: lastTry},
-		nil
+	return newSource(registryClient, consulPlace, settings, metadata.New())
+}
+
+func newSource(client registry.Registry, registryPlace string, settings Settings, asker asker) (*Source, error) {
+	mapper, err := mapping.New(settings.Mapping, registryPlace, settings.VIPs)
+	if err != nil {
+		return nil, err
+	}
+	if settings.AskProviders != nil && !*settings.AskProviders {
+		asker = nil
+	}
+	return &Source{
+		settings: settings, registry: client, mapper: mapper, asker: asker, place: registryPlace,
+		counters: newCounts(), confirmAfter: lastTry,
+	}, nil
+}
+
+// keepsNotes reports whether the registry keeps the notes and the doubts for the next run itself.
+func (s *Source) keepsNotes() bool { return s.place == consulPlace }
+
+// Doubts returns warnings for options that are valid but probably mistaken; each begins with the key.
+func Doubts(options mapping.Options) (doubts []string) {
+	protocols := slices.Concat(mapping.Protocols(), []string{"https"})
+	for _, protocol := range slices.Sorted(maps.Keys(options.ServicePorts)) {
+		if guess := words.Nearest(protocol, protocols); guess != "" && !slices.Contains(protocols, protocol) {
+			doubts = append(doubts, fmt.Sprintf("servicePorts: unknown Dubbo protocol %s; did you mean %s?", protocol, guess))
+		}
+	}
+	return doubts
 }
 
 // complete checks the settings and fills in the defaults.
@@ -151,16 +187,12 @@ func (s *Settings) complete() error {
 		core.CheckPatterns("applications", s.Applications),
 		core.CheckPatterns("skipInterfaces", s.SkipInterfaces),
 		core.CheckPatterns("skipApplications", s.SkipApplications),
-	); err != nil {
-		return err
-	}
-	if err := cmp.Or(
-		core.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),
-		core.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
-		core.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
-		core.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
-		core.Time("grace", &s.Grace, defaultGrace, time.Millisecond, 24*time.Hour),
-		core.Time("sidecars.grace", &s.SidecarGrace, defaultSidecar, time.Millisecond, 365*24*time.Hour),
+		core.Time("delay", &s.Delay, time.Second, time.Millisecond, 10*time.Second),
+		core.Time("resync", &s.Resync, 10*time.Minute, time.Second, 24*time.Hour),
+		core.Time("hold", &s.Hold, 2*time.Minute, time.Millisecond, 24*time.Hour),
+		core.Time("keepEmpty", &s.KeepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
+		core.Time("grace", &s.Grace, 30*time.Second, time.Millisecond, 24*time.Hour),
+		core.Time("sidecars.grace", &s.SidecarGrace, 10*time.Minute, time.Millisecond, 365*24*time.Hour),
 	); err != nil {
 		return err
 	}
@@ -169,33 +201,31 @@ func (s *Settings) complete() error {
 		return fmt.Errorf("registerMode: want %s, %s or %s, got %q", modeAll, modeInterface, modeInstance, s.RegisterMode)
 	}
 	if s.Mapping.Sidecars != nil && s.RegisterMode == modeInstance {
-		return fmt.Errorf("sidecars: consumers register at interface level, which registerMode %s does not read", modeInstance)
+		return fmt.Errorf("sidecars: consumers register at interface level, which registerMode %s does not read",
+			modeInstance)
 	}
-	if s.RegisterMode != modeInterface {
-		return nil
-	}
-	key := ""
+	conflict := ""
 	switch {
+	case s.RegisterMode != modeInterface:
 	case len(s.Applications) > 0:
-		key = "applications"
+		conflict = "applications"
 	case len(s.SkipApplications) > 0:
-		key = "skipApplications"
+		conflict = "skipApplications"
 	case s.AskProviders != nil && *s.AskProviders:
-		key = "askProviders"
-	default:
-		return nil
+		conflict = "askProviders"
 	}
-	return fmt.Errorf("%s: registerMode %s does not read applications", key, modeInterface)
+	if conflict != "" {
+		return fmt.Errorf("%s: registerMode %s does not read applications", conflict, modeInterface)
+	}
+	return nil
 }
 
-func (s *Settings) asks() bool { return s.AskProviders == nil || *s.AskProviders }
-
 // serves reports whether an interface is to be served.
-func (s *Settings) serves(iface string) bool {
-	return core.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(iface)
+func (s *Settings) serves(interfaceName string) bool {
+	return core.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(interfaceName)
 }
 
 // reads reports whether the instances of an application are to be read.
-func (s *Settings) reads(application string) bool {
-	return core.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(application)
+func (s *Settings) reads(applicationName string) bool {
+	return core.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(applicationName)
 }

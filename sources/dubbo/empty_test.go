@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -68,8 +69,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 
 // TestAStartIsNoFailure has nobody alarmed by what is said before the registry was asked.
 func TestAStartIsNoFailure(t *testing.T) {
-	r := &run{down: notYet}
+	r := &run{connection: registry.Connection{Message: notConnected}}
 	require.Equal(t, sources.Health{State: sources.Starting, Message: "not connected yet"}, r.health(time.Now()))
-	r.down = "connection refused"
+	r.connection.Message = "connection refused"
 	require.Equal(t, sources.Unreachable, r.health(time.Now()).State)
 }

@@ -7,9 +7,9 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"tributary/internal/names"
 	"tributary/sources"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
@@ -18,152 +18,253 @@ import (
 )
 
 // offers updates the rules of an interface, and returns its offers.
-func (s *state) offers(name string, at time.Time) (all core.Offers[mapping.ID]) {
-	s.settleRules(name, at)
-	for _, p := range s.providersOf(name) {
-		o := core.Offer[mapping.ID]{
-			ID: mapping.ID{Service: s.mapper.ServiceOf(p.ID), Protocol: p.Protocol}, Owner: p.String(), State: core.Disabled,
+func (s *state) offers(interfaceName string, now time.Time) (offers core.Offers[mapping.ID]) {
+	dubboInterface := s.entry(interfaceName)
+	s.settleRules(dubboInterface, now)
+	leaveOut := func(instance, service, why string) {
+		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: instance, Of: service, Why: why})
+	}
+	var providers []provider.Provider
+	for _, part := range dubboInterface.partsOf(registry.Providers) {
+		for _, registration := range part.registrations {
+			listed, isProvider, err := parseProvider(interfaceName, registration)
+			switch {
+			case err != nil && registration.Failing != "":
+				leaveOut("a provider", interfaceName, registration.Failing+"; "+err.Error())
+			case err != nil:
+				leaveOut("a provider", interfaceName, err.Error())
+				offers.Warnings = append(offers.Warnings, s.place+interfaceName+": "+err.Error())
+			case isProvider && registration.Failing != "":
+				leaveOut(addressOf(listed), listed.String(), registration.Failing)
+			case isProvider:
+				providers = append(providers, listed)
+			}
 		}
-		e, ok, problem := s.mapper.Endpoint(p)
+	}
+	// Merge takes the first of equally old registrations, so that the order has to be stable.
+	for _, instance := range slices.SortedFunc(maps.Keys(dubboInterface.instances), func(a, b *instance) int {
+		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
+	}) {
+		providers = append(providers, instance.providers[interfaceName]...)
+	}
+	var rules []provider.Configurator
+	for _, configurator := range dubboInterface.rules {
+		rules = append(rules, configurator.Value)
+	}
+	for _, merged := range provider.Configure(provider.Merge(providers), rules) {
+		offer := core.Offer[mapping.ID]{
+			ID:    mapping.ID{Service: s.mapper.ServiceOf(merged.ID), Protocol: merged.Protocol},
+			Owner: merged.String(), State: core.Listed,
+		}
+		endpoint, callable, problem := s.mapper.Endpoint(merged)
+		offer.Endpoint = endpoint
 		switch {
 		case problem != "":
-			all.Warnings = append(all.Warnings, fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, p.Host, p.ID, problem))
-			all.LeftOut = append(all.LeftOut, leftOut(p, problem))
-			if p.Unverified { // nobody may be there
-				o.State = core.Unreadable
-			}
-		case ok && p.Unverified:
-			o.Endpoint, o.State, o.Why = e, core.Unreadable, "no heartbeat has reached its check"
-		case ok:
-			o.Endpoint, o.State = e, core.Listed
-		default:
-			o.Endpoint, o.Why = e, p.Off()
+			offer.State = core.Disabled
+			leaveOut(addressOf(merged), merged.String(), problem)
+			offers.Warnings = append(offers.Warnings,
+				fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, interfaceName, merged.Host, merged.ID, problem))
+		case !callable:
+			offer.State, offer.Why = core.Disabled, merged.Off()
+		case merged.Unverified:
+			offer.State, offer.Why = core.Unreadable, "no heartbeat has reached its check"
 		}
-		all.All = append(all.All, o)
+		offers.All = append(offers.All, offer)
 	}
-	all.Warnings = append(all.Warnings, s.guesses(name)...)
-	if i := s.interfaces[name]; i != nil {
-		for _, p := range i.of(registry.Providers) {
-			all.Warnings = append(all.Warnings, p.warnings...)
-			all.LeftOut = append(all.LeftOut, p.failing...)
-			for _, w := range p.warnings {
-				all.LeftOut = append(all.LeftOut, sources.LeftOut{What: "a provider", Of: name, Why: strings.TrimPrefix(w, s.place+name+": ")})
-			}
-		}
-	}
-	return all
+	return offers
 }
 
-func leftOut(p provider.Provider, why string) sources.LeftOut {
-	return sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why}
+// parseProvider returns the provider of a registration for an interface. isProvider is false for
+// other registrations.
+func parseProvider(interfaceName string, registration registry.Registration) (
+	listed provider.Provider, isProvider bool, err error,
+) {
+	if registration.Err != nil {
+		return listed, false, registration.Err
+	}
+	listed, isProvider, err = registration.Provider()
+	if isProvider && err == nil && listed.Interface != interfaceName { // two groups would publish it
+		err = fmt.Errorf("provider %s:%d is of %s", listed.Host, listed.Port, provider.Shorten(listed.Interface))
+	}
+	listed.Levels, listed.Unverified = provider.OfInterfaces, registration.Unverified
+	return listed, isProvider, err
 }
 
-// settleRules updates the rules of an interface. A rule that is not listed after an outage stays for the hold, as providers do: without it
-// they would have another weight, or take calls that they must not.
-func (s *state) settleRules(name string, at time.Time) {
-	i := s.interfaces[name]
-	if i == nil {
-		return
-	}
+func addressOf(listed provider.Provider) string {
+	return net.JoinHostPort(listed.Host, strconv.Itoa(listed.Port))
+}
+
+// settleRules updates the rules of an interface. An unlisted rule stays for the hold, as providers do: without it
+// providers would have another weight, or take calls that they must not take.
+func (s *state) settleRules(dubboInterface *interfaceState, now time.Time) {
 	unlisted := core.Unlisted
-	if i.unreadable(registry.Configurators) {
+	if dubboInterface.unreadable(registry.Configurators) {
 		unlisted = core.Unreadable
 	}
-	listing := core.Listing[provider.Configurator]{
-		Until: func(k core.Known[provider.Configurator]) time.Time { return s.keepUntil(unlisted, k.Since, k.Missing) },
-	}
-	for _, p := range i.of(registry.Configurators) {
-		for _, rule := range p.rules {
-			listing.Reports = append(listing.Reports, core.Report[provider.Configurator]{Value: rule, State: core.Listed})
+	listing := core.Listing[provider.Configurator]{Until: func(rule knownRule) time.Time {
+		return s.holdUntil(unlisted, rule.Since, rule.Missing)
+	}}
+	for _, part := range dubboInterface.partsOf(registry.Configurators) {
+		for _, registration := range part.registrations {
+			if rule, ok := registration.Configurator(); ok && registration.Failing == "" {
+				report := core.Report[provider.Configurator]{Value: rule, State: core.Listed}
+				listing.Reports = append(listing.Reports, report)
+			}
 		}
 	}
-	i.rules, i.held, _ = listing.Settle(i.rules, provider.Configurator.Compare, at)
+	rules, held, _ := listing.Settle(dubboInterface.rules, provider.Configurator.Compare, now)
+	dubboInterface.rules, dubboInterface.heldRules = rules, held
 }
 
-// keepUntil returns how long an unlisted item stays.
-func (s *state) keepUntil(state core.State, since, missing time.Time) time.Time {
+// holdUntil returns the time until which an unlisted item stays.
+func (s *state) holdUntil(state core.State, firstListed, missing time.Time) time.Time {
 	switch state {
 	case core.Disabled:
 		return time.Time{}
 	case core.Unreadable:
 		return core.Forever
 	}
-	return s.suspicion.Until(since, missing)
+	return s.suspicion.Until(firstListed, missing)
 }
 
-// providersOf returns the providers of an interface, merged from both levels, with the rules applied.
-func (s *state) providersOf(name string) []provider.Provider {
-	var levels [][]provider.Provider
-	var rules []provider.Configurator
-	if i := s.interfaces[name]; i != nil {
-		for _, p := range i.of(registry.Providers) {
-			levels = append(levels, p.providers)
-		}
-		for _, r := range i.rules {
-			rules = append(rules, r.Value)
-		}
-	}
-	// Of equally old registrations Merge takes the first: the order must be stable.
-	for _, i := range slices.SortedFunc(maps.Keys(s.served[name]), func(a, b *instance) int {
-		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
-	}) {
-		levels = append(levels, slices.DeleteFunc(slices.Clone(i.providers), func(p provider.Provider) bool { return p.Interface != name }))
-	}
-	return provider.Configure(provider.Merge(levels...), rules)
-}
-
-// removed reports whether an interface lost its place for providers, and no instance of an application serves it.
-func (s *state) removed(name string) bool {
-	i := s.interfaces[name]
-	return i != nil && i.removed() && len(s.served[name]) == 0
-}
-
-// publishable reports whether an interface can be published: all its parts were read, or some cannot be but something of it is known. What
-// an earlier run published stays while the part it came from cannot be read.
-func (s *state) publishable(name string) bool {
-	i := s.interfaces[name]
-	if i == nil {
-		return s.unread.levels == 0 || !s.restored[name]
-	}
-	known := len(s.served[name]) > 0 || s.has(name)
-	for key, p := range i.parts {
-		if key.Category != registry.Consumers && !p.settled() {
-			return false
-		}
-		known = known || len(p.providers) > 0
-	}
-	return !i.unreadable(registry.Providers) || known && !s.restored[name]
-}
-
-// forget drops an interface without parts, rules and services.
-func (s *state) forget(name string) {
-	if i := s.interfaces[name]; i != nil && len(i.parts) == 0 && len(i.rules) == 0 && !s.has(name) {
-		delete(s.interfaces, name)
+// suspectMissing starts a suspicion: content from before the connection may be unlisted for a while.
+func (s *state) suspectMissing(now time.Time, holdDuration time.Duration) {
+	var outage time.Duration
+	s.suspicion, outage = s.suspicion.Return(now, holdDuration)
+	s.Postpone(outage)
+	for _, dubboInterface := range s.interfaces {
+		core.Postpone(dubboInterface.rules, outage)
 	}
 }
 
-// connected begins a suspicion: what is listed until now and is missing from now on need not have gone.
-func (s *state) connected(now time.Time, hold time.Duration) {
-	var pause time.Duration
-	s.suspicion, pause = s.suspicion.Return(now, hold)
-	s.Postpone(pause)
-	for _, i := range s.interfaces {
-		core.Postpone(i.rules, pause)
-	}
-}
-
-// revisitHeld re-examines what is unlisted and still kept.
-func (s *state) revisitHeld() {
-	for name, i := range s.interfaces {
-		if i.held > 0 {
-			s.dirty[name] = true
+// reconsiderHeld re-examines the unlisted content that stays.
+func (s *state) reconsiderHeld() {
+	for interfaceName, dubboInterface := range s.interfaces {
+		if dubboInterface.heldRules > 0 {
+			s.changed[interfaceName] = true
 		}
 	}
 	s.Reconsider()
 }
 
-// has reports whether an interface has services, or kept ones.
-func (s *state) has(name string) (has bool) {
-	s.Hosts(name, func(mapping.ID, core.Name) { has = true })
-	return has
+// forgetInterfaces drops interfaces without registrations and services.
+func (s *state) forgetInterfaces() {
+	maps.DeleteFunc(s.interfaces, func(interfaceName string, dubboInterface *interfaceState) bool {
+		if len(dubboInterface.parts)+len(dubboInterface.rules)+len(dubboInterface.instances) > 0 || s.changed[interfaceName] {
+			return false
+		}
+		unused := true
+		s.Hosts(interfaceName, func(mapping.ID, core.Name) { unused = false })
+		return unused
+	})
+}
+
+// scope is a part of one level: the whole level, an interface or application, or the instances at an address.
+type scope struct {
+	level   provider.Levels
+	name    string // of an interface, or of an application as endpoints have it
+	address string
+	port    uint32 // zero for all ports
+}
+
+func instanceScope(application, hostName string, port int) scope {
+	address, err := names.Address(hostName)
+	if err != nil {
+		address = hostName
+	}
+	return scope{provider.OfApplications, mapping.Application(application), address, uint32(port)} //nolint:gosec // a port
+}
+
+// scopes returns the addresses at which an instance may serve.
+func (i *instance) scopes() []scope {
+	if !i.succeeded {
+		hostName, _, err := provider.SplitAddress(i.id)
+		if err != nil {
+			hostName = i.id
+		}
+		return []scope{instanceScope(i.application, hostName, 0)}
+	}
+	scopes := []scope{instanceScope(i.application, i.Host, i.Port)}
+	for _, endpoint := range i.Endpoints {
+		scopes = append(scopes, instanceScope(i.application, i.Host, endpoint.Port))
+	}
+	return scopes
+}
+
+// unreadScopes returns the scopes that were not read completely, and the state of unlisted endpoints there.
+func (s *state) unreadScopes() map[scope]core.State {
+	scopes := map[scope]core.State{}
+	for _, nameList := range s.lists {
+		if !nameList.ignored && nameList.unreadable() {
+			scopes[scope{level: nameList.level}] = core.Unreadable
+		}
+	}
+	for interfaceName, dubboInterface := range s.interfaces {
+		if dubboInterface.unreadable(registry.Providers) {
+			scopes[scope{level: provider.OfInterfaces, name: interfaceName}] = core.Unreadable
+		}
+	}
+	for applicationName, application := range s.applications {
+		if application.unreadable() {
+			scopes[scope{level: provider.OfApplications, name: mapping.Application(applicationName)}] = core.Unreadable
+		}
+		for _, instance := range application.instances {
+			if instance.succeeded && (instance.lookup == nil || instance.lookup.metadata != nil) {
+				continue
+			}
+			endpointState := core.Unreadable
+			if instance.Off {
+				endpointState = core.Disabled
+			}
+			for _, address := range instance.scopes() {
+				scopes[address] = max(scopes[address], endpointState)
+			}
+		}
+	}
+	return scopes
+}
+
+// unlistedState returns the state of an unlisted endpoint of an interface. Content of an earlier run that cannot be
+// parsed has no address, and may be in any scope.
+func (s *state) unlistedState(interfaceName string, endpoint core.Endpoint) core.State {
+	if endpoint.Address == "" && len(s.unread) > 0 {
+		return core.Unreadable
+	}
+	endpointState := core.Unlisted
+	for _, candidate := range []scope{
+		{level: provider.OfInterfaces}, {level: provider.OfInterfaces, name: interfaceName},
+		{level: provider.OfApplications}, {level: provider.OfApplications, name: endpoint.Instance},
+		{provider.OfApplications, endpoint.Instance, endpoint.Address, 0},
+		{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port},
+	} {
+		if unreadState := s.unread[candidate]; unreadState != 0 && provider.Levels(endpoint.Levels)&candidate.level != 0 {
+			endpointState = min(endpointState, unreadState)
+		}
+	}
+	return endpointState
+}
+
+// addresses returns the addresses of the providers of interfaces, and of served endpoints.
+func (s *state) addresses() map[scope]bool {
+	if s.callAddresses == nil {
+		s.callAddresses = map[scope]bool{}
+		for _, dubboInterface := range s.interfaces {
+			for _, part := range dubboInterface.parts {
+				for _, address := range part.addresses {
+					s.callAddresses[address] = true
+				}
+			}
+		}
+		s.Endpoints(func(_ mapping.ID, served knownEndpoint) {
+			endpoint := served.Value
+			s.callAddresses[scope{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port}] = true
+		})
+	}
+	return s.callAddresses
+}
+
+// hasServices reports whether the services of an instance are known without its metadata, at either level.
+func (s *state) hasServices(instance *instance) bool {
+	return len(instance.providers) > 0 ||
+		slices.ContainsFunc(instance.scopes(), func(address scope) bool { return s.addresses()[address] })
 }

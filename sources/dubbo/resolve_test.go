@@ -13,47 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/intake"
+	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
-
-// TestTheMappingIsReadLessAndLess has it asked for every ten seconds, as for an instance that cannot be asked.
-func TestTheMappingIsReadLessAndLess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := mappings{turn: make(chan struct{}, 1)}
-		reads := 0
-		read := func(context.Context) (map[string][]string, error) {
-			reads++
-			return map[string][]string{"app": {"a"}}, nil
-		}
-		ask := func(long time.Duration) int {
-			before := reads
-			for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(lastTry) {
-				all, err := m.interfacesOf(t.Context(), "app", reads == 0, read)
-				require.NoError(t, err)
-				require.Equal(t, []string{"a"}, all)
-			}
-			return reads - before
-		}
-		require.LessOrEqual(t, ask(time.Hour), 9)
-		require.LessOrEqual(t, ask(24*time.Hour), 25)
-		before := reads
-		all, _ := m.interfacesOf(t.Context(), "new", true, read)
-		require.Empty(t, all, "it is not read for each at once")
-		time.Sleep(firstPause)
-		_, _ = m.interfacesOf(t.Context(), "new", false, read)
-		require.Equal(t, before+1, reads, "what is new may be said soon")
-
-		failed := func(context.Context) (map[string][]string, error) { return nil, errors.New("no") }
-		time.Sleep(2 * lastPause)
-		all, err := m.interfacesOf(t.Context(), "app", false, failed)
-		require.EqualError(t, err, "no")
-		require.Equal(t, []string{"a"}, all, "what was read stays")
-	})
-}
 
 // TestTheMappingIsReadForWhatIsUnknownOnly has an instance that cannot be asked, and registers its interfaces as well.
 func TestTheMappingIsReadForWhatIsUnknownOnly(t *testing.T) {
@@ -83,58 +49,50 @@ func hangs(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestAnInstanceThatSaysNothingHoldsUpNoOther has it among others with the same revision.
+// TestAnInstanceThatSaysNothingHoldsUpNoOther has it among others with the same revision, which are asked in any order.
 func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
-	all := func(hosts ...string) (instances []provider.Instance) {
-		for _, h := range hosts {
-			instances = append(instances, provider.Instance{Host: h})
-		}
-		return instances
-	}
-	a := askedOf{
+	asker := askedOf{
 		"mute": hangs, "refuses": func(context.Context) error { return errors.New("no") },
 		"answers": func(context.Context) error { return nil },
 	}
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		_, how, err := askAny(t.Context(), a, all("refuses", "mute", "answers"))
-		require.NoError(t, err)
-		require.Equal(t, "answers", how)
-		require.Equal(t, nextAfter, time.Since(began))
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, _, err = askAny(ctx, a, all("mute", "refuses"))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "no")
-		_, _, err = askAny(t.Context(), a, all("refuses", "refuses"))
-		require.EqualError(t, err, "no\nno")
-		_, _, err = askAny(t.Context(), a, nil)
-		require.Error(t, err)
+		source := sourceOf(t, zktest.New(), patiently())
+		source.asker, source.registry = asker, silentRegistry{}
+		find := func(hosts ...string) (result, time.Duration) {
+			l := &lookup{ctx: t.Context(), revision: revision{"app", "r1"}, instances: map[*instance]bool{}}
+			for _, host := range hosts {
+				l.instances[&instance{Instance: provider.Instance{Host: host, Service: &provider.MetadataService{}}}] = true
+			}
+			began := time.Now()
+			return newRun(source, nil).find(l), time.Since(began)
+		}
+		found, took := find("refuses", "mute", "answers")
+		require.NoError(t, found.failure)
+		require.Equal(t, "answers", found.source)
+		require.LessOrEqual(t, took, perInstance)
+		found, took = find("mute", "refuses")
+		require.ErrorIs(t, found.failure, context.DeadlineExceeded)
+		require.ErrorContains(t, found.failure, "no")
+		require.Equal(t, perInstance, took)
 	})
 }
 
 // TestMoreMetadataThanIsTakenIsRefused has two applications, of whose metadata only one's has room, until the other one goes.
 func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	r := newRun(sourceOf(t, s, patiently()), nil)
 	m := func(service string) *provider.Metadata {
 		return &provider.Metadata{Services: []provider.Service{{Name: service, Protocol: "dubbo", Params: map[string]string{"k": "v"}}}}
 	}
 	size := m("a").Size()
 	require.Greater(t, size, 7)
 	ctx := intake.NewPool(intake.Limits{Objects: size}).Source(t.Context())
-	r.resolver.ctx = ctx
-	one, two := &lookup{of: revision{"one", "r"}}, &lookup{of: revision{"two", "r"}}
-	require.NoError(t, r.resolver.keep(one, m("a")))
-	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
+	one, two := &lookup{ctx: ctx, revision: revision{"one", "r"}}, &lookup{ctx: ctx, revision: revision{"two", "r"}}
+	require.NoError(t, one.keep(m("a")))
+	require.EqualError(t, two.keep(m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
 		"the memory of the objects takes more than %d bytes (limits.objectBytes)", size, size))
 	require.Nil(t, two.metadata)
-	r.resolver.drop(one)
-	require.NoError(t, r.resolver.keep(two, m("b")))
-	r.resolver.drop(two)
+	require.NoError(t, one.keep(nil))
+	require.NoError(t, two.keep(m("b")))
+	require.NoError(t, two.keep(nil))
 	require.NoError(t, intake.Keep(ctx, 0, size), "nothing else is kept")
 }
 
@@ -145,7 +103,7 @@ func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	var tries atomic.Int32
 	b := start(t, s, patiently(), func(s *Source) {
-		s.again = 10 * time.Millisecond
+		s.confirmAfter = 10 * time.Millisecond
 		s.asker = asks(func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
 			switch tries.Add(1) {
 			case 1:
@@ -196,6 +154,10 @@ func (silentRegistry) Watch(ctx context.Context, _ registry.Listener, _ registry
 	return ctx.Err()
 }
 
+func (silentRegistry) Metadata(context.Context, string, string) ([]byte, error) {
+	return nil, registry.ErrAbsent
+}
+
 // TestAStartIsNoAlarm shows that a registry that was not tried yet is not said to be unreachable.
 func TestAStartIsNoAlarm(t *testing.T) {
 	b := start(t, zktest.New(), patiently(), func(s *Source) { s.registry = silentRegistry{} })
@@ -207,11 +169,15 @@ func TestAStartIsNoAlarm(t *testing.T) {
 // TestNothingStaysOfInstancesThatServeNothing has applications that come with the revision of those that serve nothing, and go.
 func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	r.workers, r.ctx = worker.New(t.Context())
+	defer r.workers.Stop()
 	i := &instance{id: "10.0.0.1:1", application: "app"}
-	r.takeInstance(i, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
+	r.applications["app"] = &application{instances: map[string]*instance{i.id: i}}
+	r.Instance("app", i.id, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
+	require.NoError(t, r.workers.Wait())
 	require.NotNil(t, i.lookup.metadata)
 	r.state.drop(i)
-	require.Empty(t, r.resolver.all)
+	require.Empty(t, r.state.lookups)
 }
 
 // TestMoreIsMappedThanIsRead has a ZooKeeper with more interfaces in its mapping than are read: what was read of it stays, and it is said.

@@ -2,39 +2,64 @@ package dubbo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	core "tributary/sources/registry"
 )
 
+// counts are the counters of a source. They continue from one run to the next.
+type counts struct {
+	*sources.CounterSet
+	reads, healed, sessions, resolved, unresolved sources.Counter
+}
+
+func newCounts() *counts {
+	counters := &counts{
+		reads: sources.Counter{Name: "reads_total", Help: "State changes taken in: reads, connection changes, lookups."},
+		healed: sources.Counter{
+			Name: "healed_total", Help: "Nodes found changed by the resync compare without a watch event.",
+		},
+		sessions: sources.Counter{Name: "sessions_lost_total", Help: "Sessions lost; everything was read again."},
+		resolved: sources.Counter{Name: "resolved_total", Help: "Revisions of applications with services that were found."},
+		unresolved: sources.Counter{
+			Name: "unresolved_total", Help: "Failed attempts to find the services of a revision of an application.",
+		},
+	}
+	counters.CounterSet = sources.NewCounters("tributary_dubbo_", &counters.reads, &counters.healed, &counters.sessions,
+		&counters.resolved, &counters.unresolved)
+	return counters
+}
+
 // run is one run of a source. It is the registry.Listener.
 type run struct {
+	*state
+
 	// read-only
-	*Source
-	sink   sources.Sink
-	wakeup core.Wakeup
+	sink    sources.Sink
+	wakeup  core.Wakeup
+	ctx     context.Context //nolint:containedctx // of the lookups
+	workers *worker.Group
 
-	resolver resolver
+	mapping *registry.MappingCache
 
-	mu      sync.Mutex
-	state   *state
-	down    string    // why the registry cannot be reached; empty if it can
-	trouble string    // a problem of a registry that can be reached
-	denied  bool      // the registry refuses our credentials
-	up      bool      // the registry was reached at some time
-	asked   time.Time // since when only lookups are missing
-	started bool      // something was published
-	synced  bool      // everything was published
-
-	left          map[string][]sources.LeftOut // by application, as last published
-	begunSidecars bool                         // the Sidecars of an earlier run were updated
+	mu           sync.Mutex
+	connection   registry.Connection
+	reached      bool      // at some time
+	lookupsSince time.Time // since then only lookups are missing for the first publication
+	started      bool      // something was published
+	synced       bool      // the whole registry was published
+	leftOutCount int       // of instances of applications, as last published
 }
 
 // Run follows the registry and publishes its services until ctx ends.
@@ -47,98 +72,183 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return newRun(s, sink).loop(ctx)
 }
 
-// notYet is the message before the first connection.
-const notYet = "not connected yet"
+// notConnected is the message before the first connection.
+const notConnected = "not connected yet"
 
-func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{Source: s, sink: sink, wakeup: core.NewWakeup(), state: newState(s.mapper, s.place, s.settings), down: notYet}
-	r.resolver.again = s.again
-	r.resolver.all = make(map[revision]*lookup)
-	r.resolver.mapping.turn = make(chan struct{}, 1)
-	return r
+func newRun(source *Source, sink sources.Sink) *run {
+	started := &run{
+		state: newState(source), sink: sink, wakeup: core.NewWakeup(), mapping: registry.NewMappingCache(source.registry),
+	}
+	started.connection.Message = notConnected
+	return started
 }
 
 func (r *run) loop(ctx context.Context) error {
-	wanted := registry.Wanted{Consumers: r.consumers(), Notes: registry.NoNotes{}}
-	if keeper, ok := r.sink.(sources.Keeper); ok && r.place == consulPlace {
+	wanted := registry.Wanted{Consumers: r.settings.Mapping.Sidecars != nil, Notes: registry.NoNotes{}}
+	core.Restore(r.sink, func(group string, published []*resource.Resource) {
+		if strings.HasPrefix(group, sidecarGroup) {
+			r.sidecars.Restore(group, published, func(service) bool { return true })
+		} else {
+			r.restore(group, published)
+		}
+	})
+	r.Endpoints(func(serviceID mapping.ID, restored knownEndpoint) {
+		endpoint := restored.Value
+		wanted.Before = append(wanted.Before, registry.Known{
+			Interface: serviceID.Group(), Application: endpoint.Instance, Address: endpoint.Address, Port: int(endpoint.Port),
+		})
+	})
+	keeper, ok := r.sink.(sources.Keeper)
+	switch {
+	case !r.keepsNotes():
+		r.suspicion = r.Resume(r.sink, time.Now())
+	case ok:
 		wanted.Notes = keeper
 	}
-	core.Restore(r.sink, func(group string, published []*resource.Resource) {
-		if !r.state.restoreSidecar(group, published) {
-			r.state.restore(group, published)
-			for _, of := range r.mapper.Restore(published) {
-				for _, e := range of.Endpoints {
-					k := registry.Known{Interface: of.ID.Group(), Application: e.Instance, Address: e.Address, Port: int(e.Port)}
-					wanted.Before = append(wanted.Before, k)
-				}
+	r.workers, r.ctx = worker.New(ctx)
+	defer r.workers.Stop()
+	r.workers.Go(func() { r.workers.Fail(r.registry.Watch(r.ctx, r, wanted)) }) // its error ends the run
+	core.Publish(r.ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
+	return r.workers.Wait()
+}
+
+// Parts stores the list of the parts of interfaces.
+func (r *run) Parts(parts []registry.Part, err error) {
+	defer r.update()()
+	nameList := &r.lists[interfaceNames]
+	if nameList.ignored || !nameList.take(err) {
+		return
+	}
+	distinct, listed := map[string]bool{}, map[registry.Part]bool{}
+	for _, partKey := range parts {
+		distinct[partKey.Interface] = true
+		if !r.settings.serves(partKey.Interface) {
+			continue
+		}
+		dubboInterface := r.entry(partKey.Interface)
+		listed[partKey], dubboInterface.listed = true, true
+		if dubboInterface.parts[partKey] == nil {
+			dubboInterface.parts[partKey] = &part{}
+		}
+	}
+	nameList.total = len(distinct)
+	for _, dubboInterface := range r.interfaces {
+		for partKey := range dubboInterface.parts {
+			if !listed[partKey] {
+				delete(dubboInterface.parts, partKey)
+				r.markChanged(partKey)
 			}
 		}
-	})
-	if r.place != consulPlace {
-		r.state.suspicion = r.state.Resume(r.sink, time.Now())
 	}
-	workers, ctx := worker.New(ctx)
-	defer workers.Stop()
-	r.resolver.ctx, r.resolver.workers = ctx, workers
-	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, wanted)) }) // its error ends the run
-	core.Publish(ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
-	return workers.Wait()
 }
 
-// consumers reports whether consumers are read.
-func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
-
-func (r *run) Parts(all []registry.Part, err error) {
-	r.change(func(s *state) { s.takeParts(all, err) })
+// Registered stores the registrations of a part.
+func (r *run) Registered(partKey registry.Part, registrations []registry.Registration, err error) {
+	defer r.update()()
+	dubboInterface := r.interfaces[partKey.Interface]
+	if dubboInterface == nil || dubboInterface.parts[partKey] == nil {
+		return
+	}
+	r.markChanged(partKey)
+	if errors.Is(err, registry.ErrAbsent) {
+		registrations, err = nil, nil
+	}
+	content := dubboInterface.parts[partKey]
+	if !content.take(err) {
+		return
+	}
+	content.registrations, content.addresses = registrations, nil
+	for _, registration := range registrations {
+		if listed, ok, err := parseProvider(partKey.Interface, registration); ok && err == nil {
+			content.addresses = append(content.addresses, instanceScope(listed.Application, listed.Host, listed.Port))
+		}
+	}
 }
 
+// Applications stores the list of applications.
 func (r *run) Applications(names []string, err error) {
-	r.change(func(s *state) { s.takeApplications(names, err) })
-}
-
-func (r *run) Registered(of registry.Part, all []registry.Registration, err error) {
-	r.change(func(s *state) { s.take(of, all, err) })
-}
-
-func (r *run) Instances(name string, ids []string, err error) {
-	r.change(func(s *state) { s.takeInstances(name, ids, err) })
-}
-
-func (r *run) Instance(application, id string, i provider.Instance, dubbo bool, err error) {
-	r.change(func(s *state) {
-		if a := s.applications[application]; a != nil && a.instances[id] != nil {
-			r.takeInstance(a.instances[id], i, dubbo, err)
+	defer r.update()()
+	nameList := &r.lists[applicationNames]
+	if nameList.ignored || !nameList.take(err) {
+		return
+	}
+	selected := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
+	nameList.total = len(names)
+	core.Sync(r.applications, selected, func(string) *application {
+		return &application{instances: map[string]*instance{}}
+	}, func(removed *application) {
+		for _, instance := range removed.instances {
+			r.drop(instance)
 		}
 	})
 }
 
-func (r *run) Others(count int) { r.change(func(s *state) { s.others = count }) }
-
-func (r *run) Connection(c registry.Connection) {
-	r.change(func(s *state) {
-		r.denied = c.Denied
-		if !c.Up {
-			s.suspicion = s.suspicion.Leave(time.Now())
-			r.down = c.Message
-			return
+// Instances stores the list of the instances of an application.
+func (r *run) Instances(applicationName string, instanceIDs []string, err error) {
+	defer r.update()()
+	if listed := r.applications[applicationName]; listed != nil && listed.take(err) {
+		create := func(instanceID string) *instance {
+			return &instance{id: instanceID, application: applicationName}
 		}
-		r.trouble = c.Message
-		if r.down != "" && !c.Certain { // also the first time, after a restart of ours
-			s.connected(time.Now(), r.settings.Hold)
-		}
-		if c.Fresh && r.up {
-			r.counters.sessions.Add(1)
-		}
-		r.down, r.up = "", true
-	})
+		core.Sync(listed.instances, instanceIDs, create, r.drop)
+	}
 }
 
+// Instance stores an instance of an application.
+func (r *run) Instance(applicationName, instanceID string, content provider.Instance, dubbo bool, err error) {
+	defer r.update()()
+	listed := r.applications[applicationName]
+	if listed == nil || listed.instances[instanceID] == nil || errors.Is(err, registry.ErrAbsent) {
+		return // the list of instances drops it
+	}
+	stored := listed.instances[instanceID]
+	if !stored.take(err) {
+		stored.fail(err)
+		return
+	}
+	if !dubbo {
+		content = provider.Instance{}
+	}
+	if stored.Instance = content; dubbo && content.Failing == "" {
+		r.join(stored)
+	} else {
+		r.drop(stored)
+	}
+}
+
+// Others stores the number of services of other frameworks.
+func (r *run) Others(count int) {
+	defer r.update()()
+	r.otherServices = count
+}
+
+// Connection stores the state of the connection. A new one casts doubt on unlisted content.
+func (r *run) Connection(connection registry.Connection) {
+	defer r.update()()
+	previous := r.connection
+	r.connection = connection
+	if !connection.Up {
+		r.suspicion = r.suspicion.Leave(time.Now())
+		return
+	}
+	if !previous.Up && !connection.Certain { // the first connection, too: endpoints may be from an earlier run
+		r.suspectMissing(time.Now(), r.settings.Hold)
+	}
+	if connection.Fresh && r.reached {
+		r.counters.sessions.Add(1)
+	}
+	r.reached = true
+}
+
+// Healed counts a change that no watch had reported.
 func (r *run) Healed(string) { r.counters.healed.Add(1) }
 
-func (r *run) change(f func(*state)) {
+// update starts a change of the state, which the returned function ends.
+func (r *run) update() (end func()) {
 	r.counters.reads.Add(1)
 	r.mu.Lock()
-	f(r.state)
-	r.mu.Unlock()
-	r.wakeup.Notify()
+	return func() {
+		r.mu.Unlock()
+		r.wakeup.Notify()
+	}
 }

@@ -390,16 +390,8 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
 			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
-	warned := func() string { return strings.Join(b.status().Warnings, "; ") }
-	b.await("there is a warning", func() bool {
-		return strings.Contains(warned(), "application \"app\" revision \"r1\": interfaces taken from the mapping, without group and version: "+
-			"metadata report: ")
-	})
-	require.Equal(t, 1, strings.Count(warned(), "revision"), "one of a revision, and not one of each interface: %s", warned())
 	report(s, "/dubbo/metadata", "app", "r1", "a")
-	b.await("it is known", func() bool {
-		return warned() == "" && strings.Contains(b.status().Message, "app by the metadata report")
-	})
+	b.await("it is known", func() bool { return strings.Contains(b.status().Message, "app by the metadata report") })
 }
 
 // TestEachRevisionThatFallsBackHasItsReason has three that only count by the interfaces that they register: two for one reason, and one for
@@ -527,4 +519,18 @@ func TestAnInterfaceWithTooManyProvidersHoldsUpNoOther(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100")
 	b.await("it is degraded", func() bool { return b.status().State == sources.Degraded })
 	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
+}
+
+// TestSynced_WaitsForNewApplications completes the list of applications after the first publication.
+func TestSynced_WaitsForNewApplications(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	r.Parts(nil, nil)
+	r.Applications(nil, &registry.Incomplete{})
+	now := time.Now()
+	require.False(t, r.gather(now).Synced, "the list is incomplete")
+	r.Applications([]string{"app"}, nil)
+	require.False(t, r.gather(now).Synced, "the application is unread")
+	r.Instances("app", nil, nil)
+	require.True(t, r.gather(now).Synced)
 }

@@ -103,6 +103,24 @@ func TestWhatIsSwitchedOffInNacosGoesInTheHold(t *testing.T) {
 	}
 }
 
+// TestUnresolvedInstance_DisabledStops disables an instance in Nacos that has a new revision without metadata.
+func TestUnresolvedInstance_DisabledStops(t *testing.T) {
+	server := nacostest.Start(t)
+	applicationInNacos(server, "app")
+	b := startInNacos(t, server, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	disabled := nacostest.Instance("10.0.0.1", 20880, map[string]string{
+		"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r2",
+		"dubbo.metadata.storage-type": "remote",
+	})
+	server.Put("DEFAULT_GROUP", "app", "1", disabled)
+	b.awaitUnresolved()
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show(), "its earlier services stay")
+	disabled["enabled"] = false
+	server.Put("DEFAULT_GROUP", "app", "1", disabled)
+	b.awaitAll("a")
+}
+
 // TestAnUnknownInstanceSavesNoOtherPort has a provider deployed anew on another port of its host, of which nobody knows what it serves.
 func TestAnUnknownInstanceSavesNoOtherPort(t *testing.T) {
 	s := zktest.New()
@@ -429,7 +447,7 @@ func TestIPv6InstancesInAGroup(t *testing.T) {
 // TestMoreServicesThanAreTakenAreRefused has an instance with more than there is room for.
 func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	s := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
-	s.maxProvided = 3
+	s.maxServices = 3
 	services := func(names ...string) (all []provider.Provider) {
 		for _, n := range names {
 			all = append(all, provider.Provider{ID: provider.ID{Interface: n}})
@@ -440,10 +458,31 @@ func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
 	s.serve(one, services("a", "b"))
 	s.serve(two, services("a"))
 	s.serve(two, services("a", "b"))
-	require.Len(t, two.providers, 1, "what it served stays")
-	require.Equal(t, "instance 2 of app: its 2 services are over the limit of 3 services of all instances", two.problem)
+	require.Equal(t, 1, two.serviceCount, "what it served stays")
+	require.EqualError(t, two.failure, "instance 2 of app: its 2 services are over the limit of 3 services of all instances")
 	s.drop(one)
 	s.serve(two, services("a", "b", "c"))
-	require.Len(t, two.providers, 3)
-	require.Equal(t, 3, s.provided)
+	require.Equal(t, 3, two.serviceCount)
+	require.Equal(t, 3, s.serviceCount)
+}
+
+// TestRestore_UnparsedContentStays has content of an earlier run without objects, while the interfaces may not be read.
+func TestRestore_UnparsedContentStays(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	services := func(at time.Time) int {
+		r.gather(at)
+		r.gather(at)
+		count, _ := r.Services()
+		return count
+	}
+	r.restore("a", nil)
+	r.Connection(registry.Connection{Up: true, Certain: true})
+	r.Parts(nil, registry.ErrDenied)
+	r.Applications([]string{"app"}, nil)
+	r.Instances("app", nil, nil)
+	now := time.Now()
+	require.Equal(t, 1, services(now))
+	require.Equal(t, 1, services(now.Add(time.Hour)))
+	r.Parts(nil, nil)
+	require.Zero(t, services(now.Add(2*time.Hour)))
 }

@@ -196,7 +196,9 @@ func (s *services) service(key string, object *mapping.Service) {
 	}
 }
 
-func (s *services) export(key string, object *struct{}) { s.inputToChange(key).Exported = object != nil }
+func (s *services) export(key string, object *struct{}) {
+	s.inputToChange(key).Exported = object != nil
+}
 
 func (s *services) slice(key string, object *mapping.Slice) {
 	namespace, _, _ := strings.Cut(key, "/")

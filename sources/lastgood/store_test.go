@@ -287,7 +287,7 @@ func TestLastChangesAreWritten(t *testing.T) {
 // countingTable records the times of calls to Changed, which a store makes before each write.
 type countingTable struct {
 	*memstore.Table
-	mu sync.Mutex
+	mu    sync.Mutex
 	calls []time.Time
 }
 

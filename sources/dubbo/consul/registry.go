@@ -43,6 +43,10 @@ var _ registry.Registry = (*Registry)(nil)
 
 // New returns the registry in the Consul at address. settings are those of Consul's source. An error begins with the key at fault.
 func New(address string, settings consul.Settings, filter Filter) (*Registry, error) {
+	address, err := sourceAddress(address)
+	if err != nil {
+		return nil, err
+	}
 	r := &Registry{filter: filter, listed: map[string]provider.Levels{}}
 	settings.Selects = r.selects
 	source, err := consul.NewFollowed(address, settings)
