@@ -1,7 +1,7 @@
-// Package eureka reads the instances that are registered in a Eureka. README.md says what it does in which situation.
+// Package eureka reads the instances that are registered in a Eureka. README.md has its behaviour in each situation.
 //
 // It publishes one group for each host, see mapping.ID. Package wire decodes answers, and mapping makes ServiceEntries;
-// they are pure. Package client asks the servers. Here, run.go polls one server at a time, and state.go decides which
+// they are pure. Package client reads the servers. Here, run.go polls one server at a time, and state.go decides which
 // instances are served.
 package eureka
 
@@ -35,7 +35,7 @@ type Settings struct {
 	Interval time.Duration
 	// Resync is the time after which the source returns to the first servers of the address. Default: 10m.
 	Resync time.Duration
-	// Hold is how long unlisted instances stay while nothing proves that they have gone. Default: 6m.
+	// Hold is how long unlisted instances stay without proof that they have gone. Default: 6m.
 	Hold time.Duration
 	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
@@ -67,10 +67,18 @@ type Source struct {
 	settings Settings
 	servers  serverAPI
 	mapper   *mapping.Mapper
-	counts   *counts
+	counts   *registry.PollCounts
+	switches sources.Counter // to another server
 }
 
 var _ sources.Source = (*Source)(nil)
+
+func newSource(settings Settings, servers serverAPI, mapper *mapping.Mapper) *Source {
+	source := &Source{settings: settings, servers: servers, mapper: mapper}
+	source.switches = sources.Counter{Name: "servers_total", Help: "Changes to another server."}
+	source.counts = registry.NewPollCounts("tributary_eureka_", &source.switches)
+	return source
+}
 
 // New returns a source of the Eureka at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
@@ -81,31 +89,16 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	if servers.Secure {
-		var secure adsc.TLS
-		if settings.TLS != nil {
-			secure = *settings.TLS
-		}
-		secure.Mode = cmp.Or(secure.Mode, adsc.TLSSimple)
-		settings.TLS = &secure
-	}
-	if servers.Secure && !settings.TLS.Secure() {
-		return nil, fmt.Errorf("tlsSettings: mode: the address asks for TLS, got %q", settings.TLS.Mode)
-	}
-	secure, err := settings.TLS.Dialer()
+	secure, err := settings.TLS.DialerFor(servers.Secure)
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
-	}
-	if settings.CredentialsFile != "" && servers.User != "" {
-		return nil, fmt.Errorf("credentialsFile: the address has a user, too")
 	}
 	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
 	if err != nil {
 		return nil, err
 	}
 	reader := client.New(servers, settings.CredentialsFile, secure)
-	source := &Source{settings: settings, servers: reader, mapper: mapper, counts: newCounts()}
-	return source, reader.CheckCredentials()
+	return newSource(settings, reader, mapper), reader.CheckCredentials()
 }
 
 // complete checks the settings and fills in the defaults.
@@ -128,24 +121,4 @@ func (s Settings) selects(application string) bool {
 		return result
 	}
 	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(application))
-}
-
-// counts are the counters of a source. They continue from one run to the next.
-type counts struct {
-	*sources.CounterSet
-	listings, servers, suspicions sources.Counter
-}
-
-func newCounts() *counts {
-	counters := &counts{
-		listings: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
-		servers:  sources.Counter{Name: "servers_total", Help: "Changes to another server."},
-		suspicions: sources.Counter{
-			Name: "suspicions_total",
-			Help: "Times that unlisted instances began to stay: after errors, at another server, or if many are missing.",
-		},
-	}
-	counters.CounterSet = sources.NewCounters("tributary_eureka_",
-		&counters.listings, &counters.servers, &counters.suspicions)
-	return counters
 }
