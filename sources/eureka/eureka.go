@@ -8,7 +8,6 @@ package eureka
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -114,11 +113,5 @@ func (s *Settings) complete() error {
 
 // selects reports whether an application is to be read.
 func (s Settings) selects(application string) bool {
-	upper := func(patterns []string) (result []string) {
-		for _, pattern := range patterns {
-			result = append(result, strings.ToUpper(pattern))
-		}
-		return result
-	}
-	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(application))
+	return registry.Selection{Wanted: s.Apps, Skipped: s.Skip, AnyCase: true}.Has(application)
 }

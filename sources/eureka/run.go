@@ -7,9 +7,7 @@ import (
 
 	"tributary/sources"
 	"tributary/sources/eureka/client"
-	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
-	"tributary/sources/registry"
 )
 
 // serverAPI reads servers. See client.Client.
@@ -42,10 +40,10 @@ func (s *Source) newRun() *run {
 var noReply = &client.Reply{Answer: &wire.Answer{}}
 
 // read reads a listing and recent changes.
-func (r *run) read(ctx context.Context, now time.Time) (registry.Catalog[mapping.ID], error) {
+func (r *run) read(ctx context.Context, now time.Time) (catalog, error) {
 	listing, switched, err := r.readListing(ctx, now)
 	if err != nil {
-		return registry.Catalog[mapping.ID]{}, err
+		return catalog{}, err
 	}
 	changes, err := r.servers.Changes(ctx, r.servers.Servers()[r.server], r.changes)
 	if err != nil { // the server does not offer them: the listing counts alone
@@ -54,9 +52,9 @@ func (r *run) read(ctx context.Context, now time.Time) (registry.Catalog[mapping
 	unchanged := listing == r.listing && changes.Sum == r.changes.Sum
 	r.listing, r.changes = listing, changes
 	if unchanged {
-		return r.catalog(nil), nil
+		return catalog{Unchanged: true}, nil
 	}
-	return r.takeListing(listing.Apply(changes.Answer), changes.Instances, switched), nil
+	return *r.takeListing(listing.Apply(changes.Answer), changes.Instances, switched), nil
 }
 
 // readListing reads the listing of the followed server. If that fails, it follows the next server that answers. From

@@ -15,18 +15,15 @@ import (
 	"tributary/sources/registry"
 )
 
-// offers are the offers of instances, by group.
-type offers = map[string]registry.Offers[mapping.ID]
+type catalog = registry.Catalog[mapping.ID]
 
 // state decides which instances are served. Its maps have the keys of mapping.InstanceOf.
 type state struct {
 	*Source
 	*registry.Poller[mapping.ID]
-	listed     map[string]wire.Instance // the last listing
-	ended      map[string]time.Time     // when instances ended, as the server reports
-	displaced  map[placement]bool       // places at which the last listing has a new service
-	unselected int                      // listed applications that the settings leave out
-	problems   []string                 // instances that cannot be read or called, with the reason
+	listed    map[string]wire.Instance // the last listing
+	ended     map[string]time.Time     // when instances ended, as the server reports
+	displaced map[placement]bool       // places at which the last listing has a new service
 }
 
 // placement is a service at an address and port, or such a place.
@@ -64,13 +61,9 @@ func maxLoss(instances int) int { return instances - instances*85/100 }
 // takeListing takes a listing and the recent changes of a server. The listing is doubtful if it is from another
 // server (switched) or one with other registration times of most instances, if a part cannot be read, or if too many
 // instances are missing.
-func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switched bool) registry.Catalog[mapping.ID] {
+func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switched bool) *catalog {
 	previous := s.listed
-	s.listed, s.problems = make(map[string]wire.Instance, len(answer.Instances)), nil
-	if answer.Nameless > 0 {
-		nameless := words.Count(answer.Nameless, "instance", "instances")
-		s.problems = append(s.problems, fmt.Sprintf("%s without a name: %v", nameless, answer.Why))
-	}
+	s.listed = make(map[string]wire.Instance, len(answer.Instances))
 	missing, registered := len(previous), 0
 	for _, instance := range answer.Instances {
 		identity := mapping.InstanceOf(instance.Key)
@@ -88,30 +81,24 @@ func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switch
 			s.ended[mapping.InstanceOf(change.Key)] = time.UnixMilli(int64(change.Evicted))
 		}
 	}
-	catalog := s.catalog(s.offers(slices.Clone(answer.Instances)))
-	catalog.Doubtful = switched || answer.Nameless > 0 || missing > maxLoss(len(previous)) ||
-		2*registered > len(previous)-missing
-	return catalog
-}
-
-// catalog returns the last listing with its offers; nil if they are as before.
-func (s *state) catalog(listed offers) registry.Catalog[mapping.ID] {
-	catalog := registry.Catalog[mapping.ID]{Offers: listed, Unchanged: listed == nil, Problems: s.problems}
-	if s.unselected > 0 {
-		catalog.Empty = "none of " + words.Count(s.unselected, "application", "applications") + " is selected"
+	doubtful := switched || answer.Nameless > 0 || missing > maxLoss(len(previous)) || 2*registered > len(previous)-missing
+	result := &catalog{Doubtful: doubtful}
+	if answer.Nameless > 0 {
+		nameless := words.Count(answer.Nameless, "instance", "instances")
+		result.Problems = []string{fmt.Sprintf("%s without a name: %v", nameless, answer.Why)}
 	}
-	return catalog
+	s.offer(slices.Clone(answer.Instances), result)
+	return result
 }
 
-// offers returns the offers of instances.
-func (s *state) offers(instances []wire.Instance) offers {
+// offer adds the offers of instances to a catalog.
+func (s *state) offer(instances []wire.Instance, result *catalog) {
 	served := map[placement]bool{}
 	s.Endpoints(func(id mapping.ID, endpoint registry.Known[registry.Endpoint]) {
 		served[placementOf(id, endpoint.Value)] = true
 	})
 	s.displaced = map[placement]bool{}
 	listed, unselected := map[placement]bool{}, map[string]bool{}
-	groups := offers{}
 	// Of several instances at one place the newest counts: a killed process may return with another name.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	for _, instance := range instances {
@@ -120,12 +107,15 @@ func (s *state) offers(instances []wire.Instance) offers {
 			continue
 		}
 		if instance.Broken != nil { // its endpoints stay: see holdEnd
-			s.leaveOut(groups, instance, "cannot be read: "+instance.Broken.Error(), " ")
+			s.leaveOut(instance, " ", "cannot be read: "+instance.Broken.Error(), result)
 			continue
 		}
 		offered, warnings, err := s.mapper.Offers(instance)
+		for index := range warnings {
+			warnings[index] = instance.String() + ": " + warnings[index]
+		}
 		if err != nil {
-			s.leaveOut(groups, instance, err.Error(), ": ")
+			s.leaveOut(instance, ": ", err.Error(), result)
 		}
 		for _, offer := range offered {
 			position := placementOf(offer.ID, offer.Endpoint)
@@ -135,29 +125,23 @@ func (s *state) offers(instances []wire.Instance) offers {
 			if listed[position] = true; !served[position] {
 				s.displaced[placeOf(offer.Endpoint)] = true
 			}
-			group := groups[offer.ID.Group()]
-			for _, warning := range warnings {
-				group.Warnings = append(group.Warnings, instance.String()+": "+warning)
-			}
-			group.All = append(group.All, offer)
-			groups[offer.ID.Group()] = group
+			result.Offer(offer, warnings...)
 		}
 	}
-	s.unselected = len(unselected)
-	return groups
+	if len(unselected) > 0 {
+		result.Empty = "none of " + words.Count(len(unselected), "application", "applications") + " is selected"
+	}
 }
 
 // leaveOut adds an instance that is not served to the problems, and to the groups of its hosts.
-func (s *state) leaveOut(groups offers, instance wire.Instance, reason, separator string) {
-	s.problems = append(s.problems, instance.String()+separator+reason)
+func (s *state) leaveOut(instance wire.Instance, separator, reason string, result *catalog) {
+	result.Problems = append(result.Problems, instance.String()+separator+reason)
 	address := instance.IP
 	if address != "" && address != instance.ID && !strings.Contains(reason, strconv.Quote(address)) {
 		reason += ", at " + address // so that a search for the address finds it
 	}
-	for _, name := range s.mapper.Groups(instance) {
-		group := groups[name]
-		group.LeftOut = append(group.LeftOut, sources.LeftOut{What: instance.ID, Of: instance.App, Why: reason})
-		groups[name] = group
+	for _, group := range s.mapper.Groups(instance) {
+		result.LeaveOut(group, sources.LeftOut{What: instance.ID, Of: instance.App, Why: reason})
 	}
 }
 

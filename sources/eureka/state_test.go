@@ -28,13 +28,14 @@ type book struct {
 	*state
 	t         *testing.T
 	published map[mapping.ID]*resource.Resource
+	problems  []string // of the last listing
 }
 
 func newBook(t *testing.T) *book {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
 	source := newSource(Settings{Hold: time.Minute, KeepEmpty: time.Hour}, nil, mapper)
-	return &book{newState(source, nil), t, map[mapping.ID]*resource.Resource{}}
+	return &book{state: newState(source, nil), t: t, published: map[mapping.ID]*resource.Resource{}}
 }
 
 // up returns instances of orders with these addresses.
@@ -105,7 +106,7 @@ func (b *book) served(id mapping.ID) (addresses []string) {
 
 // settle publishes the changes.
 func (b *book) settle(now time.Time) {
-	b.publish(b.Apply(b.catalog(nil), now))
+	b.publish(b.Apply(catalog{Unchanged: true}, now))
 }
 
 func (b *book) publish(batch registry.Batch) {
@@ -135,7 +136,9 @@ func (b *book) take(r reading, now time.Time) {
 	if r.outage {
 		b.Suspicion = b.Suspicion.Leave(now)
 	}
-	b.publish(b.Apply(b.takeListing(r.answer, r.changes, r.switched), now))
+	taken := b.takeListing(r.answer, r.changes, r.switched)
+	b.problems = taken.Problems
+	b.publish(b.Apply(*taken, now))
 }
 
 func (b *book) takes(now time.Time, r reading, want ...string) {
@@ -338,7 +341,7 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 	b := newBook(t)
 	b.settings.Skip = []string{"orders"}
 	b.Restore("orders", []*resource.Resource{earlier.published[orders]}, b.selects)
-	require.Len(t, b.Apply(b.takeListing(listing(nil).answer, nil, true), at(0)).Contents, 1)
+	require.Len(t, b.Apply(*b.takeListing(listing(nil).answer, nil, true), at(0)).Contents, 1)
 	require.Nil(t, b.served(orders), "the settings no longer select it")
 }
 
@@ -353,7 +356,7 @@ func TestWhatCannotBeToldStays(t *testing.T) {
 	} {
 		b := newBook(t)
 		b.Restore("orders", nil, b.selects)
-		contents := b.Apply(b.takeListing(test.first.answer, nil, true), at(0)).Contents
+		contents := b.Apply(*b.takeListing(test.first.answer, nil, true), at(0)).Contents
 		if test.until > 0 {
 			require.Empty(t, contents, name)
 			require.Equal(t, at(test.until), b.Next(), name)
@@ -534,7 +537,7 @@ func TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore(t *testing.T) {
 	b := newBook(t)
 	invalid := up("0.0.0.0")
 	turn := func(elapsed time.Duration, instances ...wire.Instance) []sources.Content {
-		return b.Apply(b.takeListing(listing(instances).answer, nil, false), at(elapsed)).Contents
+		return b.Apply(*b.takeListing(listing(instances).answer, nil, false), at(elapsed)).Contents
 	}
 	turn(time.Second, append(up("10.0.0.1"), invalid...)...)
 	turn(2*time.Second, invalid...)

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -17,16 +18,38 @@ import (
 )
 
 // Catalog is the result of one read of a registry.
-type Catalog[ID comparable] struct {
+type Catalog[ID ServiceID[ID]] struct {
 	Offers    map[string]Offers[ID] // by group
-	Unchanged bool                  // Offers are as before, and not repeated
+	Unchanged bool                  // the content is as before, and not repeated
 	Doubtful  bool                  // unlisted endpoints may still exist: a suspicion begins
 	Problems  []string              // instances that cannot be read or called
 	Empty     string                // the status of a registry without services; by default there is no instance
 }
 
+// Offer adds an offer to its group, with warnings.
+func (c *Catalog[ID]) Offer(offer Offer[ID], warnings ...string) {
+	c.change(offer.ID.Group(), func(group *Offers[ID]) {
+		group.All = append(group.All, offer)
+		group.Warnings = append(group.Warnings, warnings...)
+	})
+}
+
+// LeaveOut adds an instance without an endpoint to a group.
+func (c *Catalog[ID]) LeaveOut(name string, instance sources.LeftOut) {
+	c.change(name, func(group *Offers[ID]) { group.LeftOut = append(group.LeftOut, instance) })
+}
+
+func (c *Catalog[ID]) change(name string, edit func(*Offers[ID])) {
+	if c.Offers == nil {
+		c.Offers = map[string]Offers[ID]{}
+	}
+	group := c.Offers[name]
+	edit(&group)
+	c.Offers[name] = group
+}
+
 // Read reads a whole registry.
-type Read[ID comparable] func(ctx context.Context, now time.Time) (Catalog[ID], error)
+type Read[ID ServiceID[ID]] func(ctx context.Context, now time.Time) (Catalog[ID], error)
 
 // PollOptions are the parts of a source that is polled. Read and Mapping are required.
 type PollOptions[ID ServiceID[ID]] struct {
@@ -74,6 +97,8 @@ type Poller[ID ServiceID[ID]] struct {
 	PollOptions[ID]
 
 	Suspicion Suspicion
+	problems  []string // of the last catalog, as empty
+	empty     string
 	failures  int // polls in a row that failed
 	synced    bool
 	health    sources.Health // the last one
@@ -152,11 +177,12 @@ func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
 	if !catalog.Unchanged {
 		p.TakeAll(catalog.Offers)
 		p.Reconsider()
+		p.problems, p.empty = catalog.Problems, cmp.Or(catalog.Empty, "there is no instance")
 	}
 	p.Explained = p.explained()
 	batch := Batch{Contents: p.Contents(now), Synced: !p.synced}
 	p.Suspicion, p.synced = p.Suspicion.Settle(now), true
-	p.health = p.healthOf(catalog)
+	p.health = p.healthNow()
 	batch.Health, batch.Note = p.health, p.NoteOf(p.Suspicion)
 	batch.Next = min(p.Interval, Wait(Earlier(p.Next(), p.Suspicion.End), now))
 	return batch
@@ -177,10 +203,10 @@ const shownProblems = 3
 
 const suspicionText = "the server was away, is another one or lost many instances"
 
-// healthOf returns the status after a catalog.
-func (p *Poller[ID]) healthOf(catalog Catalog[ID]) sources.Health {
-	problems := slices.Clone(catalog.Problems[:min(len(catalog.Problems), shownProblems)])
-	if more := len(catalog.Problems) - shownProblems; more > 0 {
+// healthNow returns the status of a source that can read.
+func (p *Poller[ID]) healthNow() sources.Health {
+	problems := slices.Clone(p.problems[:min(len(p.problems), shownProblems)])
+	if more := len(p.problems) - shownProblems; more > 0 {
 		problems = append(problems, fmt.Sprintf("and %d more instances", more))
 	}
 	services, held := p.Services()
@@ -196,10 +222,8 @@ func (p *Poller[ID]) healthOf(catalog Catalog[ID]) sources.Health {
 	switch {
 	case len(problems) > 0:
 		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; "), Unconfirmed: held, End: end}
-	case services == 0 && catalog.Empty == "":
-		catalog.Empty = "there is no instance"
-	case services > 0:
-		catalog.Empty = ""
+	case services == 0:
+		return sources.Health{State: sources.Healthy, Message: p.empty}
 	}
-	return sources.Health{State: sources.Healthy, Message: catalog.Empty}
+	return sources.Health{State: sources.Healthy}
 }

@@ -74,7 +74,7 @@ func TestPoller_Suspicion(t *testing.T) {
 	require.Regexp(t, `^1 endpoint is not listed and stays \(model b\) until 03:07:0[12] UTC at the latest: `, health.Message)
 	require.Equal(t, 1, health.Unconfirmed)
 	p.next.Unchanged = true
-	p.poll(5*hold-1, sources.Degraded, 1, 2)
+	p.poll(5*hold-time.Second, sources.Degraded, 1, 2)
 	p.poll(5*hold+time.Second, sources.Healthy, 2)
 	require.EqualValues(t, 2, p.Counts.Suspicions.Value())
 	require.EqualValues(t, 7, p.Counts.Reads.Value())
