@@ -7,21 +7,15 @@ import (
 
 // Eureka has the settings of sources of a Eureka. Zero values stand for the defaults of package eureka.
 type Eureka struct {
-	Secured
-	// File with user:password, read for each request. Default: the credentials in the address.
-	CredentialsFile string `json:"credentialsFile,omitempty" reading:"-"`
+	PolledRegistry
 
 	// Names of the applications to read, * for any characters. Default: all.
 	Apps []string `json:"apps,omitempty" reading:"set"`
 	// Names of applications to leave out, * for any characters.
 	Skip []string `json:"skip,omitempty" reading:"set"`
 
-	// How often all instances are read. Default: 5s.
-	Interval Duration `json:"interval,omitempty" reading:"-"`
 	// When to return to the first servers of the address, after another server was followed. Default: 10m.
 	Resync Duration `json:"resync,omitempty" reading:"-"`
-	// How long unlisted instances stay without proof that they have gone, as after a restart of the server. Default: 6m.
-	Hold Duration `json:"hold,omitempty" reading:"-"`
 
 	// Host of a service, with {vip} and {app}. Default: {vip}.eureka.
 	HostTemplate string `json:"hostTemplate,omitempty"`
@@ -37,21 +31,13 @@ type Eureka struct {
 	SecureServicePort int64 `json:"secureServicePort,omitempty"`
 	// Region of zones of instances that name none. Default: none.
 	Region string `json:"region,omitempty"`
-
-	RegistryHosts
 }
 
 // Source returns the settings as package eureka takes them.
-func (s *Eureka) Source() (made eureka.Settings) {
-	assign(&made, *s)
-	assign(&made.Mapping, *s)
-	made.TLS = s.tls()
-	return made
-}
-
-func (s *Eureka) locate(dir, address string) string {
-	fileUnder(dir, &s.CredentialsFile)
-	return s.Secured.locate(dir, address)
+func (s *Eureka) Source() (settings eureka.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
+	return settings
 }
 
 func (s *Eureka) open(address string, p Parts) (sources.Source, error) {

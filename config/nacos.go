@@ -36,11 +36,10 @@ type Nacos struct {
 }
 
 // Source returns the settings as package nacos takes them.
-func (s *Nacos) Source() (made nacos.Settings) {
-	assign(&made, *s)
-	assign(&made.Mapping, *s)
-	made.TLS = s.tls()
-	return made
+func (s *Nacos) Source() (settings nacos.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
+	return settings
 }
 
 func (s *Nacos) open(address string, p Parts) (sources.Source, error) {

@@ -1,5 +1,24 @@
 package config
 
+// PolledRegistry has the settings of registries that are polled over HTTP. Zero values stand for the defaults.
+type PolledRegistry struct {
+	Secured
+	// File with user:password, read for each request. Default: the credentials in the address.
+	CredentialsFile string `json:"credentialsFile,omitempty" reading:"-"`
+
+	// How often all instances are read. Default: 5s.
+	Interval Duration `json:"interval,omitempty" reading:"-"`
+	// How long unlisted instances stay without proof that they have gone, as after a restart of the server. Default: 6m.
+	Hold Duration `json:"hold,omitempty" reading:"-"`
+
+	RegistryHosts
+}
+
+func (s *PolledRegistry) locate(dir, address string) string {
+	fileUnder(dir, &s.CredentialsFile)
+	return s.Secured.locate(dir, address)
+}
+
 // RegistryHosts has the settings of registries that name services by hosts. Zero values stand for the defaults.
 type RegistryHosts struct {
 	// How long a service without instances stays, without endpoints. Default: 24h.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/adsc"
 	"tributary/internal/address"
 	"tributary/internal/intake"
 	"tributary/internal/secret"
@@ -21,7 +22,7 @@ import (
 // TLS.
 type TLS func(host string) (*tls.Config, error)
 
-// Bounds of one request. A client has the bound of the whole.
+// Bounds of one request. Clients have bounds of the whole.
 const (
 	dialTimeout   = 5 * time.Second
 	headerTimeout = 10 * time.Second
@@ -30,10 +31,27 @@ const (
 
 // Client sends requests to the servers of one registry. It is safe for concurrent use.
 type Client struct {
+	Servers []string // host:port
+	Path    string   // in front of each path of Get; escaped
 	TLS     TLS
 	Account Account
 	Timeout time.Duration // of a request and its answer
 	Limit   int           // bytes of an answer, after decompression
+}
+
+// New returns a client for the servers of an address, with usual bounds. credentialsFile may be empty. An error begins
+// with the key at fault.
+func New(servers address.Address, settings *adsc.TLS, credentialsFile string) (*Client, error) {
+	secure, err := settings.DialerFor(servers.Secure)
+	if err != nil {
+		return nil, fmt.Errorf("tlsSettings: %w", err)
+	}
+	client := &Client{
+		Servers: servers.Servers, Path: servers.Path, TLS: secure,
+		Account: Account{User: servers.User, Password: servers.Password, File: credentialsFile},
+		Timeout: 30 * time.Second, Limit: 64 << 20,
+	}
+	return client, client.Account.check()
 }
 
 // ErrDenied is the error of a server that refuses the credentials.
@@ -74,9 +92,9 @@ func (c *Client) URL(server, path string) string {
 	return "http://" + server + path
 }
 
-// Get reads JSON with the credentials of the account. See Do.
+// Get reads JSON of a server with the credentials of the account. See Do.
 func (c *Client) Get(ctx context.Context, server, path string, decode func(text []byte) error) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL(server, path), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL(server, c.Path+path), http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -121,15 +139,14 @@ func (c *Client) Do(request *http.Request, decode func(text []byte) error) (err 
 	return nil
 }
 
-// Account is a user with a password. The zero value is nobody.
+// Account is a user with a password. The zero value sends no credentials.
 type Account struct {
 	User     string
 	Password secret.Text
 	File     string // contains user:password instead, and is read for each request
 }
 
-// Check checks the file. Its error begins with the key credentialsFile.
-func (a Account) Check() error {
+func (a Account) check() error {
 	if a.File != "" && a.User != "" {
 		return errors.New("credentialsFile: the address has a user, too")
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"tributary/adsc"
+	"tributary/internal/address"
 	"tributary/internal/fetch"
 	"tributary/internal/secret"
 )
@@ -68,8 +70,21 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestAccount_Check(t *testing.T) {
-	require.NoError(t, fetch.Account{}.Check())
-	require.ErrorContains(t, fetch.Account{User: "me", File: "file"}.Check(), "credentialsFile: the address has a user, too")
-	require.ErrorContains(t, fetch.Account{File: "/nonexistent"}.Check(), "credentialsFile: open /nonexistent")
+func TestNew(t *testing.T) {
+	for message, test := range map[string]struct {
+		servers address.Address
+		secure  *adsc.TLS
+		file    string
+	}{
+		"credentialsFile: the address has a user, too":                                           {servers: address.Address{User: "me"}, file: "file"},
+		"credentialsFile: open /nonexistent: no such file or directory":                          {file: "/nonexistent"},
+		`tlsSettings: mode: the address asks for TLS, got "DISABLE"`:                             {address.Address{Secure: true}, &adsc.TLS{Mode: adsc.TLSDisable}, ""},
+		"tlsSettings: clientCertificate: missing; MUTUAL needs clientCertificate and privateKey": {secure: &adsc.TLS{Mode: adsc.TLSMutual}},
+	} {
+		_, err := fetch.New(test.servers, test.secure, test.file)
+		require.EqualError(t, err, message)
+	}
+	client, err := fetch.New(address.Address{Secure: true}, nil, "")
+	require.NoError(t, err)
+	require.Equal(t, "https://host/path", client.URL("host", "/path"), "TLS is SIMPLE by default")
 }

@@ -7,12 +7,12 @@ package eureka
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
+	"tributary/internal/fetch"
 	"tributary/sources"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
@@ -52,15 +52,6 @@ type Settings struct {
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients try a server again after five minutes at the latest, and answers of servers are up to half a
-// minute old.
-const (
-	defaultInterval  = 5 * time.Second
-	defaultResync    = 10 * time.Minute
-	defaultHold      = 6 * time.Minute
-	defaultKeepEmpty = 24 * time.Hour
-)
-
 // Source is a sources.Source of a Eureka. Between runs it keeps its counters.
 type Source struct {
 	settings Settings
@@ -88,26 +79,20 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	secure, err := settings.TLS.DialerFor(servers.Secure)
-	if err != nil {
-		return nil, fmt.Errorf("tlsSettings: %w", err)
-	}
-	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
+	reader, err := fetch.New(servers, settings.TLS, settings.CredentialsFile)
 	if err != nil {
 		return nil, err
 	}
-	reader := client.New(servers, settings.CredentialsFile, secure)
-	return newSource(settings, reader, mapper), reader.CheckCredentials()
+	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
+	return newSource(settings, client.Client{Client: reader}, mapper), err
 }
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
 	return cmp.Or(
 		registry.CheckPatterns("apps", s.Apps), registry.CheckPatterns("skip", s.Skip),
-		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
-		registry.Time("resync", &s.Resync, defaultResync, 10*time.Millisecond, 24*time.Hour),
-		registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
-		registry.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
+		registry.PollTimes(&s.Interval, &s.Hold, &s.KeepEmpty),
+		registry.Time("resync", &s.Resync, 10*time.Minute, 10*time.Millisecond, 24*time.Hour),
 	)
 }
 

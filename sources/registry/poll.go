@@ -71,6 +71,16 @@ type PollOptions[ID ServiceID[ID]] struct {
 	Registerer prometheus.Registerer // of the counts; nil for none
 }
 
+// PollTimes fills in the defaults of options of a source that is polled, and checks them. The default of hold fits
+// clients that register again within five minutes, and answers that are up to half a minute old.
+func PollTimes(interval, hold, keepEmpty *time.Duration) error {
+	return cmp.Or(
+		Time("interval", interval, 5*time.Second, time.Millisecond, time.Minute),
+		Time("hold", hold, 6*time.Minute, time.Millisecond, 24*time.Hour),
+		Time("keepEmpty", keepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
+	)
+}
+
 // PollCounts are the counters of a source that is polled. They continue from one run to the next.
 type PollCounts struct {
 	*sources.CounterSet

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"tributary/internal/address"
 	"tributary/internal/fetch"
@@ -37,29 +36,11 @@ func ParseAddress(text string) (address.Address, error) {
 	return parsed, err
 }
 
-// Bounds of one request.
-const (
-	maxBody = 64 << 20 // after decompression
-	timeout = 30 * time.Second
-)
-
 // Client reads servers. It is safe for concurrent use.
-type Client struct {
-	web     fetch.Client
-	address address.Address
-}
-
-// New returns a client. It reads credentialsFile, if there is one, for each request.
-func New(servers address.Address, credentialsFile string, secure fetch.TLS) *Client {
-	account := fetch.Account{User: servers.User, Password: servers.Password, File: credentialsFile}
-	return &Client{fetch.Client{TLS: secure, Account: account, Timeout: timeout, Limit: maxBody}, servers}
-}
-
-// CheckCredentials checks the credentials file, if there is one.
-func (c *Client) CheckCredentials() error { return c.web.Account.Check() }
+type Client struct{ *fetch.Client }
 
 // Servers returns the addresses of the servers, preferred ones first.
-func (c *Client) Servers() []string { return c.address.Servers }
+func (c Client) Servers() []string { return c.Client.Servers }
 
 // Reply is an answer of a server, with the checksum of its text.
 type Reply struct {
@@ -69,17 +50,17 @@ type Reply struct {
 }
 
 // Listing reads all applications. If the text is as before, it returns the previous reply.
-func (c *Client) Listing(ctx context.Context, server string, previous *Reply) (*Reply, error) {
+func (c Client) Listing(ctx context.Context, server string, previous *Reply) (*Reply, error) {
 	return c.get(ctx, server, "/apps", previous)
 }
 
 // Changes reads the changes of the last minutes, as Listing does. Not every server offers them.
-func (c *Client) Changes(ctx context.Context, server string, previous *Reply) (*Reply, error) {
+func (c Client) Changes(ctx context.Context, server string, previous *Reply) (*Reply, error) {
 	return c.get(ctx, server, "/apps/delta", previous)
 }
 
-func (c *Client) get(ctx context.Context, server, path string, previous *Reply) (reply *Reply, err error) {
-	err = c.web.Get(ctx, server, c.address.Path+path, func(text []byte) (err error) {
+func (c Client) get(ctx context.Context, server, path string, previous *Reply) (reply *Reply, err error) {
+	err = c.Get(ctx, server, path, func(text []byte) (err error) {
 		sum := sha256.Sum256(text)
 		if sum == previous.Sum {
 			reply = previous
