@@ -189,7 +189,7 @@ func (m *model) poll() {
 	require.NoError(m.t, m.sink.ReplaceAll(batch.Contents))
 	registry.KeepNote(m.sink, batch.Note, nil)
 	served := m.served()
-	m.note("polled %q, %v: %v", m.Servers()[m.current.server], batch.Health.State, slices.Sorted(maps.Keys(served)))
+	m.note("polled %q, %v: %v", m.Servers()[m.current.Server], batch.Health.State, slices.Sorted(maps.Keys(served)))
 	for address := range m.safe {
 		if !m.living[address] {
 			delete(m.safe, address)
@@ -288,7 +288,7 @@ func TestModel(t *testing.T) {
 			m.change()
 			m.beat()
 			if m.random.IntN(20) == 0 {
-				m.current.returns = time.Time{}
+				m.current.Returns = time.Time{}
 			}
 			m.poll()
 		}

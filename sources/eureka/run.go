@@ -2,9 +2,10 @@ package eureka
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
+	"tributary/internal/fetch"
 	"tributary/sources"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/wire"
@@ -20,10 +21,9 @@ type serverAPI interface {
 // run is one run of a source. Its loop owns it.
 type run struct {
 	*state
-	server  int           // the index of the followed server
-	listing *client.Reply // its last answers
-	changes *client.Reply
-	returns time.Time // when to try the first server again
+	fetch.Follower
+
+	listing, changes *client.Reply // the last answers of the followed server
 }
 
 // Run polls the Eureka and publishes its services until ctx ends.
@@ -33,19 +33,36 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 
 func (s *Source) newRun() *run {
 	created := &run{listing: noReply, changes: noReply}
+	created.Follower = fetch.Follower{Servers: s.servers.Servers(), Resync: s.settings.Resync}
 	created.state = newState(s, created.read)
 	return created
 }
 
 var noReply = &client.Reply{Answer: &wire.Answer{}}
 
-// read reads a listing and recent changes.
+var errFewer = errors.New("the server lists fewer instances than the followed one")
+
+// read reads a listing and recent changes. It returns to a preferred server unless that lists much less.
 func (r *run) read(ctx context.Context, now time.Time) (catalog, error) {
-	listing, switched, err := r.readListing(ctx, now)
+	var listing *client.Reply
+	switched, err := r.Follower.Read(now, func(server string, returning bool) (err error) {
+		listing, err = r.servers.Listing(ctx, server, r.listing)
+		least := len(r.listed) - maxLoss(len(r.listed))
+		if err == nil && returning && listing != r.listing && len(listing.Instances) < least {
+			err = errFewer
+		}
+		if err != nil {
+			r.listing = noReply // the next listing counts, whatever it is
+		}
+		return err
+	})
 	if err != nil {
 		return catalog{}, err
 	}
-	changes, err := r.servers.Changes(ctx, r.servers.Servers()[r.server], r.changes)
+	if switched {
+		r.switches.Add(1)
+	}
+	changes, err := r.servers.Changes(ctx, r.Servers[r.Server], r.changes)
 	if err != nil { // the server does not offer them: the listing counts alone
 		changes = noReply
 	}
@@ -55,35 +72,4 @@ func (r *run) read(ctx context.Context, now time.Time) (catalog, error) {
 		return catalog{Unchanged: true}, nil
 	}
 	return *r.takeListing(listing.Apply(changes.Answer), changes.Instances, switched), nil
-}
-
-// readListing reads the listing of the followed server. If that fails, it follows the next server that answers. From
-// time to time it returns to the first server that does not list much less.
-func (r *run) readListing(ctx context.Context, now time.Time) (reply *client.Reply, switched bool, err error) {
-	servers, first := r.servers.Servers(), r.server
-	returning := !now.Before(r.returns)
-	if returning {
-		first, r.returns = 0, now.Add(r.settings.Resync)
-	}
-	for offset := range servers {
-		candidate := (first + offset) % len(servers)
-		reply, failure := r.servers.Listing(ctx, servers[candidate], r.listing)
-		switched = candidate != r.server
-		least := len(r.listed) - maxLoss(len(r.listed))
-		switch {
-		case failure != nil && err == nil:
-			err = fmt.Errorf("no server answers: %w", failure)
-		case failure != nil:
-			err = fmt.Errorf("%w; %w", err, failure)
-		case returning && switched && reply != r.listing && len(reply.Instances) < least:
-		default:
-			if switched {
-				r.switches.Add(1)
-			}
-			r.server = candidate
-			return reply, switched, nil
-		}
-		r.listing = noReply // the next listing counts, whatever it is
-	}
-	return nil, false, err
 }

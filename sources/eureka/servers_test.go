@@ -50,7 +50,7 @@ func (c *cluster) expect(state sources.State, server int, addresses ...string) s
 	c.t.Helper()
 	batch := c.Poll(c.t.Context(), time.Now())
 	require.Equal(c.t, state, batch.Health.State, batch.Health.Message)
-	require.Equal(c.t, server, c.server)
+	require.Equal(c.t, server, c.Server)
 	require.Equal(c.t, addresses, (&book{state: c.state, t: c.t}).served(orders))
 	return batch.Health
 }
@@ -75,7 +75,7 @@ func TestSeveralServers(t *testing.T) {
 
 	first.Restart()
 	c.expect(sources.Healthy, 1, every...)
-	c.returns = time.Time{}
+	c.Returns = time.Time{}
 	c.expect(sources.Healthy, 0, every...)
 	second.Stop()
 	first.Stop()
@@ -83,7 +83,7 @@ func TestSeveralServers(t *testing.T) {
 	first.Restart()
 	first.Forget()
 	c.put(first, every[0])
-	c.returns = time.Time{}
+	c.Returns = time.Time{}
 	c.expect(sources.Healthy, 2, every...) // the first server lists too little
 
 	first.Stop()

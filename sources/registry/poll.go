@@ -51,7 +51,7 @@ func (c *Catalog[ID]) change(name string, edit func(*Offers[ID])) {
 // Read reads a whole registry.
 type Read[ID ServiceID[ID]] func(ctx context.Context, now time.Time) (Catalog[ID], error)
 
-// PollOptions are the parts of a source that is polled. Read and Mapping are required.
+// PollOptions are the parts of a source that is polled. Read, Mapping and Counts are required.
 type PollOptions[ID ServiceID[ID]] struct {
 	Read    Read[ID]
 	Mapping Mapping[ID]
