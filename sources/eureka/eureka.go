@@ -27,8 +27,7 @@ const (
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
 type Settings struct {
-	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all,
-	// none.
+	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all.
 	Apps, Skip []string
 	// Interval is the time between two polls. Default: 5s.
 	Interval time.Duration
@@ -43,8 +42,7 @@ type Settings struct {
 	CredentialsFile string
 	TLS             *adsc.TLS
 
-	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for
-	// none.
+	// Mapping are the options of objects. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
 	VIPs    registry.VIPs
 
@@ -58,16 +56,14 @@ type Source struct {
 	servers  serverAPI
 	mapper   *mapping.Mapper
 	counts   *registry.PollCounts
-	switches sources.Counter // to another server
+	switches *sources.Counter // to another server
 }
 
 var _ sources.Source = (*Source)(nil)
 
 func newSource(settings Settings, servers serverAPI, mapper *mapping.Mapper) *Source {
-	source := &Source{settings: settings, servers: servers, mapper: mapper}
-	source.switches = sources.Counter{Name: "servers_total", Help: "Changes to another server."}
-	source.counts = registry.NewPollCounts("tributary_eureka_", &source.switches)
-	return source
+	switches := &sources.Counter{Name: "servers_total", Help: "Changes to another server."}
+	return &Source{settings, servers, mapper, registry.NewPollCounts("tributary_eureka_", switches), switches}
 }
 
 // New returns a source of the Eureka at address. An error begins with the key at fault.

@@ -161,7 +161,7 @@ func (s *state) reportsEnd(endpoint registry.Known[registry.Endpoint]) bool {
 // holdEnd returns until when an unlisted endpoint stays.
 func (s *state) holdEnd(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) time.Time {
 	switch instance, listed := s.listed[endpoint.Value.Instance]; {
-	case listed && instance.Broken != nil && s.mapper.MayServe(instance):
+	case listed && instance.Broken != nil && (instance.Status == wire.Unknown || s.mapper.Serves(instance)):
 		return registry.Forever
 	case listed, s.reportsEnd(endpoint), s.displaced[placeOf(endpoint.Value)]: // listed: its registration changed
 		return time.Time{}
