@@ -2,6 +2,7 @@ package adsc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -156,6 +157,22 @@ func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 		return nil, err
 	}
 	return t.Config, nil
+}
+
+// DialerFor returns the Dialer for an address. One that asks for TLS (secure) has TLSSimple by default.
+func (t *TLS) DialerFor(secure bool) (func(host string) (*tls.Config, error), error) {
+	if !secure {
+		return t.Dialer()
+	}
+	settings := TLS{}
+	if t != nil {
+		settings = *t
+	}
+	settings.Mode = cmp.Or(settings.Mode, TLSSimple)
+	if !settings.Secure() {
+		return nil, fmt.Errorf("mode: the address asks for TLS, got %q", settings.Mode)
+	}
+	return settings.Dialer()
 }
 
 // Credentials reads the certificates of t for a connection to address. A nil t is for plaintext.

@@ -104,7 +104,6 @@ type Consul struct {
 func (s *Consul) Source() consul.Settings {
 	made := s.source()
 	assign(&made, *s)
-	assign(&made.Mapping, *s)
 	made.Mapping.Tags = s.LabelTags
 	return made
 }

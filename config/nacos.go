@@ -5,7 +5,7 @@ import (
 	"tributary/sources/nacos"
 )
 
-// Nacos has the settings of sources of Nacos. What is zero has the default of package nacos.
+// Nacos has the settings of sources of Nacos. Zero values stand for the defaults of package nacos.
 type Nacos struct {
 	Secured
 
@@ -22,38 +22,24 @@ type Nacos struct {
 	Delay Duration `json:"delay,omitempty" reading:"-"`
 	// How often everything is read once more and compared. Default: 10m.
 	Resync Duration `json:"resync,omitempty" reading:"-"`
-	// How long instances stay that are not listed after Nacos could not be reached, or after a start. Default: 2m.
+	// How long unlisted instances stay after Nacos could not be reached, or after a start. Default: 2m.
 	Hold Duration `json:"hold,omitempty" reading:"-"`
-	// How long a service without instances stays, without endpoints. Default: 24h.
-	KeepEmpty Duration `json:"keepEmpty,omitempty" reading:"-"`
 
 	// Host of a service, with {service}, {group}, {namespace} and {cluster}. Default: {service}.{group}.{namespace}.nacos.
 	HostTemplate string `json:"hostTemplate,omitempty"`
-	// The value any lets registrants choose hosts of Kubernetes clusters (NAME.NAMESPACE.svc…), where hostTemplate does not end in a domain.
-	// Default: such a service is left out.
-	Hosts string `json:"hosts,omitempty"`
 	// Namespace of the objects made. Default: nacos.
 	Namespace string `json:"namespace,omitempty"`
-	// Key of the metadata that names the protocol. Default: protocol.
-	ProtocolMeta string `json:"protocolMeta,omitempty"`
-	// Protocol where nothing is said. Default: http for Spring Cloud, else tcp.
+	// Protocol of instances that name none. Default: http for Spring Cloud, else tcp.
 	DefaultProtocol string `json:"defaultProtocol,omitempty"`
-	// Port on which clients find every service. Default: derived.
-	ServicePort int64 `json:"servicePort,omitempty"`
-	// Key of the metadata with the port on which clients find the service. Default: service-port.
-	ServicePortMeta string `json:"servicePortMeta,omitempty"`
-	// Keys of the metadata that become labels. Default: version.
-	LabelMeta []string `json:"labelMeta,omitempty"`
-	// Which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
-	VIPs string `json:"vips,omitempty"`
+
+	RegistryHosts
 }
 
 // Source returns the settings as package nacos takes them.
-func (s *Nacos) Source() (made nacos.Settings) {
-	assign(&made, *s)
-	assign(&made.Mapping, *s)
-	made.TLS = s.tls()
-	return made
+func (s *Nacos) Source() (settings nacos.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
+	return settings
 }
 
 func (s *Nacos) open(address string, p Parts) (sources.Source, error) {
@@ -63,5 +49,3 @@ func (s *Nacos) open(address string, p Parts) (sources.Source, error) {
 }
 
 func (s *Nacos) reading() any { return reading(*s, s.Source().Mapping.WithDefaults()) }
-
-func (*Nacos) onlyHosts() bool { return true }

@@ -360,8 +360,8 @@ func normalize(v reflect.Value) {
 	}
 }
 
-// assign sets the fields of the struct that to points to from the fields of the same names of another struct, as far as their types allow.
-// A Duration becomes a time.Duration.
+// assign sets the fields of the struct that to points to from the fields with the same names of another struct, as far
+// as their types allow. A Duration becomes a time.Duration. Fields of Mapping are in the other struct itself.
 func assign(to, from any) {
 	if from != nil {
 		assignFields(reflect.ValueOf(to).Elem(), reflect.ValueOf(from))
@@ -371,7 +371,7 @@ func assign(to, from any) {
 func assignFields(to, from reflect.Value) {
 	for i := range to.NumField() {
 		field := to.Type().Field(i)
-		if field.Anonymous {
+		if field.Anonymous || field.Name == "Mapping" {
 			assignFields(to.Field(i), from)
 		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() && value.CanConvert(field.Type) {
 			to.Field(i).Set(value.Convert(field.Type))

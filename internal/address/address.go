@@ -23,6 +23,7 @@ type Address struct {
 	Password secret.Text
 	Path     string
 	Params   url.Values // others
+	Secure   bool       // it asks for TLS; see ParseHTTP
 }
 
 // Parse reads an address. Servers without a port have the usual one. An error about the whole shows form instead, and

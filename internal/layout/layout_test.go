@@ -28,7 +28,7 @@ var arrows = map[string][]string{
 	"sources/transform":   {"resource"},
 	"sources/file":        {"resource", "sources", "sources/derive"},
 	"sources/xds":         {"resource", "sources", "adsc"},
-	"sources/sourcetest":  {"resource", "memstore", "sources", "sources/guard"},
+	"sources/sourcetest":  {"resource", "memstore", "sources", "sources/guard", "sources/registry"},
 	"config":              {"resource", "server/access", "server/identity", "sources", "sources/"},
 	"aggregate":           {"resource", "memstore", "aggregate/conflicts"},
 	"server/xds":          {"server/xds/wire"},

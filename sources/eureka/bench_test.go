@@ -19,14 +19,14 @@ type steady struct{ reply *client.Reply }
 
 func (s steady) Servers() []string { return []string{"a"} }
 
-func (s steady) Listing(_ context.Context, _ string, previous client.Sum) (*client.Reply, error) {
-	if s.reply.Sum == previous {
-		return &client.Reply{Sum: previous}, nil
+func (s steady) Listing(_ context.Context, _ string, previous *client.Reply) (*client.Reply, error) {
+	if s.reply.Sum == previous.Sum {
+		return previous, nil
 	}
 	return s.reply, nil
 }
 
-func (s steady) Changes(context.Context, string, client.Sum) (*client.Reply, error) {
+func (s steady) Changes(context.Context, string, *client.Reply) (*client.Reply, error) {
 	return &client.Reply{Answer: &wire.Answer{}}, nil
 }
 
@@ -39,7 +39,7 @@ func many(number int) steady {
 		instance.App, instance.VIP = fmt.Sprintf("ORDERS-%d", index/10), fmt.Sprintf("orders-%d", index/10)
 		answer.Instances = append(answer.Instances, instance)
 	}
-	return steady{&client.Reply{Answer: answer, Sum: client.Sum{1}}}
+	return steady{&client.Reply{Answer: answer, Sum: [32]byte{1}}}
 }
 
 // started returns a run that has read everything.
@@ -48,9 +48,8 @@ func started(tb testing.TB, server steady) *run {
 	require.NoError(tb, err)
 	settings := Settings{}
 	require.NoError(tb, settings.complete())
-	source := &Source{settings: settings, servers: server, mapper: mapper, counts: newCounts()}
-	current := source.begin(&shelf{groups: map[string]sources.Content{}}, time.Now())
-	require.Len(tb, current.poll(tb.Context(), time.Now()).Contents, len(server.reply.Instances)/10)
+	current := begun(newSource(settings, server, mapper), &shelf{groups: map[string]sources.Content{}}, time.Now())
+	require.Len(tb, current.Poll(tb.Context(), time.Now()).Contents, len(server.reply.Instances)/10)
 	return current
 }
 
@@ -60,7 +59,7 @@ func BenchmarkPoll(b *testing.B) {
 		b.Run(fmt.Sprintf("nothing/%d", number), func(b *testing.B) {
 			current := started(b, many(number))
 			for b.Loop() {
-				current.poll(b.Context(), time.Now())
+				current.Poll(b.Context(), time.Now())
 			}
 		})
 		b.Run(fmt.Sprintf("one/%d", number), func(b *testing.B) {
@@ -68,8 +67,8 @@ func BenchmarkPoll(b *testing.B) {
 			current := started(b, server)
 			for index := 0; b.Loop(); index++ {
 				server.reply.Instances[0].Metadata = map[string]string{"version": fmt.Sprint(index)}
-				server.reply.Sum = client.Sum{2, byte(index)}
-				current.poll(b.Context(), time.Now())
+				server.reply.Sum = [32]byte{2, byte(index)}
+				current.Poll(b.Context(), time.Now())
 			}
 		})
 	}

@@ -1,19 +1,18 @@
-// Package eureka reads the instances that are registered in a Eureka. README.md says what it does in which situation.
+// Package eureka reads the instances that are registered in a Eureka. README.md has its behaviour in each situation.
 //
 // It publishes one group for each host, see mapping.ID. Package wire decodes answers, and mapping makes ServiceEntries;
-// they are pure. Package client asks the servers. Here, run.go polls one server at a time, and state.go decides which
+// they are pure. Package client reads the servers. Here, run.go polls one server at a time, and state.go decides which
 // instances are served.
 package eureka
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
+	"tributary/internal/fetch"
 	"tributary/sources"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
@@ -28,14 +27,13 @@ const (
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
 type Settings struct {
-	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all,
-	// none.
+	// Apps are the applications to read, Skip those to leave out: names or patterns with *, in any case. Default: all.
 	Apps, Skip []string
 	// Interval is the time between two polls. Default: 5s.
 	Interval time.Duration
 	// Resync is the time after which the source returns to the first servers of the address. Default: 10m.
 	Resync time.Duration
-	// Hold is how long unlisted instances stay while nothing proves that they have gone. Default: 6m.
+	// Hold is how long unlisted instances stay without proof that they have gone. Default: 6m.
 	Hold time.Duration
 	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
@@ -44,8 +42,7 @@ type Settings struct {
 	CredentialsFile string
 	TLS             *adsc.TLS
 
-	// Mapping are the options of the objects that are made of instances. VIPs gives services virtual addresses; nil for
-	// none.
+	// Mapping are the options of objects. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
 	VIPs    registry.VIPs
 
@@ -53,24 +50,21 @@ type Settings struct {
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients try a server again after five minutes at the latest, and answers of servers are up to half a
-// minute old.
-const (
-	defaultInterval  = 5 * time.Second
-	defaultResync    = 10 * time.Minute
-	defaultHold      = 6 * time.Minute
-	defaultKeepEmpty = 24 * time.Hour
-)
-
 // Source is a sources.Source of a Eureka. Between runs it keeps its counters.
 type Source struct {
 	settings Settings
 	servers  serverAPI
 	mapper   *mapping.Mapper
-	counts   *counts
+	counts   *registry.PollCounts
+	switches *sources.Counter // to another server
 }
 
 var _ sources.Source = (*Source)(nil)
+
+func newSource(settings Settings, servers serverAPI, mapper *mapping.Mapper) *Source {
+	switches := &sources.Counter{Name: "servers_total", Help: "Changes to another server."}
+	return &Source{settings, servers, mapper, registry.NewPollCounts("tributary_eureka_", switches), switches}
+}
 
 // New returns a source of the Eureka at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
@@ -81,71 +75,24 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	if servers.Secure {
-		var secure adsc.TLS
-		if settings.TLS != nil {
-			secure = *settings.TLS
-		}
-		secure.Mode = cmp.Or(secure.Mode, adsc.TLSSimple)
-		settings.TLS = &secure
-	}
-	if servers.Secure && !settings.TLS.Secure() {
-		return nil, fmt.Errorf("tlsSettings: mode: the address asks for TLS, got %q", settings.TLS.Mode)
-	}
-	secure, err := settings.TLS.Dialer()
-	if err != nil {
-		return nil, fmt.Errorf("tlsSettings: %w", err)
-	}
-	if settings.CredentialsFile != "" && servers.User != "" {
-		return nil, fmt.Errorf("credentialsFile: the address has a user, too")
-	}
-	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
+	reader, err := fetch.New(servers, settings.TLS, settings.CredentialsFile)
 	if err != nil {
 		return nil, err
 	}
-	reader := client.New(servers, settings.CredentialsFile, secure)
-	source := &Source{settings: settings, servers: reader, mapper: mapper, counts: newCounts()}
-	return source, reader.CheckCredentials()
+	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
+	return newSource(settings, client.Client{Client: reader}, mapper), err
 }
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
 	return cmp.Or(
 		registry.CheckPatterns("apps", s.Apps), registry.CheckPatterns("skip", s.Skip),
-		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
-		registry.Time("resync", &s.Resync, defaultResync, 10*time.Millisecond, 24*time.Hour),
-		registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
-		registry.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
+		registry.PollTimes(&s.Interval, &s.Hold, &s.KeepEmpty),
+		registry.Time("resync", &s.Resync, 10*time.Minute, 10*time.Millisecond, 24*time.Hour),
 	)
 }
 
 // selects reports whether an application is to be read.
 func (s Settings) selects(application string) bool {
-	upper := func(patterns []string) (result []string) {
-		for _, pattern := range patterns {
-			result = append(result, strings.ToUpper(pattern))
-		}
-		return result
-	}
-	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(application))
-}
-
-// counts are the counters of a source. They continue from one run to the next.
-type counts struct {
-	*sources.CounterSet
-	listings, servers, suspicions sources.Counter
-}
-
-func newCounts() *counts {
-	counters := &counts{
-		listings: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
-		servers:  sources.Counter{Name: "servers_total", Help: "Changes to another server."},
-		suspicions: sources.Counter{
-			Name: "suspicions_total",
-			Help: "Times that unlisted instances began to stay: after errors, at another server, or if many are missing.",
-		},
-	}
-	counters.CounterSet = sources.NewCounters("tributary_eureka_",
-		&counters.listings, &counters.servers, &counters.suspicions)
-	return counters
+	return registry.Selection{Wanted: s.Apps, Skipped: s.Skip, AnyCase: true}.Has(application)
 }

@@ -147,15 +147,15 @@ func (m *model) Servers() []string { return []string{"a", "b"} }
 
 var errModel = errors.New("away")
 
-func (m *model) Listing(_ context.Context, name string, previous client.Sum) (*client.Reply, error) {
+func (m *model) Listing(_ context.Context, name string, previous *client.Reply) (*client.Reply, error) {
 	reply, err := m.reply(name, "/apps")
-	if err == nil && reply.Sum == previous {
-		return &client.Reply{Sum: previous}, nil
+	if err == nil && reply.Sum == previous.Sum {
+		return previous, nil
 	}
 	return reply, err
 }
 
-func (m *model) Changes(_ context.Context, name string, _ client.Sum) (*client.Reply, error) {
+func (m *model) Changes(_ context.Context, name string, _ *client.Reply) (*client.Reply, error) {
 	return m.reply(name, "/apps/delta")
 }
 
@@ -185,11 +185,11 @@ func (m *model) reply(name, path string) (*client.Reply, error) {
 
 // poll is a poll of the source, and checks its result.
 func (m *model) poll() {
-	batch := m.current.poll(m.t.Context(), m.time())
+	batch := m.current.Poll(m.t.Context(), m.time())
 	require.NoError(m.t, m.sink.ReplaceAll(batch.Contents))
 	registry.KeepNote(m.sink, batch.Note, nil)
 	served := m.served()
-	m.note("polled %q, %v: %v", m.Servers()[m.current.server], batch.Health.State, slices.Sorted(maps.Keys(served)))
+	m.note("polled %q, %v: %v", m.Servers()[m.current.Server], batch.Health.State, slices.Sorted(maps.Keys(served)))
 	for address := range m.safe {
 		if !m.living[address] {
 			delete(m.safe, address)
@@ -200,7 +200,7 @@ func (m *model) poll() {
 	for address := range served {
 		// Earlier, an older answer need not have it. And the hold of an instance that was at its place before does not begin
 		// again.
-		_, listed := m.current.state.listed[mapping.InstanceOf(up(address)[0].Key)]
+		_, listed := m.current.listed[mapping.InstanceOf(up(address)[0].Key)]
 		if m.living[address] && m.now-m.born[address] > modelStuck && listed {
 			m.safe[address] = true
 		}
@@ -242,7 +242,7 @@ func (m *model) change() {
 		m.note("%s is cut off: %t", server.name, server.cut)
 	case event == 11:
 		m.note("tributary restarts")
-		m.current = m.source.begin(m.sink, m.time())
+		m.current = begun(m.source, m.sink, m.time())
 	case event == 12 && server.running && m.now-m.stuck > modelHold: // not twice in one hold
 		server.stuck = m.now + modelStuck
 		m.stuck = server.stuck
@@ -253,7 +253,7 @@ func (m *model) change() {
 // served returns the addresses that the source serves.
 func (m *model) served() map[string]bool {
 	addresses := map[string]bool{}
-	m.current.state.Endpoints(func(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) {
+	m.current.Endpoints(func(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) {
 		addresses[endpoint.Value.Address] = true
 	})
 	return addresses
@@ -278,17 +278,17 @@ func TestModel(t *testing.T) {
 			sink: &shelf{groups: map[string]sources.Content{}},
 		}
 		settings := Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}
-		m.source = &Source{settings: settings, servers: m, mapper: mapper, counts: newCounts()}
+		m.source = newSource(settings, m, mapper)
 		for _, server := range m.servers {
 			server.start()
 		}
-		m.current = m.source.begin(m.sink, m.time())
+		m.current = begun(m.source, m.sink, m.time())
 		for range 200 {
 			m.now++
 			m.change()
 			m.beat()
 			if m.random.IntN(20) == 0 {
-				m.current.returns = time.Time{}
+				m.current.Returns = time.Time{}
 			}
 			m.poll()
 		}

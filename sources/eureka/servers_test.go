@@ -30,7 +30,14 @@ func newCluster(t *testing.T, count int) *cluster {
 	}
 	source, err := New("eureka://"+strings.Join(hosts, ","), Settings{Hold: time.Hour, Resync: time.Hour})
 	require.NoError(t, err)
-	created.run = source.begin(&shelf{groups: map[string]sources.Content{}}, time.Now())
+	created.run = begun(source, &shelf{groups: map[string]sources.Content{}}, time.Now())
+	return created
+}
+
+// begun returns a run of the source that has taken back what the sink has.
+func begun(source *Source, sink sources.Sink, now time.Time) *run {
+	created := source.newRun()
+	created.Begin(sink, now)
 	return created
 }
 
@@ -41,9 +48,9 @@ func (c *cluster) put(server *eurekatest.Server, addresses ...string) {
 // expect polls, and checks the health, the followed server, and the served addresses.
 func (c *cluster) expect(state sources.State, server int, addresses ...string) sources.Health {
 	c.t.Helper()
-	batch := c.poll(c.t.Context(), time.Now())
+	batch := c.Poll(c.t.Context(), time.Now())
 	require.Equal(c.t, state, batch.Health.State, batch.Health.Message)
-	require.Equal(c.t, server, c.server)
+	require.Equal(c.t, server, c.Server)
 	require.Equal(c.t, addresses, (&book{state: c.state, t: c.t}).served(orders))
 	return batch.Health
 }
@@ -68,7 +75,7 @@ func TestSeveralServers(t *testing.T) {
 
 	first.Restart()
 	c.expect(sources.Healthy, 1, every...)
-	c.returns = time.Time{}
+	c.Returns = time.Time{}
 	c.expect(sources.Healthy, 0, every...)
 	second.Stop()
 	first.Stop()
@@ -76,7 +83,7 @@ func TestSeveralServers(t *testing.T) {
 	first.Restart()
 	first.Forget()
 	c.put(first, every[0])
-	c.returns = time.Time{}
+	c.Returns = time.Time{}
 	c.expect(sources.Healthy, 2, every...) // the first server lists too little
 
 	first.Stop()
@@ -89,12 +96,12 @@ func TestSeveralServers(t *testing.T) {
 	third.Ask("me:word")
 	c.expect(sources.Denied, 2, every...)
 	third.Ask("")
-	c.expect(sources.Healthy, 2, every...)
-	require.EqualValues(t, 3, c.counts.servers.Value())
+	health = c.expect(sources.Healthy, 2, every...)
+	require.EqualValues(t, 3, c.switches.Value())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Equal(t, registry.Batch{Health: c.health, Next: time.Hour}, c.poll(ctx, time.Now()))
+	require.Equal(t, registry.Batch{Health: health, Next: time.Hour}, c.Poll(ctx, time.Now()))
 }
 
 // TestChangesProveTheEnd has instances go during a suspicion: at once if the server reports their end, else after the
@@ -108,11 +115,11 @@ func TestChangesProveTheEnd(t *testing.T) {
 	server.Delete("orders", every[0])
 	server.Expire("orders", every[1])
 	c.expect(sources.Healthy, 0, every[2:]...)
-	require.True(t, c.state.Explained)
+	require.True(t, c.Explained)
 	server.Delete("orders", every[2])
 	server.Settle()
 	c.expect(sources.Degraded, 0, every[2:]...)
-	require.False(t, c.state.Explained)
+	require.False(t, c.Explained)
 	server.Answer("/apps/delta", 403)
 	c.expect(sources.Degraded, 0, every[2:]...)
 }
@@ -122,9 +129,9 @@ func TestUnchangedListing(t *testing.T) {
 	c := newCluster(t, 1)
 	c.put(c.servers[0], "10.0.0.1")
 	c.expect(sources.Healthy, 0, "10.0.0.1")
-	c.state.listed = nil
+	c.listed = nil
 	c.expect(sources.Healthy, 0, "10.0.0.1")
-	require.Nil(t, c.state.listed)
-	require.EqualValues(t, 1, c.counts.suspicions.Value())
-	require.EqualValues(t, 2, c.counts.listings.Value())
+	require.Nil(t, c.listed)
+	require.EqualValues(t, 1, c.counts.Suspicions.Value())
+	require.EqualValues(t, 2, c.counts.Reads.Value())
 }

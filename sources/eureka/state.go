@@ -9,112 +9,96 @@ import (
 	"time"
 
 	"tributary/internal/words"
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
 )
 
-// state decides which instances are served. It does no I/O and has no clock. Its maps have the keys of
-// mapping.InstanceOf.
+type catalog = registry.Catalog[mapping.ID]
+
+// state decides which instances are served. Its maps have the keys of mapping.InstanceOf.
 type state struct {
-	*registry.Machine[mapping.ID]
-	mapper     *mapping.Mapper
-	settings   Settings
-	suspicion  registry.Suspicion
-	listed     map[string]wire.Instance // the last listing
-	ended      map[string]time.Time     // when instances ended, as the server reports
-	displaced  map[place]bool           // places at which the last listing has a new service
-	unselected int                      // listed applications that the settings leave out
-	problems   []string                 // instances that cannot be read or called, with the reason
+	*Source
+	*registry.Poller[mapping.ID]
+	listed    map[string]wire.Instance // the last listing
+	ended     map[string]time.Time     // when instances ended, as the server reports
+	displaced map[placement]bool       // places at which the last listing has a new service
 }
 
-// place is an address and port.
-type place struct {
+// placement is a service at an address and port, or such a place.
+type placement struct {
+	service mapping.ID
 	address string
 	port    uint32
 }
 
-func placeOf(endpoint registry.Endpoint) place { return place{endpoint.Address, endpoint.Port} }
-
-// placement is a service at a place.
-type placement struct {
-	service mapping.ID
-	place   place
+func placementOf(service mapping.ID, endpoint registry.Endpoint) placement {
+	return placement{service, endpoint.Address, endpoint.Port}
 }
 
-func newState(mapper *mapping.Mapper, settings Settings) *state {
-	created := &state{mapper: mapper, settings: settings}
-	keepEmpty := func(mapping.ID) time.Duration { return settings.KeepEmpty }
-	created.Machine = registry.NewMachine(mapper, keepEmpty, created.keepUntil)
+func placeOf(endpoint registry.Endpoint) placement { return placementOf(mapping.ID{}, endpoint) }
+
+func newState(source *Source, read registry.Read[mapping.ID]) *state {
+	created, settings := &state{Source: source}, source.settings
+	created.Poller = registry.NewPoller(registry.PollOptions[mapping.ID]{
+		Read: read, Mapping: source.mapper, Interval: settings.Interval, Hold: settings.Hold, KeepEmpty: settings.KeepEmpty,
+		Selects: created.selects, HoldEnd: created.holdEnd, InDoubt: created.inDoubt,
+		Counts: source.counts, Registerer: settings.Registerer,
+	})
 	return created
 }
 
-// restore takes back what an earlier run published of a host.
-func (s *state) restore(group string, published []*resource.Resource) {
-	s.Restore(group, published, func(service registry.Service[mapping.ID]) bool {
-		return len(service.Owners) == 0 || slices.ContainsFunc(service.Owners, s.settings.selects)
-	})
+// selects reports whether the service of an earlier run has an application that is still to be read.
+func (s *state) selects(service registry.Service[mapping.ID]) bool {
+	return len(service.Owners) == 0 || slices.ContainsFunc(service.Owners, s.settings.selects)
 }
 
 // maxLoss returns how many instances may go at once without a suspicion: at most 15 %, as Eureka itself evicts, but at
 // least one.
 func maxLoss(instances int) int { return instances - instances*85/100 }
 
-// takeListing takes a listing of a server. It reports whether a suspicion began: the listing proves nothing about
-// unlisted instances after an outage, from another server (switched) or one that took most instances at another time,
-// if it cannot be read as a whole, or if too many instances are missing.
-func (s *state) takeListing(answer *wire.Answer, switched bool, now time.Time) (suspicious bool) {
+// takeListing takes a listing and the recent changes of a server. The listing is doubtful if it is from another
+// server (switched) or one with other registration times of most instances, if a part cannot be read, or if too many
+// instances are missing.
+func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switched bool) *catalog {
 	previous := s.listed
-	s.listed, s.problems = make(map[string]wire.Instance, len(answer.Instances)), nil
-	if answer.Nameless > 0 {
-		nameless := words.Count(answer.Nameless, "instance", "instances")
-		s.problems = append(s.problems, fmt.Sprintf("%s without a name: %v", nameless, answer.Why))
-	}
-	missing, again := len(previous), 0
+	s.listed = make(map[string]wire.Instance, len(answer.Instances))
+	missing, registered := len(previous), 0
 	for _, instance := range answer.Instances {
 		identity := mapping.InstanceOf(instance.Key)
 		if earlier, listed := previous[identity]; listed {
 			missing--
 			if instance.Registered != earlier.Registered {
-				again++
+				registered++
 			}
 		}
 		s.listed[identity] = instance
 	}
-	suspicious = switched || !s.suspicion.Away.IsZero() || answer.Nameless > 0 || missing > maxLoss(len(previous)) ||
-		2*again > len(previous)-missing
-	if suspicious {
-		var pause time.Duration
-		s.suspicion, pause = s.suspicion.Return(now, s.settings.Hold)
-		s.Postpone(pause) // no instance could register during the outage
+	s.ended = map[string]time.Time{}
+	for _, change := range changes {
+		if change.Action == wire.Deleted {
+			s.ended[mapping.InstanceOf(change.Key)] = time.UnixMilli(int64(change.Evicted))
+		}
 	}
-	s.TakeAll(s.offers(slices.Clone(answer.Instances)))
-	s.Reconsider()
-	return suspicious
+	doubtful := switched || answer.Nameless > 0 || missing > maxLoss(len(previous)) || 2*registered > len(previous)-missing
+	result := &catalog{Doubtful: doubtful}
+	if answer.Nameless > 0 {
+		nameless := words.Count(answer.Nameless, "instance", "instances")
+		result.Problems = []string{fmt.Sprintf("%s without a name: %v", nameless, answer.Why)}
+	}
+	s.offer(slices.Clone(answer.Instances), result)
+	return result
 }
 
-// offers returns the offers of instances, by group.
-func (s *state) offers(instances []wire.Instance) map[string]registry.Offers[mapping.ID] {
+// offer adds the offers of instances to a catalog.
+func (s *state) offer(instances []wire.Instance, result *catalog) {
 	served := map[placement]bool{}
 	s.Endpoints(func(id mapping.ID, endpoint registry.Known[registry.Endpoint]) {
-		served[placement{id, placeOf(endpoint.Value)}] = true
+		served[placementOf(id, endpoint.Value)] = true
 	})
-	s.displaced = map[place]bool{}
+	s.displaced = map[placement]bool{}
 	listed, unselected := map[placement]bool{}, map[string]bool{}
-	groups := map[string]registry.Offers[mapping.ID]{}
-	leaveOut := func(instance wire.Instance, reason string) {
-		address := instance.IP
-		if address != "" && address != instance.ID && !strings.Contains(reason, strconv.Quote(address)) {
-			reason += ", at " + address // so that a search for the address finds it
-		}
-		for _, name := range s.mapper.Groups(instance) {
-			group := groups[name]
-			group.LeftOut = append(group.LeftOut, sources.LeftOut{What: instance.ID, Of: instance.App, Why: reason})
-			groups[name] = group
-		}
-	}
 	// Of several instances at one place the newest counts: a killed process may return with another name.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	for _, instance := range instances {
@@ -122,56 +106,49 @@ func (s *state) offers(instances []wire.Instance) map[string]registry.Offers[map
 			unselected[instance.App] = true
 			continue
 		}
-		if instance.Broken != nil { // what is served of it stays: see keepUntil
-			s.problems = append(s.problems, fmt.Sprintf("%s cannot be read: %v", instance.Key, instance.Broken))
-			leaveOut(instance, "cannot be read: "+instance.Broken.Error())
+		if instance.Broken != nil { // its endpoints stay: see holdEnd
+			s.leaveOut(instance, " ", "cannot be read: "+instance.Broken.Error(), result)
 			continue
 		}
-		offers, warnings, err := s.mapper.Offers(instance)
-		if err != nil {
-			s.problems = append(s.problems, fmt.Sprintf("%s: %v", instance.Key, err))
-			leaveOut(instance, err.Error())
+		offered, warnings, err := s.mapper.Offers(instance)
+		for index := range warnings {
+			warnings[index] = instance.String() + ": " + warnings[index]
 		}
-		for _, offer := range offers {
-			position := placement{offer.ID, placeOf(offer.Endpoint)}
+		if err != nil {
+			s.leaveOut(instance, ": ", err.Error(), result)
+		}
+		for _, offer := range offered {
+			position := placementOf(offer.ID, offer.Endpoint)
 			if listed[position] {
 				offer.State, offer.Why = registry.Unlisted, ""
 			}
 			if listed[position] = true; !served[position] {
-				s.displaced[position.place] = true
+				s.displaced[placeOf(offer.Endpoint)] = true
 			}
-			group := groups[offer.ID.Group()]
-			for _, warning := range warnings {
-				group.Warnings = append(group.Warnings, instance.String()+": "+warning)
-			}
-			group.All = append(group.All, offer)
-			groups[offer.ID.Group()] = group
+			result.Offer(offer, warnings...)
 		}
 	}
-	s.unselected = len(unselected)
-	return groups
+	if len(unselected) > 0 {
+		result.Empty = "none of " + words.Count(len(unselected), "application", "applications") + " is selected"
+	}
 }
 
-// unproven reports whether an unlisted instance is in doubt: the server does not report its end.
-func (s *state) unproven() (doubtful bool) {
-	if !s.suspicion.End.IsZero() {
-		s.Endpoints(func(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) {
-			_, listed := s.listed[endpoint.Value.Instance]
-			doubtful = doubtful || !listed && !s.reportsEnd(endpoint)
-		})
+// leaveOut adds an instance that is not served to the problems, and to the groups of its hosts.
+func (s *state) leaveOut(instance wire.Instance, separator, reason string, result *catalog) {
+	result.Problems = append(result.Problems, instance.String()+separator+reason)
+	address := instance.IP
+	if address != "" && address != instance.ID && !strings.Contains(reason, strconv.Quote(address)) {
+		reason += ", at " + address // so that a search for the address finds it
 	}
-	return doubtful
+	for _, group := range s.mapper.Groups(instance) {
+		result.LeaveOut(group, sources.LeftOut{What: instance.ID, Of: instance.App, Why: reason})
+	}
 }
 
-// takeChanges takes the recent changes of the followed server.
-func (s *state) takeChanges(changes []wire.Instance) {
-	s.ended = map[string]time.Time{}
-	for _, change := range changes {
-		if change.Action == wire.Deleted {
-			s.ended[mapping.InstanceOf(change.Key)] = time.UnixMilli(int64(change.Evicted))
-		}
-	}
-	s.Reconsider()
+// inDoubt reports whether an instance is unlisted, and the server does not report its end.
+func (s *state) inDoubt(endpoint registry.Known[registry.Endpoint]) bool {
+	_, listed := s.listed[endpoint.Value.Instance]
+	return !listed && !s.reportsEnd(endpoint)
 }
 
 // reportsEnd reports whether the instance of an endpoint ended after the endpoint was first listed. An earlier end is
@@ -181,15 +158,13 @@ func (s *state) reportsEnd(endpoint registry.Known[registry.Endpoint]) bool {
 	return reported && !end.Before(endpoint.Since.Truncate(time.Second))
 }
 
-// keepUntil returns how long an unlisted endpoint stays.
-func (s *state) keepUntil(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) time.Time {
+// holdEnd returns until when an unlisted endpoint stays.
+func (s *state) holdEnd(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) time.Time {
 	switch instance, listed := s.listed[endpoint.Value.Instance]; {
-	case listed && instance.Broken != nil && s.mapper.MayServe(instance):
+	case listed && instance.Broken != nil && (instance.Status == wire.Unknown || s.mapper.Serves(instance)):
 		return registry.Forever
-	case listed: // its registration changed
-		return time.Time{}
-	case s.reportsEnd(endpoint), s.displaced[placeOf(endpoint.Value)]:
+	case listed, s.reportsEnd(endpoint), s.displaced[placeOf(endpoint.Value)]: // listed: its registration changed
 		return time.Time{}
 	}
-	return s.suspicion.Until(endpoint.Since, endpoint.Missing)
+	return s.Suspicion.Until(endpoint.Since, endpoint.Missing)
 }

@@ -28,13 +28,14 @@ type book struct {
 	*state
 	t         *testing.T
 	published map[mapping.ID]*resource.Resource
+	problems  []string // of the last listing
 }
 
 func newBook(t *testing.T) *book {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
-	created := newState(mapper, Settings{Hold: time.Minute, KeepEmpty: time.Hour})
-	return &book{created, t, map[mapping.ID]*resource.Resource{}}
+	source := newSource(Settings{Hold: time.Minute, KeepEmpty: time.Hour}, nil, mapper)
+	return &book{state: newState(source, nil), t: t, published: map[mapping.ID]*resource.Resource{}}
 }
 
 // up returns instances of orders with these addresses.
@@ -105,7 +106,11 @@ func (b *book) served(id mapping.ID) (addresses []string) {
 
 // settle publishes the changes.
 func (b *book) settle(now time.Time) {
-	for _, content := range b.Contents(now) {
+	b.publish(b.Apply(catalog{Unchanged: true}, now))
+}
+
+func (b *book) publish(batch registry.Batch) {
+	for _, content := range batch.Contents {
 		for id := range b.published {
 			if id.Group() == content.Group {
 				delete(b.published, id)
@@ -115,7 +120,6 @@ func (b *book) settle(now time.Time) {
 			b.published[b.mapper.Restore([]*resource.Resource{object})[0].ID] = object
 		}
 	}
-	b.suspicion = b.suspicion.Settle(now)
 }
 
 // port returns the port of orders.
@@ -130,11 +134,11 @@ func (b *book) held() int { _, held := b.Services(); return held }
 
 func (b *book) take(r reading, now time.Time) {
 	if r.outage {
-		b.suspicion = b.suspicion.Leave(now)
+		b.Suspicion = b.Suspicion.Leave(now)
 	}
-	b.takeListing(r.answer, r.switched, now)
-	b.takeChanges(r.changes)
-	b.settle(now)
+	taken := b.takeListing(r.answer, r.changes, r.switched)
+	b.problems = taken.Problems
+	b.publish(b.Apply(*taken, now))
 }
 
 func (b *book) takes(now time.Time, r reading, want ...string) {
@@ -146,18 +150,18 @@ func (b *book) takes(now time.Time, r reading, want ...string) {
 // restarted returns a run that begins with the content and note of the book.
 func (b *book) restarted(now time.Time) *book {
 	b.t.Helper()
-	text, err := json.Marshal(b.NoteOf(b.suspicion))
+	text, err := json.Marshal(b.NoteOf(b.Suspicion))
 	require.NoError(b.t, err)
 	var note registry.Note[mapping.ID]
 	require.NoError(b.t, json.Unmarshal(text, &note))
 	next := newBook(b.t)
 	for id, object := range b.published {
-		next.restore(id.Group(), []*resource.Resource{object})
+		next.Restore(id.Group(), []*resource.Resource{object}, next.selects)
 	}
 	next.Recall(note.Missing, now)
-	next.suspicion = registry.Suspicion{Away: registry.Recalled(note.Away, now)}
+	next.Suspicion = registry.Suspicion{Away: registry.Recalled(note.Away, now)}
 	if note.Away.IsZero() {
-		next.suspicion.Away = now
+		next.Suspicion.Away = now
 	}
 	return next
 }
@@ -282,7 +286,7 @@ func TestAHoldDoesNotEndWhileNoServerIsThere(t *testing.T) {
 	b := newBook(t)
 	b.takes(at(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
 	b.takes(at(time.Minute), listing(nil, outage), "10.0.0.1")
-	b.suspicion = b.suspicion.Leave(at(time.Minute))
+	b.Suspicion = b.Suspicion.Leave(at(time.Minute))
 	b.takes(at(time.Hour), listing(nil, outage), "10.0.0.1")
 	b.settle(at(time.Hour + time.Minute - 1))
 	require.Equal(t, []string{"10.0.0.1"}, b.served(orders))
@@ -336,9 +340,8 @@ func TestWhatAnEarlierRunPublished(t *testing.T) {
 	}
 	b := newBook(t)
 	b.settings.Skip = []string{"orders"}
-	b.restore("orders", []*resource.Resource{earlier.published[orders]})
-	b.takeListing(listing(nil).answer, true, at(0))
-	require.Len(t, b.Contents(at(0)), 1)
+	b.Restore("orders", []*resource.Resource{earlier.published[orders]}, b.selects)
+	require.Len(t, b.Apply(*b.takeListing(listing(nil).answer, nil, true), at(0)).Contents, 1)
 	require.Nil(t, b.served(orders), "the settings no longer select it")
 }
 
@@ -352,14 +355,14 @@ func TestWhatCannotBeToldStays(t *testing.T) {
 		"it is listed":     {listing(up("10.0.0.1")), 0},
 	} {
 		b := newBook(t)
-		b.restore("orders", nil)
-		b.takeListing(test.first.answer, true, at(0))
+		b.Restore("orders", nil, b.selects)
+		contents := b.Apply(*b.takeListing(test.first.answer, nil, true), at(0)).Contents
 		if test.until > 0 {
-			require.Empty(t, b.Contents(at(0)), name)
+			require.Empty(t, contents, name)
 			require.Equal(t, at(test.until), b.Next(), name)
 			require.Empty(t, b.Contents(at(test.until-1)), name)
 		}
-		require.Len(t, b.Contents(at(test.until)), 1, name)
+		require.Len(t, append(contents, b.Contents(at(test.until))...), 1, name)
 	}
 }
 
@@ -381,7 +384,7 @@ func TestHoldsEndThoughEverythingRestarts(t *testing.T) {
 		b.takes(at(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
 		for round := range 9 { // of eight seconds each: a hold and a bit
 			clock += 8 * time.Second
-			if b.suspicion = b.suspicion.Leave(at(clock)); test.ours {
+			if b.Suspicion = b.Suspicion.Leave(at(clock)); test.ours {
 				if round == 0 {
 					clock += test.jump
 				}
@@ -534,8 +537,7 @@ func TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore(t *testing.T) {
 	b := newBook(t)
 	invalid := up("0.0.0.0")
 	turn := func(elapsed time.Duration, instances ...wire.Instance) []sources.Content {
-		b.takeListing(listing(instances).answer, false, at(elapsed))
-		return b.Contents(at(elapsed))
+		return b.Apply(*b.takeListing(listing(instances).answer, nil, false), at(elapsed)).Contents
 	}
 	turn(time.Second, append(up("10.0.0.1"), invalid...)...)
 	turn(2*time.Second, invalid...)

@@ -142,7 +142,7 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (
 	r *resource.Resource, warnings []string, err error,
 ) {
-	place, is := h.place(s.ID), protocol.Parse(s.Port.Protocol)
+	place, parsed := h.place(s.ID), protocol.Parse(s.Port.Protocol)
 	switch {
 	case !utf8.ValidString(s.ID.String()):
 		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
@@ -158,8 +158,8 @@ func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (
 		annotations[p.Annotation] = p.Text
 	}
 	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
-	se := ServiceEntry(s.Name.Host, s.Port.Number, s.Port.Name(), string(is), s.Endpoints)
-	se.Addresses, warnings = Address(h.vips, h.VIPs, s.Name.Host, place, !is.IsHTTP() && !is.IsTLS())
+	se := ServiceEntry(s.Name.Host, s.Port.Number, s.Port.Name(), string(parsed), s.Endpoints)
+	se.Addresses, warnings = Address(h.vips, h.VIPs, s.Name.Host, place, !parsed.IsHTTP() && !parsed.IsTLS())
 	r, err = resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: s.Name.Object},
 		Annotations: annotations,

@@ -15,12 +15,25 @@ import (
 )
 
 // Selection selects names by patterns with *. Without Wanted, all names are wanted.
-type Selection struct{ Wanted, Skipped []string }
+type Selection struct {
+	Wanted, Skipped []string
+
+	AnyCase bool // upper and lower case are equal
+}
 
 // Has reports whether a name is selected.
 func (s Selection) Has(name string) bool {
+	if s.AnyCase {
+		name = strings.ToUpper(name)
+	}
 	matches := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
+		return slices.ContainsFunc(patterns, func(pattern string) bool {
+			if s.AnyCase {
+				pattern = strings.ToUpper(pattern)
+			}
+			matched, _ := path.Match(pattern, name)
+			return matched
+		})
 	}
 	return (len(s.Wanted) == 0 || matches(s.Wanted)) && !matches(s.Skipped)
 }

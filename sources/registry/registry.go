@@ -85,19 +85,19 @@ func StateOf(err, denied error) sources.State {
 	return sources.Unreachable
 }
 
-// Sync makes names the keys of known: it adds missing ones and drops others.
-func Sync[T any](known map[string]T, names []string, add func(name string) T, drop func(T)) {
-	there := make(map[string]bool, len(names))
+// Sync makes names the keys of items: it adds missing ones and drops others.
+func Sync[T any](items map[string]T, names []string, add func(name string) T, drop func(T)) {
+	listed := make(map[string]bool, len(names))
 	for _, name := range names {
-		there[name] = true
-		if _, ok := known[name]; !ok {
-			known[name] = add(name)
+		listed[name] = true
+		if _, ok := items[name]; !ok {
+			items[name] = add(name)
 		}
 	}
-	for name, one := range known {
-		if !there[name] {
-			drop(one)
-			delete(known, name)
+	for name, item := range items {
+		if !listed[name] {
+			drop(item)
+			delete(items, name)
 		}
 	}
 }

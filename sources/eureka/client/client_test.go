@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tributary/adsc"
+	"tributary/internal/fetch"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/eurekatest"
 )
@@ -51,20 +52,22 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-func newClient(t *testing.T, address, credentialsFile string) *client.Client {
+func newClient(t *testing.T, address, credentialsFile string, settings *adsc.TLS) client.Client {
 	a, err := client.ParseAddress(address)
 	require.NoError(t, err)
-	return client.New(a, credentialsFile, nil)
+	reader, err := fetch.New(a, settings, credentialsFile)
+	require.NoError(t, err)
+	return client.Client{Client: reader}
 }
 
-func list(t *testing.T, c *client.Client, server string) (*client.Reply, error) {
-	return c.Listing(t.Context(), server, client.Sum{})
+func list(t *testing.T, c client.Client, server string) (*client.Reply, error) {
+	return c.Listing(t.Context(), server, &client.Reply{})
 }
 
 // TestRefusals is the table of statuses.
 func TestRefusals(t *testing.T) {
 	s := eurekatest.Start(t)
-	c := newClient(t, s.Address(), "")
+	c := newClient(t, s.Address(), "", nil)
 	for status, denied := range map[int]bool{
 		http.StatusUnauthorized:        true,
 		http.StatusForbidden:           true,
@@ -81,15 +84,15 @@ func TestRefusals(t *testing.T) {
 		_, err := list(t, c, s.Host())
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps: ")
 		require.ErrorContains(t, err, fmt.Sprint(status))
-		require.Equal(t, denied, errors.Is(err, client.ErrDenied))
-		_, err = c.Changes(t.Context(), s.Host(), client.Sum{})
+		require.Equal(t, denied, errors.Is(err, fetch.ErrDenied))
+		_, err = c.Changes(t.Context(), s.Host(), &client.Reply{})
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps/delta: ")
 	}
 }
 
 func TestWhatIsNoAnswer(t *testing.T) {
 	s := eurekatest.Start(t)
-	c := newClient(t, s.Address(), "")
+	c := newClient(t, s.Address(), "", nil)
 	for _, body := range []string{"<html>", `{"applications":`, `{"timestamp":1}`} {
 		s.Say("/apps", body)
 		_, err := list(t, c, s.Host())
@@ -103,20 +106,22 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	all, err := list(t, c, s.Host())
 	require.NoError(t, err)
 	require.Len(t, all.Instances, 1)
-	same, err := c.Listing(t.Context(), s.Host(), all.Sum)
+	same, err := c.Listing(t.Context(), s.Host(), all)
 	require.NoError(t, err)
-	require.Equal(t, &client.Reply{Sum: all.Sum}, same, "it is not decoded again")
+	require.Same(t, all, same, "it is not decoded again")
 }
 
 func TestCredentials(t *testing.T) {
 	s := eurekatest.Start(t)
 	s.Ask("me:p@ss")
-	ask := func(c *client.Client) error { _, err := list(t, c, s.Host()); return err }
-	require.ErrorIs(t, ask(newClient(t, s.Address(), "")), client.ErrDenied)
-	require.NoError(t, ask(newClient(t, "eureka://me:p%40ss@"+s.Host(), "")))
+	ask := func(c client.Client) error { _, err := list(t, c, s.Host()); return err }
+	require.ErrorIs(t, ask(newClient(t, s.Address(), "", nil)), fetch.ErrDenied)
+	require.NoError(t, ask(newClient(t, "eureka://me:p%40ss@"+s.Host(), "", nil)))
 
 	file := filepath.Join(t.TempDir(), "credentials")
-	c := newClient(t, s.Address(), file)
+	require.NoError(t, os.WriteFile(file, []byte("me:p@ss"), 0o600))
+	c := newClient(t, s.Address(), file, nil)
+	require.NoError(t, os.Remove(file))
 	require.ErrorIs(t, ask(c), os.ErrNotExist)
 	for text, ok := range map[string]bool{"me:p@ss\n": true, "me:old": false, "me": false, ":p@ss": false, "me:p@ss\nyou:too": false} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -135,13 +140,9 @@ func TestTLS(t *testing.T) {
 	}))
 	defer server.Close()
 	host := server.Listener.Addr().String()
-	a, err := client.ParseAddress("eureka+https://" + host)
-	require.NoError(t, err)
 	for skip, ok := range map[bool]bool{true: true, false: false} {
-		secure, err := (&adsc.TLS{Mode: adsc.TLSSimple, InsecureSkipVerify: skip}).Dialer()
-		require.NoError(t, err)
-		c := client.New(a, "", secure)
-		_, err = list(t, c, host)
+		c := newClient(t, "eureka+https://"+host, "", &adsc.TLS{InsecureSkipVerify: skip})
+		_, err := list(t, c, host)
 		require.Equal(t, ok, err == nil, err)
 	}
 }

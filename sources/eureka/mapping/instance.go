@@ -88,11 +88,6 @@ func (m *Mapper) Serves(instance wire.Instance) bool {
 	return serves(instance.Status) && (!disabled || serves(instance.Overridden))
 }
 
-// MayServe reports whether a broken instance may be called, as far as its status can be read.
-func (m *Mapper) MayServe(instance wire.Instance) bool {
-	return instance.Status == wire.Unknown || m.Serves(instance)
-}
-
 func (m *Mapper) idOf(vip, application string) (id ID) {
 	if strings.Contains(m.options.HostTemplate, "{vip}") {
 		id.VIP = vip

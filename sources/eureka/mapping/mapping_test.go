@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 
 // mapAll maps all instances, as a source does.
 func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*resource.Resource, warnings []string) {
-	groups := map[string]registry.Offers[mapping.ID]{}
+	catalog := registry.Catalog[mapping.ID]{}
 	for _, i := range all {
 		offers, warned, err := m.Offers(i)
 		warnings = append(warnings, warned...)
@@ -49,16 +49,10 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 			warnings = append(warnings, err.Error())
 		}
 		for _, o := range offers {
-			of := groups[o.ID.Group()]
-			of.All = append(of.All, o)
-			groups[o.ID.Group()] = of
+			catalog.Offer(o)
 		}
 	}
-	machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
-	machine.TakeAll(groups)
-	for _, c := range machine.Contents(time.Now()) {
-		rs = append(rs, c.Resources...)
-	}
+	rs, _ = sourcetest.Objects(m, catalog.Offers)
 	return rs, warnings
 }
 

@@ -1,13 +1,13 @@
 package client
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
 
 	"tributary/internal/address"
+	"tributary/internal/fetch"
 	"tributary/internal/secret"
 )
 
@@ -88,5 +88,5 @@ func (a Address) NamespaceName() string {
 	return a.Namespace
 }
 
-// TLS gives what a connection to a host needs; nil is a connection without TLS. It is asked each time, since certificates change.
-type TLS func(host string) (*tls.Config, error)
+// TLS returns the TLS configuration for a connection to a host; nil for a connection without TLS.
+type TLS = fetch.TLS

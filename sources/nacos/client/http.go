@@ -3,56 +3,50 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
-	"tributary/internal/address"
-	"tributary/internal/intake"
+	"tributary/internal/fetch"
 )
 
-// web asks servers over HTTP what cannot be asked over gRPC.
+// web sends requests over HTTP, for what gRPC does not offer.
 type web struct {
+	fetch.Client
+
 	address Address
-	config  TLS
 }
 
-// callTimeout is for one request.
-const callTimeout = 5 * time.Second
+// Bounds of a request over HTTP.
+const (
+	callTimeout = 5 * time.Second
+	maxPage     = 8 << 20 // bytes of an answer
+)
 
-// maxPage is the size of the largest answer over HTTP that is read.
-const maxPage = 8 << 20
+func newWeb(address Address, config TLS) web {
+	return web{fetch.Client{TLS: config, Timeout: callTimeout, Limit: maxPage}, address}
+}
 
-// ask makes a request of a server: a POST has the values as a form, and others have them in the URL. A token may be empty.
-func (w web) ask(ctx context.Context, server, method, path, token string, values url.Values) (status int, text []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	scheme, transport := "http", &http.Transport{DisableKeepAlives: true}
-	if w.config != nil {
-		host, _, err := net.SplitHostPort(server)
-		if err != nil {
-			return 0, nil, err
-		}
-		scheme = "https"
-		if transport.TLSClientConfig, err = w.config(host); err != nil {
-			return 0, nil, err
-		}
-	}
+// ask sends a request to a server: a POST has the values as a form, and others have them in the URL. A token may be
+// empty. The text is that of an answer with status 200.
+func (w web) ask(
+	ctx context.Context, server, method, path, token string, values url.Values,
+) (status int, text []byte, err error) {
 	if w.address.ContextPath != "" {
 		path = "/" + w.address.ContextPath + path
 	}
-	at, form := scheme+"://"+server+path, io.Reader(http.NoBody)
+	form := io.Reader(http.NoBody)
 	if method == http.MethodPost {
 		form = strings.NewReader(values.Encode())
 	} else if len(values) > 0 {
-		at += "?" + values.Encode()
+		path += "?" + values.Encode()
 	}
-	request, err := http.NewRequestWithContext(ctx, method, at, form)
+	request, err := http.NewRequestWithContext(ctx, method, w.URL(server, path), form)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -62,16 +56,12 @@ func (w web) ask(ctx context.Context, server, method, path, token string, values
 	if token != "" {
 		request.Header.Set("accessToken", token)
 	}
-	// A redirect would take the password or the token to another host.
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	response, err := (&http.Client{Transport: transport, CheckRedirect: stay}).Do(request)
-	if err != nil {
-		return 0, nil, address.Hint(err, w.config != nil)
+	err = w.Do(request, func(answer []byte) error { text = answer; return nil })
+	var refusal *fetch.StatusError
+	if errors.As(err, &refusal) {
+		return refusal.Code, nil, nil
 	}
-	intake.Bound(response)      //nolint:bodyclose // it is closed below
-	defer response.Body.Close() //nolint:errcheck // it was read
-	text, err = intake.Read(response.Body, maxPage)
-	return response.StatusCode, text, err
+	return http.StatusOK, text, err
 }
 
 // readyPaths are where a server of 3.x and of 2.x says whether it is ready, to anybody.

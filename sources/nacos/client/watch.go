@@ -33,7 +33,8 @@ type Client struct {
 
 // New returns a client of the Nacos at an address.
 func New(a Address, config TLS) *Client {
-	return &Client{address: a, config: config, login: &login{web: web{a, config}, pause: loginPause}, maxAnswer: maxAnswer}
+	login := &login{web: newWeb(a, config), pause: loginPause}
+	return &Client{address: a, config: config, login: login, maxAnswer: maxAnswer}
 }
 
 // Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part

@@ -49,14 +49,12 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 		id := mapping.ID{NacosGroup: i.Group, Service: i.Service}
 		services[id] = append(services[id], i.Instance)
 	}
-	machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
+	offers := map[string]registry.Offers[mapping.ID]{}
 	for id, instances := range services {
-		machine.Take(id.Group(), m.Offers(id.NacosGroup, id.Service, instances, nil))
+		offers[id.Group()] = m.Offers(id.NacosGroup, id.Service, instances, nil)
 	}
-	for _, c := range machine.Contents(time.Now()) {
-		require.Empty(t, c.Rejects)
-		rs = append(rs, c.Resources...)
-	}
+	rs, rejects := sourcetest.Objects(m, offers)
+	require.Empty(t, rejects)
 	return rs
 }
 

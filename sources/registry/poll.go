@@ -1,0 +1,239 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/internal/fetch"
+	"tributary/internal/worker"
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Catalog is the result of one read of a registry.
+type Catalog[ID ServiceID[ID]] struct {
+	Offers    map[string]Offers[ID] // by group
+	Unchanged bool                  // the content is as before, and not repeated
+	Doubtful  bool                  // unlisted endpoints may still exist: a suspicion begins
+	Problems  []string              // instances that cannot be read or called
+	Empty     string                // the status of a registry without services; by default there is no instance
+}
+
+// Offer adds an offer to its group, with warnings.
+func (c *Catalog[ID]) Offer(offer Offer[ID], warnings ...string) {
+	c.change(offer.ID.Group(), func(group *Offers[ID]) {
+		group.All = append(group.All, offer)
+		group.Warnings = append(group.Warnings, warnings...)
+	})
+}
+
+// LeaveOut adds an instance without an endpoint to a group.
+func (c *Catalog[ID]) LeaveOut(name string, instance sources.LeftOut) {
+	c.change(name, func(group *Offers[ID]) { group.LeftOut = append(group.LeftOut, instance) })
+}
+
+func (c *Catalog[ID]) change(name string, edit func(*Offers[ID])) {
+	if c.Offers == nil {
+		c.Offers = map[string]Offers[ID]{}
+	}
+	group := c.Offers[name]
+	edit(&group)
+	c.Offers[name] = group
+}
+
+// Read reads a whole registry.
+type Read[ID ServiceID[ID]] func(ctx context.Context, now time.Time) (Catalog[ID], error)
+
+// PollOptions are the parts of a source that is polled. Read, Mapping and Counts are required.
+type PollOptions[ID ServiceID[ID]] struct {
+	Read    Read[ID]
+	Mapping Mapping[ID]
+
+	Interval  time.Duration // between two polls
+	Hold      time.Duration // of unlisted endpoints during a suspicion
+	KeepEmpty time.Duration // of a service without endpoints
+
+	// Selects reports whether a service of an earlier run is still to be read. Nil: all are.
+	Selects func(Service[ID]) bool
+	// HoldEnd returns when the hold of an unlisted endpoint ends. Nil: with the suspicion.
+	HoldEnd func(ID, Known[Endpoint]) time.Time
+	// InDoubt reports whether the registry does not prove the end of an endpoint that is served. Nil: it never does.
+	InDoubt func(Known[Endpoint]) bool
+
+	Counts     *PollCounts
+	Registerer prometheus.Registerer // of the counts; nil for none
+}
+
+// PollTimes fills in the defaults of options of a source that is polled, and checks them. The default of hold fits
+// clients that register again within five minutes, and answers that are up to half a minute old.
+func PollTimes(interval, hold, keepEmpty *time.Duration) error {
+	return cmp.Or(
+		Time("interval", interval, 5*time.Second, time.Millisecond, time.Minute),
+		Time("hold", hold, 6*time.Minute, time.Millisecond, 24*time.Hour),
+		Time("keepEmpty", keepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
+	)
+}
+
+// PollCounts are the counters of a source that is polled. They continue from one run to the next.
+type PollCounts struct {
+	*sources.CounterSet
+	Reads, Suspicions sources.Counter
+}
+
+// NewPollCounts returns counters with a prefix of their names, and further ones of the source.
+func NewPollCounts(prefix string, further ...*sources.Counter) *PollCounts {
+	counts := &PollCounts{
+		Reads: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
+		Suspicions: sources.Counter{
+			Name: "suspicions_total",
+			Help: "Times that unlisted instances began to stay: after errors, at another server, or if many are missing.",
+		},
+	}
+	counts.CounterSet = sources.NewCounters(prefix, append(further, &counts.Reads, &counts.Suspicions)...)
+	return counts
+}
+
+// Poller is one run of a source that is polled. The first catalog, and the first one after an error, begin a suspicion:
+// instances may not have registered again yet. Only Run and Poll do I/O. Its loop owns it.
+type Poller[ID ServiceID[ID]] struct {
+	*Machine[ID]
+	PollOptions[ID]
+
+	Suspicion Suspicion
+	problems  []string // of the last catalog, as empty
+	empty     string
+	failures  int // polls in a row that failed
+	synced    bool
+	health    sources.Health // the last one
+}
+
+// NewPoller returns a poller without content. Call Begin before Run.
+func NewPoller[ID ServiceID[ID]](options PollOptions[ID]) *Poller[ID] {
+	poller := &Poller[ID]{PollOptions: options}
+	if poller.HoldEnd == nil {
+		poller.HoldEnd = func(_ ID, endpoint Known[Endpoint]) time.Time {
+			return poller.Suspicion.Until(endpoint.Since, endpoint.Missing)
+		}
+	}
+	if poller.Selects == nil {
+		poller.Selects = func(Service[ID]) bool { return true }
+	}
+	keepEmpty := func(ID) time.Duration { return options.KeepEmpty }
+	poller.Machine = NewMachine(options.Mapping, keepEmpty, poller.HoldEnd)
+	return poller
+}
+
+// Begin takes back the content and the note of an earlier run.
+func (p *Poller[ID]) Begin(sink sources.Sink, now time.Time) {
+	Restore(sink, func(group string, published []*resource.Resource) { p.Restore(group, published, p.Selects) })
+	p.Suspicion = p.Resume(sink, now)
+}
+
+// Run polls the registry and publishes its services until ctx ends. A panic is a failure of the source.
+func (p *Poller[ID]) Run(ctx context.Context, sink sources.Sink) error {
+	unregister, err := p.Counts.Register(p.Registerer)
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	defer unregister()
+	p.Begin(sink, time.Now())
+	return worker.Do(func() error {
+		Publish(ctx, sink, nil, 0, func(now time.Time) Batch { return p.Poll(ctx, now) })
+		return ctx.Err()
+	})
+}
+
+// Poll reads the registry, and returns the content to publish.
+func (p *Poller[ID]) Poll(ctx context.Context, now time.Time) Batch {
+	begin := time.Now()
+	catalog, err := p.Read(ctx, now)
+	now = now.Add(time.Since(begin))
+	switch {
+	case ctx.Err() != nil:
+		return Batch{Health: p.health, Next: time.Hour}
+	case err != nil:
+		return p.fail(err, now)
+	}
+	return p.Apply(catalog, now)
+}
+
+// fail returns the batch after a read that failed: everything stays. Pauses are random, so that not all replicas return
+// at once.
+func (p *Poller[ID]) fail(err error, now time.Time) Batch {
+	p.Suspicion = p.Suspicion.Leave(now)
+	pause := float64(p.Interval<<min(p.failures, 2)) * (0.75 + rand.Float64()/2) //nolint:gosec // no secret
+	p.failures++
+	p.health = sources.Health{State: StateOf(err, fetch.ErrDenied), Message: err.Error()}
+	return Batch{Health: p.health, Next: time.Duration(pause), Note: p.NoteOf(p.Suspicion)}
+}
+
+// Apply takes a catalog, and returns the content to publish.
+func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
+	p.failures = 0
+	p.Counts.Reads.Add(1)
+	if catalog.Doubtful || !p.Suspicion.Away.IsZero() {
+		var pause time.Duration
+		p.Suspicion, pause = p.Suspicion.Return(now, p.Hold)
+		p.Postpone(pause) // no instance could register during the outage
+		p.Counts.Suspicions.Add(1)
+	}
+	if !catalog.Unchanged {
+		p.TakeAll(catalog.Offers)
+		p.Reconsider()
+		p.problems, p.empty = catalog.Problems, cmp.Or(catalog.Empty, "there is no instance")
+	}
+	p.Explained = p.explained()
+	batch := Batch{Contents: p.Contents(now), Synced: !p.synced}
+	p.Suspicion, p.synced = p.Suspicion.Settle(now), true
+	p.health = p.healthNow()
+	batch.Health, batch.Note = p.health, p.NoteOf(p.Suspicion)
+	batch.Next = min(p.Interval, Wait(Earlier(p.Next(), p.Suspicion.End), now))
+	return batch
+}
+
+// explained reports whether the registry itself proves that unlisted endpoints have gone.
+func (p *Poller[ID]) explained() bool {
+	if p.Suspicion.End.IsZero() || p.InDoubt == nil {
+		return p.Suspicion.End.IsZero()
+	}
+	doubtful := false
+	p.Endpoints(func(_ ID, endpoint Known[Endpoint]) { doubtful = doubtful || p.InDoubt(endpoint) })
+	return !doubtful
+}
+
+// shownProblems bounds the instances in the status.
+const shownProblems = 3
+
+const suspicionText = "the server was away, is another one or lost many instances"
+
+// healthNow returns the status of a source that can read.
+func (p *Poller[ID]) healthNow() sources.Health {
+	problems := slices.Clone(p.problems[:min(len(p.problems), shownProblems)])
+	if more := len(p.problems) - shownProblems; more > 0 {
+		problems = append(problems, fmt.Sprintf("and %d more instances", more))
+	}
+	services, held := p.Services()
+	var end time.Time
+	if held > 0 {
+		text := HeldText(held, p.HeldServices())
+		if !p.Explained && !p.Suspicion.End.IsZero() {
+			end = p.Suspicion.End
+			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest: " + suspicionText
+		}
+		problems = append(problems, text)
+	}
+	switch {
+	case len(problems) > 0:
+		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; "), Unconfirmed: held, End: end}
+	case services == 0:
+		return sources.Health{State: sources.Healthy, Message: p.empty}
+	}
+	return sources.Health{State: sources.Healthy}
+}
