@@ -69,7 +69,7 @@ func (m *cache) checkList(
 	t timeline, now time.Time, requestedAt, version uint64, listed map[string]uint64, settle, hold time.Duration,
 ) (deleted []string, err error) {
 	behind := !m.Apart && version < min(requestedAt, t.seen())
-	if own := m.isOlder(version, listed); own || behind {
+	if rolledBack := m.isOlder(version, listed); rolledBack || behind {
 		if m.rollbackSince.IsZero() {
 			m.rollbackSince = now
 		}
@@ -77,10 +77,10 @@ func (m *cache) checkList(
 			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder,
 				version, max(m.Seen, requestedAt))
 		}
-		ahead := func(other *cache) bool {
-			return !other.Apart && other.Seen > version && other.confirmedAt.After(m.rollbackSince)
+		ahead := func(sibling *cache) bool {
+			return !sibling.Apart && sibling.Seen > version && sibling.confirmedAt.After(m.rollbackSince)
 		}
-		if m.Apart = m.Apart || !own && slices.ContainsFunc(t, ahead); own || !m.Apart {
+		if m.Apart = m.Apart || !rolledBack && slices.ContainsFunc(t, ahead); rolledBack || !m.Apart {
 			t.restored(m, version, now.Add(hold))
 		}
 	}

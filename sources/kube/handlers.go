@@ -15,7 +15,7 @@ import (
 	"tributary/sources/kube/mapping"
 )
 
-// readRules adds the kinds of Istio, whose objects are published unchanged.
+// readRules adds the kinds of Istio. Their objects are published unchanged.
 func (r *run) readRules() {
 	for _, s := range resource.Schemas() {
 		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
@@ -129,8 +129,8 @@ type services struct {
 // readServices adds the kinds for ServiceEntries.
 func (r *run) readServices() {
 	s := &services{
-		run: r, inputs: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice), nodes: make(map[string]*mapping.Node),
-		lacking: make(map[string]bool),
+		run: r, inputs: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice),
+		nodes: make(map[string]*mapping.Node), lacking: make(map[string]bool),
 	}
 	o := r.settings.Services
 	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
@@ -143,7 +143,8 @@ func (r *run) readServices() {
 			}
 			return text
 		}
-		read(kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true, text: service}, decoded(s.slice))
+		slices := kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true, text: service}
+		read(slices, decoded(s.slice))
 	}
 	if byNode || o.Nodes {
 		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
@@ -154,7 +155,8 @@ func (r *run) readServices() {
 	}
 	if o.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
-		read(kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true}, decoded(s.export))
+		exports := kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true}
+		read(exports, decoded(s.export))
 	}
 }
 

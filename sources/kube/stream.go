@@ -315,7 +315,8 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 // future, and stays silent until it gets there. A watch that ends early may have missed a restore, so a list follows.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
-	after, deadline, lasts := s.Seen, s.HoldUntil, s.watchFor/2+rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
+	after, deadline := s.Seen, s.HoldUntil
+	lasts := s.watchFor/2 + rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
 	holds, has, since := s.held() > 0, len(s.objects)-s.held(), s.timeline.seen()
 	if s.Apart {
 		since = after
