@@ -18,11 +18,12 @@ import (
 	"tributary/resource"
 )
 
-// nameLabel has the name of the Gateway of a proxy. That of Gateway API would be gateway.networking.k8s.io/gateway-name, but an istiod
-// without Kubernetes crashes when a proxy with that label connects.
+// nameLabel has the name of the Gateway of a proxy. That of Gateway API would be
+// gateway.networking.k8s.io/gateway-name, but an istiod without Kubernetes crashes when a proxy with that label
+// connects.
 const nameLabel = "istio.io/gateway-name"
 
-// gateways makes a Gateway of each listener, and notes the listeners for the routes.
+// gateways converts each listener to a Gateway, and keeps the listeners for the routes.
 func (d *derivation) gateways() {
 	for _, o := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
 		n, gateway, wrong := d.spec(o), d.spec(o), ""
@@ -42,7 +43,7 @@ func (d *derivation) gateways() {
 	}
 }
 
-// parentGateway returns the Gateway that takes a ListenerSet, and why none does.
+// parentGateway returns the Gateway that takes a ListenerSet, or an error text.
 func (n node) parentGateway() (gateway node, wrong string) {
 	ref, wrong := n.get("parentRef").refer("Gateway")
 	if wrong == "" {
@@ -54,7 +55,7 @@ func (n node) parentGateway() (gateway node, wrong string) {
 	return gateway, wrong
 }
 
-// served reports whether the Gateways of a class are.
+// served reports whether the Gateways of a class are served.
 func (d *derivation) served(class string) bool {
 	if len(d.opts.GatewayClasses) > 0 {
 		return slices.Contains(d.opts.GatewayClasses, class)
@@ -65,18 +66,19 @@ func (d *derivation) served(class string) bool {
 	return class == "istio"
 }
 
-// target says which workloads a Gateway is for. istiod selects by the annotation, if there is one: the workloads of the Services that it
-// names. All others, and Envoys of ours, select by labels.
+// target selects the workloads of a Gateway. If there is an annotation, istiod selects the workloads of the Services
+// that it names. Otherwise, and for Envoys of tributary, labels select them.
 type target struct {
 	gateway     node
 	annotations map[string]string
 	selector    map[string]string
 }
 
-// target returns the target of the listeners of a Gateway, or of its ListenerSet, or nil after having reported that there is none.
+// target returns the target of the listeners of a Gateway or of its ListenerSet. Without one, it reports that and
+// returns nil.
 func (n node) target() *target {
 	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
-	deployment := n.Name + "-" + n.text("gatewayClassName") // what istiod deploys, where it runs in the cluster
+	deployment := n.Name + "-" + n.text("gatewayClassName") // deployed by an istiod in the cluster
 	addresses := n.list("addresses")
 	isDeployed := len(addresses) == 0 || len(addresses) == 1 && cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress"
 	var hosts []string
@@ -109,23 +111,23 @@ func (n node) target() *target {
 		}
 	}
 	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
-	if isDeployed { // istiod asks for the account of its deployment
+	if isDeployed { // istiod requires the account of its deployment
 		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
 	return t
 }
 
-// listener is a listener as its routes see it.
+// listener has the properties of a listener that its routes need.
 type listener struct {
 	name, protocol, hostname string
 	port                     uint32
-	gateway                  string          // "namespace/name" of the Gateway that is made of it
+	gateway                  string          // "namespace/name" of the derived Gateway
 	kinds                    []resource.Kind // of routes
 	namespaces               []string        // of routes
 	terminates               bool            // TLS of connections
 }
 
-// routesOf are the kinds of routes that listeners take, by protocol and, if it is not the usual one, mode.
+// routesOf has the kinds of routes that listeners take, by protocol and, if it is not the default one, mode.
 var routesOf = map[string][]resource.Kind{
 	"HTTP": {"HTTPRoute", "GRPCRoute"}, "HTTPS": {"HTTPRoute", "GRPCRoute"}, "TCP": {"TCPRoute"},
 	"TLS":             {"TCPRoute", "TLSRoute"},
@@ -139,7 +141,7 @@ func (l *listener) conflicts(earlier *listener) bool {
 	return l.port == earlier.port && (isTCP || cmp.Or(l.hostname, "*") == cmp.Or(earlier.hostname, "*"))
 }
 
-// bind makes a Gateway of a listener of a Gateway or ListenerSet, and notes it for routes.
+// bind converts a listener of a Gateway or ListenerSet to a Gateway, and keeps it for routes.
 func (n node) bind(t *target) {
 	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
 	allowed := n.get("allowedRoutes")
@@ -157,7 +159,7 @@ func (n node) bind(t *target) {
 		allowed.report("no namespace matches: this listener has no routes")
 		l.namespaces = []string{"~"}
 	}
-	// istiod has the Gateway in its own namespace, and an annotation for that of its workloads, which it takes from nobody else.
+	// istiod puts the Gateway into its own namespace, with an internal annotation for that of its workloads.
 	origin := n.Name
 	if t.gateway.Namespace != n.Namespace {
 		origin = n.Namespace + "." + n.Name
@@ -179,14 +181,14 @@ func (n node) bind(t *target) {
 	case conflict >= 0:
 		wrong = fmt.Sprintf("it conflicts with the listener of Gateway %s, which has the same port",
 			n.accepted[gateway][conflict].gateway)
-	case n.made[key] != nil:
+	case n.resources[key] != nil:
 		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
 	case slices.Contains(n.unknown, n.field+".filters"):
 		wrong = "its filters are not supported, and may be a check of requests"
 	case l.port == 0 || routesOf[l.protocol] == nil:
 		wrong = fmt.Sprintf("it has no port, or protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
 	}
-	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case, since none beside it gets its hostname
+	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case: no other listener gets its hostname
 	if wrong != "" {
 		n.report("%s: this listener is not served", wrong)
 		l.kinds = nil
@@ -200,7 +202,7 @@ func (n node) bind(t *target) {
 	n.add(key, t.annotations, &networking.Gateway{Selector: t.selector, Servers: []*networking.Server{server}}, parents...)
 }
 
-// serverTLS returns the TLS settings of a listener, and what is wrong with them. Secrets are not read: they are taken as they are named.
+// serverTLS returns the TLS settings of a listener, or an error text. It does not read the named Secrets.
 func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong string) {
 	mode, options := cmp.Or(n.text("mode"), "Terminate"), n.get("options")
 	out = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
@@ -210,7 +212,7 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	case n.unread():
 		return nil, "something in tls is not read, and may be a check of clients"
 	case mode == "Passthrough":
-		_, ofNetwork := n.Labels[label.TopologyNetwork.Name] // a gateway between networks, which routes by SNI alone
+		_, ofNetwork := n.Labels[label.TopologyNetwork.Name] // a gateway between networks only routes by SNI
 		betweenNetworks := ofNetwork && cmp.Or(n.Labels[label.NetworkingGatewayPort.Name], "15443") == strconv.Itoa(int(port))
 		out.Mode = networking.ServerTLSSettings_PASSTHROUGH
 		if betweenNetworks || options.text("gateway.istio.io/listener-protocol") == "auto-passthrough" {
@@ -246,8 +248,7 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	return out, wrong
 }
 
-// verifyClients adds the certificate of the authority that verifies the clients of a port, and returns why that is not
-// possible.
+// verifyClients adds the certificate of the authority that verifies the clients of a port, or returns an error text.
 func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wrong string) {
 	validation := n.get("default").get("validation")
 	for _, settings := range n.list("perPort") {
@@ -276,7 +277,7 @@ func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wro
 	return cmp.Or(wrong, n.ungranted(authority))
 }
 
-// matching returns the namespaces that n lets in, in order: "*" stands for all.
+// matching returns the namespaces that n allows, in order: "*" stands for all.
 func (n node) matching(byDefault string) []string {
 	switch cmp.Or(n.text("from"), byDefault) {
 	case "Same":
@@ -289,17 +290,17 @@ func (n node) matching(byDefault string) []string {
 	return nil
 }
 
-// in reports whether a namespace is one of those that matching returned.
+// in reports whether a namespace is in a result of matching.
 func in(matching []string, namespace string) bool {
 	return slices.Contains(matching, "*") || slices.Contains(matching, namespace)
 }
 
-// selected returns the namespaces that a selector selects, in order; none if it is left out or wrong. One whose Namespace is not known has
-// its name for a label. Since it may have others, a selector that asks for one, or for its absence, does not select it.
+// selected returns the namespaces of a selector, in order; none for a missing or invalid selector. A namespace without
+// a known Namespace has the label of its name. Selectors of other labels, or of their absence, do not select it.
 func (n node) selected() (selected []string) {
-	const nameLabel = "kubernetes.io/metadata.name" // which each namespace has
+	const nameLabel = "kubernetes.io/metadata.name" // each namespace has it
 	var s *metav1.LabelSelector
-	text, _ := json.Marshal(n.value) // which was JSON
+	text, _ := json.Marshal(n.value) // it was JSON
 	wrong := json.Unmarshal(text, &s)
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if wrong != nil || err != nil {
@@ -320,10 +321,11 @@ func (n node) selected() (selected []string) {
 	return selected
 }
 
-// grant allows the objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it has no name.
+// grant allows the objects of a kind and namespace to refer to an object of another namespace; to all of a kind if it
+// has no name.
 type grant struct{ from, to resource.Key }
 
-// readGrants reads all ReferenceGrants. One of which something is not read is none: that may be what limits it.
+// readGrants reads all ReferenceGrants. A grant with a field that is not read is ignored: the field may limit it.
 func (d *derivation) readGrants() {
 	for _, o := range d.all("ReferenceGrant") {
 		spec := d.spec(o)
@@ -338,7 +340,8 @@ func (d *derivation) readGrants() {
 	}
 }
 
-// ungranted returns why the object may not refer to another one, if that is so. It always may within its namespace.
+// ungranted returns why the object may not refer to another one, or nothing. References within a namespace are always
+// allowed.
 func (n node) ungranted(ref resource.Key) string {
 	from, all := resource.Key{Kind: n.Kind, Namespace: n.Namespace}, resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
 	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, all}] {

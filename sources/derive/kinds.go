@@ -35,7 +35,7 @@ type Kind struct {
 	Kind       string
 	Plural     string
 	Namespaced bool
-	Versions   []string // those that are understood, the preferred one first
+	Versions   []string // known versions, the preferred one first
 }
 
 // Kinds are all kinds that a Set takes.
@@ -58,31 +58,31 @@ var Kinds = []Kind{
 	{istioGroup, "ServiceEntry", "serviceentries", true, []string{"v1", "v1beta1", "v1alpha3"}},
 }
 
-// otherGroups are the groups of kinds that a Set does not take, and to which objects may refer; empty for those of Kubernetes itself.
+// otherGroups are the groups of kinds that only occur in references; empty for those of Kubernetes itself.
 var otherGroups = map[resource.Kind]string{"ServiceImport": "multicluster.x-k8s.io", "Hostname": istioGroup}
 
 //go:embed specs.yaml
 var specsYAML []byte
 
-// specs are the shapes of the specs, by kind. A shape is an object of shapes, a list of one, or what the value is. In an object, "*" stands
-// for all other fields.
+// specs are the shapes of the specs, by kind. A shape is an object of shapes, a list of one, or the type of a value. In
+// an object, "*" stands for all other fields.
 var specs = sync.OnceValue(func() (specs map[string]any) {
-	_ = yaml.UnmarshalStrict(specsYAML, &specs) // if that failed, no object would have its shape
+	_ = yaml.UnmarshalStrict(specsYAML, &specs) // on failure, no object would have its shape
 	return specs
 })
 
 //go:embed defaults.yaml
 var defaultsYAML []byte
 
-// defaults are what an API server fills in, by kind, as the CRDs have it: of an object, a list below items or an object by field; the value
-// that stands for a field that is left out is below default. TestDefaults writes them.
+// defaults are the defaults of the CRDs, which an API server fills in, by kind: a list below items, an object by field,
+// the default of a missing field below default. TestDefaults writes them.
 var defaults = sync.OnceValue(func() (defaults map[string]any) {
 	text, _ := yaml.YAMLToJSON(defaultsYAML)
 	_ = json.UnmarshalCaseSensitivePreserveInts(text, &defaults)
 	return defaults
 })
 
-// fill puts defaults where a field of a value is left out, and returns the value.
+// fill fills in the defaults of missing fields, and returns the value.
 func fill(value, rules any) any {
 	node, _ := rules.(map[string]any)
 	if values, isList := value.([]any); isList {
@@ -118,7 +118,7 @@ func KindNamed(name string) (kind Kind, exists bool) {
 	return Kinds[i], true
 }
 
-// kindNamed returns the kind of this name; an empty one if it is none of Kinds.
+// kindNamed returns the kind of this name; empty if Kinds lacks it.
 func kindNamed(kind resource.Kind) (named Kind) {
 	if i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Kind == string(kind) }); i >= 0 {
 		named = Kinds[i]
@@ -126,24 +126,24 @@ func kindNamed(kind resource.Kind) (named Kind) {
 	return named
 }
 
-// object is one that was put into a Set. It is not changed afterwards.
+// object is an immutable object of a Set.
 type object struct {
 	resource.Key
 	metadata
 	origin  resource.Origin
 	content any      // the spec
-	unknown []string // the fields that are not read
-	wrong   error    // the first field that has not the shape that it must have
+	unknown []string // fields that are not read
+	wrong   error    // about the first field with another shape
 }
 
-// metadata is what is read of the metadata of an object.
+// metadata has the fields of an object's metadata that are read.
 type metadata struct {
 	Labels            map[string]string `json:"labels"`
 	Annotations       map[string]string `json:"annotations"`
 	CreationTimestamp time.Time         `json:"creationTimestamp"`
 }
 
-// decode reads an object of one of Kinds.
+// decode decodes an object of one of Kinds.
 func decode(other sources.Other) (*object, error) {
 	o, k := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
 	switch {
@@ -161,7 +161,7 @@ func decode(other sources.Other) (*object, error) {
 	return o, cmp.Or(err, o.wrong)
 }
 
-// prune takes what is not read out of a value, and notes it, and what has not the shape that it must have.
+// prune removes the fields of a value that are not read, and notes them and a field with another shape.
 func (o *object) prune(path string, value, shape any) {
 	want, ok := shape, value == nil || shape == "anything"
 	if list, isList := shape.([]any); isList {

@@ -13,17 +13,17 @@ import (
 	"tributary/resource"
 )
 
-// policyTarget is what a policy is about: a Service, or the port of it that has a name.
+// policyTarget is the target of a policy: a Service, or a named port of it.
 type policyTarget struct {
 	kind    resource.Kind
 	service resource.Key
 	section string
 }
 
-// policies makes a DestinationRule for each Service that policies are about. Of several of one kind for a Service or a port, the oldest
-// counts.
+// policies makes a DestinationRule for each Service with policies. Of several policies of one kind for a Service or a
+// port, the oldest counts.
 func (d *derivation) policies() {
-	policies, of := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
+	policies, objects := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
 	decided := make(map[policyTarget]bool)
 	for _, o := range d.all("BackendTLSPolicy", "XBackendTrafficPolicy") {
 		spec, own := d.spec(o), &networking.TrafficPolicy{}
@@ -58,17 +58,17 @@ func (d *derivation) policies() {
 					Port: &networking.PortSelector{Number: port}, Tls: own.GetTls(), LoadBalancer: own.GetLoadBalancer(),
 				})
 			}
-			of[ref] = append(of[ref], o)
+			objects[ref] = append(objects[ref], o)
 		}
 	}
 	for key, policy := range policies {
 		rule := &networking.DestinationRule{Host: d.serviceHost(key.Namespace, key.Name), TrafficPolicy: policy}
 		name := derivedName(key.Name, "-"+generated)
-		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: name}, nil, rule, of[key]...)
+		d.add(resource.Key{Kind: resource.DestinationRule, Namespace: key.Namespace, Name: name}, nil, rule, objects[key]...)
 	}
 }
 
-// portNamed returns the port of a Service, or of a ServiceEntry with its host, that has a name; 0 if none is known.
+// portNamed returns the named port of a Service, or of a ServiceEntry with its host; 0 if it is unknown.
 func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 	ports := d.spec(&object{})
 	if known := d.placed[service].object; known != nil {
@@ -88,9 +88,9 @@ func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 	return 0
 }
 
-// clientTLS returns the TLS settings of a BackendTLSPolicy. ConfigMaps are not read: they are taken as they are named. Without names of its
-// own, the certificate must have the hostname, which istiod 1.27.9 does not ask for. With invalid:// nothing connects:
-// a validation that lacks the hostname or the authorities is none.
+// clientTLS returns the TLS settings of a BackendTLSPolicy. It does not read the named ConfigMaps. Without other names,
+// the certificate must have the hostname; istiod 1.27.9 does not require that. With invalid://, all connections fail: a
+// validation without hostname or authorities would be none.
 func (n node) clientTLS() *networking.ClientTLSSettings {
 	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {

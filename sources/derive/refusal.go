@@ -10,26 +10,28 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// A rule that cannot be converted keeps its matches and answers 500: its requests must not go to a less exact rule. Its matches lose the
-// conditions that cannot be read, so that it answers all requests that it may mean. An empty StringMatch stands for such a condition until
-// the rules of a host are in order, since it makes the rule more exact.
+// A rule that cannot be converted keeps its matches and answers 500: its requests must not go to a less exact rule. Its
+// matches lose the conditions that cannot be read, so that it answers all requests that it may match. An empty
+// StringMatch stands for such a condition until the rules of a host are in order, since the condition makes the rule
+// more exact.
 
-// pathCondition is the key of an unread path among the headers of a match, and otherCondition that of another unread condition.
+// pathCondition is the key of an unread path among the headers of a match, and otherCondition that of another unread
+// condition.
 const pathCondition, otherCondition = ":path", ""
 
-// refuse reports why a rule answers 500.
+// refuse reports the reason why a rule answers 500.
 func (n node) refuse(format string, args ...any) {
 	n.report(format+": its requests get 500", args...)
 	n.refused = true
 }
 
-// refusedRoute returns the route that answers 500 in the place of another one.
+// refusedRoute returns the route that answers 500 instead of another one.
 func refusedRoute(route *networking.HTTPRoute) *networking.HTTPRoute {
 	answer := &networking.HTTPDirectResponse{Status: http.StatusInternalServerError}
 	return &networking.HTTPRoute{Name: route.GetName(), Match: route.GetMatch(), DirectResponse: answer}
 }
 
-// pathFolder is a match of the longest path of whole segments below which all paths are that an unread pattern may mean.
+// pathFolder returns a match of the longest path of whole segments above all paths that an unread pattern may match.
 func pathFolder(pattern string) *networking.StringMatch {
 	if i := strings.IndexAny(pattern, `\.+*?()|[]{}^$`); i >= 0 {
 		pattern = pattern[:i]
@@ -56,20 +58,20 @@ func withoutUnread(route *networking.HTTPRoute) *networking.HTTPRoute {
 	return route
 }
 
-// checked returns a contribution in which each route that Istio's rules refuse answers 500, with as much of its match as they take. It has
-// no routes if they refuse the host.
+// checked replaces routes that Istio's rules refuse by routes that answer 500, with as much of their match as the rules
+// allow. It removes all routes if the rules refuse the host.
 func (d *derivation) checked(c contribution, key string) contribution {
 	var routes []*networking.HTTPRoute
 	for _, route := range c.routes {
 		only := func(r *networking.HTTPRoute) contribution {
-			return contribution{c.of, c.host, c.gateway, []*networking.HTTPRoute{r}}
+			return contribution{c.object, c.host, c.gateway, []*networking.HTTPRoute{r}}
 		}
 		err := check(merged([]contribution{only(route)}))
 		if err == nil {
 			routes = append(routes, route)
 			continue
 		}
-		d.spec(c.of).get("rules").report("%v: its requests for %s get 500", err, key)
+		d.spec(c.object).get("rules").report("%v: its requests for %s get 500", err, key)
 		for _, refused := range lessExact(refusedRoute(route)) {
 			if check(merged([]contribution{only(refused)})) == nil {
 				routes = append(routes, refused)
@@ -91,7 +93,7 @@ func lessExact(route *networking.HTTPRoute) []*networking.HTTPRoute {
 	return []*networking.HTTPRoute{route, path, anything}
 }
 
-// uriText is the path of a match, whatever its type.
+// uriText returns the path of a match of any type.
 func uriText(match *networking.HTTPMatchRequest) string {
 	uri := match.GetUri()
 	return uri.GetExact() + uri.GetPrefix() + uri.GetRegex()

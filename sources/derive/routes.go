@@ -17,24 +17,24 @@ import (
 
 var routeKinds = []resource.Kind{"HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute"}
 
-// mesh is the name by which VirtualServices refer to all sidecars.
+// mesh is the name of all sidecars in VirtualServices.
 const mesh = "mesh"
 
 // binding is a route that is attached to a listener, or to a host of the mesh.
 type binding struct {
 	gateway string   // "namespace/name" of the listener's Gateway, or mesh
-	hosts   []string // for which the route is there
-	port    uint32   // of the mesh: the only one that is meant, if not 0
-	key     string   // what the routes of one host have in common that are one VirtualService
+	hosts   []string // of the route
+	port    uint32   // of the mesh: the only port of the route, if not 0
+	key     string   // the same for all routes of one VirtualService
 
-	terminated bool // by the listener: connections have no server name any more
+	terminated bool // the listener ends TLS, and server names with it
 	unread     bool // the parentRef has a field that is not read, which may restrict it
 }
 
-// bindings returns where a route is attached, ordered by gateway, and reports the parents that do not take it.
-func (n node) bindings() (all []binding) {
+// bindings returns the bindings of a route, ordered by gateway, and reports the parents that do not take it.
+func (n node) bindings() (bindings []binding) {
 	for _, p := range n.list("parentRefs") {
-		previous := len(all)
+		previous := len(bindings)
 		ref, wrong := p.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
 		b := binding{gateway: mesh, key: n.Namespace, port: p.port()}
 		if b.port != 0 {
@@ -49,83 +49,83 @@ func (n node) bindings() (all []binding) {
 			report("%s: nothing is made for it", wrong)
 		case ref.Kind == "Service":
 			b.hosts = []string{n.serviceHost(ref.Namespace, ref.Name)}
-			all = append(all, b)
+			bindings = append(bindings, b)
 		case ref.Kind == "ServiceEntry":
 			b.hosts = n.spec(n.placed[ref].object).texts("hosts")
-			all = append(all, b)
-		case len(n.listeners[ref]) > 0: // otherwise it is not served, which is said of the parent
-			all = append(all, p.bindToListeners(ref)...)
+			bindings = append(bindings, b)
+		case len(n.listeners[ref]) > 0: // otherwise the parent is not served, and reported itself
+			bindings = append(bindings, p.bindToListeners(ref)...)
 		}
-		for i := range all[previous:] {
-			all[previous+i].unread = p.unread()
+		for i := range bindings[previous:] {
+			bindings[previous+i].unread = p.unread()
 		}
 	}
-	slices.SortStableFunc(all, func(a, b binding) int { return cmp.Compare(a.gateway, b.gateway) })
-	return all
+	slices.SortStableFunc(bindings, func(a, b binding) int { return cmp.Compare(a.gateway, b.gateway) })
+	return bindings
 }
 
-// bindToListeners attaches a route to the listeners of a parent, or reports why none takes it.
-func (n node) bindToListeners(parent resource.Key) (all []binding) {
+// bindToListeners attaches a route to the listeners of a parent, or reports why they refuse it.
+func (n node) bindToListeners(parent resource.Key) (bindings []binding) {
 	var refusals []string
 	hosts := host.NewNames(n.spec(n.object).texts("hostnames"))
 	if len(hosts) == 0 {
 		hosts = host.Names{"*"}
 	}
 	for _, l := range n.listeners[parent] {
-		own := host.Name(cmp.Or(l.hostname, "*"))
+		hostname := host.Name(cmp.Or(l.hostname, "*"))
 		switch {
 		case n.port() != 0 && n.port() != l.port || cmp.Or(n.text("sectionName"), l.name) != l.name:
-		case !slices.ContainsFunc(hosts, own.Matches):
+		case !slices.ContainsFunc(hosts, hostname.Matches):
 			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", l.name, l.hostname))
 		case !in(l.namespaces, n.Namespace):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no routes of namespace %s", l.name, n.Namespace))
 		case !slices.Contains(l.kinds, n.Kind):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no %s", l.name, n.Kind))
-		case l.terminates && n.Kind == "TLSRoute" && !slices.ContainsFunc(hosts, func(h host.Name) bool { return own.SubsetOf(h) }):
+		case l.terminates && n.Kind == "TLSRoute" && !slices.ContainsFunc(hosts, func(h host.Name) bool { return hostname.SubsetOf(h) }):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it ends TLS, and takes no TLSRoute of some of its names only", l.name))
 		default:
 			b, taken := binding{gateway: l.gateway, key: l.gateway, terminated: l.terminates}, hosts
 			if n.Kind == "TLSRoute" && l.hostname != "" {
-				taken = hosts.Intersection(host.Names{own})
+				taken = hosts.Intersection(host.Names{hostname})
 			}
 			for _, h := range taken {
 				if !l.isolates(h, n.listeners[parent]) {
 					b.hosts = append(b.hosts, string(h))
 				}
 			}
-			all = append(all, b)
+			bindings = append(bindings, b)
 		}
 	}
-	if len(all) == 0 {
+	if len(bindings) == 0 {
 		why := cmp.Or(strings.Join(refusals, "; "), "it has no listener of this sectionName and port")
 		n.reportUnattached("%s does not take it, and nothing is made for it: %s", parent, why)
 	}
-	return all
+	return bindings
 }
 
-// isolates reports whether another listener of the same port and protocol is meant for a host of a route, as its hostname is the more exact
-// one.
-func (l *listener) isolates(route host.Name, beside []*listener) bool {
-	own := host.Name(l.hostname)
-	if own != "" && (!own.IsWildCarded() || !route.Matches(own)) {
-		return own.IsWildCarded()
+// isolates reports whether another listener of the same port and protocol has a more exact hostname for a host of a
+// route.
+func (l *listener) isolates(route host.Name, listeners []*listener) bool {
+	hostname := host.Name(l.hostname)
+	if hostname != "" && (!hostname.IsWildCarded() || !route.Matches(hostname)) {
+		return hostname.IsWildCarded()
 	}
-	return slices.ContainsFunc(beside, func(other *listener) bool {
+	return slices.ContainsFunc(listeners, func(other *listener) bool {
 		return other.port == l.port && other.protocol == l.protocol && other.hostname != l.hostname &&
-			len(own) <= len(other.hostname) && route.SubsetOf(host.Name(other.hostname))
+			len(hostname) <= len(other.hostname) && route.SubsetOf(host.Name(other.hostname))
 	})
 }
 
-// contribution is what one object adds to the routes of one host of one gateway: their order is that of all their matches, whatever object
-// they are of.
+// contribution has the routes of one object for one host of one gateway. The routes of all objects are ordered by their
+// matches.
 type contribution struct {
-	of            *object
+	object        *object
 	host, gateway string
 	routes        []*networking.HTTPRoute
 }
 
-// routes converts all routes: for each host of a gateway, HTTPRoutes and GRPCRoutes contribute to one VirtualService, and each TLSRoute or
-// TCPRoute has one of its own.
+// routes converts all routes: HTTPRoutes and GRPCRoutes contribute to one VirtualService for each host of a gateway,
+// and each TLSRoute or TCPRoute has its own.
 func (d *derivation) routes() {
 	for _, o := range d.all(routeKinds...) {
 		n, made := d.spec(o), 0
@@ -141,7 +141,7 @@ func (d *derivation) routes() {
 			for _, h := range b.hosts {
 				key := b.key + "/" + h
 				switch all := d.byHost[key]; {
-				case len(all) > 0 && all[len(all)-1].of == o: // it names the listener twice
+				case len(all) > 0 && all[len(all)-1].object == o: // the route names the listener twice
 				case len(routes.GetHttp()) > 0:
 					d.byHost[key] = append(all, contribution{o, h, b.gateway, routes.GetHttp()})
 				default:
@@ -160,9 +160,8 @@ func (d *derivation) routes() {
 	}
 }
 
-// affordable counts the memory of routes that are made for so many hosts. Those that take more than the routes of a
-// namespace may take answer 500, so that no less exact route gets their requests; nil if even that is too much. The
-// oldest routes count first.
+// affordable counts the memory of routes for a number of hosts. Routes beyond the limit of a namespace answer 500, so
+// that no less exact route gets their requests; nil if even that is too much. The oldest routes count first.
 func (n node) affordable(routes *networking.VirtualService, hosts int) *networking.VirtualService {
 	spent := n.products[n.Namespace]
 	fits := func(v *networking.VirtualService) bool {
@@ -186,7 +185,7 @@ func (n node) affordable(routes *networking.VirtualService, hosts int) *networki
 	return nil
 }
 
-// convert returns the rules of a route for what it is attached to. Those that are wrong answer 500.
+// convert returns the rules of a route for a binding. Invalid rules answer 500.
 func (n node) convert(b binding) *networking.VirtualService {
 	out := &networking.VirtualService{Gateways: []string{b.gateway}}
 	for i, r := range n.list("rules") {
@@ -223,7 +222,7 @@ func streams(to []*networking.HTTPRouteDestination) (all []*networking.RouteDest
 	return all
 }
 
-// sni are the server names of a TLSRoute in the VirtualService of a host. istiod refuses others than those of the host.
+// sni returns the server names of a TLSRoute in the VirtualService of a host. istiod refuses names outside of the host.
 func (n node) sni(b binding, h string) []string {
 	names := slices.Clone(b.hosts)
 	if b.gateway == mesh && n.has("hostnames") {
@@ -232,7 +231,8 @@ func (n node) sni(b binding, h string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return len(names) > 1 && !host.Name(name).SubsetOf(host.Name(h)) })
 }
 
-// virtualServices makes a VirtualService of what there is for each host of each gateway. What is wrong is not to take the rest with it.
+// virtualServices makes a VirtualService for each host of each gateway. An invalid contribution does not affect the
+// others.
 func (d *derivation) virtualServices() {
 	for key, all := range d.byHost {
 		if check(merged(all)) != nil {
@@ -243,13 +243,13 @@ func (d *derivation) virtualServices() {
 		}
 		var of []*object
 		for _, c := range all {
-			of = append(of, c.of)
+			of = append(of, c.object)
 		}
 		if len(of) == 0 {
 			continue
 		}
 		name, annotation := MergedName(key), semantics
-		if of[0].Kind == "Ingress" { // istiod has the asterisk in the name, which no object of Kubernetes may have
+		if of[0].Kind == "Ingress" { // istiod keeps the asterisk, which names of Kubernetes cannot have
 			name = strings.NewReplacer("*", "any", ".", "-").Replace(all[0].host) + "-" + of[0].Name + "-" + ofIngress
 			annotation = "ingress"
 		}
@@ -263,7 +263,7 @@ func merged(all []contribution) *networking.VirtualService {
 	for _, c := range all {
 		spec.Http = append(spec.Http, c.routes...)
 	}
-	byLength := all[0].of.Kind == "Ingress"
+	byLength := all[0].object.Kind == "Ingress"
 	slices.SortStableFunc(spec.GetHttp(), func(a, b *networking.HTTPRoute) int {
 		return slices.Compare(exactness(b, byLength), exactness(a, byLength))
 	})
@@ -273,8 +273,8 @@ func merged(all []contribution) *networking.VirtualService {
 	return spec
 }
 
-// exactness is that of the match of a route, by which Gateway API has routes in order: by the kind of match first. Ingresses have them by
-// length first.
+// exactness is the rank of a route's match in the order of Gateway API: by the kind of match first. Ingresses are
+// ordered by length first.
 func exactness(r *networking.HTTPRoute, byLength bool) []int {
 	if len(r.GetMatch()) == 0 {
 		return nil
@@ -292,7 +292,7 @@ func exactness(r *networking.HTTPRoute, byLength bool) []int {
 	return []int{kind, length, unread, given(m.GetMethod().GetExact()), len(m.GetHeaders()), len(m.GetQueryParams())}
 }
 
-// check says what istiod's validation has against a VirtualService.
+// check returns the error of istiod's validation for a VirtualService.
 func check(spec *networking.VirtualService) error {
 	r, err := resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "check"},
@@ -304,7 +304,8 @@ func check(spec *networking.VirtualService) error {
 	return err
 }
 
-// MergedName is the name of the VirtualService for a host of a gateway: "namespace/gateway/host", or "namespace/host" in the mesh.
+// MergedName returns the name of the VirtualService for a host of a gateway: "namespace/gateway/host", or
+// "namespace/host" in the mesh.
 func MergedName(key string) string {
 	return names.Hashed(strings.NewReplacer("/", ".", "*", "any").Replace(key), key, names.MaxName)
 }

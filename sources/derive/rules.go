@@ -37,7 +37,7 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 	for _, m := range n.list("matches") {
 		route, match := proto.CloneOf(out), m.match(b)
 		route.Match = []*networking.HTTPMatchRequest{match}
-		if match.GetUri().GetPrefix() == "/" { // what replaces the slash has to end in one
+		if match.GetUri().GetPrefix() == "/" { // the replacement of the slash has to end in one
 			slashed(route.GetRewrite())
 			slashed(route.GetRedirect())
 		}
@@ -62,7 +62,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 		return
 	}
 	out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
-	if out.GetRetries().GetAttempts() == 0 { // with which Istio refuses all else
+	if out.GetRetries().GetAttempts() == 0 { // then Istio refuses the other fields
 		out.Timeout = cmp.Or(perTry, request)
 		return
 	}
@@ -73,7 +73,7 @@ func (n node) retries(out *networking.HTTPRoute) {
 	}
 }
 
-// duration reads a duration, which is nil if it is left out.
+// duration returns a duration; nil without one.
 func (n node) duration(name string) *durationpb.Duration {
 	d, err := time.ParseDuration(cmp.Or(n.text(name), "0s"))
 	if err != nil {
@@ -113,7 +113,7 @@ func (n node) match(b binding) *networking.HTTPMatchRequest {
 	return out
 }
 
-// stringMatch returns a match of a type of Gateway API, which is empty if it cannot be read.
+// stringMatch returns a match of a type of Gateway API; empty if it cannot be read.
 func (n node) stringMatch(kind, text string) *networking.StringMatch {
 	switch kind {
 	case "Exact":
@@ -171,9 +171,9 @@ func (n node) grpcMethod() *networking.StringMatch {
 	return n.stringMatch(kind, "/"+service+"/"+method)
 }
 
-// destinations converts the backends of a rule that have a weight. The rule, which is nil for connections, does what the filters of the
-// only backend ask for.
-func (n node) destinations(b binding, rule *networking.HTTPRoute) (all []*networking.HTTPRouteDestination) {
+// destinations converts the backends of a rule that have a weight. The filters of a single backend apply to the rule,
+// which is nil for connections.
+func (n node) destinations(b binding, rule *networking.HTTPRoute) (destinations []*networking.HTTPRouteDestination) {
 	backends := slices.DeleteFunc(n.list("backendRefs"), func(ref node) bool { return ref.number("weight", 1) == 0 })
 	for _, ref := range backends {
 		weight := int32(ref.number("weight", 1))
@@ -193,24 +193,24 @@ func (n node) destinations(b binding, rule *networking.HTTPRoute) (all []*networ
 				f.refuse("type %q is not supported at this backend", f.text("type"))
 			}
 		}
-		if n.refused && !ruleRefused { // the other backends have their share
+		if n.refused && !ruleRefused { // the other backends keep their shares
 			to.Destination, to.Headers, n.refused = nowhere("refused-backend"), nil, false
 		}
-		all = append(all, to)
+		destinations = append(destinations, to)
 	}
-	if len(all) == 1 {
-		all[0].Weight = 0 // it has all
+	if len(destinations) == 1 {
+		destinations[0].Weight = 0 // the only backend
 	}
-	return all
+	return destinations
 }
 
-// nowhere is a destination that does not exist. A gateway answers 500 for it, and closes connections. istiod has an empty destination for
-// a backend that is refused, and takes such a VirtualService from nobody.
+// nowhere returns a destination that does not exist. A gateway answers 500 for it, or closes connections. istiod itself
+// uses an empty destination for a refused backend, but refuses such a VirtualService of another source.
 func nowhere(subset string) *networking.Destination {
 	return &networking.Destination{Host: resource.RefusedHost, Subset: subset, Port: &networking.PortSelector{Number: 65535}}
 }
 
-// destination converts a backend, and says what is wrong with it. Sidecars need no ReferenceGrant.
+// destination converts a backend, or returns an error text. Sidecars need no ReferenceGrant.
 func (n node) destination(b binding) (to *networking.Destination, wrong string) {
 	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
 	hostname := n.serviceHost(ref.Namespace, ref.Name)
@@ -229,7 +229,7 @@ func (n node) destination(b binding) (to *networking.Destination, wrong string) 
 	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
 }
 
-// filter adds what a filter does to a route.
+// filter applies a filter to a route.
 func (n node) filter(b binding, out *networking.HTTPRoute) {
 	kind := n.text("type")
 	settings := n.get(map[string]string{
@@ -257,12 +257,12 @@ func (n node) filter(b binding, out *networking.HTTPRoute) {
 	}
 }
 
-// operations has the first of several headers with one name.
+// operations converts header operations. Of several with one name, the first counts.
 func (n node) operations() *networking.Headers_HeaderOperations {
 	out := &networking.Headers_HeaderOperations{Set: make(map[string]string), Add: make(map[string]string), Remove: n.texts("remove")}
 	for field, headers := range map[string]map[string]string{"set": out.GetSet(), "add": out.GetAdd()} {
 		for _, h := range slices.Backward(n.list(field)) {
-			headers[strings.ToLower(h.text("name"))] = strings.ReplaceAll(h.text("value"), "%", "%%") // a command, to Envoy
+			headers[strings.ToLower(h.text("name"))] = strings.ReplaceAll(h.text("value"), "%", "%%") // a command of Envoy
 		}
 	}
 	return out
@@ -304,22 +304,22 @@ func (n node) redirect() *networking.HTTPRedirect {
 	return out
 }
 
-// checkReplacement refuses a change of the path of a type that is not supported.
+// checkReplacement refuses an unsupported type of path replacement.
 func (n node) checkReplacement() {
 	if kind := n.text("type"); n.value != nil && kind != "ReplacePrefixMatch" && kind != "ReplaceFullPath" {
 		n.refuse("type %q is not supported", kind)
 	}
 }
 
-// replacesPrefix is what the path of a redirect begins with, in Istio, if it replaces the prefix of the match only.
+// replacesPrefix begins the path of a redirect, in Istio, that only replaces the prefix of the match.
 const replacesPrefix = "%PREFIX()%"
 
-// replacedPrefix returns what replaces the prefix of a match, which ends in no slash. Nothing is the root.
+// replacedPrefix returns the replacement of a match's prefix, without a slash at the end; empty for the root.
 func (n node) replacedPrefix() string {
 	return cmp.Or(strings.TrimSuffix(n.text("replacePrefixMatch"), "/"), "/")
 }
 
-// slashed makes a path end in a slash that replaces the prefix /.
+// slashed adds a slash to the end of a path that replaces the prefix /.
 func slashed(action proto.Message) {
 	switch action := action.(type) {
 	case *networking.HTTPRewrite:
@@ -336,7 +336,7 @@ func slashed(action proto.Message) {
 	}
 }
 
-// rewrite returns nil if nothing is rewritten.
+// rewrite converts a URLRewrite; nil without an effect.
 func (n node) rewrite() *networking.HTTPRewrite {
 	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
 	n.get("path").checkReplacement()
@@ -358,7 +358,7 @@ func (n node) cors() *networking.CorsPolicy {
 	}
 	for _, origin := range n.texts("allowOrigins") {
 		kind := "Exact"
-		if strings.Contains(origin, "*") && origin != "*" { // which stands for all of the labels that are left of it
+		if strings.Contains(origin, "*") && origin != "*" { // it stands for any number of labels
 			kind, origin = "RegularExpression", strings.ReplaceAll(regexp.QuoteMeta(origin), `\*`, "[^/]+")
 		}
 		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch(kind, origin))

@@ -1,6 +1,6 @@
-// Package derive makes Istio's Gateways, VirtualServices and DestinationRules of objects of the Kubernetes Gateway API and of Ingresses, as
-// istiod 1.27.9 does (its pilot/pkg/config/kube/gateway and ingress). It is pure: what it knows is what was put into a Set.
-// docs/gateway-api.md says what becomes what, and where it differs from istiod.
+// Package derive converts objects of the Kubernetes Gateway API and Ingresses to Istio's Gateways, VirtualServices and
+// DestinationRules, as istiod 1.27.9 does (its pilot/pkg/config/kube/gateway and ingress). It is pure: all inputs are
+// in a Set. docs/gateway-api.md has the conversion, and the differences from istiod.
 package derive
 
 import (
@@ -19,23 +19,23 @@ import (
 type Options struct {
 	// DomainSuffix is that of the hosts of Services; "cluster.local" if empty.
 	DomainSuffix string
-	// GatewayClasses are the names of the classes that are served, whatever their GatewayClass says. If there are none, "istio" is, and
-	// each class whose GatewayClass names istiod's controller.
+	// GatewayClasses are the served classes, independent of their GatewayClass. Default: "istio", and each class with a
+	// GatewayClass of istiod's controller.
 	GatewayClasses []string
-	// AllServices says that every Service of the cluster is put into the Set: a backend that is none of them is reported, and gateways
-	// are selected by their Service. Otherwise, backends are taken as they are named, and gateways are selected by label.
+	// AllServices says that the Set has every Service of the cluster: an unknown backend is reported, and Services select
+	// gateways. Otherwise, any backend may exist, and labels select gateways.
 	AllServices bool
-	// PrefixRewrite makes redirects that replace a prefix for istiod 1.31 and later, which has a field for it.
+	// PrefixRewrite uses the field for redirects that replace a prefix, of istiod 1.31 and later.
 	PrefixRewrite bool
 
-	// Which Ingresses are taken, and which workloads serve them, as Istio's mesh configuration says it.
-	IngressControllerMode string // "STRICT", if empty: only Ingresses of our class; "DEFAULT": also those without a class; or "OFF"
-	IngressClass          string // the name of our class; "istio" if empty
-	IngressSelector       string // the value of the label istio of the workloads; "ingressgateway" if empty
-	IngressNamespace      string // that of the Gateways; "istio-system" if empty
+	// The served Ingresses and their workloads, as in Istio's mesh configuration.
+	IngressControllerMode string // "STRICT" (default): Ingresses of the class; "DEFAULT": also without a class; "OFF"
+	IngressClass          string // the served class; default "istio"
+	IngressSelector       string // the value of the workloads' label istio; default "ingressgateway"
+	IngressNamespace      string // of the Gateways; default "istio-system"
 }
 
-// Check returns what is wrong with the options.
+// Check returns an error of the options.
 func (o Options) Check() error {
 	if !slices.Contains([]string{"", "STRICT", "DEFAULT", "OFF"}, o.IngressControllerMode) {
 		return fmt.Errorf("ingressControllerMode: want STRICT, DEFAULT or OFF, got %q", o.IngressControllerMode)
@@ -43,29 +43,29 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Group is the name of the group of what all objects of a source become.
+// Group is the name of the group of all derived objects of a source.
 const Group = "derived"
 
-// Set holds the objects of one source, and the last good version of those that are broken. It is not safe for concurrent use.
+// Set has the objects of one source, and the last good version of broken ones. It is not safe for concurrent use.
 type Set struct {
 	opts    Options
-	groups  map[string]*group // what each file has, or other group of objects that change together
+	groups  map[string]*group // by file, or other unit of objects that change together
 	placed  map[resource.Key]placed
-	changed bool // since Content was last asked
+	changed bool // since the last call of Content
 
-	// Inherited says that an earlier run has derived objects, and that it may not be known yet what all of them were made of.
+	// Inherited says that an earlier run has derived objects, and that some of their inputs may be unread.
 	Inherited bool
-	unknown   string // the place of what is not known, as Content said it last
+	unknown   string // place of an unread input, from the last call of Content
 }
 
-// group is what a group has.
+// group has the objects of a file, or another unit.
 type group struct {
 	objects []*object
-	rejects []*sources.Reject // of which an object of the Set may be the last good version
-	fresh   bool              // it was put since Content was last asked
+	rejects []*sources.Reject // an object of the Set may be their last good version
+	fresh   bool              // put since the last call of Content
 }
 
-// placed is an object and the group that has it, or that has something else in its place.
+// placed is an object and its group, or the group of its reject.
 type placed struct {
 	*object
 	group string
@@ -80,11 +80,11 @@ func NewSet(o Options) *Set {
 	return &Set{opts: o, groups: make(map[string]*group)}
 }
 
-// Replace keeps the objects of a group, such as a file, instead of those that it had. It makes rejects of those that are invalid.
+// Replace replaces the objects of a group, such as a file. Invalid ones become rejects.
 func (s *Set) Replace(name string, c *sources.Content) {
 	g := &group{fresh: true}
 	for _, r := range c.Resources {
-		if r.Key().Kind == resource.ServiceEntry { // to which routes may refer
+		if r.Key().Kind == resource.ServiceEntry { // routes may refer to it
 			text, _ := resource.MarshalJSON(r)
 			other := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
 			c.Others = append(c.Others, sources.Other{Other: other, Key: r.Key(), Origin: r.Origin()})
@@ -110,7 +110,7 @@ func (s *Set) Replace(name string, c *sources.Content) {
 	s.put(name, g)
 }
 
-// unscoped returns the key of an object without the default namespace that it was given, if it can be in none.
+// unscoped removes the default namespace from the key of an object that has none.
 func unscoped(key resource.Key) resource.Key {
 	if k := kindNamed(key.Kind); k.Kind != "" && !k.Namespaced {
 		key.Namespace = ""
@@ -118,10 +118,10 @@ func unscoped(key resource.Key) resource.Key {
 	return key
 }
 
-// Remove forgets a group.
+// Remove removes a group.
 func (s *Set) Remove(name string) { s.put(name, nil) }
 
-// Text returns the object of a group as Replace reads it; nil if the group has no valid one.
+// Text returns the object of a group in the form that Replace reads; nil without a valid one.
 func (s *Set) Text(name string) (text []byte) {
 	if g := s.groups[name]; g != nil && len(g.objects) == 1 {
 		text, _ = json.Marshal(map[string]any{"metadata": g.objects[0].metadata, "spec": g.objects[0].content})
@@ -129,7 +129,7 @@ func (s *Set) Text(name string) (text []byte) {
 	return text
 }
 
-// Has reports whether it is known what a group has.
+// Has reports whether the Set has a group.
 func (s *Set) Has(name string) bool { return s.groups[name] != nil }
 
 func (s *Set) put(name string, g *group) {
@@ -140,8 +140,8 @@ func (s *Set) put(name string, g *group) {
 	}
 }
 
-// Content returns what all objects become, if that may have changed since it was last asked. unread returns the place of something that
-// was not read yet, or ""; it is asked only as long as what an earlier run derived may be made of that.
+// Content returns the derived objects if they may have changed since the last call. unread returns the place of an
+// unread input, or ""; it is called while the objects of an earlier run may depend on such an input.
 func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 	if !s.changed && !s.Inherited {
 		return c, false
@@ -164,10 +164,10 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 	return c, changed
 }
 
-// place finds which objects there are: of several with one key the first, in the order of groups, and the last good version of one that is
-// gone where a reject may be a new version of it: a reject of its key, or one that is too broken to tell what it is, of the same group or
-// of one that it may have moved to. It notes of which rejects the last good version counts, and returns the place of one of which nothing
-// is known, if any.
+// place selects the current objects: of several with one key the first in the order of groups, and the last good
+// version of a missing object if a reject may be a new version of it. Such a reject has its key, or is too broken to
+// have one and is in the same group, or in one to which the object may have moved. place marks the rejects with a last
+// good version, and returns the place of one without, if any.
 func (s *Set) place() (warnings []string, unknown string) {
 	gone, names := s.placed, slices.Sorted(maps.Keys(s.groups))
 	s.placed = make(map[resource.Key]placed, len(gone))
