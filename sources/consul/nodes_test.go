@@ -12,7 +12,8 @@ import (
 	"tributary/sources"
 )
 
-// A token that is limited to some nodes has every answer filtered. What goes on a node that it may see has gone all the same.
+// A token that is limited to some nodes has every answer filtered. What goes on a node that it may see has gone all the
+// same.
 func TestATokenLimitedToNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := newInstances(append(made("1", "mine", 5).list, made("2", "theirs", 6).list...))
@@ -53,10 +54,10 @@ func TestNodesThatHaveGoneAreForgotten(t *testing.T) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		require.Less(t, len(r.parts[0].nodes.believed), 50, "three nodes have instances")
-		require.Less(t, len(r.parts[0].nodes.fresh), 50)
+		require.Less(t, len(r.scopes[0].nodes.accepted), 50, "three nodes have instances")
+		require.Less(t, len(r.scopes[0].nodes.latest), 50)
 		for _, node := range []string{"n0", "n1", "a399"} {
-			require.Contains(t, r.parts[0].nodes.believed, node)
+			require.Contains(t, r.scopes[0].nodes.accepted, node)
 		}
 	})
 }
@@ -69,7 +70,7 @@ func TestEveryNodeIsKept(t *testing.T) {
 		w.change(local, func(f *fakeDomain) { // a service on nodes that come first in order
 			var all instances
 			for i := range 300 {
-				all = all.with(made(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
+				all = all.plus(made(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
 			}
 			f.set("big", all)
 		})

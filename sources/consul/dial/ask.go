@@ -154,7 +154,7 @@ var (
 )
 
 // Take takes up what was answered about a part.
-func (v *Vitals) Take(part string, p Pulse) {
+func (v *Vitals) Set(part string, p Pulse) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.last == nil {
