@@ -153,7 +153,7 @@ var (
 		"How long ago the server that answers heard of its leader, as last asked.", nil, nil)
 )
 
-// Take takes up what was answered about a part.
+// Set stores the answer of a part.
 func (v *Vitals) Set(part string, p Pulse) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
