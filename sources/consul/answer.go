@@ -45,7 +45,7 @@ const (
 // Indexes are not compared: those of blocking and other queries count different things.
 func meaningOf(before instances, read bool, r reading) meaning {
 	m := meaning(judge.Judge(judge.Compared{
-		Known: read, Before: len(before.list) + r.lost, Now: len(r.instances.list),
+		HasBaseline: read, Before: len(before.list) + r.lost, Now: len(r.instances.list),
 		Missing: len(r.instances.missing(before)) + r.lost, Same: before.sum == r.instances.sum && r.lost == 0,
 	}, r.Answer))
 	if len(r.instances.list) == 0 && (m == unchanged || m == changed) {
@@ -98,8 +98,8 @@ func digest(entries []*api.ServiceEntry) uint64 {
 func instanceID(entry *api.ServiceEntry) string { return entry.Node.Node + "\x00" + entry.Service.ID }
 
 // nodes returns the CreateIndex of the nodes of the instances.
-func (i instances) nodes() judge.Made {
-	nodes := make(judge.Made, len(i.list))
+func (i instances) nodes() judge.CreateIndexes {
+	nodes := make(judge.CreateIndexes, len(i.list))
 	for _, entry := range i.list {
 		nodes[entry.Node.Node] = entry.Node.CreateIndex
 	}
@@ -149,7 +149,7 @@ type listing struct {
 	unselected    []string            // in any order
 	anonymous     bool                // as in reading
 	cluster       string              // as in reading
-	nodes         judge.Made          // of witnesses, which are read when services are missing
+	nodes         judge.CreateIndexes // of witnesses, which are read when services are missing
 	confirmedRead int                 // number of a confirmed read
 }
 
@@ -157,7 +157,7 @@ type listing struct {
 // read in between.
 func (l listing) compare(before listing, read, outage bool) judge.Compared {
 	c := judge.Compared{
-		Known: read, Index: before.Index, Before: len(before.names), Now: len(l.names), Outage: outage, OneByOne: true,
+		HasBaseline: read, Index: before.Index, Before: len(before.names), Now: len(l.names), Outage: outage, OneByOne: true,
 	}
 	for name := range before.names {
 		if _, listed := l.names[name]; !listed {

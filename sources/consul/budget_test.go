@@ -23,7 +23,8 @@ func with(n int) instances {
 	return newInstances(list)
 }
 
-// More instances than are kept are those of one service, or of many: what was read before stays, and others follow Consul.
+// More instances than are kept are those of one service, or of many: what was read before stays, and others follow
+// Consul.
 func TestMoreInstancesThanAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -88,7 +88,7 @@ func (r *run) watchChanges(ctx context.Context, p *catalogScope, name string) {
 			continue
 		}
 		retry.Reset()
-		index = nextIndex(q, index, answerIndex)
+		index = dial.NextIndex(q.index, answerIndex)
 		sleep(ctx, pace.next(time.Now()))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // nodes has the CreateIndex of nodes that have instances.
 type nodes struct {
-	accepted judge.Made             // as a Consul that kept its data has them
+	accepted judge.CreateIndexes    // as a Consul that kept its data has them
 	latest   map[string]nodeReading // as last read
 	limit    int                    // number of accepted nodes from which those without instances are forgotten
 }
@@ -22,10 +22,12 @@ type nodeReading struct {
 	since   time.Time // of the first read with this index
 }
 
-func newNodes() nodes { return nodes{accepted: make(judge.Made), latest: make(map[string]nodeReading)} }
+func newNodes() nodes {
+	return nodes{accepted: make(judge.CreateIndexes), latest: make(map[string]nodeReading)}
+}
 
 // learn stores the nodes of an answer.
-func (n *nodes) learn(created judge.Made, now time.Time) {
+func (n *nodes) learn(created judge.CreateIndexes, now time.Time) {
 	for node, index := range created {
 		if latest, seen := n.latest[node]; !seen || latest.created != index {
 			n.latest[node] = nodeReading{index, now}

@@ -227,7 +227,7 @@ func TestASuspicionOfAWrongClockEnds(t *testing.T) {
 		w.change(local, twenty(0, 2, 50))
 		s := Settings{}
 		require.NoError(t, s.complete())
-		w.note = judge.Records{Of: s.identity(), Parts: map[string]judge.Record{"": {
+		w.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
 			Index: 101, Names: []string{"s00", "s01"}, Suspicion: judge.Suspicion{Until: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
 		}}}.Encode()
 		w.start(Settings{}, 0)

@@ -229,7 +229,7 @@ const witnesses = 3
 // readWitnesses reads some of the remaining services when others are missing: if all of their nodes were created again,
 // Consul lost its data, however high its index.
 func (r *run) readWitnesses(ctx context.Context, p *catalogScope, l *listing) error {
-	l.nodes = make(judge.Made)
+	l.nodes = make(judge.CreateIndexes)
 	r.mu.Lock()
 	names := p.witnesses(*l)
 	r.mu.Unlock()

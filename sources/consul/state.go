@@ -225,7 +225,7 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 // compareNodes suspects a loss of data if all nodes of the remaining instances were created again.
 func (s *service) compareNodes(r reading, missing int, now time.Time) {
 	c := judge.Compared{
-		Known: true, Before: len(s.instances.list) + r.lost, Now: len(r.instances.list), Missing: missing,
+		HasBaseline: true, Before: len(s.instances.list) + r.lost, Now: len(r.instances.list), Missing: missing,
 	}
 	s.scope.nodes.accepted.Compare(r.instances.nodes(), 0, &c)
 	if !s.scope.suspected(now) && judge.Reset(c, r.Answer) {
@@ -304,7 +304,7 @@ func (s *service) replaceInstances(i instances) {
 // compare compares a listing with the last one, which an earlier run may have left.
 func (p *catalogScope) compare(l listing) judge.Compared {
 	c := l.compare(p.listing, p.namesRead || p.fromRecord, p.trouble != nil || !p.namesRead)
-	c.Other = judge.Other(p.cluster, l.cluster)
+	c.OtherCluster = judge.IsOtherCluster(p.cluster, l.cluster)
 	return c
 }
 
@@ -400,7 +400,7 @@ func (p *catalogScope) recover(now time.Time) {
 
 // observeCluster stores the identity of the cluster. Another cluster has lost its data.
 func (p *catalogScope) observeCluster(cluster string, now time.Time) {
-	if judge.Other(p.cluster, cluster) {
+	if judge.IsOtherCluster(p.cluster, cluster) {
 		p.suspect("Consul seems to have lost its data: it is another cluster than before", now)
 	}
 	p.cluster = cmp.Or(cluster, p.cluster)
@@ -545,18 +545,18 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 			p.listing.names[name] = nil
 			names = append(names, name)
 		}
-		maps.Copy(p.nodes.accepted, r.Made)
+		maps.Copy(p.nodes.accepted, r.CreateIndexes)
 	}
 	return names, complete
 }
 
 // record returns the record for the next run.
 func (st *state) record(now time.Time) []byte {
-	records := judge.Records{Of: st.settings.identity(), Parts: make(map[string]judge.Record)}
+	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
 	for _, p := range st.scopes {
 		r := judge.Record{Suspicion: p.suspicionAt(now)}
 		if p.namesRead || p.fromRecord {
-			r.Index, r.Cluster, r.Made = p.listing.Index, p.cluster, p.nodes.accepted
+			r.Index, r.Cluster, r.CreateIndexes = p.listing.Index, p.cluster, p.nodes.accepted
 			r.Names = slices.Sorted(maps.Keys(p.listing.names))
 		}
 		if !p.namesRead {

@@ -73,7 +73,7 @@ func (w *watcher) step(ctx context.Context) {
 	if !doubted {
 		w.retry.Reset()
 	}
-	w.index = nextIndex(q, w.index, answer.Index)
+	w.index = dial.NextIndex(q.index, answer.Index)
 	if w.answered {
 		w.answered = false
 		w.service.reread.pause(ctx, w.pace.next(time.Now()))
@@ -317,18 +317,10 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 		default:
 			confirm = false
 			retry.Reset()
-			index = nextIndex(q, index, l.Index)
+			index = dial.NextIndex(q.index, l.Index)
 			p.reread.pause(ctx, pace.next(time.Now()))
 		}
 	}
-}
-
-// nextIndex returns the index to wait for, after an answer with an index.
-func nextIndex(q query, before, answer uint64) uint64 {
-	if q.index == 0 {
-		return max(answer, 1) // the state at that index, however small it is
-	}
-	return dial.NextIndex(before, answer)
 }
 
 func (r *run) readNames(ctx context.Context, p *catalogScope, q query) (listing, error) {

@@ -98,7 +98,7 @@ func (r *run) recall() {
 func (r *run) keep() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		k.Keep(judge.Records{
-			Of: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
+			Settings: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
 		}.Encode())
 	}
 }

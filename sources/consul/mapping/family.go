@@ -114,9 +114,9 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 	return slices.DeleteFunc(families, func(f *family) bool { return !callable[f] })
 }
 
-func (s Service) sameFamily(other Service) bool {
-	return s.Namespace == other.Namespace && s.Partition == other.Partition && s.Peer == other.Peer &&
-		s.Datacenter == other.Datacenter
+func (s Service) sameFamily(service Service) bool {
+	return s.Namespace == service.Namespace && s.Partition == service.Partition && s.Peer == service.Peer &&
+		s.Datacenter == service.Datacenter
 }
 
 // host expands the template. Fields that the template lacks stand where Consul's DNS has them:
