@@ -157,7 +157,8 @@ type listing struct {
 // read in between.
 func (l listing) compare(before listing, read, outage bool) judge.Compared {
 	c := judge.Compared{
-		HasBaseline: read, Index: before.Index, Before: len(before.names), Now: len(l.names), Outage: outage, OneByOne: true,
+		HasBaseline: read, Index: before.Index, Before: len(before.names), Now: len(l.names),
+		Outage: outage, OneByOne: true,
 	}
 	for name := range before.names {
 		if _, listed := l.names[name]; !listed {

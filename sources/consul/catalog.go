@@ -52,7 +52,7 @@ type client struct {
 const (
 	// shortTimeout is the time limit of a query that does not block.
 	shortTimeout = 30 * time.Second
-	// blockingGrace is the extra time of a blocking query, on top of the sixteenth by which Consul spreads its end.
+	// blockingGrace is the extra time of a blocking query, on top of the sixteenth that Consul adds to spread the ends.
 	blockingGrace = 15 * time.Second
 )
 
@@ -92,7 +92,7 @@ func (c *client) services(ctx context.Context, d scope, q query) (listing, error
 	}
 	var unselected []string
 	for name, tags := range names {
-		if c.selected.wants(name, tags) {
+		if c.selected.matches(name, tags) {
 			continue
 		}
 		delete(names, name)
@@ -143,11 +143,11 @@ func checkEntries(entries []*api.ServiceEntry) error {
 func (c *client) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
-	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
+	allowed, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
 	if err != nil && anonymous {
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
-	return may, err
+	return allowed, err
 }
 
 func (c *client) cluster(ctx context.Context, d scope) (string, error) {
@@ -204,7 +204,7 @@ func (s *Source) values(
 			continue
 		}
 		for _, pair := range pairs {
-			if _, found := values[pair.Key]; !found {
+			if _, seen := values[pair.Key]; !seen {
 				values[pair.Key] = pair.Value
 			}
 		}

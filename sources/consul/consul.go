@@ -91,7 +91,7 @@ var _ sources.Source = (*Source)(nil)
 type Mapper interface {
 	// Service makes the content of a service from its instances in each scope; without scopes the service is withdrawn.
 	Service(name string, scopes []mapping.Service) sources.Content
-	// Names receives the names of all services, and returns those whose content changed by that.
+	// Names receives the names of all services, and returns those with other content after that.
 	Names(names []string) []string
 	// Restore receives the objects of a service that an earlier run published.
 	Restore(objects []*resource.Resource)
@@ -242,7 +242,7 @@ type selection struct {
 	selects        func(name string, tags []string) bool // nil for all
 }
 
-// patterns returns an expression for names, in which * stands for any characters; nil for none.
+// patterns returns an expression for names, with * for any characters; nil for none.
 func patterns(names []string) *regexp.Regexp {
 	if len(names) == 0 {
 		return nil
@@ -254,7 +254,7 @@ func patterns(names []string) *regexp.Regexp {
 // consulService is the service of Consul's own servers.
 const consulService = "consul"
 
-func (s selection) wants(name string, tags []string) bool {
+func (s selection) matches(name string, tags []string) bool {
 	switch {
 	case name == "" || name == consulService:
 		return false

@@ -15,7 +15,7 @@ import (
 
 // gate limits the requests to Consul.
 //
-// Over plain HTTP each blocking query holds a connection, of which Consul allows 200 to one address. So their number is
+// Over plain HTTP each blocking query holds a connection, and Consul allows 200 from one address. So their number is
 // limited by slots. Services without a slot are polled. HTTP/2 shares a few connections, and needs no slots.
 type gate struct {
 	readLimiter *rate.Limiter // first reads, confirmations, and attempts after errors
@@ -51,8 +51,8 @@ func newGate(s Settings, slots int) *gate {
 	}
 }
 
-// begin waits until a read that does not block may start; done ends the read. It fails when ctx ends.
-func (g *gate) begin(ctx context.Context, limiter *rate.Limiter) (done func(), ok bool) {
+// begin waits until a read that does not block may start; finish ends the read. It fails when ctx ends.
+func (g *gate) begin(ctx context.Context, limiter *rate.Limiter) (finish func(), ok bool) {
 	if limiter.Wait(ctx) != nil || !g.wait(ctx) {
 		return nil, false
 	}
@@ -151,9 +151,9 @@ func (i *interrupt) pause(ctx context.Context, delay time.Duration) {
 // pacer limits how often one service is read: two reads at once, and then ever fewer for one that keeps changing, down
 // to one in 15 s. It is a leaky bucket: a service that changes at most once in 15 s never waits.
 type pacer struct {
-	last  time.Duration // the longest wait
-	level float64       // reads in the bucket
-	since time.Time     // when it had that level
+	last    time.Duration // the longest wait
+	level   float64       // reads in the bucket
+	updated time.Time     // when it had that level
 }
 
 const (
@@ -171,15 +171,15 @@ const (
 
 // next returns the time until the next read, which the caller then makes.
 func (p *pacer) next(now time.Time) time.Duration {
-	if !p.since.IsZero() {
-		p.level = max(0, p.level-float64(now.Sub(p.since))/float64(paceLeak))
+	if !p.updated.IsZero() {
+		p.level = max(0, p.level-float64(now.Sub(p.updated))/float64(paceLeak))
 	}
-	p.level, p.since = min(p.level+1, paceFull), now
+	p.level, p.updated = min(p.level+1, paceFull), now
 	if p.level <= paceBurst {
 		return 0
 	}
 	wait := min(paceFirst<<(int(math.Ceil(p.level))-paceBurst-1), p.last)
-	p.since = now.Add(wait) // the wait does not count as quiet
+	p.updated = now.Add(wait) // the wait does not count as quiet
 	return wait
 }
 

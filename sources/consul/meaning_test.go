@@ -211,6 +211,6 @@ func TestSelection(t *testing.T) {
 		{selection{tags: []string{"mesh", "blue"}}, "web", []string{"blue", "x", "mesh"}, true},
 		{selection{tags: []string{"mesh", "blue"}}, "web", []string{"mesh"}, false},
 	} {
-		assert.Equal(t, c.want, c.s.wants(c.name, c.tags), "%+v %s %v", c.s, c.name, c.tags)
+		assert.Equal(t, c.want, c.s.matches(c.name, c.tags), "%+v %s %v", c.s, c.name, c.tags)
 	}
 }

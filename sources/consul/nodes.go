@@ -7,19 +7,19 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// A node keeps its CreateIndex for as long as it exists. So the nodes of the remaining services tell a Consul that lost
-// its data, and was told a part of it again, from one that lost services.
+// A node keeps its CreateIndex for as long as it exists. So the nodes of the remaining services distinguish a Consul
+// that lost its data, and got a part of it again from its agents, from one that lost services.
 
 // nodes has the CreateIndex of nodes that have instances.
 type nodes struct {
 	accepted judge.CreateIndexes    // as a Consul that kept its data has them
 	latest   map[string]nodeReading // as last read
-	limit    int                    // number of accepted nodes from which those without instances are forgotten
+	limit    int                    // number of accepted nodes; above it, those without instances are forgotten
 }
 
 type nodeReading struct {
-	created uint64
-	since   time.Time // of the first read with this index
+	created   uint64
+	firstRead time.Time // with this index
 }
 
 func newNodes() nodes {
@@ -38,11 +38,11 @@ func (n *nodes) learn(created judge.CreateIndexes, now time.Time) {
 	}
 }
 
-// accept accepts the nodes that have not changed since a time. A node that was created again stays a sign for a while:
+// accept accepts the nodes that did not change after a limit. A node that was created again stays a sign for a while:
 // services and names are read in any order.
-func (n *nodes) accept(since time.Time) {
+func (n *nodes) accept(limit time.Time) {
 	for node, latest := range n.latest {
-		if !latest.since.After(since) {
+		if !latest.firstRead.After(limit) {
 			n.accepted[node] = latest.created
 		}
 	}
@@ -73,7 +73,7 @@ func (p *catalogScope) forgetNodes() {
 	p.nodes = used
 }
 
-// witnesses returns the services whose nodes can tell a loss of data from the listing, in random order, those in
+// witnesses returns the services with nodes that can show a loss of data, in random order, those in
 // trouble last; none if no witness is needed. One service that goes in quiet times needs none.
 func (p *catalogScope) witnesses(l listing) (names []string) {
 	c := p.compare(l)

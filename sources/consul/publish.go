@@ -53,7 +53,7 @@ type Service struct {
 	Scopes []mapping.Service
 	// Incomplete says that instances of an earlier run may exist that are not listed.
 	Incomplete bool
-	Rejects    []sources.Reject // scopes in which it cannot be read
+	Rejects    []sources.Reject // of the scopes that cannot read it
 }
 
 // Err returns why the service cannot be read, in some scope; nil if it can.
@@ -316,8 +316,8 @@ func (p *catalogScope) condition() (failure *trouble, message string) {
 	if len(t.troubled) > 0 {
 		slices.Sort(t.troubled)
 		message = p.services[t.troubled[0]].trouble.message
-		if others := len(t.troubled) - 1; others > 0 {
-			message += fmt.Sprintf(", and %d services more", others)
+		if rest := len(t.troubled) - 1; rest > 0 {
+			message += fmt.Sprintf(", and %d services more", rest)
 		}
 		if len(t.troubled) == t.readable {
 			failure = &trouble{state: sources.Denied, message: message}

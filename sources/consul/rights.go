@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
 )
 
-// Consul flags an answer that hides data from a token, but does not name the data: the flag proves nothing about
+// Consul flags an answer that hides data from a token, but does not name the data: the flag does not explain
 // missing instances. It does not flag answers to anonymous requests. A lost token (an emptied file, an unset variable)
 // would look like a loss of all services. So when such an answer lacks something, the source asks Consul for the rights
 // to read it.
@@ -30,17 +31,9 @@ func (set rights) add(resource string, names ...string) {
 // rights, it repeats the read, because the answer is older than the rights.
 func (r *run) checkRights(ctx context.Context, s *service, answer *reading) error {
 	r.countLost(s, answer)
-	if !answer.Confirming || answer.anonymous == answer.Filtered {
-		return nil
-	}
-	r.mu.Lock()
-	needed := s.rightsToMissing(*answer)
-	r.mu.Unlock()
-	if len(needed) == 0 {
-		return nil
-	}
-	may, err := r.requestRights(ctx, s.scope, answer.anonymous, needed, &answer.Filtered)
-	if !may || err != nil {
+	needed := func() rights { return s.rightsToMissing(*answer) }
+	allowed, err := r.requestRights(ctx, s.scope, &answer.Answer, answer.anonymous, needed)
+	if !allowed || err != nil {
 		return err
 	}
 	second, err := r.readOnce(ctx, s.scope, s.name, certain)
@@ -83,9 +76,9 @@ func (r *run) countLost(s *service, answer *reading) {
 	r.mu.Lock()
 	restored := s.restored
 	scopes := []mapping.Service{{Entries: answer.instances.list}}
-	for other := range r.servicesNamed(s.name) {
-		if other != s {
-			scopes = append(scopes, mapping.Service{Entries: other.instances.list})
+	for sibling := range r.servicesNamed(s.name) {
+		if sibling != s {
+			scopes = append(scopes, mapping.Service{Entries: sibling.instances.list})
 		}
 	}
 	r.mu.Unlock()
@@ -94,42 +87,40 @@ func (r *run) countLost(s *service, answer *reading) {
 	}
 }
 
-// requestRights reports whether the requester has the rights, and sets filtered accordingly.
+// requestRights sets Filtered of a confirmed answer to whether the requester lacks the rights to see the missing data. It reports
+// whether the requester has them all, and the answer has to be read again. No rights are needed if no data is missing.
 func (r *run) requestRights(
-	ctx context.Context, p *catalogScope, anonymous bool, needed rights, filtered *bool,
-) (may bool, err error) {
-	order := func(a, b dial.Right) int {
-		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+	ctx context.Context, p *catalogScope, answer *judge.Answer, anonymous bool, needed func() rights,
+) (allowed bool, err error) {
+	if !answer.Confirming || anonymous == answer.Filtered {
+		return false, nil
 	}
-	may, err = r.catalog.mayRead(ctx, p.scope, anonymous, slices.SortedFunc(maps.Keys(needed), order))
+	r.mu.Lock()
+	list := slices.SortedFunc(maps.Keys(needed()), func(a, b dial.Right) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+	})
+	r.mu.Unlock()
+	if len(list) == 0 {
+		return false, nil
+	}
+	allowed, err = r.catalog.mayRead(ctx, p.scope, anonymous, list)
 	switch {
-	case err != nil && *filtered:
+	case err != nil && answer.Filtered:
 		return false, nil // an old Consul, or a proxy: the flag of the answer counts
 	case requestFault(dial.Classify(err)): // of this request, and not of a service
 		return false, &dial.Error{Failure: dial.Failure{Kind: dial.Unreachable}, Err: err}
 	case err != nil:
 		return false, err
 	}
-	*filtered = !may
-	return may, nil
+	answer.Filtered = !allowed
+	return allowed, nil
 }
 
 // checkRightsToNames does the same for names.
 func (r *run) checkRightsToNames(ctx context.Context, p *catalogScope, l *listing) error {
-	if !l.Confirming || l.anonymous == l.Filtered {
-		return nil
-	}
-	r.mu.Lock()
-	needed := p.rightsToNames(*l)
-	r.mu.Unlock()
-	switch {
-	case len(needed) == 0 && len(l.names) > 0:
-		return nil
-	case len(needed) == 0 || p.peer != "":
-		needed = rights{{Resource: "service"}: true} // any service
-	}
-	may, err := r.requestRights(ctx, p, l.anonymous, needed, &l.Filtered)
-	if !may || err != nil {
+	needed := func() rights { return p.rightsToNames(*l) }
+	allowed, err := r.requestRights(ctx, p, &l.Answer, l.anonymous, needed)
+	if !allowed || err != nil {
 		return err
 	}
 	second, err := r.readNames(ctx, p, query{level: certain})
@@ -146,8 +137,8 @@ func (r *run) checkRightsToNames(ctx context.Context, p *catalogScope, l *listin
 	return nil
 }
 
-// rightsToNames returns the rights that show the services that the listing lacks: Consul lists a service to those who
-// may read it and one of its nodes.
+// rightsToNames returns the rights that show the services that the listing lacks: Consul lists a service if the
+// token may read it and one of its nodes.
 func (p *catalogScope) rightsToNames(l listing) rights {
 	needed := rights{}
 	add := func(name string) {
@@ -170,6 +161,9 @@ func (p *catalogScope) rightsToNames(l listing) rights {
 		if !s.delisted && (!s.wasRead || len(s.instances.list) > 0) {
 			add(name)
 		}
+	}
+	if len(l.names) == 0 && len(needed) == 0 || p.peer != "" && len(needed) > 0 {
+		return rights{{Resource: "service"}: true} // any service
 	}
 	return needed
 }

@@ -80,7 +80,7 @@ type service struct {
 	resyncing     bool      // the next read is part of the full compare
 	lastIndex     uint64
 	restored      bool // an earlier run published it, and some of that may still exist
-	adopted       bool // an earlier run published it, and the names have not listed it yet
+	adopted       bool // an earlier run published it, and the names do not list it yet
 
 	// unselectedAfterRead is the confirmed read of the names that proves an adopted service unselected; 0 before a
 	// request.
@@ -120,11 +120,11 @@ func (p *catalogScope) suspicionAt(now time.Time) judge.Suspicion {
 const setToken = "set tokenFile or CONSUL_HTTP_TOKEN" //nolint:gosec // no token
 
 // hiddenText is the message about data that Consul hides.
-func hiddenText(anonymous bool, withToken, without string) string {
+func hiddenText(anonymous bool, tokenText, anonymousText string) string {
 	if anonymous {
-		return without
+		return anonymousText
 	}
-	return withToken
+	return tokenText
 }
 
 // tally counts the services of a scope by their state.

@@ -107,11 +107,10 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 	case w.service.watched:
 		return query{index: w.index, level: usual}, nil
 	case w.gate.takeSlot():
-		w.setQueued(false)
-		w.setWatched(true)
+		w.setState(true, false)
 		return query{index: w.index, level: usual}, nil
 	}
-	w.setQueued(true)
+	w.setState(false, true)
 	if w.allQueriesRunning() {
 		usual = max(usual, leaders)
 	}
@@ -120,11 +119,11 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 
 // readOnce reads a service without blocking.
 func (r *run) readOnce(ctx context.Context, p *catalogScope, name string, consistency level) (reading, error) {
-	done, ok := r.gate.begin(ctx, r.gate.readLimiter)
+	finish, ok := r.gate.begin(ctx, r.gate.readLimiter)
 	if !ok {
 		return reading{}, context.Canceled
 	}
-	defer done()
+	defer finish()
 	r.metrics.reads.Add(1)
 	return r.catalog.service(ctx, p.scope, name, query{level: consistency})
 }
@@ -143,16 +142,16 @@ func (w *watcher) read(ctx context.Context, q query, limiter *rate.Limiter) (rea
 	}
 	ctx, end := w.service.reread.begin(ctx)
 	defer end()
-	ok, done := false, func() {}
+	ok, finish := false, func() {}
 	if limiter == nil {
 		ok = w.gate.wait(ctx)
 	} else {
-		done, ok = w.gate.begin(ctx, limiter)
+		finish, ok = w.gate.begin(ctx, limiter)
 	}
 	if !ok {
 		return reading{}, context.Canceled
 	}
-	defer done()
+	defer finish()
 	w.metrics.reads.Add(1)
 	w.changeSeen = 0
 	if q.level >= leaders { // another server may lack the change, and no later signal would follow
@@ -224,29 +223,26 @@ func (w *watcher) backOff(ctx context.Context) {
 }
 
 func (w *watcher) leave() {
-	w.setQueued(false)
 	if w.service.watched {
-		w.setWatched(false)
 		w.gate.releaseSlot()
 	}
+	w.setState(false, false)
 }
 
-func (w *watcher) setWatched(watched bool) {
+// setState stores whether the service has a slot, and whether it waits for one.
+func (w *watcher) setState(watched, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.service.watched = watched
-	w.metrics.watches.Add(increment(watched))
+	w.metrics.watches.Add(difference(w.service.watched, watched))
+	w.gate.queued.Add(difference(w.queued, queued))
+	w.service.watched, w.queued = watched, queued
 }
 
-func (w *watcher) setQueued(queued bool) {
-	if w.queued != queued {
-		w.queued = queued
-		w.gate.queued.Add(increment(queued))
-	}
-}
-
-func increment(up bool) int64 {
-	if up {
+func difference(before, after bool) int64 {
+	switch {
+	case before == after:
+		return 0
+	case after:
 		return 1
 	}
 	return -1

@@ -34,12 +34,15 @@ const maxRights = 64
 // Expressible reports whether a path can be requested. Consul accepts any characters in the names of services and keys,
 // and refuses or redirects requests with some of them (observed in 1.22).
 func Expressible(p string) bool {
-	return path.Clean(p) == strings.TrimSuffix(p, "/") && !strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) })
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	return path.Clean(p) == strings.TrimSuffix(p, "/") && !strings.ContainsFunc(p, hidden)
 }
 
 // MayRead reports whether the current token, or an anonymous client, has all rights in a datacenter, namespace and
 // partition. Without ACLs everyone has them.
-func (c *Client) MayRead(ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right) (bool, error) {
+func (c *Client) MayRead(
+	ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right,
+) (bool, error) {
 	for chunk := range slices.Chunk(rights, maxRights) {
 		allowed, err := c.authorize(ctx, datacenter, namespace, partition, anonymous, chunk)
 		if aclsDisabled(err) {
@@ -67,14 +70,17 @@ func aclsDisabled(err error) bool {
 const authorizePath = "/v1/internal/acl/authorize"
 
 // authorize sends the request by which Consul's own UI learns its rights.
-func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right) (bool, error) {
+func (c *Client) authorize(
+	ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right,
+) (bool, error) {
 	type request struct {
 		Resource, Access, Segment string
 		Namespace, Partition      string `json:",omitempty"`
 	}
 	requests := make([]request, len(rights))
+	namespace, partition = cmp.Or(namespace, c.namespace), cmp.Or(partition, c.partition)
 	for i, r := range rights {
-		requests[i] = request{r.Resource, "read", r.Name, cmp.Or(namespace, c.namespace), cmp.Or(partition, c.partition)}
+		requests[i] = request{r.Resource, "read", r.Name, namespace, partition}
 	}
 	o := &api.WriteOptions{Datacenter: datacenter}
 	if anonymous {
@@ -106,7 +112,8 @@ func Whole[T any](list []*T) error {
 // creates it with its data, keeps it with them, also in a snapshot, and shows it without a token. Joined datacenters
 // may have the same one. It is empty if the mesh is off, or a proxy refuses the request.
 func (c *Client) Cluster(ctx context.Context, datacenter string) (string, error) {
-	roots, _, err := c.Connect().CARoots((&api.QueryOptions{RequireConsistent: true, Datacenter: datacenter}).WithContext(ctx))
+	o := &api.QueryOptions{RequireConsistent: true, Datacenter: datacenter}
+	roots, _, err := c.Connect().CARoots(o.WithContext(ctx))
 	switch {
 	case err == nil && roots != nil:
 		return roots.TrustDomain, nil
@@ -131,7 +138,8 @@ type Pulse struct {
 // Pulse reads it from the headers of a cheap answer: the list of servers, which needs no rights because its content
 // does not matter.
 func (c *Client) Pulse(ctx context.Context, datacenter string) (Pulse, error) {
-	_, meta, err := c.Health().Service("consul", "", false, (&api.QueryOptions{AllowStale: true, Datacenter: datacenter}).WithContext(ctx))
+	o := &api.QueryOptions{AllowStale: true, Datacenter: datacenter}
+	_, meta, err := c.Health().Service("consul", "", false, o.WithContext(ctx))
 	if err != nil {
 		return Pulse{}, err
 	}

@@ -104,7 +104,8 @@ func New(a Address, s Settings) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		Client: consul, Address: a, Secure: sec != nil, transport: t, namespace: config.Namespace, partition: config.Partition,
+		Client: consul, Address: a, Secure: sec != nil, transport: t,
+		namespace: config.Namespace, partition: config.Partition,
 	}, nil
 }
 

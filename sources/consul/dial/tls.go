@@ -36,7 +36,8 @@ func secured(a Address, settings *adsc.TLS) (*security, error) {
 		case settings.Secure():
 			return &security{host: a.Host, settings: settings}, nil
 		case a.Secure:
-			return nil, fmt.Errorf("tlsSettings.mode: the address asks for https; write SIMPLE or MUTUAL, or leave tlsSettings out")
+			return nil, fmt.Errorf("tlsSettings.mode: the address asks for https; write SIMPLE or MUTUAL, or leave " +
+				"tlsSettings out")
 		default:
 			return nil, nil // plaintext
 		}
@@ -83,7 +84,9 @@ func (s *security) config() (*tls.Config, error) {
 		from.InsecureSkipVerify = s.skip
 		if cfg, err = api.SetupTLSConfig(&from); err != nil {
 			var set []string // the official code does not tell which of them it read
-			for _, name := range []string{api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName} {
+			for _, name := range []string{
+				api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName,
+			} {
 				if os.Getenv(name) != "" {
 					set = append(set, name)
 				}

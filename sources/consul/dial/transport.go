@@ -69,7 +69,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = t.bound(intake.Bound(resp))
 	after := resp.Header.Get("Retry-After")
-	patience := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && after != ""
+	patience := resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusServiceUnavailable && after != ""
 	if !patience && (resp.StatusCode != http.StatusBadRequest || t.secure) {
 		return resp, nil
 	}
@@ -81,7 +82,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case patience:
 		return nil, limited(retryAfter(after, time.Now()), text)
 	case strings.Contains(text, "HTTP request to an HTTPS server"):
-		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)", text)
+		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)",
+			text)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
@@ -118,7 +120,8 @@ func Within(ctx context.Context, d time.Duration) (context.Context, context.Canc
 // Explain replaces the error of a request by the cause of the end of its context, if that is its time limit or its
 // connection.
 func Explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded)) {
+	cause := context.Cause(ctx)
+	if err != nil && (errors.Is(cause, ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded)) {
 		return cause
 	}
 	return err
@@ -136,7 +139,8 @@ const (
 // bound limits the body of an answer. That of an error is cut, and any other fails.
 func (t *transport) bound(resp *http.Response) io.ReadCloser {
 	if resp.StatusCode == http.StatusOK {
-		return &bounded{resp.Body, t.longest, fmt.Errorf("the answer is longer than %d MiB: %w", t.longest>>20, errNotConsul)}
+		tooLong := fmt.Errorf("the answer is longer than %d MiB: %w", t.longest>>20, errNotConsul)
+		return &bounded{resp.Body, t.longest, tooLong}
 	}
 	return &bounded{resp.Body, longestError, io.EOF}
 }

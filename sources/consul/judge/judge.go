@@ -74,8 +74,8 @@ const (
 
 // Judge returns the verdict on an answer.
 func Judge(c Compared, a Answer) Verdict {
-	none := c.Now == 0
-	doubtful := none || c.Missing > 0 || c.Older || c.back(a)
+	empty := c.Now == 0
+	doubtful := empty || c.Missing > 0 || c.Older || c.back(a)
 	switch {
 	case a.Index == 0: // Consul gives every answer an index, and never 0
 		return Foreign
@@ -83,7 +83,7 @@ func Judge(c Compared, a Answer) Verdict {
 		return Doubt
 	case doubtful && a.Leaderless:
 		return Foreign
-	case a.Filtered && none:
+	case a.Filtered && empty:
 		return Denied
 	case a.Filtered && c.Missing > 0:
 		return Partial

@@ -61,23 +61,17 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 			}
 		}
 	}
-	slices.SortStableFunc(scopes, func(a, b Service) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Partition, b.Partition),
-			cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Datacenter, b.Datacenter))
-	})
-	labels := func(field func(Service) string) map[string]string {
+	slices.SortStableFunc(scopes, func(a, b Service) int { return slices.Compare(a.fields(), b.fields()) })
+	var labels [4]map[string]string // of the fields
+	for i := range labels {
 		var values []string
 		for _, s := range scopes {
-			if value := field(s); value != "" && !slices.Contains(values, value) {
+			if value := s.fields()[i]; value != "" && !slices.Contains(values, value) {
 				values = append(values, value)
 			}
 		}
-		return distinct(values)
+		labels[i] = distinct(values)
 	}
-	namespaces := labels(func(s Service) string { return s.Namespace })
-	partitions := labels(func(s Service) string { return s.Partition })
-	peers := labels(func(s Service) string { return s.Peer })
-	datacenters := labels(func(s Service) string { return s.Datacenter })
 	perDatacenter := strings.Contains(m.options.HostTemplate, "{datacenter}")
 	callable := map[*family]bool{}
 	for _, s := range scopes {
@@ -85,9 +79,9 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 		if perDatacenter {
 			service.Datacenter = s.Datacenter
 		}
-		if len(families) == 0 || !families[len(families)-1].service.sameFamily(service) {
+		if len(families) == 0 || !slices.Equal(families[len(families)-1].service.fields(), service.fields()) {
 			id := identity{
-				label, namespaces[s.Namespace], partitions[s.Partition], peers[s.Peer], datacenters[service.Datacenter],
+				label, labels[0][s.Namespace], labels[1][s.Partition], labels[2][s.Peer], labels[3][service.Datacenter],
 			}
 			families = append(families, &family{service: service, identity: id, host: m.host(id)})
 		}
@@ -96,7 +90,7 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 			d := datacenter{name: s.Datacenter, identity: f.identity}
 			// Datacenters of peers have no name here.
 			if m.options.Aliases == aliasesDatacenter && !perDatacenter && s.Datacenter != "" && s.Peer == "" {
-				d.identity.datacenter = datacenters[s.Datacenter]
+				d.identity.datacenter = labels[3][s.Datacenter]
 				d.alias = m.host(d.identity)
 			}
 			f.datacenters = append(f.datacenters, d)
@@ -114,10 +108,7 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 	return slices.DeleteFunc(families, func(f *family) bool { return !callable[f] })
 }
 
-func (s Service) sameFamily(service Service) bool {
-	return s.Namespace == service.Namespace && s.Partition == service.Partition && s.Peer == service.Peer &&
-		s.Datacenter == service.Datacenter
-}
+func (s Service) fields() []string { return []string{s.Namespace, s.Partition, s.Peer, s.Datacenter} }
 
 // host expands the template. Fields that the template lacks stand where Consul's DNS has them:
 // service.service[.namespace.ns][.partition.ap][.peer.peer][.datacenter].consul, with ".dc" after a datacenter that
