@@ -20,6 +20,7 @@ type nodes struct {
 type nodeReading struct {
 	created   uint64
 	firstRead time.Time // with this index
+	sinceLoss bool      // read since the last loss of data, which all of these nodes follow
 }
 
 func newNodes() nodes {
@@ -29,9 +30,12 @@ func newNodes() nodes {
 // learn stores the nodes of an answer.
 func (n *nodes) learn(created judge.CreateIndexes, now time.Time) {
 	for node, index := range created {
-		if latest, seen := n.latest[node]; !seen || latest.created != index {
-			n.latest[node] = nodeReading{index, now}
+		latest, seen := n.latest[node]
+		if !seen || latest.created != index {
+			latest = nodeReading{created: index, firstRead: now}
 		}
+		latest.sinceLoss = true
+		n.latest[node] = latest
 		if _, seen := n.accepted[node]; !seen {
 			n.accepted[node] = index
 		}
@@ -46,6 +50,27 @@ func (n *nodes) accept(limit time.Time) {
 			n.accepted[node] = latest.created
 		}
 	}
+}
+
+// reset accepts all nodes after a loss of data.
+func (n *nodes) reset(now time.Time) {
+	for node, latest := range n.latest {
+		latest.sinceLoss = latest.created != n.accepted[node]
+		n.latest[node] = latest
+	}
+	n.accept(now)
+}
+
+// compareSinceLoss compares nodes with those that were read since the last loss of data.
+func (n *nodes) compareSinceLoss(created judge.CreateIndexes) (c judge.Compared) {
+	before := make(judge.CreateIndexes)
+	for node := range created {
+		if latest := n.latest[node]; latest.sinceLoss {
+			before[node] = latest.created
+		}
+	}
+	before.Compare(created, 0, &c)
+	return c
 }
 
 // forgetNodes forgets the nodes without instances when they may outnumber the others. The nodes of an earlier run stay

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 )
 
 // A token that is limited to some nodes has every answer filtered. What goes on a node that it may see has gone all the
@@ -158,4 +159,25 @@ func TestTheLastServiceThatIsNotBackAfterAWipeThatOvertook(t *testing.T) {
 			stop()
 		}
 	})
+}
+
+// TestNodes_SecondLossRenewsHold has Consul lose its data again during the hold of the first loss.
+func TestNodes_SecondLossRenewsHold(t *testing.T) {
+	p := &catalogScope{resetHold: time.Minute, nodes: newNodes()}
+	s := &service{name: "web", scope: p, listed: true}
+	begin := time.Now()
+	var index uint64
+	answer := func(after time.Duration, i instances) {
+		index++
+		s.applyAnswer(reading{Answer: judge.Answer{Index: index, Confirming: true}, instances: i}, begin.Add(after))
+	}
+	both := func(created uint64) instances { return made("1", "n1", created).plus(made("2", "n2", created).list) }
+	answer(0, both(10))
+	answer(time.Second, made("1", "n1", 30))
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until)
+	answer(20*time.Second, both(30))
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until, "nodes that come back are no second loss")
+	answer(50*time.Second, made("1", "n1", 40))
+	require.Equal(t, begin.Add(110*time.Second), p.suspicion.Until)
+	require.Len(t, s.instances.list, 2)
 }

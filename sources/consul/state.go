@@ -105,7 +105,7 @@ func (p *catalogScope) suspected(now time.Time) bool {
 // suspect starts a hold. The nodes as they are now are no reason for the next suspicion.
 func (p *catalogScope) suspect(reason string, now time.Time) {
 	p.suspicion, p.troubleSince = judge.Suspicion{Until: now.Add(p.resetHold), Why: reason}, now
-	p.nodes.accept(now)
+	p.nodes.reset(now)
 }
 
 // suspicionAt returns the suspicion, which outages prolong.
@@ -180,8 +180,12 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 	if s.delisted && m != denied && m != foreign {
 		return absent
 	}
-	p.nodes.learn(r.instances.nodes(), now)
 	missing := r.instances.missing(s.instances)
+	var sinceLoss judge.Compared
+	if len(missing)+r.lost > 0 {
+		sinceLoss = p.nodes.compareSinceLoss(r.instances.nodes())
+	}
+	p.nodes.learn(r.instances.nodes(), now)
 	fail := func(state sources.State, message string) {
 		s.trouble = &trouble{state: state, message: fmt.Sprintf("service %s: %s", s.name, message)}
 	}
@@ -201,7 +205,7 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 				s.heldInstances, setToken)))
 	case changed:
 		if lost := len(missing) + r.lost; lost > 0 {
-			s.compareNodes(r, lost, now)
+			s.compareNodes(r, lost, sinceLoss, now)
 		}
 		if !p.suspected(now) {
 			missing, r.lost = nil, 0
@@ -222,13 +226,15 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 	return m
 }
 
-// compareNodes suspects a loss of data if all nodes of the remaining instances were created again.
-func (s *service) compareNodes(r reading, missing int, now time.Time) {
-	c := judge.Compared{
-		HasBaseline: true, Before: len(s.instances.list) + r.lost, Now: len(r.instances.list), Missing: missing,
+// compareNodes suspects a loss of data if all nodes of the remaining instances were created again. During a suspicion,
+// it compares the nodes that were read since the loss: if they were created again, Consul lost its data again.
+func (s *service) compareNodes(r reading, missing int, c judge.Compared, now time.Time) {
+	c.HasBaseline, c.Before, c.Now, c.Missing = true, len(s.instances.list)+r.lost, len(r.instances.list), missing
+	if !s.scope.suspected(now) {
+		c.SameCreation, c.Recreated = 0, 0
+		s.scope.nodes.accepted.Compare(r.instances.nodes(), 0, &c)
 	}
-	s.scope.nodes.accepted.Compare(r.instances.nodes(), 0, &c)
-	if !s.scope.suspected(now) && judge.Reset(c, r.Answer) {
+	if judge.Reset(c, r.Answer) {
 		s.scope.suspect("Consul seems to have lost its data: the nodes of service "+s.name+" were made anew", now)
 	}
 }
