@@ -87,8 +87,9 @@ func (r *run) countLost(s *service, answer *reading) {
 	}
 }
 
-// requestRights sets Filtered of a confirmed answer to whether the requester lacks the rights to see the missing data. It reports
-// whether the requester has them all, and the answer has to be read again. No rights are needed if no data is missing.
+// requestRights sets Filtered of a confirmed answer to whether the requester lacks the rights to see the missing data.
+// It reports whether the requester has them all, and the answer has to be read again. No rights are needed if no data
+// is missing.
 func (r *run) requestRights(
 	ctx context.Context, p *catalogScope, answer *judge.Answer, anonymous bool, needed func() rights,
 ) (allowed bool, err error) {

@@ -67,8 +67,8 @@ var (
 )
 
 // ErrForeign says that another server answered, or a proxy removed headers.
-var ErrForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not " +
-	"Consul's, or a proxy takes headers away")
+var ErrForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is " +
+	"not Consul's, or a proxy takes headers away")
 
 // Classify returns the meaning of an error of the client. It is pure.
 func Classify(err error) Failure {

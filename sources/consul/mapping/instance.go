@@ -70,7 +70,8 @@ func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry) *instance {
 	}
 	status := e.Checks.AggregatedStatus()
 	i := &instance{
-		datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID, weight: weightOf(s.Weights, status),
+		datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID,
+		weight: weightOf(s.Weights, status),
 	}
 	address, taggedPort := m.addressOf(s, n)
 	i.endpoint = address
