@@ -23,11 +23,12 @@ func with(n int) instances {
 	return newInstances(list)
 }
 
-// More instances than are kept are those of one service, or of many: what was read before stays, and others follow Consul.
+// More instances than are kept are those of one service, or of many: what was read before stays, and others follow
+// Consul.
 func TestMoreInstancesThanAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.bounds = bounds{services: 10, instances: 20}
+		w.bounds = limits{services: 10, instances: 20}
 		w.change(local, func(f *fakeDomain) {
 			f.set("web", with(10))
 			f.set("api", with(5))
@@ -60,7 +61,7 @@ func TestMoreInstancesThanAreKept(t *testing.T) {
 func TestMoreServicesThanAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.bounds = bounds{services: 3, instances: 20}
+		w.bounds = limits{services: 3, instances: 20}
 		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Minute)

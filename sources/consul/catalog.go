@@ -12,35 +12,34 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// catalog is what is read of Consul: the seam between the scheduling, which knows nothing of HTTP, and the client.
+// catalog reads Consul. The scheduling does no HTTP itself.
 type catalog interface {
-	// services reads the names of all services that are wanted.
-	services(ctx context.Context, d domain, q query) (listing, error)
-	// service reads the instances of one service.
-	service(ctx context.Context, d domain, name string, q query) (reading, error)
-	// mayRead reports whether we, or anonymous clients, have all of rights.
-	mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error)
-	// notices answers one of the witnessed questions, and returns the index of the answer.
-	notices(ctx context.Context, d domain, question string, q query) (marks, uint64, error)
-	// cluster tells which cluster answers; empty if that cannot be known.
-	cluster(ctx context.Context, d domain) (string, error)
-	// pulse asks the servers how they are.
-	pulse(ctx context.Context, d domain) (dial.Pulse, error)
+	// services reads the names of the selected services.
+	services(ctx context.Context, d scope, q query) (listing, error)
+	// service reads the instances of a service.
+	service(ctx context.Context, d scope, name string, q query) (reading, error)
+	// mayRead reports whether the source, or anonymous clients, have all rights.
+	mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error)
+	// checkDigests runs a change query, and returns the index of the answer.
+	checkDigests(ctx context.Context, d scope, name string, q query) (checkDigests, uint64, error)
+	// cluster returns the identity of the cluster; empty if it is unknown.
+	cluster(ctx context.Context, d scope) (string, error)
+	// pulse reads the contact of the server to its leader.
+	pulse(ctx context.Context, d scope) (dial.Pulse, error)
 }
 
-// query is how to ask.
 type query struct {
-	index uint64 // block until there is something newer; 0 does not block
+	index uint64 // block until there is a newer one; 0 does not block
 	level level  // not certain, if it blocks
 }
 
-// level is how sure an answer has to be.
+// level is the consistency of an answer.
 type level int
 
 const (
 	usual   level = iota // as the settings say; by default from any server, which may lag behind
-	leaders              // from the leader, as it remembers
-	certain              // from the leader, after it has made sure that it still is: the answer can vouch for what is not there
+	leaders              // from the leader, from its memory
+	certain              // from the leader, which confirms first that it leads: the answer proves absence
 )
 
 // client is the catalog of a real Consul.
@@ -51,15 +50,14 @@ type client struct {
 }
 
 const (
-	// shortTimeout is that of a query that does not block.
+	// shortTimeout is the time limit of a query that does not block.
 	shortTimeout = 30 * time.Second
-	// blockingGrace is how much longer than announced a blocking query may take, on top of the sixteenth by which Consul spreads
-	// the ends of such queries.
+	// blockingGrace is the extra time of a blocking query, on top of the sixteenth that Consul adds to spread the ends.
 	blockingGrace = 15 * time.Second
 )
 
-// options are those of the query.
-func (c *client) options(ctx context.Context, d domain, q query, filter string) (*api.QueryOptions, context.CancelFunc) {
+// options returns the options of a query.
+func (c *client) options(ctx context.Context, d scope, q query, filter string) (*api.QueryOptions, context.CancelFunc) {
 	o := &api.QueryOptions{
 		Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, Peer: d.peer, Filter: filter,
 		RequireConsistent: q.level == certain || c.settings.RequireConsistent,
@@ -79,61 +77,62 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 
 const onlyServices = `ServiceKind == ""`
 
-func (c *client) services(ctx context.Context, d domain, q query) (listing, error) {
-	// Sidecars and gateways are services of their own, one for each service of a mesh. Nobody has use for them here.
+func (c *client) services(ctx context.Context, d scope, q query) (listing, error) {
+	// Sidecars and gateways are services of their own, one for each service of a mesh. They have no use here.
 	filter := onlyServices
 	if c.settings.Filter != "" {
 		filter = "(" + c.settings.Filter + ") and " + onlyServices
 	}
 	o, cancel := c.options(ctx, d, q, filter)
 	defer cancel()
-	ctx, sent := dial.Watch(o.Context())
+	ctx, anonymous := dial.Watch(o.Context())
 	names, meta, err := c.Catalog().Services(o.WithContext(ctx))
 	if err != nil {
 		return listing{}, fmt.Errorf("read the names of services: %w", dial.Explain(ctx, err))
 	}
-	var left []string
+	var unselected []string
 	for name, tags := range names {
-		if c.selected.wants(name, tags) {
+		if c.selected.matches(name, tags) {
 			continue
 		}
 		delete(names, name)
-		if name != "" && name != ownService {
-			left = append(left, name)
+		if name != "" && name != consulService {
+			unselected = append(unselected, name)
 		}
 	}
-	return listing{Answer: c.answerOf(meta, q), names: names, left: left, anonymous: sent.Load()}, nil
+	return listing{Answer: c.answerOf(meta, q), names: names, unselected: unselected, anonymous: anonymous.Load()}, nil
 }
 
-// answerOf is what an answer to q says besides what it lists.
+// answerOf returns the headers of an answer.
 func (c *client) answerOf(meta *api.QueryMeta, q query) judge.Answer {
 	return judge.Answer{
-		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirming: q.level == certain, Leaderless: !meta.KnownLeader,
-		Late: meta.LastContact > c.settings.MaxStale,
+		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirming: q.level == certain,
+		Leaderless: !meta.KnownLeader, Late: meta.LastContact > c.settings.MaxStale,
 	}
 }
 
-func (c *client) service(ctx context.Context, d domain, name string, q query) (reading, error) {
+func (c *client) service(ctx context.Context, d scope, name string, q query) (reading, error) {
 	o, cancel := c.options(ctx, d, q, c.settings.HealthFilter)
 	defer cancel()
-	ctx, sent := dial.Watch(o.Context())
+	ctx, anonymous := dial.Watch(o.Context())
 	entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o.WithContext(ctx))
 	if err == nil {
-		err = wholeInstances(entries)
+		err = checkEntries(entries)
 	}
 	if err != nil {
 		return reading{}, fmt.Errorf("read service %s: %w", name, dial.Explain(ctx, err))
 	}
-	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Load()}, nil
+	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: anonymous.Load()}, nil
 }
 
-// wholeInstances returns an error if what names an instance is missing in an answer. To leave it out would look like its loss.
-func wholeInstances(entries []*api.ServiceEntry) error {
+// checkEntries returns an error for an instance without a node or service. To leave it out would look like its loss.
+func checkEntries(entries []*api.ServiceEntry) error {
 	if err := dial.Whole(entries); err != nil {
 		return err
 	}
-	for i, e := range entries {
-		err := cmp.Or(dial.Whole([]*api.Node{e.Node}), dial.Whole([]*api.AgentService{e.Service}), dial.Whole(e.Checks))
+	for i, entry := range entries {
+		err := cmp.Or(dial.Whole([]*api.Node{entry.Node}), dial.Whole([]*api.AgentService{entry.Service}),
+			dial.Whole(entry.Checks))
 		if err != nil {
 			return fmt.Errorf("instance %d: %w", i+1, err)
 		}
@@ -141,17 +140,17 @@ func wholeInstances(entries []*api.ServiceEntry) error {
 	return nil
 }
 
-func (c *client) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
+func (c *client) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
-	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
+	allowed, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
 	if err != nil && anonymous {
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
-	return may, err
+	return allowed, err
 }
 
-func (c *client) cluster(ctx context.Context, d domain) (string, error) {
+func (c *client) cluster(ctx context.Context, d scope) (string, error) {
 	cluster, err := c.Cluster(ctx, d.datacenter)
 	if err != nil {
 		return "", fmt.Errorf("ask which cluster it is: %w", dial.Explain(ctx, err))
@@ -159,61 +158,59 @@ func (c *client) cluster(ctx context.Context, d domain) (string, error) {
 	return cluster, nil
 }
 
-func (c *client) pulse(ctx context.Context, d domain) (dial.Pulse, error) {
+func (c *client) pulse(ctx context.Context, d scope) (dial.Pulse, error) {
 	return c.Pulse(ctx, d.datacenter)
 }
 
-// What else there is in Consul than services: what stands below keys that are known. It is read when somebody asks, and not followed.
+// Consul's key-value store is read on demand, and not watched.
 
-// Key returns what stands below a key, in the first datacenter, namespace and partition that has something; nil if none has.
-func (s *Source) Key(ctx context.Context, key string) (value []byte, err error) {
-	pairs, err := s.pairs(ctx, "read key "+key, func(o *api.QueryOptions) (api.KVPairs, error) {
+// Key returns the value of a key, in the first datacenter, namespace and partition that has it; nil if none has.
+func (s *Source) Key(ctx context.Context, key string) ([]byte, error) {
+	values, err := s.values(ctx, "read key "+key, func(o *api.QueryOptions) (api.KVPairs, error) {
 		pair, _, err := s.client.KV().Get(key, o)
 		if pair == nil {
 			return nil, err
 		}
 		return api.KVPairs{pair}, err
 	})
-	if len(pairs) == 0 {
-		return nil, err
-	}
-	return pairs[0].Value, nil
+	return values[key], err
 }
 
-// Keys returns all that stands below keys of a prefix, by key.
+// Keys returns the values of all keys with a prefix.
 func (s *Source) Keys(ctx context.Context, prefix string) (map[string][]byte, error) {
-	pairs, err := s.pairs(ctx, "read the keys "+prefix, func(o *api.QueryOptions) (api.KVPairs, error) {
+	return s.values(ctx, "read the keys "+prefix, func(o *api.QueryOptions) (api.KVPairs, error) {
 		pairs, _, err := s.client.KV().List(prefix, o)
 		return pairs, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	all := make(map[string][]byte, len(pairs))
-	for _, p := range pairs {
-		if _, there := all[p.Key]; !there {
-			all[p.Key] = p.Value
-		}
-	}
-	return all, nil
 }
 
-// pairs asks in all parts of Consul that have keys of their own, and returns what all have, in their order.
-func (s *Source) pairs(ctx context.Context, what string, ask func(*api.QueryOptions) (api.KVPairs, error)) (all api.KVPairs, failed error) {
-	for _, d := range s.settings.domains() {
+// values reads all scopes that have keys of their own. The first value of a key counts. It fails if no scope has one
+// and some failed.
+func (s *Source) values(
+	ctx context.Context, action string, read func(*api.QueryOptions) (api.KVPairs, error),
+) (map[string][]byte, error) {
+	values := make(map[string][]byte)
+	var failure error
+	for _, d := range s.settings.scopes() {
 		if d.peer != "" {
 			continue
 		}
-		o := &api.QueryOptions{Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, AllowStale: s.settings.stale()}
-		pairs, err := ask(o.WithContext(ctx))
+		o := &api.QueryOptions{
+			Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, AllowStale: s.settings.stale(),
+		}
+		pairs, err := read(o.WithContext(ctx))
 		if err = cmp.Or(err, dial.Whole(pairs)); err != nil {
-			failed = cmp.Or(failed, fmt.Errorf("%s: %w", what, err))
+			failure = cmp.Or(failure, fmt.Errorf("%s: %w", action, err))
 			continue
 		}
-		all = append(all, pairs...)
+		for _, pair := range pairs {
+			if _, seen := values[pair.Key]; !seen {
+				values[pair.Key] = pair.Value
+			}
+		}
 	}
-	if len(all) > 0 {
-		failed = nil
+	if len(values) > 0 {
+		return values, nil
 	}
-	return all, failed
+	return values, failure
 }

@@ -27,7 +27,7 @@ func TestNamesThatClashOutliveARestart(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = newRun(s, w, w, m, 0, newMetrics()).loop(ctx)
+				_ = newRun(s, newSinkPublisher(w, m), w, 0, newMetrics()).loop(ctx)
 			}()
 			pass(time.Minute)
 			stop()

@@ -11,8 +11,8 @@ import (
 	"tributary/sources"
 )
 
-// A young Consul that lost its data has the same nodes at the same indexes again, and a higher index than before: nothing but its
-// identity tells.
+// A young Consul that lost its data has the same nodes at the same indexes again, and a higher index than before:
+// nothing but its identity tells.
 func TestAWipedConsulIsAnotherCluster(t *testing.T) {
 	wiped := func(f *fakeDomain, names, instances int) {
 		f.wipe()

@@ -1,10 +1,11 @@
 // Package consul reads services from Consul.
 //
-// The group of what it publishes is the name of the service, with its instances in all datacenters, namespaces, partitions
-// and peers together. See README.md for what it does in which situation.
+// The group of the objects is the name of the service, with its instances in all datacenters, namespaces, partitions
+// and peers. README.md describes the behaviour in each situation.
 //
-// package judge, meaning.go and state.go decide what answers mean, without I/O; names.go and watch.go ask, gate.go says who may ask, and
-// publish.go hands on what is believed. docs/architecture.md says why that is not registry.Machine.
+// answer.go and package judge decide the meaning of an answer, and state.go applies it, all without I/O. run.go,
+// watch.go and changes.go schedule the reads that the state requests, through gate.go. publish.go passes changes to a
+// Publisher. docs/architecture.md has the reason why the state is not registry.Machine.
 package consul
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
+	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
@@ -30,30 +32,31 @@ const (
 	SecureScheme = "consul+https"
 )
 
-// Settings are the options of a Consul source. Zero values stand for the defaults. config.Consul describes those without a comment here.
+// Settings are the options of a Consul source. Zero values stand for the defaults. config.Consul describes those
+// without a comment here.
 type Settings struct {
 	Datacenters, Namespaces, Partitions []string // each of them is read in each of the others
 	Peers                               []string
 	Services, Skip                      []string // names, or patterns with *
 	Tags                                []string
-	// Selects says by the tags of all its instances whether a service is to be read, as Selection says for people and for comparing; nil for
-	// all. It may be called at any time.
+	// Selects selects services by name and the tags of all their instances; nil for all. It may be called at any time.
+	// Selection describes it, for comparing.
 	Selects              func(name string, tags []string) bool
 	Selection            string
 	Filter, HealthFilter string
 
 	Stale                *bool
 	MaxStale             time.Duration
-	RequireConsistent    bool // it takes the place of Stale
+	RequireConsistent    bool // it overrides Stale
 	Wait                 time.Duration
 	MaxConcurrentWatches int
 	RampRate             int
 	Resync               time.Duration
-	// Grace is how long a service that has gone stays, without endpoints. One that is deployed anew is away for some seconds, and its host is
-	// not to be deleted and made again for that.
+	// Grace is how long a service without instances stays, without endpoints, because a service that is deployed again
+	// is away for seconds.
 	Grace time.Duration
-	// ResetHold is how long everything stays after Consul lost its data. Agents tell it of their services within a minute in clusters of up to
-	// 128 nodes, and a minute later each time that number doubles.
+	// ResetHold is how long all services stay after Consul lost its data. Agents register again within a minute in
+	// clusters of up to 128 nodes, and a minute later with each doubling.
 	ResetHold time.Duration
 
 	TokenFile string
@@ -62,18 +65,18 @@ type Settings struct {
 	Mapping mapping.Options
 	VIPs    registry.VIPs // nil for none
 
-	// Registerer takes the metrics of the source, and names the source. Default: none.
+	// Registerer registers the metrics of the source, and adds the label that names it. Default: none.
 	Registerer prometheus.Registerer
 
 	address string // of Consul
 }
 
-// defaultWatches is how many queries may wait at the same time over plain HTTP. Consul allows 200 connections to one address.
+// defaultWatches is the limit of blocking queries over plain HTTP. Consul allows 200 connections to one address.
 const defaultWatches = 150
 
 func (s Settings) stale() bool { return !s.RequireConsistent && (s.Stale == nil || *s.Stale) }
 
-// Source is a sources.Source of Consul. Between runs it keeps its connections, its counters, and the ports that services have.
+// Source is a sources.Source of Consul. Between runs it keeps its connections, its counters, and the ports of services.
 type Source struct {
 	settings Settings
 	catalog  catalog
@@ -84,22 +87,32 @@ type Source struct {
 
 var _ sources.Source = (*Source)(nil)
 
+// Mapper makes resources of services, as the one of package mapping does. Its methods are called one after another.
+type Mapper interface {
+	// Service makes the content of a service from its instances in each scope; without scopes the service is withdrawn.
+	Service(name string, scopes []mapping.Service) sources.Content
+	// Names receives the names of all services, and returns those with other content after that.
+	Names(names []string) []string
+	// Restore receives the objects of a service that an earlier run published.
+	Restore(objects []*resource.Resource)
+}
+
 // New returns a source of the Consul at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
-	m, err := mapping.New(settings.Mapping, settings.VIPs)
+	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
 	if err != nil {
 		return nil, err
 	}
-	s, err := NewFollowed(address, settings)
+	s, err := NewReader(address, settings)
 	if err != nil {
 		return nil, err
 	}
-	s.mapper = m
+	s.mapper = mapper
 	return s, nil
 }
 
-// NewFollowed is New for a source that is to be followed, and not run. Settings.Grace, Mapping and VIPs are those of who follows.
-func NewFollowed(address string, settings Settings) (*Source, error) {
+// NewReader returns a source without a mapper, for Read. It does not use Mapping and VIPs of the settings.
+func NewReader(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
@@ -127,7 +140,7 @@ func NewFollowed(address string, settings Settings) (*Source, error) {
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
-	for _, l := range []struct {
+	for _, list := range []struct {
 		key   string
 		names []string
 	}{
@@ -139,12 +152,12 @@ func (s *Settings) complete() error {
 		{"skip", s.Skip},
 		{"tags", s.Tags},
 	} {
-		for i, n := range l.names {
-			if strings.TrimSpace(n) == "" {
-				return fmt.Errorf("%s: entry %d is empty", l.key, i+1)
+		for i, name := range list.names {
+			if strings.TrimSpace(name) == "" {
+				return fmt.Errorf("%s: entry %d is empty", list.key, i+1)
 			}
-			if slices.Contains(l.names[:i], n) {
-				return fmt.Errorf("%s: %s is there twice", l.key, n)
+			if slices.Contains(list.names[:i], name) {
+				return fmt.Errorf("%s: %s is there twice", list.key, name)
 			}
 		}
 	}
@@ -158,14 +171,14 @@ func (s *Settings) complete() error {
 		return err
 	}
 	s.RampRate = cmp.Or(s.RampRate, 50)
-	switch domains := len(s.domains()); {
+	switch scopes := len(s.scopes()); {
 	case s.RampRate < 0:
 		return fmt.Errorf("rampRate: want 1 or more, got %d", s.RampRate)
 	case s.MaxConcurrentWatches < 0:
 		return fmt.Errorf("maxConcurrentWatches: want 1 or more, got %d", s.MaxConcurrentWatches)
-	case s.MaxConcurrentWatches > 0 && s.MaxConcurrentWatches <= domains:
-		return fmt.Errorf("maxConcurrentWatches: want more than %d, since each datacenter, namespace, partition and peer takes one for its "+
-			"names; got %d", domains, s.MaxConcurrentWatches)
+	case s.MaxConcurrentWatches > 0 && s.MaxConcurrentWatches <= scopes:
+		return fmt.Errorf("maxConcurrentWatches: want more than %d, since each datacenter, namespace, partition and "+
+			"peer takes one for its names; got %d", scopes, s.MaxConcurrentWatches)
 	case s.RequireConsistent && s.Stale != nil && *s.Stale:
 		return fmt.Errorf("requireConsistent: not together with stale: true")
 	}
@@ -177,71 +190,73 @@ func (s *Settings) complete() error {
 	return nil
 }
 
-// domain is a part of Consul that can fail on its own: a datacenter, with a namespace, a partition, and what a peer
-// exports to it. Empty fields are what the agent takes for them.
-type domain struct {
+// scope is a part of Consul that can fail on its own: a datacenter, with a namespace and partition, or the exports of a
+// peer. Empty fields stand for the defaults of the agent.
+type scope struct {
 	datacenter, namespace, partition, peer string
 }
 
-// String names the domain in messages.
-func (d domain) String() string {
-	var parts []string
-	for _, p := range [][2]string{{"datacenter", d.datacenter}, {"partition", d.partition}, {"namespace", d.namespace}, {"peer", d.peer}} {
-		if p[1] != "" {
-			parts = append(parts, p[:]...)
+// String names the scope in messages.
+func (d scope) String() string {
+	var words []string
+	for _, field := range [][2]string{
+		{"datacenter", d.datacenter}, {"partition", d.partition}, {"namespace", d.namespace}, {"peer", d.peer},
+	} {
+		if field[1] != "" {
+			words = append(words, field[:]...)
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(words, " ")
 }
 
-// domains returns all that the settings name: every namespace of every partition of every datacenter, and of what peers
-// export the same for the agent's own datacenter, the only one that Consul answers such queries for.
-func (s Settings) domains() (all []domain) {
+// scopes returns every namespace of every partition of every datacenter, and of every peer for the agent's own
+// datacenter, because Consul answers queries of peers for no other.
+func (s Settings) scopes() (scopes []scope) {
 	orDefault := func(names []string) []string { // of the agent
 		if len(names) == 0 {
 			return []string{""}
 		}
 		return names
 	}
-	var whole []domain
-	for _, dc := range orDefault(s.Datacenters) {
-		whole = append(whole, domain{datacenter: dc})
+	var datacenters []scope
+	for _, name := range orDefault(s.Datacenters) {
+		datacenters = append(datacenters, scope{datacenter: name})
 	}
 	for _, peer := range s.Peers {
-		whole = append(whole, domain{peer: peer})
+		datacenters = append(datacenters, scope{peer: peer})
 	}
-	for _, d := range whole {
+	for _, d := range datacenters {
 		for _, d.partition = range orDefault(s.Partitions) {
 			for _, d.namespace = range orDefault(s.Namespaces) {
-				all = append(all, d)
+				scopes = append(scopes, d)
 			}
 		}
 	}
-	return all
+	return scopes
 }
 
-// selection decides by name and tags which services are read at all.
+// selection selects services by name and tags.
 type selection struct {
 	services, skip *regexp.Regexp // nil for none
 	tags           []string
 	selects        func(name string, tags []string) bool // nil for all
 }
 
-// patterns returns an expression for names, in which * stands for any characters; nil for none.
-func patterns(all []string) *regexp.Regexp {
-	if len(all) == 0 {
+// patterns returns an expression for names, with * for any characters; nil for none.
+func patterns(names []string) *regexp.Regexp {
+	if len(names) == 0 {
 		return nil
 	}
-	text := regexp.QuoteMeta(strings.ToValidUTF8(strings.Join(all, "\x00"), "?"))
+	text := regexp.QuoteMeta(strings.ToValidUTF8(strings.Join(names, "\x00"), "?"))
 	return regexp.MustCompile("^(?s:" + strings.NewReplacer(`\*`, ".*", "\x00", "|").Replace(text) + ")$")
 }
 
-// ownService is the service by which Consul's servers list themselves.
-const ownService = "consul"
+// consulService is the service of Consul's own servers.
+const consulService = "consul"
 
-func (s selection) wants(name string, tags []string) bool {
+func (s selection) matches(name string, tags []string) bool {
 	switch {
-	case name == "" || name == ownService:
+	case name == "" || name == consulService:
 		return false
 	case s.services != nil && !s.services.MatchString(name), s.skip != nil && s.skip.MatchString(name):
 		return false
@@ -251,40 +266,42 @@ func (s selection) wants(name string, tags []string) bool {
 	return s.selects == nil || s.selects(name, tags)
 }
 
-// metrics count what the source does. They go on from one run to the next.
+// metrics continue from one run to the next.
 type metrics struct {
 	*sources.CounterSet
-	names, reads, notices, confirmations, denied, limited, healed sources.Counter
-	watches                                                       sources.Counter // now
-	vitals                                                        dial.Vitals
+	names, reads, changeReads, confirmations, denied, limited, healed, watches sources.Counter
+
+	vitals dial.Vitals
 }
 
 func newMetrics() *metrics {
+	counter := func(name, help string) sources.Counter { return sources.Counter{Name: name, Help: help} }
 	m := &metrics{
-		reads:         sources.Counter{Name: "reads_total", Help: "Reads of the instances of a service, by all means."},
-		names:         sources.Counter{Name: "name_reads_total", Help: "Reads of the names of services."},
-		notices:       sources.Counter{Name: "notice_reads_total", Help: "Queries that tell which services without a watch have to be read."},
-		confirmations: sources.Counter{Name: "confirmations_total", Help: "Answers that were not believed before a second, certain one."},
-		denied:        sources.Counter{Name: "denied_reads_total", Help: "Reads that Consul refused, or answered with less than there is."},
-		limited:       sources.Counter{Name: "rate_limited_total", Help: "Reads that Consul refused because there were too many."},
-		healed: sources.Counter{Name: "healed_total", Help: "Services that the full compare found to be different from what the watch " +
-			"had told."},
-		watches: sources.Counter{Name: "watches", Help: "Services that are watched by a query that waits.", Falls: true},
+		reads:         counter("reads_total", "Reads of the instances of a service, by all means."),
+		names:         counter("name_reads_total", "Reads of the names of services."),
+		changeReads:   counter("notice_reads_total", "Queries that tell which services without a watch have to be read."),
+		confirmations: counter("confirmations_total", "Answers that were not believed before a second, certain one."),
+		denied:        counter("denied_reads_total", "Reads that Consul refused, or answered with less than there is."),
+		limited:       counter("rate_limited_total", "Reads that Consul refused because there were too many."),
+		healed: counter("healed_total", "Services that the full compare found to be different from what the watch "+
+			"had told."),
+		watches: counter("watches", "Services that are watched by a query that waits."),
 	}
+	m.watches.Falls = true
 	m.CounterSet = sources.NewCounters("tributary_consul_",
-		&m.reads, &m.names, &m.notices, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
+		&m.reads, &m.names, &m.changeReads, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
 	return m
 }
 
-// register has them collected until stop is called. The registerer adds the label that names the source.
+// register registers the metrics until stop is called.
 func (m *metrics) register(r prometheus.Registerer) (stop func(), err error) {
-	end, err := m.Register(r)
+	unregister, err := m.Register(r)
 	if err != nil || r == nil {
-		return end, err
+		return unregister, err
 	}
 	if err := r.Register(&m.vitals); err != nil {
-		end()
+		unregister()
 		return nil, err
 	}
-	return func() { end(); r.Unregister(&m.vitals) }, nil
+	return func() { unregister(); r.Unregister(&m.vitals) }, nil
 }

@@ -29,7 +29,7 @@ type world struct {
 	t *testing.T
 
 	mu        sync.Mutex
-	domains   map[domain]*fakeDomain
+	domains   map[scope]*fakeDomain
 	changed   chan struct{}
 	reads     map[string]int // by service
 	all       int
@@ -38,7 +38,7 @@ type world struct {
 	mostReads int // at the same time
 	nowReads  int
 	wait      time.Duration // after which a query that waits is answered
-	bounds    bounds        // of the run; the usual ones if empty
+	bounds    limits        // of the run; the usual ones if empty
 	slowNames time.Duration // how much later than other answers those with names come
 
 	published map[string][]mapping.Service    // nil for what was withdrawn
@@ -72,19 +72,19 @@ type fakeDomain struct {
 	shows map[string]bool
 }
 
-func newWorld(t *testing.T, domains ...domain) *world {
+func newWorld(t *testing.T, domains ...scope) *world {
 	w := &world{
-		t: t, domains: map[domain]*fakeDomain{}, changed: make(chan struct{}), reads: map[string]int{},
+		t: t, domains: map[scope]*fakeDomain{}, changed: make(chan struct{}), reads: map[string]int{},
 		published: map[string][]mapping.Service{}, served: map[string][]*resource.Resource{}, times: map[string]int{}, wait: 5 * time.Minute,
 	}
-	for _, d := range append(domains, domain{}) {
+	for _, d := range append(domains, scope{}) {
 		w.domains[d] = &fakeDomain{pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{}, at: map[string]uint64{}}
 	}
 	return w
 }
 
 // change changes a domain.
-func (w *world) change(d domain, f func(*fakeDomain)) {
+func (w *world) change(d scope, f func(*fakeDomain)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.domains[d].index++
@@ -116,7 +116,7 @@ func (f *fakeDomain) wipe() {
 }
 
 // ask answers a query when read has something newer.
-func (w *world) ask(ctx context.Context, d domain, q query, read func(*fakeDomain) (at uint64)) error {
+func (w *world) ask(ctx context.Context, d scope, q query, read func(*fakeDomain) (at uint64)) error {
 	deadline := time.NewTimer(w.wait)
 	defer deadline.Stop()
 	w.mu.Lock()
@@ -150,7 +150,7 @@ func (w *world) ask(ctx context.Context, d domain, q query, read func(*fakeDomai
 	}
 }
 
-func (w *world) services(ctx context.Context, d domain, q query) (l listing, err error) {
+func (w *world) services(ctx context.Context, d scope, q query) (l listing, err error) {
 	w.mu.Lock()
 	w.listed++
 	w.mu.Unlock()
@@ -174,7 +174,7 @@ func (w *world) services(ctx context.Context, d domain, q query) (l listing, err
 	return l, err
 }
 
-func (w *world) service(ctx context.Context, d domain, name string, q query) (r reading, err error) {
+func (w *world) service(ctx context.Context, d scope, name string, q query) (r reading, err error) {
 	w.mu.Lock()
 	w.reads[name]++
 	w.all++
@@ -207,21 +207,21 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	return r, err
 }
 
-func (w *world) notices(ctx context.Context, d domain, question string, q query) (all marks, at uint64, err error) {
+func (w *world) checkDigests(ctx context.Context, d scope, question string, q query) (all checkDigests, at uint64, err error) {
 	if w.blind {
 		return nil, 0, errDenied
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		all = marks{}
+		all = checkDigests{}
 		for name, i := range f.services {
 			for _, e := range i.list {
-				if question == aboutNodes {
-					all[mark{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
+				if question == nodesQuery {
+					all[changeKey{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
 					continue
 				}
 				for _, c := range e.Checks {
 					if c.Status == question {
-						all[mark{service: name}]++
+						all[changeKey{service: name}]++
 					}
 				}
 			}
@@ -232,13 +232,13 @@ func (w *world) notices(ctx context.Context, d domain, question string, q query)
 	return all, at, err
 }
 
-func (w *world) cluster(_ context.Context, d domain) (string, error) {
+func (w *world) cluster(_ context.Context, d scope) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.domains[d].cluster, cmp.Or(w.domains[d].fails, w.nameless)
 }
 
-func (w *world) pulse(_ context.Context, d domain) (dial.Pulse, error) {
+func (w *world) pulse(_ context.Context, d scope) (dial.Pulse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.domains[d].pulse, w.domains[d].fails
@@ -254,7 +254,7 @@ func (f *fakeDomain) shown(i instances) instances {
 
 func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }
 
-func (w *world) mayRead(_ context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
+func (w *world) mayRead(_ context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.domains[d]
@@ -398,9 +398,9 @@ func (w *world) start(s Settings, places int) *run {
 func (w *world) begin(s Settings, places int) (r *run, stop func()) {
 	w.t.Helper()
 	require.NoError(w.t, s.complete())
-	r = newRun(s, w, w, w, places, newMetrics())
-	if w.bounds != (bounds{}) {
-		r.bounds = w.bounds
+	r = newRun(s, newSinkPublisher(w, w), w, places, newMetrics())
+	if w.bounds != (limits{}) {
+		r.limits = w.bounds
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -21,7 +21,7 @@ func FuzzInstances(f *testing.F) {
 	f.Add("web", []byte(`[null]`))
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
 		var entries []*api.ServiceEntry
-		if json.Unmarshal(text, &entries) != nil || wholeInstances(entries) != nil {
+		if json.Unmarshal(text, &entries) != nil || checkEntries(entries) != nil {
 			return
 		}
 		in := newInstances(entries)

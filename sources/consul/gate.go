@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -11,107 +10,102 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/time/rate"
 
-	"tributary/sources/consul/dial"
 	"tributary/sources/registry"
 )
 
-// gate decides who may ask Consul, and when.
+// gate limits the requests to Consul.
 //
-// Over plain HTTP each query that waits has a connection, of which Consul allows 200 to one address. So there is a number
-// of places for queries that wait, and a much smaller one for those that do not; services without a place are read in turn.
-// HTTP/2 has all queries on a few connections, and needs no places.
+// Over plain HTTP each blocking query holds a connection, and Consul allows 200 from one address. So their number is
+// limited by slots. Services without a slot are polled. HTTP/2 shares a few connections, and needs no slots.
 type gate struct {
-	ramp  *rate.Limiter // of first reads, confirmations, and attempts after errors
-	turns *rate.Limiter // of the reads of services that have no place
-	slow  *rate.Limiter // of the full compare, and of what was found to be absent
-	short chan struct{} // reads that do not wait
+	readLimiter *rate.Limiter // first reads, confirmations, and attempts after errors
+	pollLimiter *rate.Limiter // services without a slot
+	slowLimiter *rate.Limiter // the full compare, and absent services
+	reads       chan struct{} // reads in progress that do not block
 
-	places  int          // 0 for any number
-	waiting atomic.Int64 // services that have no place
+	slots  int          // 0 for any number
+	queued atomic.Int64 // services without a slot
 
-	mu    sync.Mutex
-	taken int
-	until time.Time // Consul wants to be left alone
+	mu          sync.Mutex
+	slotsTaken  int
+	pausedUntil time.Time // Consul asked for a pause
 }
 
 const (
-	// turnBurst is how many seconds' worth of reads of services without a place may be made at once, after nothing was to be read.
-	turnBurst  = 10
-	shortReads = 16
-	// minTurn is the least time between two reads of a service that has no place, where there are few of them.
-	minTurn = 5 * time.Second
-	// minTurnNoticed is the same while the witnesses tell when there is something to read.
-	minTurnNoticed = time.Second
+	// pollBurst is how many seconds of polls may be made at once after a quiet time.
+	pollBurst          = 10
+	maxConcurrentReads = 16
+	// pollInterval is the least time between two polls of a service.
+	pollInterval = 5 * time.Second
+	// notedPollInterval is the same while the change queries show when to poll.
+	notedPollInterval = time.Second
 )
 
-func newGate(s Settings, places int) *gate {
+func newGate(s Settings, slots int) *gate {
 	limit := rate.Limit(s.RampRate)
 	return &gate{
-		ramp:  rate.NewLimiter(limit, max(1, s.RampRate/10)),
-		turns: rate.NewLimiter(limit, turnBurst*s.RampRate),
-		slow:  rate.NewLimiter(max(1, limit/5), 1),
-		short: make(chan struct{}, shortReads), places: places,
+		readLimiter: rate.NewLimiter(limit, max(1, s.RampRate/10)),
+		pollLimiter: rate.NewLimiter(limit, pollBurst*s.RampRate),
+		slowLimiter: rate.NewLimiter(max(1, limit/5), 1),
+		reads:       make(chan struct{}, maxConcurrentReads), slots: slots,
 	}
 }
 
-// read waits for the turn of a read that does not block. done ends it. ok is false if ctx ended first.
-func (g *gate) read(ctx context.Context, of *rate.Limiter) (done func(), ok bool) {
-	if of.Wait(ctx) != nil || !g.calm(ctx) {
+// begin waits until a read that does not block may start; finish ends the read. It fails when ctx ends.
+func (g *gate) begin(ctx context.Context, limiter *rate.Limiter) (finish func(), ok bool) {
+	if limiter.Wait(ctx) != nil || !g.wait(ctx) {
 		return nil, false
 	}
 	select {
-	case g.short <- struct{}{}:
-		return func() { <-g.short }, true
+	case g.reads <- struct{}{}:
+		return func() { <-g.reads }, true
 	case <-ctx.Done():
 		return nil, false
 	}
 }
 
-// enter takes a place for reads that block, if there is one.
-func (g *gate) enter() bool {
+// takeSlot takes a slot for a blocking query, if one is free.
+func (g *gate) takeSlot() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.places > 0 && g.taken >= g.places {
+	if g.slots > 0 && g.slotsTaken >= g.slots {
 		return false
 	}
-	g.taken++
+	g.slotsTaken++
 	return true
 }
 
-func (g *gate) leave() {
+func (g *gate) releaseSlot() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.taken--
+	g.slotsTaken--
 }
 
-// scarce reports whether somebody has no place.
-func (g *gate) scarce() bool { return g.waiting.Load() > 0 }
-
-// refrain keeps all from asking for d.
-func (g *gate) refrain(d time.Duration) {
+// pauseAll delays all requests.
+func (g *gate) pauseAll(pause time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if until := time.Now().Add(d); until.After(g.until) {
-		g.until = until
+	if end := time.Now().Add(pause); end.After(g.pausedUntil) {
+		g.pausedUntil = end
 	}
 }
 
-// calm waits until Consul may be asked again.
-func (g *gate) calm(ctx context.Context) bool {
+// wait waits for the end of a pause.
+func (g *gate) wait(ctx context.Context) bool {
 	g.mu.Lock()
-	until := g.until
+	end := g.pausedUntil
 	g.mu.Unlock()
-	return sleep(ctx, time.Until(until))
+	return sleep(ctx, time.Until(end))
 }
 
-// interrupt ends what somebody waits for, so that he looks again.
+// interrupt ends the wait of a watcher, so that it reads at once.
 type interrupt struct {
 	mu      sync.Mutex
 	pending bool
-	cancel  context.CancelFunc // of the wait under way; nil between waits
+	cancel  context.CancelFunc // of the current wait; nil between waits
 }
 
-// raise ends the wait under way, or the next one if there is none.
+// raise ends the current wait, or else the next one.
 func (i *interrupt) raise() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -121,7 +115,7 @@ func (i *interrupt) raise() {
 	}
 }
 
-// begin returns the context of a wait, which end ends.
+// begin returns the context of a wait; end ends the wait.
 func (i *interrupt) begin(ctx context.Context) (wait context.Context, end func()) {
 	wait, cancel := context.WithCancel(ctx)
 	i.mu.Lock()
@@ -138,22 +132,28 @@ func (i *interrupt) begin(ctx context.Context) (wait context.Context, end func()
 	}
 }
 
-// take reports whether somebody raised it since it was last taken.
+// take reports whether it was raised since the last call.
 func (i *interrupt) take() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	was := i.pending
+	pending := i.pending
 	i.pending = false
-	return was
+	return pending
 }
 
-// pacer limits how often one service is read: two reads at once, and then ever less for one that keeps changing, down to
-// one in 15 s. It is a bucket that each read fills and that leaks: a service that changes no more often than once in 15 s
-// never waits.
+// pause waits, or until raise is called.
+func (i *interrupt) pause(ctx context.Context, delay time.Duration) {
+	ctx, end := i.begin(ctx)
+	defer end()
+	sleep(ctx, delay)
+}
+
+// pacer limits how often one service is read: two reads at once, and then ever fewer for one that keeps changing, down
+// to one in 15 s. It is a leaky bucket: a service that changes at most once in 15 s never waits.
 type pacer struct {
-	last  time.Duration // the longest wait
-	level float64       // reads in the bucket
-	at    time.Time     // when it had that level
+	last    time.Duration // the longest wait
+	level   float64       // reads in the bucket
+	updated time.Time     // when it had that level
 }
 
 const (
@@ -161,25 +161,25 @@ const (
 	paceFirst = time.Second // doubled by each further read
 	paceLeak  = 15 * time.Second
 	paceLast  = 15 * time.Second
-	// paceNames is shorter: new services register at any time, and none of them is to wait for long.
+	// paceNames is shorter: new services register at any time.
 	paceNames = time.Second
-	// paceNotices is shorter still: a check that flips is to be seen within a second or so, and costs one read of one service.
-	paceNotices = time.Second
-	// paceFull is the level at which the longest wait is reached; there is nothing to count beyond.
+	// paceChanges is shorter: a check that flips costs one read of one service, and is to be seen within a second.
+	paceChanges = time.Second
+	// paceFull is the level of the longest wait, and the highest one.
 	paceFull = paceBurst + 5
 )
 
-// next returns how long to wait until the next read, which the caller then makes.
+// next returns the time until the next read, which the caller then makes.
 func (p *pacer) next(now time.Time) time.Duration {
-	if !p.at.IsZero() {
-		p.level = max(0, p.level-float64(now.Sub(p.at))/float64(paceLeak))
+	if !p.updated.IsZero() {
+		p.level = max(0, p.level-float64(now.Sub(p.updated))/float64(paceLeak))
 	}
-	p.level, p.at = min(p.level+1, paceFull), now
+	p.level, p.updated = min(p.level+1, paceFull), now
 	if p.level <= paceBurst {
 		return 0
 	}
 	wait := min(paceFirst<<(int(math.Ceil(p.level))-paceBurst-1), p.last)
-	p.at = now.Add(wait) // the wait does not count as quiet
+	p.updated = now.Add(wait) // the wait does not count as quiet
 	return wait
 }
 
@@ -187,7 +187,7 @@ func (p *pacer) next(now time.Time) time.Duration {
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 15 * time.Second // of one service
-	// lastNamesRetry is shorter, since it is this read that finds out that a Consul is back, for all of its services.
+	// lastNamesRetry is shorter: this read detects for all services that Consul is back.
 	lastNamesRetry = 5 * time.Second
 )
 
@@ -197,50 +197,10 @@ func newBackOff(first, last time.Duration) backoff.BackOff {
 		backoff.WithMaxElapsedTime(0))
 }
 
-// sleep waits, and reports whether it was for as long as it should.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d > 0 {
-		registry.Sleep(ctx, d)
+// sleep waits, and reports whether ctx lasts.
+func sleep(ctx context.Context, delay time.Duration) bool {
+	if delay > 0 {
+		registry.Sleep(ctx, delay)
 	}
 	return ctx.Err() == nil
-}
-
-// What a Consul lists is bounded also where its answers are short: each service is followed, and each instance is kept. What is beyond that
-// is not taken, and what was read before serves on.
-const (
-	maxServices  = 100_000   // of one domain
-	maxInstances = 1_000_000 // of all services
-)
-
-// bounds are these limits.
-type bounds struct{ services, instances int }
-
-// roomForNames returns an error if a listing has too many services.
-func (r *run) roomForNames(_ context.Context, _ *part, l *listing) error {
-	if n := len(l.names); n > r.bounds.services {
-		return fmt.Errorf("read the names of services: there are %d, of which %d at most are followed: %w", n, r.bounds.services, dial.ErrTooMuch)
-	}
-	return nil
-}
-
-// roomFor returns an error if with what was read of a service there would be too many instances.
-func (r *run) roomFor(_ context.Context, s *service, read *reading) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	had, has := len(s.instances.list), len(read.instances.list)
-	all := has - had
-	for _, p := range r.parts {
-		all += p.instances
-	}
-	if has > had && all > r.bounds.instances {
-		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w", s.name, has, all,
-			r.bounds.instances, dial.ErrTooMuch)
-	}
-	return nil
-}
-
-// keep has i be the instances of s. The caller holds mu of run.
-func (s *service) keep(i instances) {
-	s.part.instances += len(i.list) - len(s.instances.list)
-	s.instances = i
 }

@@ -33,10 +33,10 @@ func dialed(t *testing.T, s *consultest.Server, settings Settings) catalog {
 
 func TestQueries(t *testing.T) {
 	yes, no := true, false
-	full := domain{datacenter: "dc2", namespace: "n", partition: "p", peer: "x"}
+	full := scope{datacenter: "dc2", namespace: "n", partition: "p", peer: "x"}
 	for name, c := range map[string]struct {
 		settings Settings
-		domain   domain
+		domain   scope
 		q        query
 		names    string // the query that is made for names
 		service  string // that for a service; the same if empty
@@ -91,25 +91,25 @@ func TestAnswers(t *testing.T) {
 	s.Put("skipped", consultest.Instance("skipped", "1", "10.0.0.1", 80))
 	client := dialed(t, s, Settings{Skip: []string{"skip*"}})
 
-	l, err := client.services(t.Context(), domain{}, query{level: certain})
+	l, err := client.services(t.Context(), scope{}, query{level: certain})
 	require.NoError(t, err)
 	require.Equal(t, listing{
-		names: map[string][]string{"web/a b": {}}, left: []string{"skipped"},
+		names: map[string][]string{"web/a b": {}}, unselected: []string{"skipped"},
 		Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true,
 	}, l)
-	r, err := client.service(t.Context(), domain{}, "web/a b", query{})
+	r, err := client.service(t.Context(), scope{}, "web/a b", query{})
 	require.NoError(t, err)
 	require.Len(t, r.instances.list, 1)
 	require.EqualValues(t, 11, r.Index)
 	require.False(t, r.Confirming || r.Leaderless || r.Filtered)
 
 	s.Misbehave(consultest.Hidden)
-	r, err = client.service(t.Context(), domain{}, "web/a b", query{index: 11})
+	r, err = client.service(t.Context(), scope{}, "web/a b", query{index: 11})
 	require.NoError(t, err)
 	require.Empty(t, r.instances.list)
 	require.False(t, r.Filtered, "the stream does not tell")
 	require.True(t, r.Leaderless)
-	r, err = client.service(t.Context(), domain{}, "web/a b", query{level: certain})
+	r, err = client.service(t.Context(), scope{}, "web/a b", query{level: certain})
 	require.NoError(t, err)
 	require.True(t, r.Filtered && r.Confirming)
 
@@ -118,7 +118,7 @@ func TestAnswers(t *testing.T) {
 		consultest.Busy: dial.RateLimited,
 	} {
 		s.Misbehave(how)
-		_, err = client.service(t.Context(), domain{}, "web/a b", query{})
+		_, err = client.service(t.Context(), scope{}, "web/a b", query{})
 		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", how, err)
 		require.ErrorContains(t, err, "web/a b")
 	}
@@ -187,7 +187,8 @@ func TestAWipedConsulOverHTTP(t *testing.T) {
 	}
 }
 
-// A proxy takes Consul's headers away from some time on: what is missing in such answers is not believed, however often it is said.
+// A proxy takes Consul's headers away from some time on: what is missing in such answers is not believed, however often
+// it is said.
 func TestAProxyThatTakesHeadersAway(t *testing.T) {
 	s := consultest.New(t)
 	target, err := url.Parse("http://" + s.Address())
@@ -264,14 +265,14 @@ func TestSettingsThatAreWrong(t *testing.T) {
 func TestDomains(t *testing.T) {
 	s := Settings{Datacenters: []string{"dc1", "dc2"}, Namespaces: []string{"a", "b"}, Peers: []string{"x"}}
 	var names []string
-	for _, d := range s.domains() {
+	for _, d := range s.scopes() {
 		names = append(names, d.String())
 	}
 	require.Equal(t, []string{
 		"datacenter dc1 namespace a", "datacenter dc1 namespace b", "datacenter dc2 namespace a", "datacenter dc2 namespace b",
 		"namespace a peer x", "namespace b peer x",
 	}, names)
-	require.Equal(t, []domain{{}}, Settings{}.domains())
+	require.Equal(t, []scope{{}}, Settings{}.scopes())
 }
 
 // What a server that lost sight of its leader answers is asked for once more, also before anybody asked it how it is.

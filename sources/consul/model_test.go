@@ -20,10 +20,10 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source that is
-// restarted at any time, in a time of its own. It knows nothing of the source: an instance that an agent has, and that was once served, is
-// served all the time; in the end all that is alive is served, nothing else is, and all is well. One seed is one history;
-// CONSUL_MODEL_SEEDS and CONSUL_MODEL_FROM ask for others.
+// The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source
+// that is restarted at any time, in a time of its own. It knows nothing of the source: an instance that an agent has,
+// and that was once served, is served all the time; in the end all that is alive is served, nothing else is, and all is
+// well. One seed is one history; CONSUL_MODEL_SEEDS and CONSUL_MODEL_FROM ask for others.
 
 const (
 	modelSeeds  = 20 // of each mix
@@ -207,7 +207,7 @@ func (m *model) update(f *fakeDomain, key string) {
 	name, _, _ := strings.Cut(key, "/")
 	for id := range 3 {
 		if key := fmt.Sprint(name, "/", id); m.told[key] {
-			all = all.with(made(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)]).list)
+			all = all.plus(made(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)]).list)
 		}
 	}
 	if len(all.list) == 0 {

@@ -1,136 +1,125 @@
 package consul
 
 import (
-	"context"
-	"maps"
 	"math/rand/v2"
 	"time"
 
-	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
-// Nodes keep when they were created for as long as they exist. So those of the services that are left tell whether a Consul
-// that has less than before went on, or lost its data and was told some of it again.
+// A node keeps its CreateIndex for as long as it exists. So the nodes of the remaining services distinguish a Consul
+// that lost its data, and got a part of it again from its agents, from one that lost services.
 
-// nodes says when the nodes were created that have instances.
+// nodes has the CreateIndex of nodes that have instances.
 type nodes struct {
-	believed judge.Made      // what a Consul that goes on would say
-	fresh    map[string]seen // as last read
-	enough   int             // how many there may be before those without instances are forgotten
+	accepted judge.CreateIndexes    // as a Consul that kept its data has them
+	latest   map[string]nodeReading // as last read
+	limit    int                    // number of accepted nodes; above it, those without instances are forgotten
 }
 
-// seen is when a node was created, and since when we know that.
-type seen struct {
-	at    uint64
-	since time.Time
+type nodeReading struct {
+	created   uint64
+	firstRead time.Time // with this index
+	sinceLoss bool      // read since the last loss of data, which all of these nodes follow
 }
 
-func newNodes() nodes { return nodes{believed: make(judge.Made), fresh: make(map[string]seen)} }
+func newNodes() nodes {
+	return nodes{accepted: make(judge.CreateIndexes), latest: make(map[string]nodeReading)}
+}
 
-// learn takes up what was read of instances.
-func (n *nodes) learn(made judge.Made, now time.Time) {
-	for node, at := range made {
-		if is, known := n.fresh[node]; !known || is.at != at {
-			n.fresh[node] = seen{at, now}
+// learn stores the nodes of an answer.
+func (n *nodes) learn(created judge.CreateIndexes, now time.Time) {
+	for node, index := range created {
+		latest, seen := n.latest[node]
+		if !seen || latest.created != index {
+			latest = nodeReading{created: index, firstRead: now}
 		}
-		if _, known := n.believed[node]; !known {
-			n.believed[node] = at
-		}
-	}
-}
-
-// believe makes what is so since a time what is believed. What was made anew is a sign for as long as something may be missed for the same
-// reason: services and names are read in any order.
-func (n *nodes) believe(since time.Time) {
-	for node, is := range n.fresh {
-		if !is.since.After(since) {
-			n.believed[node] = is.at
+		latest.sinceLoss = true
+		n.latest[node] = latest
+		if _, seen := n.accepted[node]; !seen {
+			n.accepted[node] = index
 		}
 	}
 }
 
-// forgetNodes forgets the nodes that have no instances any more, once they may be as many as those that have. While it is not
-// settled what is left of what an earlier run published, the nodes on which that was stay.
-func (p *part) forgetNodes() {
-	if len(p.nodes.believed) <= p.nodes.enough {
+// accept accepts the nodes that did not change after a limit. A node that was created again stays a sign for a while:
+// services and names are read in any order.
+func (n *nodes) accept(limit time.Time) {
+	for node, latest := range n.latest {
+		if !latest.firstRead.After(limit) {
+			n.accepted[node] = latest.created
+		}
+	}
+}
+
+// reset accepts all nodes after a loss of data.
+func (n *nodes) reset(now time.Time) {
+	for node, latest := range n.latest {
+		latest.sinceLoss = latest.created != n.accepted[node]
+		n.latest[node] = latest
+	}
+	n.accept(now)
+}
+
+// compareSinceLoss compares nodes with those that were read since the last loss of data.
+func (n *nodes) compareSinceLoss(created judge.CreateIndexes) (c judge.Compared) {
+	before := make(judge.CreateIndexes)
+	for node := range created {
+		if latest := n.latest[node]; latest.sinceLoss {
+			before[node] = latest.created
+		}
+	}
+	before.Compare(created, 0, &c)
+	return c
+}
+
+// forgetNodes forgets the nodes without instances when they may outnumber the others. The nodes of an earlier run stay
+// until it is settled which of its instances remain.
+func (p *catalogScope) forgetNodes() {
+	if len(p.nodes.accepted) <= p.nodes.limit {
 		return
 	}
-	with := newNodes()
+	used := newNodes()
 	for _, s := range p.services {
 		if s.restored {
 			return
 		}
 		for node := range s.instances.nodes() {
-			if at, ok := p.nodes.believed[node]; ok {
-				with.believed[node] = at
+			if index, seen := p.nodes.accepted[node]; seen {
+				used.accepted[node] = index
 			}
-			if at, ok := p.nodes.fresh[node]; ok {
-				with.fresh[node] = at
-			}
-		}
-	}
-	const few = 16 // are not looked at again and again
-	with.enough = 2*len(with.believed) + few
-	p.nodes = with
-}
-
-// witnesses is how many services are read to find out whether their nodes are still the same.
-const witnesses = 3
-
-// witness reads some of the services that are left, if others have gone, to see whether their nodes are those that there were:
-// if all were made anew, Consul lost its data, however high its index.
-func (r *run) witness(ctx context.Context, p *part, l *listing) error {
-	l.nodes = make(judge.Made)
-	left := r.candidates(p, *l)
-	testified := 0
-	var failure error // of the last that could not
-	for _, name := range left[:min(len(left), 2*witnesses)] {
-		r.metrics.confirmations.Add(1)
-		answer, err := r.readNow(ctx, p, name, r.gate.ramp, certain)
-		switch f := dial.Classify(err); {
-		case f.Kind == dial.Canceled:
-			return err
-		case err != nil: // another one knows
-			if !ownFault(f) {
-				failure = err
-			}
-		case len(answer.instances.list) > 0:
-			maps.Copy(l.nodes, answer.instances.nodes())
-			if testified++; testified == witnesses {
-				return nil
+			if latest, seen := p.nodes.latest[node]; seen {
+				used.latest[node] = latest
 			}
 		}
 	}
-	if testified > 0 {
-		return nil
-	}
-	return failure
+	const margin = 16
+	used.limit = 2*len(used.accepted) + margin
+	p.nodes = used
 }
 
-// candidates are the services that can be witnesses to what l says, others each time, and those first that can be read, as far as we know;
-// none if no witness is needed. One service that has gone while all was well is nothing to ask about.
-func (r *run) candidates(p *part, l listing) (left []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// witnesses returns the services with nodes that can show a loss of data, in random order, those in
+// trouble last; none if no witness is needed. One service that goes in quiet times needs none.
+func (p *catalogScope) witnesses(l listing) (names []string) {
 	c := p.compare(l)
-	believed := l.Confirming && judge.Judge(c, l.Answer) == judge.Believe
-	if c.Missing == 0 || c.Missing == 1 && !c.Outage || !believed || judge.Reset(c, l.Answer) || len(p.nodes.believed) == 0 {
+	accepted := l.Confirming && judge.Judge(c, l.Answer) == judge.Believe
+	needed := accepted && (c.Missing > 1 || c.Missing == 1 && c.Outage) && !judge.Reset(c, l.Answer)
+	if !needed || len(p.nodes.accepted) == 0 {
 		return nil
 	}
-	var sick []string // in an outage they all are
+	var troubled []string // in an outage, all of them
 	for name := range p.listing.names {
-		_, there := l.names[name]
+		_, listed := l.names[name]
 		switch s := p.services[name]; {
-		case !there || s != nil && s.refusal != nil:
+		case !listed || s != nil && s.quarantine != nil:
 		case s != nil && s.trouble != nil:
-			sick = append(sick, name)
+			troubled = append(troubled, name)
 		default:
-			left = append(left, name)
+			names = append(names, name)
 		}
 	}
-	for _, names := range [][]string{left, sick} {
-		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] }) //nolint:gosec // no secret
+	for _, list := range [][]string{names, troubled} {
+		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) //nolint:gosec // no secret
 	}
-	return append(left, sick...)
+	return append(names, troubled...)
 }

@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 )
 
-// A token that is limited to some nodes has every answer filtered. What goes on a node that it may see has gone all the same.
+// A token that is limited to some nodes has every answer filtered. What goes on a node that it may see has gone all the
+// same.
 func TestATokenLimitedToNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := newInstances(append(made("1", "mine", 5).list, made("2", "theirs", 6).list...))
@@ -53,10 +55,10 @@ func TestNodesThatHaveGoneAreForgotten(t *testing.T) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		require.Less(t, len(r.parts[0].nodes.believed), 50, "three nodes have instances")
-		require.Less(t, len(r.parts[0].nodes.fresh), 50)
+		require.Less(t, len(r.scopes[0].nodes.accepted), 50, "three nodes have instances")
+		require.Less(t, len(r.scopes[0].nodes.latest), 50)
 		for _, node := range []string{"n0", "n1", "a399"} {
-			require.Contains(t, r.parts[0].nodes.believed, node)
+			require.Contains(t, r.scopes[0].nodes.accepted, node)
 		}
 	})
 }
@@ -69,7 +71,7 @@ func TestEveryNodeIsKept(t *testing.T) {
 		w.change(local, func(f *fakeDomain) { // a service on nodes that come first in order
 			var all instances
 			for i := range 300 {
-				all = all.with(made(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
+				all = all.plus(made(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
 			}
 			f.set("big", all)
 		})
@@ -157,4 +159,25 @@ func TestTheLastServiceThatIsNotBackAfterAWipeThatOvertook(t *testing.T) {
 			stop()
 		}
 	})
+}
+
+// TestNodes_SecondLossRenewsHold has Consul lose its data again during the hold of the first loss.
+func TestNodes_SecondLossRenewsHold(t *testing.T) {
+	p := &catalogScope{resetHold: time.Minute, nodes: newNodes()}
+	s := &service{name: "web", scope: p, listed: true}
+	begin := time.Now()
+	var index uint64
+	answer := func(after time.Duration, i instances) {
+		index++
+		s.applyAnswer(reading{Answer: judge.Answer{Index: index, Confirming: true}, instances: i}, begin.Add(after))
+	}
+	both := func(created uint64) instances { return made("1", "n1", created).plus(made("2", "n2", created).list) }
+	answer(0, both(10))
+	answer(time.Second, made("1", "n1", 30))
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until)
+	answer(20*time.Second, both(30))
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until, "nodes that come back are no second loss")
+	answer(50*time.Second, made("1", "n1", 40))
+	require.Equal(t, begin.Add(110*time.Second), p.suspicion.Until)
+	require.Len(t, s.instances.list, 2)
 }

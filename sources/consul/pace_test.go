@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnwatched_RegistrationsArriveSoon registers instances of services without a place, often. The pause between two reads of a service
-// must not be the time that a registration takes.
+// TestUnwatched_RegistrationsArriveSoon registers instances of services without a place, often. The pause between two
+// reads of a service must not be the time that a registration takes.
 func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 	for _, services := range []int{60, 100, 200} {
 		for _, every := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
@@ -26,7 +26,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 					for name == "" {
 						name = fmt.Sprint("s", rnd.IntN(services))
 						r.mu.Lock()
-						if r.parts[0].services[name].placed {
+						if r.scopes[0].services[name].watched {
 							name = ""
 						}
 						r.mu.Unlock()

@@ -50,7 +50,7 @@ func TestAnElectionIsNoOutage(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
 		w.start(Settings{}, 0)
-		pass(pulseEvery - 500*time.Millisecond)
+		pass(serverInterval - 500*time.Millisecond)
 		w.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{} })
 		pass(time.Second)
 		w.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true} })

@@ -205,7 +205,7 @@ func TestSeveralServicesThatGoAreNoLossOfData(t *testing.T) {
 // A datacenter that never had a service has lost none, either.
 func TestAnEmptyDatacenterIsNotSuspectedAtARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, two := domain{datacenter: "dc1"}, domain{datacenter: "dc2"}
+		one, two := scope{datacenter: "dc1"}, scope{datacenter: "dc2"}
 		w := newWorld(t, one, two)
 		w.change(one, twenty(0, 20, 50))
 		s := Settings{Datacenters: []string{"dc1", "dc2"}}
@@ -227,7 +227,7 @@ func TestASuspicionOfAWrongClockEnds(t *testing.T) {
 		w.change(local, twenty(0, 2, 50))
 		s := Settings{}
 		require.NoError(t, s.complete())
-		w.note = judge.Records{Of: s.selecting(), Parts: map[string]judge.Record{"": {
+		w.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
 			Index: 101, Names: []string{"s00", "s01"}, Suspicion: judge.Suspicion{Until: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
 		}}}.Encode()
 		w.start(Settings{}, 0)
@@ -324,7 +324,7 @@ type slowRights struct {
 	rights time.Duration
 }
 
-func (w *slowRights) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
+func (w *slowRights) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	for _, r := range rights {
 		if r.Name == "s19" {
 			time.Sleep(w.rights)
@@ -346,7 +346,7 @@ func TestNamesReadBeforeAWipeVouchForNothing(t *testing.T) {
 		s := Settings{}
 		require.NoError(t, s.complete())
 		slow := &slowRights{w, 2 * time.Second}
-		r := newRun(s, w, slow, w, 0, newMetrics())
+		r := newRun(s, newSinkPublisher(w, w), slow, 0, newMetrics())
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = r.loop(ctx) }()

@@ -112,7 +112,8 @@ func consulHeaders(w http.ResponseWriter, index string) {
 	w.Header().Set("X-Consul-KnownLeader", "true")
 }
 
-// A server that lags behind answers a stale question in part just when we start again: what is missing is to be confirmed.
+// A server that lags behind answers a stale question in part just when we start again: what is missing is to be
+// confirmed.
 func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
@@ -141,7 +142,8 @@ func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 	})
 }
 
-// narrowed puts a token in front of a server that shows one of web's instances alone once narrow says so. It counts how often it did.
+// narrowed puts a token in front of a server that shows one of web's instances alone once narrow says so. It counts how
+// often it did.
 func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *api.ServiceEntry) (hidden *atomic.Int64) {
 	hidden = new(atomic.Int64)
 	t.Setenv("CONSUL_HTTP_TOKEN", "x")
@@ -169,8 +171,8 @@ func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *ap
 	return hidden
 }
 
-// A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until it may be seen
-// again.
+// A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until
+// it may be seen again.
 func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	var narrow atomic.Bool
@@ -198,7 +200,8 @@ func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) 
 	})
 }
 
-// Consul was wiped while we did not run, overtook its index, and has all names again, but of one service not all instances.
+// Consul was wiped while we did not run, overtook its index, and has all names again, but of one service not all
+// instances.
 func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	s.Put("api", on("1", "10.0.0.1", "n1", 5))

@@ -8,164 +8,163 @@ import (
 	"strings"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
 )
 
-// Consul says when it leaves something out that a token may not see, but not what: that something else is hidden proves
-// nothing about what is missing. To those who send no token it does not even say that. A token that was lost, in an emptied
-// file or a variable that is not set after a restart, would look like services that have all gone. So where something is missing in
-// such an answer, we ask whether we, or strangers, may see it.
+// Consul flags an answer that hides data from a token, but does not name the data: the flag does not explain
+// missing instances. It does not flag answers to anonymous requests. A lost token (an emptied file, an unset variable)
+// would look like a loss of all services. So when such an answer lacks something, the source asks Consul for the rights
+// to read it.
 
-// unmask finds out whether what is missing in an answer about s may be hidden.
-func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
-	r.account(s, answer)
-	if !answer.Confirming || answer.anonymous == answer.Filtered {
-		return nil
+// rights is a set of rights.
+type rights map[dial.Right]bool
+
+// add adds the right to read a resource of each name; an empty name stands for any.
+func (set rights) add(resource string, names ...string) {
+	for _, name := range names {
+		set[dial.Right{Resource: resource, Name: name}] = true
 	}
-	r.mu.Lock()
-	p, listed, missing := s.part, s.listed, answer.instances.without(s.instances)
-	if len(missing)+answer.lost == 0 && len(answer.instances.list) > 0 {
-		r.mu.Unlock()
-		return nil
-	}
-	needed := rights{}
-	switch {
-	case p.peer != "":
-		needed.to("service", "") // who may read all
-	case answer.lost > 0: // what an earlier run published may be on any node
-		needed.to("node", slices.Collect(maps.Keys(p.nodes.believed))...)
-	}
-	r.mu.Unlock()
-	if p.peer == "" {
-		needed.to("service", s.name)
-		for _, e := range missing {
-			needed.to("node", e.Node.Node)
-		}
-	}
-	if len(missing) == 0 && len(needed) == 1 && listed {
-		needed.to("node", "") // its instances may be on any
-	}
-	may, err := r.decide(ctx, p, answer.anonymous, needed, &answer.Filtered)
-	if !may || err != nil {
+}
+
+// checkRights sets Filtered of an answer that lacks instances to whether the requester may not see them. With the
+// rights, it repeats the read, because the answer is older than the rights.
+func (r *run) checkRights(ctx context.Context, s *service, answer *reading) error {
+	r.countLost(s, answer)
+	needed := func() rights { return s.rightsToMissing(*answer) }
+	allowed, err := r.requestRights(ctx, s.scope, &answer.Answer, answer.anonymous, needed)
+	if !allowed || err != nil {
 		return err
 	}
-	again, err := r.readNow(ctx, p, s.name, r.gate.ramp, certain)
+	second, err := r.readOnce(ctx, s.scope, s.name, certain)
 	if err != nil {
 		return err
 	}
-	// Of what was there when the rights were asked for and is not now nothing is known; the next one will tell.
-	again.Filtered = again.anonymous != answer.anonymous || len(again.instances.without(answer.instances)) > 0
-	r.account(s, &again)
-	*answer = again
+	// The rights do not cover instances that went between the two reads.
+	second.Filtered = second.anonymous != answer.anonymous || len(second.instances.missing(answer.instances)) > 0
+	r.countLost(s, &second)
+	*answer = second
 	return nil
 }
 
-// account finds out how much of what an earlier run published of s is missing in an answer, and in what is known of other domains.
-func (r *run) account(s *service, answer *reading) {
-	r.mu.Lock()
-	if !s.restored {
-		r.mu.Unlock()
-		return
+// rightsToMissing returns the rights that show the missing instances; none if none is missing.
+func (s *service) rightsToMissing(answer reading) rights {
+	missing := answer.instances.missing(s.instances)
+	if len(missing)+answer.lost == 0 && len(answer.instances.list) > 0 {
+		return nil
 	}
-	in := []mapping.Service{{Entries: answer.instances.list}}
-	for other := range r.named(s.name) {
-		if other != s {
-			in = append(in, mapping.Service{Entries: other.instances.list})
+	needed := rights{}
+	if s.scope.peer != "" {
+		needed.add("service", "") // any service
+	} else {
+		needed.add("service", s.name)
+		if answer.lost > 0 { // instances of an earlier run may be on any node
+			needed.add("node", slices.Collect(maps.Keys(s.scope.nodes.accepted))...)
+		}
+		for _, entry := range missing {
+			needed.add("node", entry.Node.Node)
 		}
 	}
-	before := r.before[s.name]
+	if len(missing) == 0 && len(needed) == 1 && s.listed {
+		needed.add("node", "") // its instances may be on any node
+	}
+	return needed
+}
+
+// countLost counts the endpoints of an earlier run that neither the answer nor another scope has.
+func (r *run) countLost(s *service, answer *reading) {
+	r.mu.Lock()
+	restored := s.restored
+	scopes := []mapping.Service{{Entries: answer.instances.list}}
+	for sibling := range r.servicesNamed(s.name) {
+		if sibling != s {
+			scopes = append(scopes, mapping.Service{Entries: sibling.instances.list})
+		}
+	}
 	r.mu.Unlock()
-	if r.lost != nil {
-		answer.lost = r.lost(s.name, in)
-	} else {
-		answer.lost = mapping.Lost(before, in)
+	if restored {
+		answer.lost = r.publisher.Lost(s.name, scopes)
 	}
 }
 
-// rights are a set of rights.
-type rights map[dial.Right]bool
-
-// to adds the right to read something of these names; an empty one stands for any.
-func (r rights) to(resource string, names ...string) {
-	for _, name := range names {
-		r[dial.Right{Resource: resource, Name: name}] = true
+// requestRights sets Filtered of a confirmed answer to whether the requester lacks the rights to see the missing data.
+// It reports whether the requester has them all, and the answer has to be read again. No rights are needed if no data
+// is missing.
+func (r *run) requestRights(
+	ctx context.Context, p *catalogScope, answer *judge.Answer, anonymous bool, needed func() rights,
+) (allowed bool, err error) {
+	if !answer.Confirming || anonymous == answer.Filtered {
+		return false, nil
 	}
-}
-
-// decide makes filtered what the rights of whoever asked say of an answer. If they may see everything, that is so now, and the answer
-// is of before: so the same has to be asked once more.
-func (r *run) decide(ctx context.Context, p *part, anonymous bool, needed rights, filtered *bool) (may bool, err error) {
-	may, err = r.catalog.mayRead(ctx, p.domain, anonymous, slices.SortedFunc(maps.Keys(needed), func(a, b dial.Right) int {
+	r.mu.Lock()
+	list := slices.SortedFunc(maps.Keys(needed()), func(a, b dial.Right) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
-	}))
+	})
+	r.mu.Unlock()
+	if len(list) == 0 {
+		return false, nil
+	}
+	allowed, err = r.catalog.mayRead(ctx, p.scope, anonymous, list)
 	switch {
-	case err != nil && *filtered:
-		return false, nil // an old Consul, or a proxy in front of it: then we go by what was said
-	case ownFault(dial.Classify(err)): // no service is at fault
+	case err != nil && answer.Filtered:
+		return false, nil // an old Consul, or a proxy: the flag of the answer counts
+	case requestFault(dial.Classify(err)): // of this request, and not of a service
 		return false, &dial.Error{Failure: dial.Failure{Kind: dial.Unreachable}, Err: err}
 	case err != nil:
 		return false, err
 	}
-	*filtered = !may
-	return may, nil
+	answer.Filtered = !allowed
+	return allowed, nil
 }
 
-// unmaskNames does the same for the names of p.
-func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
-	if !l.Confirming || l.anonymous == l.Filtered {
-		return nil
-	}
-	r.mu.Lock()
-	needed := p.rightsToNames(*l)
-	r.mu.Unlock()
-	switch {
-	case len(needed) == 0 && len(l.names) > 0:
-		return nil
-	case len(needed) == 0 || p.peer != "":
-		needed = rights{}
-		needed.to("service", "")
-	}
-	may, err := r.decide(ctx, p, l.anonymous, needed, &l.Filtered)
-	if !may || err != nil {
+// checkRightsToNames does the same for names.
+func (r *run) checkRightsToNames(ctx context.Context, p *catalogScope, l *listing) error {
+	needed := func() rights { return p.rightsToNames(*l) }
+	allowed, err := r.requestRights(ctx, p, &l.Answer, l.anonymous, needed)
+	if !allowed || err != nil {
 		return err
 	}
-	again, err := r.readNames(ctx, p, query{level: certain})
+	second, err := r.readNames(ctx, p, query{level: certain})
 	if err != nil {
 		return err
 	}
-	again.Filtered = again.anonymous != l.anonymous
+	second.Filtered = second.anonymous != l.anonymous
 	for name := range l.names {
-		if _, there := again.names[name]; !there {
-			again.Filtered = true // nobody asked about it; the next one will tell
+		if _, listed := second.names[name]; !listed {
+			second.Filtered = true // the rights do not cover it
 		}
 	}
-	*l = again
+	*l = second
 	return nil
 }
 
-// rightsToNames are those that show the services that are missing in l: to read them, and the nodes that they are on. A service
-// whose nodes are all hidden is not among the names. The caller holds mu of run.
-func (p *part) rightsToNames(l listing) rights {
+// rightsToNames returns the rights that show the services that the listing lacks: Consul lists a service if the
+// token may read it and one of its nodes.
+func (p *catalogScope) rightsToNames(l listing) rights {
 	needed := rights{}
-	need := func(name string) {
-		needed.to("service", name)
-		nodes := p.nodes.believed // on any of them, as far as we know
-		if s := p.services[name]; s != nil && s.known && !s.restored {
+	add := func(name string) {
+		if _, listed := l.names[name]; listed {
+			return
+		}
+		needed.add("service", name)
+		nodes := p.nodes.accepted // its instances may be on any of them
+		if s := p.services[name]; s != nil && s.wasRead && !s.restored {
 			nodes = s.instances.nodes()
 		}
 		for node := range nodes {
-			needed.to("node", node)
+			needed.add("node", node)
 		}
 	}
 	for name := range p.listing.names {
-		if _, there := l.names[name]; !there {
-			need(name)
+		add(name)
+	}
+	for name, s := range p.services { // held or unread ones
+		if !s.delisted && (!s.wasRead || len(s.instances.list) > 0) {
+			add(name)
 		}
 	}
-	for name, s := range p.services { // those that were listed before, and are held, or of which nothing is known
-		if _, there := l.names[name]; !there && !s.delisted && (!s.known || len(s.instances.list) > 0) {
-			need(name)
-		}
+	if len(l.names) == 0 && len(needed) == 0 || p.peer != "" && len(needed) > 0 {
+		return rights{{Resource: "service"}: true} // any service
 	}
 	return needed
 }

@@ -144,22 +144,22 @@ func TestStrangersMay(t *testing.T) {
 	for i := range 200 {
 		rights = append(rights, dial.Right{Resource: "service", Name: fmt.Sprint(i)})
 	}
-	may, err := c.mayRead(t.Context(), domain{datacenter: "dc2"}, true, rights)
+	may, err := c.mayRead(t.Context(), scope{datacenter: "dc2"}, true, rights)
 	require.NoError(t, err)
 	require.True(t, may)
 	require.Len(t, s.Asked("/v1/internal/acl/authorize?dc=dc2"), 1)
 	s.Token = "secret"
 	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
 	c = dialed(t, s, Settings{})
-	may, err = c.mayRead(t.Context(), domain{}, true, rights)
+	may, err = c.mayRead(t.Context(), scope{}, true, rights)
 	require.NoError(t, err)
 	require.False(t, may, "the token is not sent with such questions")
 	s.Proxied = true
-	_, err = c.mayRead(t.Context(), domain{}, true, rights)
+	_, err = c.mayRead(t.Context(), scope{}, true, rights)
 	require.ErrorContains(t, err, "only GET")
 	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
 	s.HTTP.Close()
-	_, err = c.mayRead(t.Context(), domain{}, true, rights)
+	_, err = c.mayRead(t.Context(), scope{}, true, rights)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }
 
@@ -178,14 +178,15 @@ func TestRightsThatCannotBeAskedFor(t *testing.T) {
 		require.Contains(t, w.health().Message, "only GET")
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		require.NoError(t, r.parts[0].services["web"].refusal)
+		require.NoError(t, r.scopes[0].services["web"].quarantine)
 	})
 }
 
-// regains is a world that shows everything again just before it is asked who may see it. A policy moves no index of services.
+// regains is a world that shows everything again just before it is asked who may see it. A policy moves no index of
+// services.
 type regains struct{ *world }
 
-func (w *regains) mayRead(ctx context.Context, d domain, anonymous bool, rights []dial.Right) (bool, error) {
+func (w *regains) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	w.domains[d].shows, w.domains[d].hides, w.domains[d].nodes = nil, false, nil
 	w.mu.Unlock()
@@ -204,7 +205,7 @@ func TestRightsThatComeBackProveNothingAboutAnAnswerBeforeThat(t *testing.T) {
 				w.change(local, func(f *fakeDomain) { f.set("web", made("1", "n0", 50)); f.set("api", made("1", "n1", 51)) })
 				s := Settings{}
 				require.NoError(t, s.complete())
-				r := newRun(s, w, &regains{w}, w, 0, newMetrics())
+				r := newRun(s, newSinkPublisher(w, w), &regains{w}, 0, newMetrics())
 				ctx, cancel := context.WithCancel(context.Background())
 				ended := make(chan struct{})
 				go func() { defer close(ended); _ = r.loop(ctx) }()

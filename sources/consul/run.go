@@ -3,136 +3,87 @@ package consul
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"iter"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"tributary/internal/worker"
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
-	"tributary/sources/consul/mapping"
 	"tributary/sources/registry"
 )
 
-// run is the state of one run.
+// run schedules the reads of one run: goroutines read, each of them applies its answers to the state under the mutex,
+// and one goroutine publishes.
 type run struct {
-	// read-only
-	settings  Settings
-	out       outlet
-	keeper    sources.Keeper                              // nil if there is none
-	lost      func(name string, in []mapping.Service) int // nil if what an earlier run had made of a service is in before
-	inherit   func(judge.Records)                         // nil if restored is known without what was kept
-	catalog   catalog
-	gate      *gate
-	bounds    bounds
-	metrics   *metrics
-	parts     []*part
-	witnesses bool            // some places are for queries that notice what changes
-	restored  map[string]bool // what an earlier run published
-	wakeup    registry.Wakeup // there is something to publish or report
+	publisher  Publisher
+	catalog    catalog
+	gate       *gate
+	metrics    *metrics
+	hasQueries bool            // some watch slots are for change queries
+	wakeup     registry.Wakeup // there is something to publish or report
+	workers    *worker.Group
 
-	workers *worker.Group // the loops of places and services
-
-	mu        sync.Mutex
-	dirty     map[string]bool // services to publish
-	renamed   bool            // the set of all names is another one
-	recounted bool            // so is that of the names that are not wanted, or their number
-	synced    bool
-	before    map[string][]*resource.Resource // what an earlier run published, while it is not settled what is left of it
-	unkept    bool                            // there is something to keep for the next run
-	keptAt    time.Time                       // when that was last done
+	mu sync.Mutex
+	state
 }
 
-// Run publishes what Consul has until ctx ends.
+// Run publishes the services of Consul until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	return s.run(ctx, func() *run {
-		return newRun(s.settings, sink, s.catalog, s.mapper, s.settings.MaxConcurrentWatches, s.metrics)
-	})
+	return s.Read(ctx, newSinkPublisher(sink, s.mapper))
 }
 
-// Follow tells a follower what Consul has, until ctx ends. Errors are as those of Run.
-func (s *Source) Follow(ctx context.Context, f Follower) error {
-	return s.run(ctx, func() *run {
-		r := newReader(s.settings, s.catalog, s.settings.MaxConcurrentWatches, s.metrics)
-		r.tell(f)
-		return r
-	})
-}
-
-func (s *Source) run(ctx context.Context, made func() *run) error {
+// Read passes the services of Consul to a publisher until ctx ends. Its errors are those of Run.
+func (s *Source) Read(ctx context.Context, publisher Publisher) error {
 	defer s.client.Close()
 	stop, err := s.metrics.register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	return made().loop(ctx)
+	return newRun(s.settings, publisher, s.catalog, s.settings.MaxConcurrentWatches, s.metrics).loop(ctx)
 }
 
-// newRun returns a run that publishes what a mapper makes of services.
-func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places int, counted *metrics) *run {
-	r := newReader(settings, c, places, counted)
-	r.out = published{sink, m}
-	r.keeper, _ = sink.(sources.Keeper)
-	recaller, _ := sink.(sources.Recaller)
-	for _, group := range sink.Groups() {
-		r.restored[group] = true
-		if recaller != nil {
-			r.before[group] = recaller.Published(group)
-			if recaller.Exact(group) { // else other settings may have made another port of it
-				m.Restore(r.before[group])
-			}
-		}
-	}
-	return r
-}
-
-// newReader returns a run that lacks an outlet.
-func newReader(settings Settings, c catalog, places int, counted *metrics) *run {
+func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *metrics) *run {
 	r := &run{
-		settings: settings, catalog: c, metrics: counted, bounds: bounds{maxServices, maxInstances},
-		restored: make(map[string]bool), wakeup: registry.NewWakeup(), dirty: make(map[string]bool),
-		before: make(map[string][]*resource.Resource),
+		publisher: publisher, catalog: c, metrics: m, wakeup: registry.NewWakeup(),
+		state: state{
+			settings: settings, limits: limits{maxServices, maxInstances},
+			restored: make(map[string]bool), changedServices: make(map[string]bool),
+		},
 	}
-	for _, d := range settings.domains() {
-		r.parts = append(r.parts, &part{
-			domain: d, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(), note: newNote(),
+	for _, scope := range settings.scopes() {
+		r.scopes = append(r.scopes, &catalogScope{
+			scope: scope, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(),
+			changes: newChangeNotes(),
 		})
 	}
-	if places > 0 {
-		places = max(1, places-len(r.parts)) // the names have theirs
+	if slots > 0 {
+		slots = max(1, slots-len(r.scopes)) // the names have theirs
 	}
-	r.gate = newGate(settings, places)
-	if r.witnesses = places > 0 && places >= enoughFor*len(r.parts); r.witnesses {
-		r.gate.places -= len(witnessed) * len(r.parts)
+	if r.hasQueries = slots > 0 && slots >= minSlotsForQueries*len(r.scopes); r.hasQueries {
+		slots -= len(changeQueries) * len(r.scopes)
 	}
+	r.gate = newGate(settings, slots)
 	return r
 }
 
 func (r *run) loop(ctx context.Context) error {
-	var kept judge.Records
-	if r.keeper != nil {
-		kept = r.recall(r.keeper, time.Now())
-	}
-	if r.inherit != nil {
-		r.inherit(kept)
+	recorded, complete := r.restore(r.publisher.Kept(), time.Now())
+	for _, name := range r.publisher.Groups(recorded, complete) {
+		r.restored[name] = true
 	}
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.workers = workers
-	for _, p := range r.parts {
-		workers.Go(func() { r.list(ctx, p) })
-		workers.Go(func() { r.compare(ctx, p) })
-		workers.Go(func() { r.feel(ctx, p) })
-		if r.witnesses && p.peer == "" { // of what peers export there are no witnesses
-			for _, question := range witnessed {
-				workers.Go(func() { r.notice(ctx, p, question) })
+	for _, p := range r.scopes {
+		workers.Go(func() { r.watchNames(ctx, p) })
+		workers.Go(func() { r.resync(ctx, p) })
+		workers.Go(func() { r.watchServers(ctx, p) })
+		if r.hasQueries && p.peer == "" { // Consul answers none for peers
+			for _, query := range changeQueries {
+				workers.Go(func() { r.watchChanges(ctx, p, query) })
 			}
 		}
 	}
@@ -140,18 +91,7 @@ func (r *run) loop(ctx context.Context) error {
 	return cmp.Or(workers.Wait(), ctx.Err())
 }
 
-// named returns the services of a name in all parts. The caller holds mu.
-func (r *run) named(name string) iter.Seq[*service] {
-	return func(yield func(*service) bool) {
-		for _, p := range r.parts {
-			if s := p.services[name]; s != nil && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
-// explain says what an error of a read means; nil if we ended the read ourselves.
+// explain classifies an error of a read; nil if the source ended the read.
 func (r *run) explain(err error) *trouble {
 	f := dial.Classify(err)
 	switch f.Kind {
@@ -159,91 +99,164 @@ func (r *run) explain(err error) *trouble {
 		return nil
 	case dial.RateLimited:
 		r.metrics.limited.Add(1)
-		r.gate.refrain(max(f.RetryAfter, time.Second))
+		r.gate.pauseAll(max(f.RetryAfter, time.Second))
 	case dial.Denied:
 		r.metrics.denied.Add(1)
 	}
-	return &trouble{f.State(), err.Error(), ownFault(f)}
+	return &trouble{f.State(), err.Error(), requestFault(f)}
 }
 
-// ownFault reports whether what was asked is at fault, or what was answered, and not that Consul cannot be reached.
-func ownFault(f dial.Failure) bool { return f.Kind == dial.Refused || f.Kind == dial.Garbled }
+// requestFault reports whether the request or the answer is at fault, and not the connection to Consul.
+func requestFault(f dial.Failure) bool { return f.Kind == dial.Refused || f.Kind == dial.Garbled }
 
-// pause waits for d, or until somebody wants us to look again.
-func (r *run) pause(ctx context.Context, i *interrupt, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	ctx, end := i.begin(ctx)
-	defer end()
-	sleep(ctx, d)
-}
+// A server that lost its leader answers stale reads and blocking queries with its old data, without an error. So the
+// source asks for its contact to the leader.
 
-// What a run knows of the parts of Consul is kept for the next one, so that a restart or a reload believes no more than a run
-// that goes on: a Consul that lost its data is found out by what an earlier run saw of it, and what is held stays held.
+const (
+	// serverInterval is the time between two requests. An election takes a second or two and is no outage: trouble
+	// counts when two requests see it.
+	serverInterval        = 5 * time.Second
+	serverConfirmInterval = 2 * time.Second
+)
 
-// indexAfter is how long an index that alone is newer than what is kept waits for something else to be kept: a Consul in which
-// instances come and go is not to be written to disk all the time.
-const indexAfter = 30 * time.Second
-
-// selecting names the settings that decide what is read, and of which Consul.
-func (s Settings) selecting() string {
-	what := []any{s.address, s.Services, s.Skip, s.Tags, s.Filter, s.HealthFilter}
-	if s.Selection != "" {
-		what = append(what, s.Selection)
-	}
-	text, err := json.Marshal(what)
-	if err != nil { // of plain data
-		panic(err)
-	}
-	return string(text)
-}
-
-// recall takes over what an earlier run knew, and returns it.
-func (r *run) recall(k sources.Keeper, now time.Time) judge.Records {
-	records, err := judge.Decode(k.Kept(), r.settings.selecting(), now, r.settings.ResetHold)
-	if err != nil {
-		return judge.Records{} // without it we know as much as the first time
-	}
-	for _, p := range r.parts {
-		record, ok := records.Parts[p.String()]
-		if !ok {
+// watchServers watches the servers of a scope, and its cluster, so that a later change of the cluster is a loss of
+// data.
+func (r *run) watchServers(ctx context.Context, p *catalogScope) {
+	var last *trouble
+	for wait := serverInterval; sleep(ctx, wait); {
+		failure, err := r.readServers(ctx, p)
+		wait = serverInterval
+		if err != nil {
+			continue // the watcher of the names meets the same
+		}
+		if failure != nil && last == nil {
+			wait = serverConfirmInterval
+		} else {
+			r.mu.Lock()
+			p.serverTrouble = failure
+			r.mu.Unlock()
+			r.wakeup.Notify()
+		}
+		last = failure
+		cluster, err := r.readCluster(ctx, p)
+		if err != nil {
 			continue
 		}
-		p.suspicion, p.held = record.Suspicion, record.Held
-		if record.Index == 0 {
-			continue
-		}
-		p.based = true
-		p.cluster = record.Cluster
-		p.listing = listing{Answer: judge.Answer{Index: record.Index}, names: make(map[string][]string)}
-		for _, name := range record.Names {
-			p.listing.names[name] = nil
-		}
-		maps.Copy(p.nodes.believed, record.Made)
-	}
-	return records
-}
-
-// records are what is to be kept of all parts. The caller holds mu.
-func (r *run) records(now time.Time) judge.Records {
-	all := judge.Records{Of: r.settings.selecting(), Parts: make(map[string]judge.Record)}
-	for _, p := range r.parts {
-		record := judge.Record{Suspicion: p.suspicionAt(now)}
-		if p.known || p.based {
-			record.Index, record.Cluster, record.Made = p.listing.Index, p.cluster, p.nodes.believed
-			record.Names = slices.Sorted(maps.Keys(p.listing.names))
-		}
-		if !p.known {
-			record.Held = p.held
-		}
-		for name, s := range p.services {
-			if _, listed := p.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
-				record.Held = append(record.Held, name)
+		r.mu.Lock()
+		if before := p.cluster; p.namesRead { // the first names are compared with the record
+			p.observeCluster(cluster, time.Now())
+			if before != p.cluster {
+				r.recordChanged = true
+				r.wakeup.Notify()
 			}
 		}
-		slices.Sort(record.Held)
-		all.Parts[p.String()] = record
+		r.mu.Unlock()
 	}
-	return all
+}
+
+// readServers returns the trouble of the servers; nil if they are well.
+func (r *run) readServers(ctx context.Context, p *catalogScope) (*trouble, error) {
+	if !r.gate.wait(ctx) {
+		return nil, ctx.Err()
+	}
+	ctx, cancel := dial.Within(ctx, shortTimeout)
+	defer cancel()
+	pulse, err := r.catalog.pulse(ctx, p.scope)
+	if err != nil {
+		return nil, err
+	}
+	r.metrics.vitals.Set(p.String(), pulse)
+	switch {
+	case !pulse.KnownLeader:
+		return &trouble{state: sources.Unreachable, message: fmt.Sprintf(
+			"Consul has no leader: its answers are as old as that, %s or more", pulse.LastContact)}, nil
+	case pulse.LastContact > r.settings.MaxStale:
+		return &trouble{state: sources.Degraded, message: fmt.Sprintf(
+			"the server that answers heard of its leader %s ago, more than maxStale (%s): the leader is asked instead",
+			pulse.LastContact, r.settings.MaxStale)}, nil
+	}
+	return nil, nil
+}
+
+// usualLevel is the consistency of reads that prove no absence: the leader answers while servers lag behind.
+func (r *run) usualLevel(p *catalogScope) level {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.serverTrouble != nil {
+		return leaders
+	}
+	return usual
+}
+
+func (r *run) readCluster(ctx context.Context, p *catalogScope) (string, error) {
+	if !r.gate.wait(ctx) {
+		return "", ctx.Err()
+	}
+	ctx, cancel := dial.Within(ctx, shortTimeout)
+	defer cancel()
+	return r.catalog.cluster(ctx, p.scope)
+}
+
+// identifyCluster adds the cluster to an answer that lacks instances. The answer comes first: it is then at least as
+// old as the identity.
+func (r *run) identifyCluster(ctx context.Context, s *service, answer *reading) (err error) {
+	r.mu.Lock()
+	loses := s.loses(*answer, meaningOf(s.instances, s.wasRead, *answer))
+	r.mu.Unlock()
+	if loses {
+		answer.cluster, err = r.readCluster(ctx, s.scope)
+	}
+	return err
+}
+
+// identifyClusterOfNames does the same for names, and for the first ones, which are compared with the record.
+func (r *run) identifyClusterOfNames(ctx context.Context, p *catalogScope, l *listing) (err error) {
+	r.mu.Lock()
+	first, loses := !p.namesRead, l.Confirming && p.compare(*l).Missing > 0
+	r.mu.Unlock()
+	if !first && !loses {
+		return nil
+	}
+	if l.cluster, err = r.readCluster(ctx, p); ctx.Err() == nil && !loses {
+		return nil // optional
+	}
+	return err
+}
+
+// witnesses is how many services are read to compare their nodes.
+const witnesses = 3
+
+// readWitnesses reads some of the remaining services when others are missing: if all of their nodes were created again,
+// Consul lost its data, however high its index.
+func (r *run) readWitnesses(ctx context.Context, p *catalogScope, l *listing) error {
+	l.nodes = make(judge.CreateIndexes)
+	r.mu.Lock()
+	names := p.witnesses(*l)
+	r.mu.Unlock()
+	count := 0
+	var failure error
+	for _, name := range names[:min(len(names), 2*witnesses)] {
+		r.metrics.confirmations.Add(1)
+		answer, err := r.readOnce(ctx, p, name, certain)
+		f := dial.Classify(err)
+		if f.Kind == dial.Canceled {
+			return err
+		}
+		if err != nil && !requestFault(f) {
+			failure = err
+		}
+		if err != nil || len(answer.instances.list) == 0 {
+			continue
+		}
+		for node, created := range answer.instances.nodes() {
+			l.nodes[node] = created
+		}
+		if count++; count == witnesses {
+			break
+		}
+	}
+	if count > 0 {
+		return nil
+	}
+	return failure
 }

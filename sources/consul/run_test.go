@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	local = domain{}
-	east  = domain{datacenter: "east"}
-	west  = domain{datacenter: "west"}
+	local = scope{}
+	east  = scope{datacenter: "east"}
+	west  = scope{datacenter: "west"}
 
 	errDown   = api.StatusError{Code: 500, Body: "No cluster leader"}
 	errDenied = api.StatusError{Code: 403, Body: "ACL not found"}
@@ -71,7 +71,7 @@ func TestDomainsFailOnTheirOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, east, west)
-				for _, d := range []domain{east, west} {
+				for _, d := range []scope{east, west} {
 					w.change(d, func(f *fakeDomain) { f.set("web", at("1")) })
 				}
 				w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
@@ -380,7 +380,7 @@ func TestServicesWithoutAPlaceAreReadInTurn(t *testing.T) {
 			require.Equal(t, []string{"/2"}, w.instancesOf(fmt.Sprint("s", i)))
 		}
 		w.mu.Lock()
-		require.LessOrEqual(t, w.mostReads, places+shortReads)
+		require.LessOrEqual(t, w.mostReads, places+maxConcurrentReads)
 		w.mu.Unlock()
 		pass(2 * time.Hour)
 		least := services

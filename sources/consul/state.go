@@ -3,7 +3,11 @@ package consul
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -14,103 +18,129 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// part is a domain and what is known of it.
-type part struct {
-	domain
+// state reduces answers of Consul to the services to publish. Its methods do no I/O and take no locks; time is an
+// argument. The mutex of run guards it. An answer that raises doubts requests the next read by an interrupt.
+type state struct {
+	settings Settings
+	limits   limits
+	scopes   []*catalogScope
+	restored map[string]bool // services that an earlier run published
+
+	changedServices   map[string]bool
+	namesChanged      bool
+	unselectedChanged bool
+	synced            bool
+	recordChanged     bool
+	recordedAt        time.Time
+}
+
+// catalogScope is the state of one scope.
+type catalogScope struct {
+	scope
 	resetHold time.Duration
-	again     interrupt // of the loop that reads its names
+	reread    interrupt // of the watcher of its names
 
-	// Guarded by the mu of run.
-	known     bool    // the names were read
-	listing   listing // that was believed last
-	services  map[string]*service
-	learned   string          // the name of the datacenter, where the domain does not say it
-	trouble   *trouble        // with the names; nil if the last read was good
-	down      chan struct{}   // closed when trouble, or doubt, ends; nil without
-	begun     int             // certain reads of the names that began
-	certain   int             // the last of them that was good: it vouches for what was so when it began
-	behind    *trouble        // with its servers: no leader, or too long without contact to it
-	suspicion judge.Suspicion // that Consul lost its data
-	away      time.Time       // when the trouble began
-	cluster   string          // that was believed last; empty if it is not known
-	based     bool            // the listing is the last one of an earlier run, until the names are known
-	held      []string        // services that an earlier run held and Consul did not list; used until the names are known
-	instances int             // that services have, together
-	note      note            // of what changed, for those without a place
-	nodes     nodes
+	namesRead             bool
+	listing               listing // the last one that was applied
+	services              map[string]*service
+	datacenterSeen        string        // where the scope names none
+	trouble               *trouble      // with the names; nil after a good read
+	recovered             chan struct{} // closed at the end of trouble or doubt; nil without
+	confirmedReadsStarted int           // of the names
+	lastConfirmedRead     int           // the last good one proves the state when it started
+	serverTrouble         *trouble      // no leader, or too long without contact to it
+	suspicion             judge.Suspicion
+	troubleSince          time.Time
+	cluster               string   // identity of the last cluster; empty if unknown
+	fromRecord            bool     // an earlier run left the listing, until the names are read
+	heldNames             []string // services that an earlier run held, until the names are read
+	instanceCount         int
+	changes               changeNotes
+	nodes                 nodes
 }
 
-// service is one service of a domain and what is known of it.
+// service is the state of one service in one scope.
 type service struct {
-	name  string
-	part  *part
-	again interrupt // of its loop: its next read is a certain one
-	stop  context.CancelFunc
+	name   string
+	scope  *catalogScope
+	reread interrupt // of its watcher: the next read is a confirmed one
+	stop   context.CancelFunc
 
-	// Guarded by the mu of run.
-	settled   bool // it was read, or we were told that we may not
-	known     bool // it was read
-	instances instances
-	held      int       // instances that Consul does not have, and that stay for now
-	gone      time.Time // since when it has none for certain; zero if it has
-	listed    bool      // among the names
-	placed    bool      // it has a place to wait
-	failures  int       // reads in a row that failed for its own sake
-	refusal   error     // why it cannot be read, itself; nil if it can, or if that is not known
-	delisted  bool      // not among them for certain: what is read of it does not count
-	trouble   *trouble  // with its last read
-	healing   bool      // the full compare found a difference
-	index     uint64    // of the last answer
-	answers   int       // so far
-	restored  bool      // an earlier run published it, and it is not settled yet whether all of that is there still
-	adopted   bool      // an earlier run published it, and the names have not listed it yet
-	asked     int       // from which certain read of the names on it is not ours, if adopted and still not listed; 0 if not asked
-	vouch     int       // from which certain read of the names on a loss is to be believed, after something was odd
+	settled       bool // read, or refused
+	wasRead       bool
+	instances     instances
+	heldInstances int       // instances that Consul lacks, and that stay for now
+	emptySince    time.Time // since when it certainly has no instances; zero if it has some
+	listed        bool      // among the names
+	watched       bool      // it has a watch slot
+	failures      int       // consecutive failed reads that only concern this service
+	quarantine    error     // why the service itself cannot be read; nil if it can
+	delisted      bool      // certainly not among the names: reads of it do not count
+	trouble       *trouble  // with its last read
+	resyncing     bool      // the next read is part of the full compare
+	lastIndex     uint64
+	restored      bool // an earlier run published it, and some of that may still exist
+	adopted       bool // an earlier run published it, and the names do not list it yet
+
+	// unselectedAfterRead is the confirmed read of the names that proves an adopted service unselected; 0 before a
+	// request.
+	unselectedAfterRead int
+	// confirmAfterRead is the confirmed read of the names that has to precede a loss; 0 without doubts.
+	confirmAfterRead int
 }
 
-// trouble is why something could not be read.
+// trouble is a failed read.
 type trouble struct {
 	state   sources.State // Unreachable or Denied
 	message string
-	own     bool // what was asked is at fault, or what was answered, and not that Consul cannot be reached
+	request bool // the request or the answer is at fault, and not the connection
 }
 
-// suspected reports whether the domain may have lost its data. While it cannot be read that does not end: nobody can tell it
-// anything then.
-func (p *part) suspected(now time.Time) bool {
+// suspected reports whether the scope may have lost its data. Outages do not end a suspicion: agents cannot register
+// then.
+func (p *catalogScope) suspected(now time.Time) bool {
 	return p.suspicion.Holds(now) || p.trouble != nil && p.suspicion.Why != ""
 }
 
-// suspect notes that the domain lost its data, and why that is. What was made anew by that is no reason to suspect it again.
-func (p *part) suspect(why string, now time.Time) {
-	p.suspicion, p.away = judge.Suspicion{Until: now.Add(p.resetHold), Why: why}, now
-	p.nodes.believe(now)
+// suspect starts a hold. The nodes as they are now are no reason for the next suspicion.
+func (p *catalogScope) suspect(reason string, now time.Time) {
+	p.suspicion, p.troubleSince = judge.Suspicion{Until: now.Add(p.resetHold), Why: reason}, now
+	p.nodes.reset(now)
+}
+
+// suspicionAt returns the suspicion, which outages prolong.
+func (p *catalogScope) suspicionAt(now time.Time) judge.Suspicion {
+	suspicion := p.suspicion
+	if p.trouble != nil && !suspicion.Until.IsZero() {
+		suspicion.Until = suspicion.Until.Add(max(0, now.Sub(p.troubleSince)))
+	}
+	return suspicion
 }
 
 const setToken = "set tokenFile or CONSUL_HTTP_TOKEN" //nolint:gosec // no token
 
-// unseen is what to say of something that Consul hides.
-func unseen(anonymous bool, withToken, without string) string {
+// hiddenText is the message about data that Consul hides.
+func hiddenText(anonymous bool, tokenText, anonymousText string) string {
 	if anonymous {
-		return without
+		return anonymousText
 	}
-	return withToken
+	return tokenText
 }
 
-// tally says how the services of a part are. Those that cannot be read, themselves, are in quarantine.
+// tally counts the services of a scope by their state.
 type tally struct {
 	unsettled, readable, denied int
-	well                        bool     // some was read, and nothing has been the matter with it since
-	troubled                    []string // readable ones that are in trouble
+	healthy                     bool     // the last read of some service was good
+	troubled                    []string // services in trouble, without the quarantined ones
 }
 
-func (p *part) tally() (t tally) {
+func (p *catalogScope) tally() (t tally) {
 	for name, s := range p.services {
 		if !s.settled {
 			t.unsettled++
 		}
-		t.well = t.well || s.known && s.trouble == nil
-		if s.refusal != nil {
+		t.healthy = t.healthy || s.wasRead && s.trouble == nil
+		if s.quarantine != nil {
 			continue
 		}
 		t.readable++
@@ -124,167 +154,170 @@ func (p *part) tally() (t tally) {
 	return t
 }
 
-// unconfirmed counts the services with instances that Consul does not list now.
-func (p *part) unconfirmed() (count int) {
-	for _, s := range p.services {
-		if s.held > 0 || !s.listed && len(s.instances.list) > 0 {
-			count++
-		}
-	}
-	return count
-}
-
-// complete reports whether all that the domain had at the start was read. A service that we may not read does not
-// hold up the others; if it is all of them that can be read, we may not read the domain.
-func (p *part) complete() bool {
+// complete reports whether the first full read ended. A service that the token may not read does not delay it; if the
+// token may read no service, the scope is denied.
+func (p *catalogScope) complete() bool {
 	t := p.tally()
-	return p.known && t.unsettled == 0 && (t.denied == 0 || t.denied < t.readable)
+	return p.namesRead && t.unsettled == 0 && (t.denied == 0 || t.denied < t.readable)
 }
 
-// take applies what was read of s, and returns what that meant. The caller holds mu of run, and publishes the service
-// anew unless nothing changed.
-func (s *service) take(r reading, now time.Time) meaning {
-	m := meaningOf(s.instances, s.known, r)
+// applyAnswer applies a read of the service, and returns its meaning.
+func (s *service) applyAnswer(r reading, now time.Time) meaning {
+	m := meaningOf(s.instances, s.wasRead, r)
 	if m == doubtful {
-		return m // the next read will tell
+		return m // the next read decides
 	}
-	s.part.meet(r.cluster, now)
-	if s.odd(r, m) {
-		s.part.ask()
+	p := s.scope
+	p.observeCluster(r.cluster, now)
+	if s.needsConfirmation(r, m) {
+		p.requestConfirmedNames()
 		return unvouched
 	}
 	if s.adopted && !s.delisted && len(r.instances.list) > 0 {
-		return s.disown(now)
+		return s.dropUnselected(now)
 	}
-	s.answers++
-	s.index = r.Index
-	s.settled = true
-	s.failures, s.refusal = 0, nil
+	s.lastIndex, s.settled, s.failures, s.quarantine, s.trouble = r.Index, true, 0, nil, nil
 	if s.delisted && m != denied && m != foreign {
-		s.trouble = nil
 		return absent
 	}
-	s.part.nodes.learn(r.instances.nodes(), now)
-	missing := r.instances.without(s.instances)
+	missing := r.instances.missing(s.instances)
+	var sinceLoss judge.Compared
+	if len(missing)+r.lost > 0 {
+		sinceLoss = p.nodes.compareSinceLoss(r.instances.nodes())
+	}
+	p.nodes.learn(r.instances.nodes(), now)
+	fail := func(state sources.State, message string) {
+		s.trouble = &trouble{state: state, message: fmt.Sprintf("service %s: %s", s.name, message)}
+	}
 	switch m {
 	case foreign:
-		s.settled = s.known
-		s.trouble = &trouble{state: sources.Unreachable, message: fmt.Sprintf("service %s: %v", s.name, dial.ErrForeign)}
+		s.settled = s.wasRead
+		fail(sources.Unreachable, dial.ErrForeign.Error())
 	case denied:
-		s.trouble = &trouble{state: sources.Denied, message: fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
+		fail(sources.Denied, hiddenText(r.anonymous,
 			"the token does not show its instances (node:read and service:read are needed)",
-			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken)}
+			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken))
 	case partial:
-		s.found(r.instances, missing, r.lost)
-		s.trouble = &trouble{state: sources.Denied, message: fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
-			fmt.Sprintf("the token no longer shows %d of its instances, which stay", s.held),
-			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s", s.held, setToken))}
+		s.setInstances(r.instances, missing, r.lost)
+		fail(sources.Denied, hiddenText(r.anonymous,
+			fmt.Sprintf("the token no longer shows %d of its instances, which stay", s.heldInstances),
+			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s",
+				s.heldInstances, setToken)))
 	case changed:
 		if lost := len(missing) + r.lost; lost > 0 {
-			s.compareNodes(r, lost, now)
+			s.compareNodes(r, lost, sinceLoss, now)
 		}
-		if !s.part.suspected(now) {
+		if !p.suspected(now) {
 			missing, r.lost = nil, 0
 		}
-		s.found(r.instances, missing, r.lost)
-		s.trouble = nil
-	case gone:
-		s.trouble = nil
-		if s.part.suspected(now) {
-			s.held = len(s.instances.list)
+		s.setInstances(r.instances, missing, r.lost)
+	case emptied:
+		if p.suspected(now) {
+			s.heldInstances = len(s.instances.list)
 			return absent
 		}
-		if !s.gone.IsZero() && !s.listed {
+		if !s.emptySince.IsZero() && !s.listed {
 			return absent
 		}
-		s.lost(now)
+		s.markEmpty(now)
 	case unchanged:
-		s.trouble = nil
-		s.held, s.restored = 0, false
+		s.heldInstances, s.restored = 0, false
 	}
 	return m
 }
 
-// compareNodes suspects a Consul that has lost its data if all nodes of the instances that are left were made anew.
-func (s *service) compareNodes(r reading, missing int, now time.Time) {
-	c := judge.Compared{Known: true, Before: len(s.instances.list) + r.lost, Now: len(r.instances.list), Missing: missing}
-	s.part.nodes.believed.Compare(r.instances.nodes(), 0, &c)
-	if !s.part.suspected(now) && judge.Reset(c, r.Answer) {
-		s.part.suspect(fmt.Sprintf("Consul seems to have lost its data: the nodes of service %s were made anew", s.name), now)
+// compareNodes suspects a loss of data if all nodes of the remaining instances were created again. During a suspicion,
+// it compares the nodes that were read since the loss: if they were created again, Consul lost its data again.
+func (s *service) compareNodes(r reading, missing int, c judge.Compared, now time.Time) {
+	c.HasBaseline, c.Before, c.Now, c.Missing = true, len(s.instances.list)+r.lost, len(r.instances.list), missing
+	if !s.scope.suspected(now) {
+		c.SameCreation, c.Recreated = 0, 0
+		s.scope.nodes.accepted.Compare(r.instances.nodes(), 0, &c)
+	}
+	if judge.Reset(c, r.Answer) {
+		s.scope.suspect("Consul seems to have lost its data: the nodes of service "+s.name+" were made anew", now)
 	}
 }
 
-// disown lets go of a service that an earlier run published, and that has instances, but that is not among the names: the
-// settings no longer select it. If the names were not read since, it may be a new one.
-func (s *service) disown(now time.Time) meaning {
-	p := s.part
-	if s.asked == 0 {
-		s.asked = p.begun + 1
+// dropUnselected empties an adopted service that has instances: the settings no longer select it. It waits for names
+// that were read after the service, which may be new.
+func (s *service) dropUnselected(now time.Time) meaning {
+	p := s.scope
+	if s.unselectedAfterRead == 0 {
+		s.unselectedAfterRead = p.confirmedReadsStarted + 1
 	}
-	if p.certain < s.asked {
-		p.ask()
+	if p.lastConfirmedRead < s.unselectedAfterRead {
+		p.requestConfirmedNames()
 		return unvouched
 	}
-	s.settled, s.delisted, s.trouble = true, true, nil
-	s.lost(now)
-	return gone
+	s.delist(now)
+	return emptied
 }
 
-// odd reports whether a loss may be that of a Consul that has lost all its data, which the names tell. There are signs of that: nothing
-// is left, although the names listed it, Consul was away, or it counts from the beginning. Services and names are read at the same
-// time, so that the names may not have been read since, or not from before; then the caller has to wait until they are, and read again.
-func (s *service) odd(r reading, m meaning) bool {
-	p := s.part
+// needsConfirmation reports whether a loss may be that of a Consul without its data, which confirmed names exclude. The
+// signs: the service is empty though the names list it, Consul was away, or the index went back. Services and names are
+// read concurrently, so the names have to be read after the service, and then the service again.
+func (s *service) needsConfirmation(r reading, m meaning) bool {
+	p := s.scope
 	if !s.loses(r, m) {
-		s.vouch = 0
+		s.confirmAfterRead = 0
 		return false
 	}
-	away := p.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
-	all := m == gone && s.listed // as of everything else, if its data is lost
-	if s.vouch == 0 && (all || away || r.Index < s.index) {
-		s.vouch = p.begun + 1
+	outage := p.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
+	if s.confirmAfterRead == 0 && (m == emptied && s.listed || outage || r.Index < s.lastIndex) {
+		s.confirmAfterRead = p.confirmedReadsStarted + 1
 	}
-	if p.certain < s.vouch {
+	if p.lastConfirmedRead < s.confirmAfterRead {
 		return true
 	}
-	s.vouch = 0
+	s.confirmAfterRead = 0
 	return false
 }
 
-// loses reports whether something that there was is not there any more, if r, which means m, is to be believed.
+// loses reports whether instances are missing in a reading with this meaning.
 func (s *service) loses(r reading, m meaning) bool {
-	had := len(s.instances.list) > 0 || s.restored
-	return m == gone && had || m == changed && len(r.instances.without(s.instances))+r.lost > 0
+	return m == emptied && (len(s.instances.list) > 0 || s.restored) ||
+		m == changed && len(r.instances.missing(s.instances))+r.lost > 0
 }
 
-// found notes what there is, with what is missing and stays: instances, and endpoints that an earlier run published.
-func (s *service) found(i instances, missing []*api.ServiceEntry, lost int) {
-	s.keep(i.with(missing))
-	s.known, s.held, s.gone = true, len(missing)+lost, time.Time{}
+// setInstances stores the instances read, the missing ones that stay, and the number of restored endpoints that stay.
+func (s *service) setInstances(i instances, missing []*api.ServiceEntry, lost int) {
+	s.replaceInstances(i.plus(missing))
+	s.wasRead, s.heldInstances, s.emptySince = true, len(missing)+lost, time.Time{}
 	s.restored = s.restored && lost > 0
 }
 
-// lost notes that the service has no instances, for certain.
-func (s *service) lost(now time.Time) {
-	s.keep(instances{})
-	s.known, s.held, s.restored = true, 0, false
-	if s.gone.IsZero() {
-		s.gone = now
+func (s *service) markEmpty(now time.Time) {
+	s.replaceInstances(instances{})
+	s.wasRead, s.heldInstances, s.restored = true, 0, false
+	if s.emptySince.IsZero() {
+		s.emptySince = now
 	}
 }
 
-// compare says how a listing differs from what was believed, by an earlier run if need be.
-func (p *part) compare(l listing) judge.Compared {
-	c := l.compare(p.listing, p.known || p.based, p.trouble != nil || !p.known)
-	c.Other = judge.Other(p.cluster, l.cluster)
+// delist empties a service that the names certainly lack.
+func (s *service) delist(now time.Time) {
+	s.settled, s.delisted, s.trouble = true, true, nil
+	s.markEmpty(now)
+}
+
+// replaceInstances keeps the count of the scope.
+func (s *service) replaceInstances(i instances) {
+	s.scope.instanceCount += len(i.list) - len(s.instances.list)
+	s.instances = i
+}
+
+// compare compares a listing with the last one, which an earlier run may have left.
+func (p *catalogScope) compare(l listing) judge.Compared {
+	c := l.compare(p.listing, p.namesRead || p.fromRecord, p.trouble != nil || !p.namesRead)
+	c.OtherCluster = judge.IsOtherCluster(p.cluster, l.cluster)
 	return c
 }
 
-// takeNames applies a listing of the names of p, and returns what it meant, the names that are new, and those of known
-// services that are to be read again. The caller holds mu of run.
-func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, check []*service) {
+// applyNames applies a listing, and returns its meaning, the new names, and the services to read again.
+func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []string, reread []*service) {
 	c := p.compare(l)
-	p.nodes.believed.Compare(l.nodes, 0, &c)
+	p.nodes.accepted.Compare(l.nodes, 0, &c)
 	m, wiped := meaningOfNames(c, l)
 	switch m {
 	case doubtful:
@@ -293,7 +326,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()}, now)
 		return m, nil, nil
 	case denied:
-		p.fail(&trouble{state: sources.Denied, message: unseen(l.anonymous,
+		p.fail(&trouble{state: sources.Denied, message: hiddenText(l.anonymous,
 			"the token does not show any service (service:read and node:read are needed)",
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)}, now)
 		return m, nil, nil
@@ -302,124 +335,246 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	switch {
 	case wiped:
 		p.suspect(judge.Why(c, l.Answer, "services"), now)
-	case p.known && p.tally().unsettled == 0: // else what is read first is compared with what an earlier run knew, whatever was read before it
-		p.nodes.believe(now.Add(-p.resetHold))
+	case p.namesRead && p.tally().unsettled == 0: // first reads are compared with the nodes of the earlier run
+		p.nodes.accept(now.Add(-p.resetHold))
 		p.forgetNodes()
 	}
-	back := p.known && l.Index < p.listing.Index // watches that began before wait for indexes of the future
-	p.known, p.listing = true, l
-	p.cluster = cmp.Or(l.cluster, p.cluster)
+	wentBack := p.namesRead && l.Index < p.listing.Index // earlier watches wait for indexes of the future
+	p.namesRead, p.listing, p.cluster = true, l, cmp.Or(l.cluster, p.cluster)
 	if l.Confirming {
-		p.certain = l.turn
+		p.lastConfirmedRead = l.confirmedRead
 	}
 	for name := range l.names {
 		s := p.services[name]
-		switch {
-		case s == nil:
+		if s == nil {
 			added = append(added, name)
-		case !s.listed || back:
-			s.delisted = false
-			check = append(check, s)
-		}
-		if s != nil {
-			s.listed, s.adopted, s.asked = true, false, 0
-		}
-	}
-	for name, s := range p.services {
-		if _, there := l.names[name]; there || s.delisted {
 			continue
 		}
-		switch {
-		case l.Filtered || p.suspected(now):
-			if s.listed {
-				check = append(check, s) // the names cannot vouch for it
+		if !s.listed || wentBack {
+			s.delisted = false
+			reread = append(reread, s)
+		}
+		s.listed, s.adopted, s.unselectedAfterRead = true, false, 0
+	}
+	for name, s := range p.services {
+		if _, listed := l.names[name]; listed || s.delisted {
+			continue
+		}
+		if l.Filtered || p.suspected(now) {
+			if s.listed { // the names cannot prove its end
+				reread = append(reread, s)
 			}
-		case l.Confirming:
-			s.settled, s.delisted = true, true
-			s.trouble = nil
-			s.lost(now)
+		} else if l.Confirming {
+			s.delist(now)
 			m = changed
 		}
 		s.listed = false
 	}
 	p.recover(now)
-	return m, added, check
+	return m, added, reread
 }
 
-// fail notes that the names could not be read.
-func (p *part) fail(t *trouble, now time.Time) {
+// fail stores why the names cannot be read.
+func (p *catalogScope) fail(t *trouble, now time.Time) {
 	if p.trouble == nil {
-		p.away = now
+		p.troubleSince = now
 	}
 	p.trouble = t
-	if p.down == nil {
-		p.down = make(chan struct{})
+	p.suspend()
+}
+
+// suspend has watchers that retry wait for the names.
+func (p *catalogScope) suspend() {
+	if p.recovered == nil {
+		p.recovered = make(chan struct{})
 	}
 }
 
-// ask has the names read with certainty, for those who wait until they are.
-func (p *part) ask() {
-	p.again.raise()
-	if p.down == nil {
-		p.down = make(chan struct{})
-	}
+func (p *catalogScope) requestConfirmedNames() {
+	p.reread.raise()
+	p.suspend()
 }
 
-// suspicionAt returns the suspicion. It does not pass while the names cannot be read, since nobody can tell Consul anything then.
-func (p *part) suspicionAt(now time.Time) judge.Suspicion {
-	s := p.suspicion
-	if p.trouble != nil && !s.Until.IsZero() {
-		s.Until = s.Until.Add(max(0, now.Sub(p.away)))
-	}
-	return s
-}
-
-// recover notes that they could, and wakes all who waited for that.
-func (p *part) recover(now time.Time) {
+// recover ends trouble and doubt.
+func (p *catalogScope) recover(now time.Time) {
 	p.suspicion, p.trouble = p.suspicionAt(now), nil
-	if p.down != nil {
-		close(p.down)
-		p.down = nil
+	if p.recovered != nil {
+		close(p.recovered)
+		p.recovered = nil
 	}
 }
 
-// A service that cannot be read for its own sake, because no path can express its name or its answer cannot be understood,
-// is settled: it is quarantined by name, and the rest is served. What was read of it before stays.
+// observeCluster stores the identity of the cluster. Another cluster has lost its data.
+func (p *catalogScope) observeCluster(cluster string, now time.Time) {
+	if judge.IsOtherCluster(p.cluster, cluster) {
+		p.suspect("Consul seems to have lost its data: it is another cluster than before", now)
+	}
+	p.cluster = cmp.Or(cluster, p.cluster)
+}
 
-// refusedOften is how many reads in a row have to fail before a service is taken to be at fault itself.
-const refusedOften = 3
+// maxFailures is how many consecutive reads have to fail before a service is quarantined.
+const maxFailures = 3
 
-// refuse takes up that s could not be read because of t, and reports whether it has come to be refused by that. The caller
-// holds mu.
-func (s *service) refuse(t *trouble) bool {
-	if !t.own {
+// applyFailure stores why the service cannot be read. A service that fails alone is quarantined: it is settled, keeps
+// its last instances, and does not delay others. It reports whether the service is quarantined now.
+func (s *service) applyFailure(t *trouble) (quarantined bool) {
+	p := s.scope
+	if t.state == sources.Denied && p.recovered == nil && s.trouble == nil {
+		p.reread.raise() // the token may have expired, for all services
+	}
+	if s.adopted && s.unselectedAfterRead == 0 { // the names may lack it
+		s.unselectedAfterRead = p.confirmedReadsStarted + 1
+		p.requestConfirmedNames()
+	}
+	if s.delisted {
+		return false
+	}
+	s.trouble = t
+	if !t.request {
 		s.failures = 0
 		return false
 	}
 	s.failures++
 	inexpressible := !dial.Expressible("/v1/health/service/" + s.name)
-	// If nothing else can be read either, it is the filter that is at fault, or something in front of Consul.
-	if s.refusal != nil || !inexpressible && (s.failures < refusedOften || s.part.trouble != nil || !s.part.tally().well) {
+	// If no other service can be read, the filter is at fault, or a proxy.
+	if s.quarantine != nil || !inexpressible && (s.failures < maxFailures || p.trouble != nil || !p.tally().healthy) {
 		return false
 	}
 	s.settled = true
-	why := "it cannot be read"
+	reason := "it cannot be read"
 	if inexpressible {
-		why = "its name cannot be read over HTTP: register it under another one"
+		reason = "its name cannot be read over HTTP: register it under another one"
 	}
-	s.refusal = fmt.Errorf("service %q: %s: %s", s.name, why, t.message)
+	s.quarantine = fmt.Errorf("service %q: %s: %s", s.name, reason, t.message)
 	return true
 }
 
-// rejects are those of a service that cannot be read in some domains. Without a key they stand for whatever was made of it.
-// The caller holds mu.
-func (r *run) rejects(name string) (all []sources.Reject) {
-	for s := range r.named(name) {
-		if s.refusal != nil {
-			all = append(all, sources.Reject{
-				Origin: resource.Origin{Place: "consul " + s.part.prefix() + "service " + name}, Err: s.refusal,
-			})
+// servicesNamed returns the services of a name in all scopes.
+func (st *state) servicesNamed(name string) iter.Seq[*service] {
+	return func(yield func(*service) bool) {
+		for _, p := range st.scopes {
+			if s := p.services[name]; s != nil && !yield(s) {
+				return
+			}
 		}
 	}
-	return all
+}
+
+// isRestored reports whether endpoints that an earlier run published may stay without a known instance.
+func (st *state) isRestored(name string) bool {
+	for s := range st.servicesNamed(name) {
+		if s.restored {
+			return true
+		}
+	}
+	return false
+}
+
+// rejects are those of a service that cannot be read in some scopes. Without a key they stand for all its objects.
+func (st *state) rejects(name string) (rejects []sources.Reject) {
+	for s := range st.servicesNamed(name) {
+		if s.quarantine != nil {
+			place := "consul " + s.scope.prefix() + "service " + name
+			rejects = append(rejects, sources.Reject{Origin: resource.Origin{Place: place}, Err: s.quarantine})
+		}
+	}
+	return rejects
+}
+
+// The number of services and of instances is bounded. Beyond it, answers are errors, and the last good ones stay.
+const (
+	maxServices  = 100_000   // of one scope
+	maxInstances = 1_000_000 // of all services
+)
+
+type limits struct{ services, instances int }
+
+func (st *state) checkServiceLimit(l listing) error {
+	if count := len(l.names); count > st.limits.services {
+		return fmt.Errorf("read the names of services: there are %d, of which %d at most are followed: %w", count,
+			st.limits.services, dial.ErrTooMuch)
+	}
+	return nil
+}
+
+func (st *state) checkInstanceLimit(s *service, r reading) error {
+	before, count := len(s.instances.list), len(r.instances.list)
+	total := count - before
+	for _, p := range st.scopes {
+		total += p.instanceCount
+	}
+	if count > before && total > st.limits.instances {
+		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w",
+			s.name, count, total, st.limits.instances, dial.ErrTooMuch)
+	}
+	return nil
+}
+
+// The record of a run lets the next one judge its first answers as a running source would: it detects a Consul that
+// lost its data in between, and continues holds.
+
+// indexRecordInterval is how long a change of indexes alone waits to be recorded, so that a busy Consul does not cause
+// constant writes.
+const indexRecordInterval = 30 * time.Second
+
+// identity names the settings that select services, and the Consul.
+func (s Settings) identity() string {
+	fields := []any{s.address, s.Services, s.Skip, s.Tags, s.Filter, s.HealthFilter}
+	if s.Selection != "" {
+		fields = append(fields, s.Selection)
+	}
+	text, err := json.Marshal(fields)
+	if err != nil { // of plain data
+		panic(err)
+	}
+	return string(text)
+}
+
+// restore applies the record of an earlier run. It returns the services in it, and whether it has those of all scopes.
+func (st *state) restore(record []byte, now time.Time) (names []string, complete bool) {
+	records, err := judge.Decode(record, st.settings.identity(), now, st.settings.ResetHold)
+	if err != nil {
+		return nil, false // as at a first start
+	}
+	complete = true
+	for _, p := range st.scopes {
+		r := records.Parts[p.String()]
+		p.suspicion, p.heldNames = r.Suspicion, r.Held
+		names = append(names, r.Held...)
+		if r.Index == 0 {
+			complete = false
+			continue
+		}
+		p.fromRecord, p.cluster = true, r.Cluster
+		p.listing = listing{Answer: judge.Answer{Index: r.Index}, names: make(map[string][]string)}
+		for _, name := range r.Names {
+			p.listing.names[name] = nil
+			names = append(names, name)
+		}
+		maps.Copy(p.nodes.accepted, r.CreateIndexes)
+	}
+	return names, complete
+}
+
+// record returns the record for the next run.
+func (st *state) record(now time.Time) []byte {
+	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
+	for _, p := range st.scopes {
+		r := judge.Record{Suspicion: p.suspicionAt(now)}
+		if p.namesRead || p.fromRecord {
+			r.Index, r.Cluster, r.CreateIndexes = p.listing.Index, p.cluster, p.nodes.accepted
+			r.Names = slices.Sorted(maps.Keys(p.listing.names))
+		}
+		if !p.namesRead {
+			r.Held = slices.Clone(p.heldNames)
+		}
+		for name, s := range p.services {
+			if _, listed := p.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
+				r.Held = append(r.Held, name)
+			}
+		}
+		slices.Sort(r.Held)
+		records.Parts[p.String()] = r
+	}
+	return records.Encode()
 }

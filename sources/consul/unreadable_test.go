@@ -112,7 +112,7 @@ func TestAnAdoptedServiceThatCannotBeReadGoes(t *testing.T) {
 				r := w.start(Settings{}, 0)
 				pass(24 * time.Hour)
 				r.mu.Lock()
-				_, still := r.parts[0].services["s00"]
+				_, still := r.scopes[0].services["s00"]
 				r.mu.Unlock()
 				require.True(t, w.synced(), "a start that never ends")
 				require.False(t, still, "deregistered a day ago; the names say so for certain")
@@ -121,7 +121,8 @@ func TestAnAdoptedServiceThatCannotBeReadGoes(t *testing.T) {
 	}
 }
 
-// A service is refused while Consul may have lost its data, and was never read: when that is over, it goes as any other.
+// A service is refused while Consul may have lost its data, and was never read: when that is over, it goes as any
+// other.
 func TestARefusedServiceThatGoesInASuspicionGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

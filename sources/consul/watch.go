@@ -2,59 +2,58 @@ package consul
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/time/rate"
 
-	"tributary/sources"
+	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
-// watch follows one service; sure says that its first read has to be a certain one.
-func (r *run) watch(ctx context.Context, s *service, sure bool) {
-	w := watcher{run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry), sure: sure}
-	defer w.leave()
-	for ctx.Err() == nil {
-		w.step(ctx)
-	}
-}
-
-// watcher is the loop that follows one service.
+// watcher reads one service again and again.
 type watcher struct {
 	*run
 	service *service
 	pace    pacer
 	retry   backoff.BackOff
 	index   uint64
-	sure    bool      // the next read has to be a certain one
-	doubted bool      // the last read was in doubt
-	patient bool      // the last read found that there is nothing, which the names will contradict if need be
-	woken   bool      // a query that waited was answered, and what follows from it is not done yet
-	queued  bool      // it counts among those that have none
-	yield   bool      // it left its place for others
-	polled  time.Time // when it last read without a place
-	seen    int       // what had moved when the leader was last read; 0 if another server was read since
+	confirm bool // the next read is a confirmed one
+
+	doubted         bool      // the last read was doubtful
+	confirmedAbsent bool      // the last read found no instances; the names show when that changes
+	answered        bool      // a blocking query was answered, and its answer is not applied yet
+	queued          bool      // it waits for a slot
+	polled          time.Time // of the last read without a slot
+	changeSeen      int       // change count at the last read from the leader; 0 after a read from another server
 }
 
-// step makes one read and draws the consequences.
+func (r *run) watch(ctx context.Context, s *service) {
+	w := watcher{run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry)}
+	// Without endpoints of the earlier run, an answer cannot show a loss.
+	w.confirm = s.restored && r.publisher.Lost(s.name, nil) == 0
+	defer w.leave()
+	for ctx.Err() == nil {
+		w.step(ctx)
+	}
+}
+
+// step makes one read and applies it.
 func (w *watcher) step(ctx context.Context) {
-	q, of := w.choose()
-	started := time.Now()
-	answer, err := w.read(ctx, q, of)
-	for _, examine := range []func(context.Context, *service, *reading) error{w.roomFor, w.unmask, w.vouchFor} {
-		if err == nil {
-			err = examine(ctx, w.service, &answer)
-		}
+	q, limiter := w.choose()
+	answer, err := w.read(ctx, q, limiter)
+	if err == nil {
+		err = w.examine(ctx, &answer)
 	}
 	if err != nil {
-		w.failed(ctx, err)
+		w.fail(ctx, err)
 		return
 	}
-	m, doubted := w.took(answer), w.doubted
-	w.woken = w.woken || q.index > 0
-	w.sure, w.doubted, w.patient = true, m == doubtful, m == absent
+	m, doubted := w.apply(answer), w.doubted
+	w.answered = w.answered || q.index > 0
+	w.confirm, w.doubted, w.confirmedAbsent = true, m == doubtful, m == absent
 	switch m {
 	case doubtful:
 		w.metrics.confirmations.Add(1)
@@ -63,264 +62,359 @@ func (w *watcher) step(ctx context.Context) {
 		w.metrics.denied.Add(1)
 		fallthrough
 	case foreign, unvouched, absent:
-		w.wait(ctx, w.retry.NextBackOff()) // of the last two until the names were read, or list it
+		w.backOff(ctx)
 		return
 	case unchanged:
-		if doubted { // two answers that contradict each other; to ask again at once could go on forever
-			w.wait(ctx, w.retry.NextBackOff())
+		if doubted { // two answers contradict each other: an immediate retry could loop
+			w.backOff(ctx)
 		}
 	}
-	w.sure = false
+	w.confirm = false
 	if !doubted {
 		w.retry.Reset()
 	}
-	w.index = next(q, w.index, answer.Index)
-	if !w.woken {
-		return
+	w.index = dial.NextIndex(q.index, answer.Index)
+	if w.answered {
+		w.answered = false
+		w.service.reread.pause(ctx, w.pace.next(time.Now()))
 	}
-	w.woken = false
-	if m == unchanged && q.index > 0 && w.gate.scarce() && !w.covered() && time.Since(started) > w.settings.Wait/2 {
-		w.leave() // nothing happened for as long as it waited: let others wait
-		w.yield = true
-	}
-	w.pause(ctx, &w.service.again, w.pace.next(time.Now()))
 }
 
-// choose decides how to ask next, and whose turn it has to wait for; none if the query blocks.
+// examine completes an answer by the requests that it makes necessary.
+func (w *watcher) examine(ctx context.Context, answer *reading) error {
+	w.mu.Lock()
+	err := w.checkInstanceLimit(w.service, *answer)
+	w.mu.Unlock()
+	if err == nil {
+		err = w.checkRights(ctx, w.service, answer)
+	}
+	if err == nil {
+		err = w.identifyCluster(ctx, w.service, answer)
+	}
+	return err
+}
+
+// choose returns the next query, and the limiter for it; none for a blocking query.
 func (w *watcher) choose() (query, *rate.Limiter) {
-	usual := w.usualLevel(w.service.part)
+	usual := w.usualLevel(w.service.scope)
 	switch {
-	case w.service.again.take() || w.sure && !w.patient:
-		return query{level: certain}, w.gate.ramp
-	case w.sure:
-		return query{level: certain}, w.gate.slow
+	case w.service.reread.take() || w.confirm && !w.confirmedAbsent:
+		return query{level: certain}, w.gate.readLimiter
+	case w.confirm:
+		return query{level: certain}, w.gate.slowLimiter
 	case w.index == 0:
-		return query{level: usual}, w.gate.ramp
-	case w.service.placed:
+		return query{level: usual}, w.gate.readLimiter
+	case w.service.watched:
 		return query{index: w.index, level: usual}, nil
-	case !w.yield && w.gate.enter():
-		w.queue(false)
-		w.place(true)
+	case w.gate.takeSlot():
+		w.setState(true, false)
 		return query{index: w.index, level: usual}, nil
 	}
-	w.yield = false
-	w.queue(true)
-	if w.covered() {
+	w.setState(false, true)
+	if w.allQueriesRunning() {
 		usual = max(usual, leaders)
 	}
-	return query{level: usual}, w.gate.turns
+	return query{level: usual}, w.gate.pollLimiter
 }
 
-// readNow reads a service once, in its turn.
-func (r *run) readNow(ctx context.Context, p *part, name string, of *rate.Limiter, sure level) (reading, error) {
-	done, ok := r.gate.read(ctx, of)
+// readOnce reads a service without blocking.
+func (r *run) readOnce(ctx context.Context, p *catalogScope, name string, consistency level) (reading, error) {
+	finish, ok := r.gate.begin(ctx, r.gate.readLimiter)
 	if !ok {
 		return reading{}, context.Canceled
 	}
-	defer done()
+	defer finish()
 	r.metrics.reads.Add(1)
-	return r.catalog.service(ctx, p.domain, name, query{level: sure})
+	return r.catalog.service(ctx, p.scope, name, query{level: consistency})
 }
 
-func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading, error) {
-	if of == w.gate.turns {
-		if !w.idle(ctx) {
+func (w *watcher) read(ctx context.Context, q query, limiter *rate.Limiter) (reading, error) {
+	if limiter == w.gate.pollLimiter {
+		if !w.waitForChange(ctx) {
 			return reading{}, context.Canceled
 		}
-		least := minTurn
-		if w.covered() {
-			least = minTurnNoticed
+		interval := pollInterval
+		if w.allQueriesRunning() {
+			interval = notedPollInterval
 		}
-		w.pause(ctx, &w.service.again, least-time.Since(w.polled))
+		w.service.reread.pause(ctx, interval-time.Since(w.polled))
 		w.polled = time.Now()
 	}
-	ctx, end := w.service.again.begin(ctx)
+	ctx, end := w.service.reread.begin(ctx)
 	defer end()
-	if of == nil {
-		if !w.gate.calm(ctx) {
-			return reading{}, context.Canceled
-		}
+	ok, finish := false, func() {}
+	if limiter == nil {
+		ok = w.gate.wait(ctx)
 	} else {
-		done, ok := w.gate.read(ctx, of)
-		if !ok {
-			return reading{}, context.Canceled
-		}
-		defer done()
+		finish, ok = w.gate.begin(ctx, limiter)
 	}
+	if !ok {
+		return reading{}, context.Canceled
+	}
+	defer finish()
 	w.metrics.reads.Add(1)
-	w.mu.Lock()
-	w.seen = 0
-	if q.level >= leaders { // other servers may not have heard yet of what has moved, and nobody would tell when they have
-		w.seen = w.service.part.note.moved
+	w.changeSeen = 0
+	if q.level >= leaders { // another server may lack the change, and no later signal would follow
+		w.mu.Lock()
+		w.changeSeen = w.service.scope.changes.count
+		w.mu.Unlock()
 	}
-	w.mu.Unlock()
-	return w.catalog.service(ctx, w.service.part.domain, w.service.name, q)
+	return w.catalog.service(ctx, w.service.scope.scope, w.service.name, q)
 }
 
-// took applies an answer.
-func (w *watcher) took(answer reading) meaning {
+// apply applies an answer to the state.
+func (w *watcher) apply(answer reading) meaning {
 	s := w.service
+	p := s.scope
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, settled, refusal, restored, suspicion := s.trouble, s.settled, s.refusal, s.restored, s.part.suspicion
-	m := s.take(answer, time.Now())
-	if m == changed || m == gone || m == partial || restored && !s.restored || refusal != nil && s.refusal == nil {
-		w.dirty[s.name] = true
+	failure, settled, quarantine, restored, suspicion := s.trouble, s.settled, s.quarantine, s.restored, p.suspicion
+	m := s.applyAnswer(answer, time.Now())
+	settledRestored, readable := restored && !s.restored, quarantine != nil && s.quarantine == nil
+	if m == changed || m == emptied || m == partial || settledRestored || readable {
+		w.changedServices[s.name] = true
 	}
-	w.unkept = w.unkept || s.part.suspicion != suspicion
-	if restored && !w.unsettled(s.name) {
-		delete(w.before, s.name)
-	}
-	if m != doubtful && m != unvouched && s.healing {
-		s.healing = false
-		if m == changed || m == gone {
+	w.recordChanged = w.recordChanged || p.suspicion != suspicion
+	if m != doubtful && m != unvouched && s.resyncing {
+		s.resyncing = false
+		if m == changed || m == emptied {
 			w.metrics.healed.Add(1)
 		}
 	}
-	if (m == denied || m == partial) && before == nil {
-		s.part.again.raise() // it may be about more than this service
+	if (m == denied || m == partial) && failure == nil {
+		p.reread.raise() // other services may be hidden, too
 	}
-	if w.dirty[s.name] || before != s.trouble || settled != s.settled || w.unkept {
+	if w.changedServices[s.name] || failure != s.trouble || settled != s.settled || w.recordChanged {
 		w.wakeup.Notify()
 	}
 	return m
 }
 
-// failed notes why the service could not be read, and waits before the next attempt.
-func (w *watcher) failed(ctx context.Context, err error) {
+// fail stores a failed read, and waits before the next one.
+func (w *watcher) fail(ctx context.Context, err error) {
 	t := w.explain(err)
 	if t == nil {
-		return // somebody wants us to look again, or to end
+		return // interrupted
 	}
-	s := w.service
 	w.mu.Lock()
-	if t.state == sources.Denied && s.part.down == nil && s.trouble == nil {
-		s.part.again.raise() // the token has gone: that is about all services
-	}
-	s.answers++
-	if !s.delisted { // else it has gone, whatever is the matter with it
-		s.trouble = t
-		if s.refuse(t) {
-			w.dirty[s.name] = true
-		}
-	}
-	if s.adopted && s.asked == 0 { // the names tell whether it is there at all
-		s.asked = s.part.begun + 1
-		s.part.ask()
+	if w.service.applyFailure(t) {
+		w.changedServices[w.service.name] = true
 	}
 	w.mu.Unlock()
 	w.wakeup.Notify()
-	w.index, w.sure = 0, false
-	w.wait(ctx, w.retry.NextBackOff())
+	w.index, w.confirm = 0, false
+	w.backOff(ctx)
 }
 
-// wait waits before the next attempt. While not even the names can be read, it is until they can.
-func (w *watcher) wait(ctx context.Context, d time.Duration) {
+// backOff waits before the next attempt. While the names cannot be read either, it waits for those.
+func (w *watcher) backOff(ctx context.Context) {
+	delay := w.retry.NextBackOff()
 	w.mu.Lock()
-	down := w.service.part.down
+	recovered := w.service.scope.recovered
 	w.mu.Unlock()
-	if down == nil {
-		w.pause(ctx, &w.service.again, d)
+	if recovered == nil {
+		w.service.reread.pause(ctx, delay)
 		return
 	}
 	select {
 	case <-ctx.Done():
-	case <-down:
+	case <-recovered:
 	}
 }
 
 func (w *watcher) leave() {
-	w.queue(false)
-	if w.service.placed {
-		w.place(false)
-		w.gate.leave()
+	if w.service.watched {
+		w.gate.releaseSlot()
 	}
+	w.setState(false, false)
 }
 
-// place notes whether the service has a place.
-func (w *watcher) place(has bool) {
+// setState stores whether the service has a slot, and whether it waits for one.
+func (w *watcher) setState(watched, queued bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.service.placed = has
-	w.metrics.watches.Add(step(has))
+	w.metrics.watches.Add(difference(w.service.watched, watched))
+	w.gate.queued.Add(difference(w.queued, queued))
+	w.service.watched, w.queued = watched, queued
 }
 
-func step(up bool) int64 {
-	if up {
+func difference(before, after bool) int64 {
+	switch {
+	case before == after:
+		return 0
+	case after:
 		return 1
 	}
 	return -1
 }
 
-// queue notes whether the service counts among those that have none.
-func (w *watcher) queue(in bool) {
-	if w.queued != in {
-		w.queued = in
-		w.gate.waiting.Add(step(in))
-	}
-}
-
-// compare reads everything once more from time to time, plainly, and has the loops look again at what is different from
-// what they believe.
-func (r *run) compare(ctx context.Context, p *part) {
+// resync has the watchers read everything again from time to time, one after another.
+func (r *run) resync(ctx context.Context, p *catalogScope) {
 	for {
-		spread := r.settings.Resync / 10                              // so that instances of tributary that started together do not stay together
-		if !sleep(ctx, r.settings.Resync-spread+rand.N(2*spread+1)) { //nolint:gosec // no secret
+		// Tributaries that started together do not stay together.
+		spread := r.settings.Resync / 10
+		delay := r.settings.Resync - spread + rand.N(2*spread+1) //nolint:gosec // no secret
+		if !sleep(ctx, delay) {
 			return
 		}
 		r.mu.Lock()
-		skip := p.down != nil || !p.known
-		var names []string
-		for name := range p.services {
+		var services []*service
+		if p.recovered == nil && p.namesRead {
+			p.reread.raise()
+			for _, s := range p.services {
+				services = append(services, s)
+			}
+		}
+		r.mu.Unlock()
+		for _, s := range services {
+			if r.gate.slowLimiter.Wait(ctx) != nil {
+				return
+			}
+			r.mu.Lock()
+			if s.wasRead && s.trouble == nil && s.heldInstances == 0 && !s.delisted {
+				s.resyncing = true
+				s.reread.raise()
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// watchNames watches the names of the services of a scope.
+func (r *run) watchNames(ctx context.Context, p *catalogScope) {
+	pace, retry := pacer{last: paceNames}, newBackOff(firstRetry, lastNamesRetry)
+	var index uint64
+	confirm := false // the next read is a confirmed one
+	for ctx.Err() == nil {
+		q := query{index: index, level: r.usualLevel(p)}
+		if p.reread.take() || confirm {
+			q = query{level: certain}
+		}
+		l, err := r.readNames(ctx, p, q)
+		if err == nil {
+			err = r.examineNames(ctx, p, &l)
+		}
+		m := foreign
+		if err == nil {
+			m = r.applyListing(ctx, p, l)
+		} else if t := r.explain(err); t != nil {
+			r.mu.Lock()
+			p.fail(t, time.Now())
+			r.mu.Unlock()
+			r.wakeup.Notify()
+		} else {
+			continue // interrupted
+		}
+		switch confirm = true; m {
+		case doubtful:
+		case denied, foreign:
+			index = 0
+			p.reread.pause(ctx, retry.NextBackOff())
+		default:
+			confirm = false
+			retry.Reset()
+			index = dial.NextIndex(q.index, l.Index)
+			p.reread.pause(ctx, pace.next(time.Now()))
+		}
+	}
+}
+
+func (r *run) readNames(ctx context.Context, p *catalogScope, q query) (listing, error) {
+	if !r.gate.wait(ctx) {
+		return listing{}, ctx.Err()
+	}
+	confirmedRead := 0
+	if q.level == certain { // requests for another one do not interrupt it: else it might never end
+		r.mu.Lock()
+		p.confirmedReadsStarted++
+		confirmedRead = p.confirmedReadsStarted
+		r.mu.Unlock()
+	} else {
+		var end func()
+		ctx, end = p.reread.begin(ctx)
+		defer end()
+	}
+	r.metrics.names.Add(1)
+	l, err := r.catalog.services(ctx, p.scope, q)
+	l.confirmedRead = confirmedRead
+	return l, err
+}
+
+// examineNames completes a listing by the requests that it makes necessary.
+func (r *run) examineNames(ctx context.Context, p *catalogScope, l *listing) error {
+	err := r.checkServiceLimit(*l)
+	for _, examine := range []func(context.Context, *catalogScope, *listing) error{
+		r.checkRightsToNames, r.identifyClusterOfNames, r.readWitnesses,
+	} {
+		if err == nil {
+			err = examine(ctx, p, l)
+		}
+	}
+	return err
+}
+
+// applyListing applies a listing to the state, and starts watchers of new services.
+func (r *run) applyListing(ctx context.Context, p *catalogScope, l listing) meaning {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	read, index, unselected := p.namesRead, p.listing.Index, len(p.listing.unselected)
+	m, added, reread := p.applyNames(l, time.Now())
+	if m == doubtful {
+		r.metrics.confirmations.Add(1)
+		return m
+	}
+	if m == denied {
+		r.metrics.denied.Add(1)
+	}
+	if p.listing.Index != index {
+		p.changes.signal() // a registration of some service
+	}
+	first := !read && p.namesRead
+	if first {
+		added = append(added, r.adopt(p, time.Now())...)
+	}
+	r.unselectedChanged = r.unselectedChanged || first || len(p.listing.unselected) != unselected
+	for _, s := range reread {
+		s.reread.raise()
+	}
+	for _, name := range added {
+		r.start(ctx, p, name)
+	}
+	if m == changed || m == partial || first { // the first names may be those of the record
+		r.namesChanged, r.recordChanged = true, true
+	}
+	for name, s := range p.services {
+		if s.delisted {
+			r.changedServices[name] = true
+		}
+	}
+	r.wakeup.Notify()
+	return m
+}
+
+// adopt returns the services of an earlier run that the names lack, which are withdrawn after a read only.
+func (st *state) adopt(p *catalogScope, now time.Time) (names []string) {
+	// With a record, the listing itself shows a loss.
+	if !p.fromRecord && len(p.listing.names) == 0 && len(st.restored) > 1 && !p.suspected(now) {
+		p.suspicion = judge.Suspicion{Until: now.Add(p.resetHold), Why: fmt.Sprintf(
+			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored))}
+	}
+	for name := range st.restored {
+		if _, listed := p.listing.names[name]; !listed && p.services[name] == nil {
 			names = append(names, name)
 		}
-		r.mu.Unlock()
-		if skip {
-			continue
-		}
-		slices.Sort(names)
-		r.compareNames(ctx, p)
-		for _, name := range names {
-			r.compareService(ctx, p, name)
-		}
 	}
+	return names
 }
 
-func (r *run) compareNames(ctx context.Context, p *part) {
-	done, ok := r.gate.read(ctx, r.gate.slow)
-	if !ok {
-		return
-	}
-	defer done()
-	r.metrics.names.Add(1)
-	l, err := r.catalog.services(ctx, p.domain, query{level: leaders})
-	if err != nil {
-		return // the loop of the names meets the same, and tells
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m, _ := meaningOfNames(l.compare(p.listing, p.known, false), l); m != unchanged && l.Index >= p.listing.Index {
-		p.again.raise()
-	}
-}
-
-func (r *run) compareService(ctx context.Context, p *part, name string) {
-	r.mu.Lock()
-	s := p.services[name]
-	if s == nil || s.trouble != nil || s.held > 0 || !s.known || s.delisted {
-		r.mu.Unlock()
-		return // there is nothing to compare with
-	}
-	answers := s.answers
-	r.mu.Unlock()
-	answer, err := r.readNow(ctx, p, name, r.gate.slow, leaders)
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s.answers == answers && answer.Index >= s.index && answer.instances.sum != s.instances.sum {
-		s.healing = true
-		s.again.raise() // it asks again itself, so that there is one way for changes to come in
-	}
+// start starts the watcher of a service. The caller holds the mutex.
+func (r *run) start(ctx context.Context, p *catalogScope, name string) {
+	ctx, cancel := context.WithCancel(ctx)
+	_, listed := p.listing.names[name]
+	s := &service{name: name, scope: p, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name]}
+	p.services[name] = s
+	r.workers.Go(func() {
+		defer cancel()
+		r.watch(ctx, s)
+	})
 }

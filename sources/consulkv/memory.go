@@ -7,8 +7,8 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// memory is what is believed of a prefix, by which the next answer is judged. It does no I/O, and is not safe for concurrent
-// use.
+// memory is what is believed of a prefix, by which the next answer is judged. It does no I/O, and is not safe for
+// concurrent use.
 type memory struct {
 	resetHold time.Duration
 
@@ -36,7 +36,7 @@ func (m *memory) recall(published []string, record judge.Record) {
 	m.known = len(published) > 0 || record.Index > 0
 	m.index, m.suspicion = record.Index, record.Suspicion
 	for _, key := range published {
-		m.keys[key] = belief{created: record.Made[key]}
+		m.keys[key] = belief{created: record.CreateIndexes[key]}
 	}
 	for _, key := range record.Held {
 		m.keys[key] = belief{held: true}
@@ -45,23 +45,23 @@ func (m *memory) recall(published []string, record judge.Record) {
 
 // record is what is to be kept for the next run.
 func (m *memory) record() judge.Record {
-	r := judge.Record{Index: m.index, Made: make(judge.Made, len(m.keys)), Suspicion: m.suspicion}
+	r := judge.Record{Index: m.index, CreateIndexes: make(judge.CreateIndexes, len(m.keys)), Suspicion: m.suspicion}
 	for key, b := range m.keys {
 		if b.held {
 			r.Held = append(r.Held, key)
 		} else {
-			r.Made[key] = b.created
+			r.CreateIndexes[key] = b.created
 		}
 	}
 	slices.Sort(r.Held)
 	return r
 }
 
-// compare says how a listing differs from what is believed, and returns the keys that it lacks, in order. One that is held is lacking
-// once the suspicion is over.
+// compare says how a listing differs from what is believed, and returns the keys that it lacks, in order. One that is
+// held is lacking once the suspicion is over.
 func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []string) {
-	c = judge.Compared{Known: m.known, Index: m.index, Now: len(l.pairs), Outage: outage || m.fresh}
-	before, after := make(judge.Made, len(m.keys)), make(judge.Made, len(l.pairs))
+	c = judge.Compared{HasBaseline: m.known, Index: m.index, Now: len(l.pairs), Outage: outage || m.fresh}
+	before, after := make(judge.CreateIndexes, len(m.keys)), make(judge.CreateIndexes, len(l.pairs))
 	for _, pair := range l.pairs {
 		after[pair.Key] = pair.CreateIndex
 		c.Older = c.Older || pair.ModifyIndex < m.keys[pair.Key].modified
@@ -87,7 +87,7 @@ func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []st
 func (m *memory) take(l *listing, c judge.Compared, missing []string) {
 	now := l.read // as when it was compared: what is held must not go between the two
 	reset := judge.Reset(c, l.Answer)
-	l.reset = reset || c.Known && l.Index < m.index
+	l.reset = reset || c.HasBaseline && l.Index < m.index
 	switch {
 	case reset: // however often: each time all that there was has to come back
 		m.suspicion = judge.Suspicion{Until: now.Add(m.resetHold), Why: judge.Why(c, l.Answer, "keys")}

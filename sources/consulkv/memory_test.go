@@ -37,7 +37,7 @@ func (m *memory) restarted(t *testing.T, of string, now time.Time) *memory {
 	for key := range m.keys {
 		groups = append(groups, key)
 	}
-	text := judge.Records{Of: "before", Parts: map[string]judge.Record{"mesh/": m.record()}}.Encode()
+	text := judge.Records{Settings: "before", Parts: map[string]judge.Record{"mesh/": m.record()}}.Encode()
 	rs, err := judge.Decode(text, of, now, m.resetHold)
 	require.NoError(t, err)
 	next := newMemory(m.resetHold)

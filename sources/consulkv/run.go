@@ -54,7 +54,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 
 // felt notes whether Consul has a leader.
 func (r *run) felt(now pulse) {
-	r.vitals.Take(r.place.prefix, now.Pulse)
+	r.vitals.Set(r.place.prefix, now.Pulse)
 	r.mu.Lock()
 	was := r.without > 1
 	if r.without++; now.KnownLeader {
@@ -98,7 +98,7 @@ func (r *run) recall() {
 func (r *run) keep() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		k.Keep(judge.Records{
-			Of: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
+			Settings: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
 		}.Encode())
 	}
 }

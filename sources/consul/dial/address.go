@@ -12,24 +12,24 @@ import (
 	"strings"
 )
 
-// Address is where Consul is and what of it is meant.
+// Address is the address of a Consul, with the defaults of queries.
 type Address struct {
 	Host      string // host:port, or the path of a unix socket
 	Unix      bool   // Host is a socket
 	Secure    bool   // the address asks for TLS; the settings can do so, too
 	Prefix    string // of every path, for a Consul behind a reverse proxy; "/…" or empty
-	Path      string // what stands behind the host in the address, without the slash in front
+	Path      string // of the address, without its leading slash
 	dc        string
 	namespace string
 	partition string
 }
 
-// credentials are the user and password that some people write into an address.
+// credentials matches a user and password in an address.
 var credentials = regexp.MustCompile(`^([^/]*://)?[^/]*@`)
 
 // Parse reads an address: "SCHEME://host:port/path" or "SCHEME+https://host:port/path". Without host:port, as in
-// "SCHEME:///path", it is CONSUL_HTTP_ADDR, in all forms that the official client takes, and without that localhost:8500.
-// A query can name dc, ns and partition, as in Consul's own HTTP API.
+// "SCHEME:///path", it is CONSUL_HTTP_ADDR, in all forms that the official client takes, and without that
+// localhost:8500. A query can name dc, ns and partition, as in Consul's own HTTP API.
 func Parse(scheme, address string) (Address, error) {
 	a, err := parse(scheme, address)
 	if err != nil {
@@ -80,10 +80,10 @@ func parse(scheme, address string) (a Address, err error) {
 	return a, checkHostPort(host)
 }
 
-// addrVariable is where the official client looks if it is told nothing.
+// addrVariable is the variable of the official client for the address.
 const addrVariable = "CONSUL_HTTP_ADDR"
 
-// fromEnvironment takes the host from where the official client does.
+// fromEnvironment parses the value of the variable as the official client does.
 func (a *Address) fromEnvironment(value string) error {
 	scheme, rest, ok := strings.Cut(value, "://")
 	if !ok {
@@ -98,7 +98,7 @@ func (a *Address) fromEnvironment(value string) error {
 		return nil
 	case "https":
 		a.Secure = true
-	case "http": // the address may ask for TLS all the same, as with the official client
+	case "http": // the address may still ask for TLS, as with the official client
 	default:
 		return fmt.Errorf("want http, https or unix, got %q", scheme)
 	}
@@ -123,7 +123,7 @@ func checkHostPort(address string) error {
 	return nil
 }
 
-// String is how messages name the Consul that is meant.
+// String names the Consul in messages.
 func (a Address) String() string {
 	s := a.Host
 	if a.Unix {

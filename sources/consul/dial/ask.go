@@ -19,40 +19,43 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Consul does not tell those who send no token that it hides something from them. To them, what they may not see and what
-// does not exist look the same. So we have to know whether a token was sent, and to ask for the rights of strangers.
+// Consul does not flag hidden data in answers to requests without a token: hidden and absent services look the same. So
+// the source has to know whether a token was sent, and asks for the rights of anonymous clients.
 
 // Right is the right to read something.
 type Right struct {
 	Resource string // "service", "node" or "key"
-	Name     string // or nothing, for one of any name
+	Name     string // empty for any
 }
 
 // maxRights is how many rights Consul takes at once.
 const maxRights = 64
 
-// Expressible reports whether a path can be asked for. Consul takes any characters in the names of services and keys, and refuses
-// or redirects requests with some of them (observed in 1.22).
+// Expressible reports whether a path can be requested. Consul accepts any characters in the names of services and keys,
+// and refuses or redirects requests with some of them (observed in 1.22).
 func Expressible(p string) bool {
-	return path.Clean(p) == strings.TrimSuffix(p, "/") && !strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) })
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	return path.Clean(p) == strings.TrimSuffix(p, "/") && !strings.ContainsFunc(p, hidden)
 }
 
-// MayRead reports whether we, with the token of the moment, or anonymous clients have all of rights in that datacenter, namespace and
-// partition, as is the case where Consul has no ACLs.
-func (c *Client) MayRead(ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right) (bool, error) {
-	for some := range slices.Chunk(rights, maxRights) {
-		may, err := c.authorize(ctx, datacenter, namespace, partition, anonymous, some)
+// MayRead reports whether the current token, or an anonymous client, has all rights in a datacenter, namespace and
+// partition. Without ACLs everyone has them.
+func (c *Client) MayRead(
+	ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right,
+) (bool, error) {
+	for chunk := range slices.Chunk(rights, maxRights) {
+		allowed, err := c.authorize(ctx, datacenter, namespace, partition, anonymous, chunk)
 		if aclsDisabled(err) {
 			return true, nil
 		}
-		// It may be the answer of a proxy that lets only some questions through, or of an old Consul.
+		// It may be the answer of a proxy that filters requests, or of an old Consul.
 		if code := statusOf(err).Code; code >= 400 && code < 500 && code != http.StatusTooManyRequests {
-			_, _, other := c.ACL().TokenReadSelf((&api.QueryOptions{Token: nobody}).WithContext(ctx))
-			if aclsDisabled(other) {
+			_, _, err := c.ACL().TokenReadSelf((&api.QueryOptions{Token: noToken}).WithContext(ctx))
+			if aclsDisabled(err) {
 				return true, nil
 			}
 		}
-		if err != nil || !may {
+		if err != nil || !allowed {
 			return false, err
 		}
 	}
@@ -66,22 +69,25 @@ func aclsDisabled(err error) bool {
 
 const authorizePath = "/v1/internal/acl/authorize"
 
-// authorize asks what Consul's own UI asks to know what it can offer.
-func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right) (bool, error) {
-	type question struct {
+// authorize sends the request by which Consul's own UI learns its rights.
+func (c *Client) authorize(
+	ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right,
+) (bool, error) {
+	type request struct {
 		Resource, Access, Segment string
 		Namespace, Partition      string `json:",omitempty"`
 	}
-	questions := make([]question, len(rights))
+	requests := make([]request, len(rights))
+	namespace, partition = cmp.Or(namespace, c.namespace), cmp.Or(partition, c.partition)
 	for i, r := range rights {
-		questions[i] = question{r.Resource, "read", r.Name, cmp.Or(namespace, c.namespace), cmp.Or(partition, c.partition)}
+		requests[i] = request{r.Resource, "read", r.Name, namespace, partition}
 	}
 	o := &api.WriteOptions{Datacenter: datacenter}
 	if anonymous {
-		o.Token = nobody
+		o.Token = noToken
 	}
 	var answers []struct{ Allow bool }
-	_, err := c.Raw().Write(authorizePath, questions, &answers, o.WithContext(ctx))
+	_, err := c.Raw().Write(authorizePath, requests, &answers, o.WithContext(ctx))
 	switch {
 	case errors.Is(err, io.EOF) && !errors.As(err, new(*url.Error)):
 		return false, fmt.Errorf("an empty answer about %d rights: %w", len(rights), errNotConsul)
@@ -94,7 +100,7 @@ func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition
 	return !slices.Contains(answers, struct{ Allow bool }{}), nil
 }
 
-// Whole returns an error if something in a list that Consul answered with is null, as nothing in its answers is.
+// Whole returns an error if an item of an answer is null, because Consul never answers null.
 func Whole[T any](list []*T) error {
 	if i := slices.Index(list, nil); i >= 0 {
 		return fmt.Errorf("item %d of %d is null: %w", i+1, len(list), errNotConsul)
@@ -102,12 +108,12 @@ func Whole[T any](list []*T) error {
 	return nil
 }
 
-// Cluster asks which cluster answers: for the trust domain of the authority for certificates that it has for its mesh. A cluster makes
-// one with its data, keeps it for as long as it has that, also over a snapshot, and tells it everybody. Datacenters that are
-// joined may have the same. It is empty if that cannot be known: the mesh is switched off, or something in front of Consul does not let it
-// through.
+// Cluster returns the identity of the cluster: the trust domain of the certificate authority of its mesh. A cluster
+// creates it with its data, keeps it with them, also in a snapshot, and shows it without a token. Joined datacenters
+// may have the same one. It is empty if the mesh is off, or a proxy refuses the request.
 func (c *Client) Cluster(ctx context.Context, datacenter string) (string, error) {
-	roots, _, err := c.Connect().CARoots((&api.QueryOptions{RequireConsistent: true, Datacenter: datacenter}).WithContext(ctx))
+	o := &api.QueryOptions{RequireConsistent: true, Datacenter: datacenter}
+	roots, _, err := c.Connect().CARoots(o.WithContext(ctx))
 	switch {
 	case err == nil && roots != nil:
 		return roots.TrustDomain, nil
@@ -121,29 +127,30 @@ func (c *Client) Cluster(ctx context.Context, datacenter string) (string, error)
 	return "", err
 }
 
-// Pulse is what the server of Consul that answers stale questions says of itself.
+// Pulse is the contact of the server that answers stale reads to its leader.
 type Pulse struct {
-	// KnownLeader says that there is a leader. Without one what is answered stays as it was, whatever happens.
+	// KnownLeader says that there is a leader. Without one, answers do not change any more.
 	KnownLeader bool
-	// LastContact is how long ago the server heard of its leader: as old its answers may be.
+	// LastContact is the time since the server heard of its leader: the greatest age of its answers.
 	LastContact time.Duration
 }
 
-// Pulse asks for it, as cheaply as can be: for the servers themselves, and what they are does not matter, so that no rights
-// are needed.
+// Pulse reads it from the headers of a cheap answer: the list of servers, which needs no rights because its content
+// does not matter.
 func (c *Client) Pulse(ctx context.Context, datacenter string) (Pulse, error) {
-	_, meta, err := c.Health().Service("consul", "", false, (&api.QueryOptions{AllowStale: true, Datacenter: datacenter}).WithContext(ctx))
+	o := &api.QueryOptions{AllowStale: true, Datacenter: datacenter}
+	_, meta, err := c.Health().Service("consul", "", false, o.WithContext(ctx))
 	if err != nil {
 		return Pulse{}, err
 	}
 	return Pulse{KnownLeader: meta.KnownLeader, LastContact: meta.LastContact}, nil
 }
 
-// Vitals are metrics of what the servers of the parts of a Consul said of themselves when they were last asked; of several parts that
-// which is worst. There are none before the first was asked. They are safe for concurrent use.
+// Vitals are metrics of the last Pulse of each scope: the worst one. There are none before the first Pulse. They are
+// safe for concurrent use.
 type Vitals struct {
 	mu   sync.Mutex
-	last map[string]Pulse // by part
+	last map[string]Pulse // by scope
 }
 
 var (
@@ -153,14 +160,14 @@ var (
 		"How long ago the server that answers heard of its leader, as last asked.", nil, nil)
 )
 
-// Take takes up what was answered about a part.
-func (v *Vitals) Take(part string, p Pulse) {
+// Set stores the pulse of a scope.
+func (v *Vitals) Set(scope string, p Pulse) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.last == nil {
 		v.last = make(map[string]Pulse)
 	}
-	v.last[part] = p
+	v.last[scope] = p
 }
 
 // Describe implements prometheus.Collector.

@@ -1,6 +1,6 @@
-// Package dial makes clients of Consul: the official one, for all that it can be told by the environment, on a transport
-// that carries many blocking queries, reads tokens and certificates anew, and keeps what Consul says about being asked
-// too much.
+// Package dial makes clients of Consul: the official one, which reads the usual variables, on a transport for many
+// blocking queries that reads tokens and certificates again when they change, and keeps the Retry-After of Consul's
+// rate limits.
 package dial
 
 import (
@@ -16,17 +16,17 @@ import (
 	"tributary/adsc"
 )
 
-// Settings are what an address does not tell.
+// Settings are the settings in addition to an address.
 type Settings struct {
-	// TokenFile is a file with an ACL token, read anew for each query. It goes before CONSUL_HTTP_TOKEN_FILE and
+	// TokenFile is a file with an ACL token, read for each query. It takes precedence over CONSUL_HTTP_TOKEN_FILE and
 	// CONSUL_HTTP_TOKEN.
 	TokenFile string
-	// TLS stands for all variables about TLS. SIMPLE and MUTUAL make the connection https.
+	// TLS replaces all variables about TLS. SIMPLE and MUTUAL make the connection https.
 	TLS *adsc.TLS
 }
 
-// Doubts are what is hardly meant of settings, though it can be done: each begins with the key or variable at fault. A file with a token
-// may come later.
+// Doubts returns warnings about valid settings that are probably mistakes: each begins with the key or variable at
+// fault. The file with the token may come later.
 func (s Settings) Doubts() []string {
 	if _, err := newTokens(s.TokenFile).current(); err != nil {
 		return []string{err.Error() + ": nothing is read until it is there"}
@@ -34,11 +34,12 @@ func (s Settings) Doubts() []string {
 	return nil
 }
 
-// Client is the client of one Consul, to be shared by all who ask it.
+// Client is a client of one Consul, safe for concurrent use.
 type Client struct {
 	*api.Client
 	Address Address
-	// Secure says that queries go over https, where Consul speaks HTTP/2 and does not limit how many wait at the same time.
+	// Secure says that queries go over https, where Consul speaks HTTP/2 and does not limit how many wait at the same
+	// time.
 	Secure bool
 
 	transport *transport
@@ -52,8 +53,8 @@ const (
 	maxIdle = 1024
 )
 
-// New makes a client. Nothing is asked, and no files are read, until it is used. Errors begin with the key or variable at
-// fault.
+// New makes a client. It sends no request and reads no file before its first use. Errors begin with the key or variable
+// at fault.
 func New(a Address, s Settings) (*Client, error) {
 	sec, err := secured(a, s.TLS)
 	if err != nil {
@@ -68,7 +69,7 @@ func New(a Address, s Settings) (*Client, error) {
 		MaxIdleConnsPerHost: maxIdle,
 		IdleConnTimeout:     90 * time.Second,
 		ForceAttemptHTTP2:   true,
-		// A connection that died in silence is noticed although all that it carries is waiting.
+		// Pings detect a dead connection on which all queries block.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	env := api.DefaultNonPooledConfig()
@@ -95,7 +96,7 @@ func New(a Address, s Settings) (*Client, error) {
 		}
 	}
 	t := &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil, longest: longestAnswer}
-	// Consul redirects what it cannot express to something else, which is not the answer to what was asked.
+	// Consul redirects inexpressible names to another path, with the answer to another query.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	config.HttpClient = &http.Client{Transport: t, CheckRedirect: stay}
 	consul, err := api.NewClient(config)
@@ -103,9 +104,10 @@ func New(a Address, s Settings) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		Client: consul, Address: a, Secure: sec != nil, transport: t, namespace: config.Namespace, partition: config.Partition,
+		Client: consul, Address: a, Secure: sec != nil, transport: t,
+		namespace: config.Namespace, partition: config.Partition,
 	}, nil
 }
 
-// Close closes the connections that nobody uses. The client can be used again.
+// Close closes idle connections. The client remains usable.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }

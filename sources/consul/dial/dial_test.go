@@ -292,7 +292,7 @@ func TestClassifyAnswers(t *testing.T) {
 		want       Failure
 		state      sources.State
 	}{
-		{404, "", "", Failure{Kind: None}, sources.Healthy}, // for KV there is no key
+		{404, "", "", Failure{Kind: Success}, sources.Healthy}, // for KV there is no key
 		{403, "Permission denied", "", Failure{Kind: Denied}, sources.Denied},
 		{401, "", "", Failure{Kind: Denied}, sources.Denied},
 		{500, "rpc error making call: ACL not found", "", Failure{Kind: Denied}, sources.Denied},
@@ -326,7 +326,7 @@ func TestClassifyErrors(t *testing.T) {
 	require.Equal(t, Unreachable, Classify(fmt.Errorf("get: %w", context.DeadlineExceeded)).Kind)
 	require.Equal(t, Canceled, Classify(fmt.Errorf("get: %w", context.Canceled)).Kind)
 	require.Equal(t, Unreachable, Classify(errors.New("x509: expired")).Kind)
-	require.Equal(t, None, Classify(nil).Kind)
+	require.Equal(t, Success, Classify(nil).Kind)
 }
 
 func TestRetryAfter(t *testing.T) {

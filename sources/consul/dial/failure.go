@@ -15,30 +15,30 @@ import (
 	"tributary/sources"
 )
 
-// Kind is what went wrong with a query.
+// Kind is the kind of a failure.
 type Kind int
 
 // The kinds.
 const (
-	None        Kind = iota // nothing did
-	Canceled                // the caller gave up
-	Unreachable             // no answer, or that of a Consul that cannot answer: no connection, a timeout, no leader, 5xx
-	Denied                  // the token does not allow it, or is missing
-	RateLimited             // asked too much
-	Refused                 // the question is at fault, such as a filter that does not parse, or a name that no path can express
-	Garbled                 // the answer is not what it should be, such as a page of a proxy
+	Success     Kind = iota
+	Canceled         // the caller gave up
+	Unreachable      // no answer, or that of a Consul that cannot answer: no connection, a timeout, no leader, 5xx
+	Denied           // the token does not allow it, or is missing
+	RateLimited      // too many requests
+	Refused          // the request is at fault, such as a filter that does not parse, or an inexpressible name
+	Garbled          // the answer is at fault, such as a page of a proxy
 )
 
-// Failure is what an error of a query means.
+// Failure is the meaning of an error of a query.
 type Failure struct {
 	Kind       Kind
-	RetryAfter time.Duration // how long Consul wants to be left alone; 0 if it does not say
+	RetryAfter time.Duration // the pause that Consul asks for; 0 without
 }
 
-// State is how a source that met the failure is.
+// State returns the state of a source with the failure.
 func (f Failure) State() sources.State {
 	switch f.Kind {
-	case None:
+	case Success:
 		return sources.Healthy
 	case Denied:
 		return sources.Denied
@@ -47,7 +47,7 @@ func (f Failure) State() sources.State {
 	}
 }
 
-// Error is one whose meaning is known.
+// Error is an error with its meaning.
 type Error struct {
 	Failure
 	Err error
@@ -56,27 +56,27 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
-	// errNotConsul is of answers that no Consul gives.
+	// errNotConsul marks answers that no Consul gives.
 	errNotConsul = &Error{Failure{Kind: Garbled}, errors.New("it is not Consul's")}
-	// ErrTooMuch is of answers that list more than is taken.
+	// ErrTooMuch marks answers beyond a limit.
 	ErrTooMuch error = &Error{Failure{Kind: Garbled}, errors.New("that is more than is taken")}
 )
 
-// ErrForeign says that what answered was not Consul, or not all that it answered arrived.
-var ErrForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a " +
-	"proxy takes headers away")
+// ErrForeign says that another server answered, or a proxy removed headers.
+var ErrForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is " +
+	"not Consul's, or a proxy takes headers away")
 
-// Classify tells what an error of the client means. It is pure.
+// Classify returns the meaning of an error of the client. It is pure.
 func Classify(err error) Failure {
 	if err == nil {
 		return Failure{}
 	}
-	if known, ok := errors.AsType[*Error](err); ok {
-		return known.Failure
+	if classified, ok := errors.AsType[*Error](err); ok {
+		return classified.Failure
 	}
 	if status := statusOf(err); status.Code != 0 {
 		return Failure{Kind: kindOf(status)}
@@ -93,7 +93,7 @@ func Classify(err error) Failure {
 	}
 }
 
-// statusOf returns the answer that an error is of; the zero value if there is none.
+// statusOf returns the status in an error; the zero value without one.
 func statusOf(err error) api.StatusError {
 	status, _ := errors.AsType[api.StatusError](err)
 	return status
@@ -104,7 +104,7 @@ func kindOf(status api.StatusError) Kind {
 	case status.Code == http.StatusForbidden, status.Code == http.StatusUnauthorized:
 		return Denied
 	case strings.Contains(status.Body, "Permission denied"), strings.Contains(status.Body, "ACL not found"):
-		return Denied // agents before 1.11 answer what a server said as 500
+		return Denied // agents before 1.11 pass on refusals of servers as 500
 	case status.Code == http.StatusTooManyRequests, strings.Contains(status.Body, rateLimitBody):
 		return RateLimited
 	case status.Code >= 500:
@@ -117,7 +117,7 @@ func kindOf(status api.StatusError) Kind {
 // rateLimitBody is in the answers of Consul's rate limiter, which are 503 where only the leader could have done better.
 const rateLimitBody = "rate limit exceeded"
 
-// limited is the error of a Consul that is asked too much; after is when it may be asked again, 0 if Consul does not say.
+// limited returns the error of a rate limit; after is the pause that Consul asks for, 0 without.
 func limited(after time.Duration, body string) error {
 	text := "rate limited by Consul"
 	if after > 0 {
@@ -129,30 +129,25 @@ func limited(after time.Duration, body string) error {
 	return &Error{Failure{RateLimited, after}, errors.New(text)}
 }
 
-// longestRefrain is how long we let an answer keep us from asking. The hour that a page for maintenance names is for people; an
-// end of it that comes sooner is to be seen soon.
-const longestRefrain = time.Minute
+// longestPause bounds the pause that an answer asks for. A maintenance page may name an hour, and end sooner.
+const longestPause = time.Minute
 
 // retryAfter reads the header of that name, in either of its forms.
 func retryAfter(value string, now time.Time) time.Duration {
 	var wait time.Duration
 	if seconds, err := strconv.Atoi(value); err == nil {
-		wait = time.Duration(min(seconds, int(longestRefrain/time.Second))) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		wait = at.Sub(now)
+		wait = time.Duration(min(seconds, int(longestPause/time.Second))) * time.Second
+	} else if end, err := http.ParseTime(value); err == nil {
+		wait = end.Sub(now)
 	}
-	return min(max(0, wait), longestRefrain)
+	return min(max(0, wait), longestPause)
 }
 
-// NextIndex is the index for the next blocking query, after one with index asked was answered with index got. An index that
-// goes backwards is of a Consul that was restored or wiped, and means nothing; 0 would not block at all.
-func NextIndex(asked, got uint64) uint64 {
-	switch {
-	case got < asked:
+// NextIndex returns the index of the next blocking query after an answer. An index that goes back is that of a Consul
+// that was restored or wiped: the next query does not block. Index 0 would never block.
+func NextIndex(before, answer uint64) uint64 {
+	if answer < before {
 		return 0
-	case got == 0:
-		return 1
-	default:
-		return got
 	}
+	return max(answer, 1)
 }

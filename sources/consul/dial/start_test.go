@@ -12,7 +12,8 @@ import (
 	"tributary/adsc"
 )
 
-// TestATokenFileThatIsNotThereIsNamedAtTheStart has a slip in its name, which Consul would be asked with as a stranger, or not at all.
+// TestATokenFileThatIsNotThereIsNamedAtTheStart has a slip in its name, which Consul would be asked with as a stranger,
+// or not at all.
 func TestATokenFileThatIsNotThereIsNamedAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	const why = ": no such file or directory: nothing is read until it is there"

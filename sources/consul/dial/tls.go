@@ -15,15 +15,15 @@ import (
 	"tributary/adsc"
 )
 
-// security makes the TLS configuration of a connection. It reads files anew each time, so that certificates can be
-// exchanged.
+// security makes the TLS configuration of a connection. It reads the files for each connection, so that certificates
+// can be replaced.
 type security struct {
 	host     string
-	settings *adsc.TLS // or nil: then the environment counts
+	settings *adsc.TLS // nil for the environment
 	skip     bool      // CONSUL_HTTP_SSL_VERIFY=false
 }
 
-// secured decides whether connections are encrypted, and how. tlsSettings stand for all variables about TLS: the two are
+// secured decides whether connections are encrypted, and how. tlsSettings replace all variables about TLS: the two are
 // never mixed.
 func secured(a Address, settings *adsc.TLS) (*security, error) {
 	if settings != nil {
@@ -36,14 +36,15 @@ func secured(a Address, settings *adsc.TLS) (*security, error) {
 		case settings.Secure():
 			return &security{host: a.Host, settings: settings}, nil
 		case a.Secure:
-			return nil, fmt.Errorf("tlsSettings.mode: the address asks for https; write SIMPLE or MUTUAL, or leave tlsSettings out")
+			return nil, fmt.Errorf("tlsSettings.mode: the address asks for https; write SIMPLE or MUTUAL, or leave " +
+				"tlsSettings out")
 		default:
 			return nil, nil // plaintext
 		}
 	}
 	on, err := flag(api.HTTPSSLEnvName, false)
-	verify, other := flag(api.HTTPSSLVerifyEnvName, true)
-	if err = cmp.Or(err, other); err != nil {
+	verify, verifyErr := flag(api.HTTPSSLVerifyEnvName, true)
+	if err = cmp.Or(err, verifyErr); err != nil {
 		return nil, err
 	}
 	if a.Unix || !a.Secure && !on {
@@ -57,7 +58,7 @@ func secured(a Address, settings *adsc.TLS) (*security, error) {
 	return &security{host: a.Host, skip: !verify}, nil
 }
 
-// flag reads a variable as the official client does, but takes no nonsense for false.
+// flag reads a variable as the official client does, but refuses invalid values.
 func flag(name string, standard bool) (bool, error) {
 	value := os.Getenv(name)
 	v, err := strconv.ParseBool(cmp.Or(value, strconv.FormatBool(standard)))
@@ -67,7 +68,7 @@ func flag(name string, standard bool) (bool, error) {
 	return v, nil
 }
 
-// config reads what the settings or the environment name.
+// config reads the files of the settings or the environment.
 func (s *security) config() (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(s.host)
 	if err != nil {
@@ -83,7 +84,9 @@ func (s *security) config() (*tls.Config, error) {
 		from.InsecureSkipVerify = s.skip
 		if cfg, err = api.SetupTLSConfig(&from); err != nil {
 			var set []string // the official code does not tell which of them it read
-			for _, name := range []string{api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName} {
+			for _, name := range []string{
+				api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName,
+			} {
 				if os.Getenv(name) != "" {
 					set = append(set, name)
 				}

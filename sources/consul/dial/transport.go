@@ -19,15 +19,15 @@ import (
 	"tributary/internal/secret"
 )
 
-// What stands in requests for a token. The official client puts there the token that it read at its start; given one, it reads none.
+// Placeholders for the token in requests. The official client reads the token once, at its start, unless it has one.
 const (
-	placeholder = "token-of-the-moment" // the one of the moment is sent
-	nobody      = "no-token"            // none is sent, whatever token there is
+	placeholder = "token-of-the-moment" // for the current token
+	noToken     = "no-token"            // for an anonymous request
 )
 
 const tokenHeader = "X-Consul-Token" //nolint:gosec // the name, not a token
 
-// transport gives each request its token, and turns the answers that ask for patience into errors that say how much.
+// transport gives each request its token, and turns rate limits into errors with their pause.
 type transport struct {
 	base    *http.Transport
 	tokens  tokens
@@ -37,39 +37,40 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	said := req.Header.Get(tokenHeader)
+	token := req.Header.Get(tokenHeader)
 	req = req.Clone(req.Context())
-	if said == placeholder || said == nobody {
+	if token == placeholder || token == noToken {
 		req.Header.Del(tokenHeader)
 	}
-	if said == placeholder {
-		token, err := t.tokens.current()
+	if token == placeholder {
+		current, err := t.tokens.current()
 		if err != nil {
 			if req.Body != nil {
 				_ = req.Body.Close() // as every RoundTripper must
 			}
 			return nil, err
 		}
-		if value := token.Reveal(); value != "" {
+		if value := current.Reveal(); value != "" {
 			req.Header.Set(tokenHeader, value)
 		}
 	}
 	if strings.HasSuffix(req.URL.Path, authorizePath) {
-		req.Method = http.MethodPost // for which the official client has no method
+		req.Method = http.MethodPost // the official client can only send PUT
 	}
 	if anonymous, ok := req.Context().Value(anonymousKey{}).(*atomic.Bool); ok {
 		anonymous.Store(req.Header.Get(tokenHeader) == "")
 	}
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
-		if t.secure { // else a connection that ends says nothing of TLS: blocking queries end like that whenever Consul does
+		if t.secure { // without TLS, an ended connection is no hint: blocking queries end like that with Consul
 			err = address.Hint(err, true)
 		}
 		return nil, err
 	}
 	resp.Body = t.bound(intake.Bound(resp))
 	after := resp.Header.Get("Retry-After")
-	patience := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && after != ""
+	patience := resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusServiceUnavailable && after != ""
 	if !patience && (resp.StatusCode != http.StatusBadRequest || t.secure) {
 		return resp, nil
 	}
@@ -81,7 +82,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case patience:
 		return nil, limited(retryAfter(after, time.Now()), text)
 	case strings.Contains(text, "HTTP request to an HTTPS server"):
-		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)", text)
+		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)",
+			text)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
@@ -89,17 +91,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type anonymousKey struct{}
 
-// Watch returns a context for one request, and what tells afterwards whether that was sent without a token.
+// Watch returns a context for one request, and a flag that is set if the request had no token.
 func Watch(ctx context.Context) (_ context.Context, anonymous *atomic.Bool) {
 	anonymous = new(atomic.Bool)
 	return context.WithValue(ctx, anonymousKey{}, anonymous), anonymous
 }
 
-// ErrBrokenOff is that of a blocking query whose connection ended. The HTTP client would ask again by itself, with an
-// index that a Consul that was started anew may not reach for a long time.
+// ErrBrokenOff is the error of a blocking query after the end of its connection. The HTTP client would repeat the
+// query, with an index that a restarted Consul may not reach for a long time.
 var ErrBrokenOff = errors.New("the connection ended while the query waited")
 
-// Once has ctx end, for ErrBrokenOff, when its request gets a second connection.
+// Once ends ctx with ErrBrokenOff when its request gets a second connection.
 func Once(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var connections atomic.Int32
@@ -110,61 +112,64 @@ func Once(ctx context.Context) context.Context {
 	}})
 }
 
-// Within returns a context that ends after a time, for a cause that says so.
+// Within returns a context with a time limit, which its cause names.
 func Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s: %w", d, context.DeadlineExceeded))
 }
 
-// Explain puts in the place of an error of a request why its context ended, if that is its time or its connection.
+// Explain replaces the error of a request by the cause of the end of its context, if that is its time limit or its
+// connection.
 func Explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded)) {
+	cause := context.Cause(ctx)
+	if err != nil && (errors.Is(cause, ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded)) {
 		return cause
 	}
 	return err
 }
 
-// What is in front of a Consul may answer with anything: a page of megabytes with the status of an error, or one that does not
-// end. No more of it is read than a Consul has to say.
+// A proxy in front of Consul may answer with megabytes, or endlessly. The transport reads no more than Consul would
+// send.
 const (
-	// longestAnswer is far beyond the largest answer that is of use: 10,000 keys of 8 KiB each.
+	// longestAnswer is far beyond the largest useful answer: 10,000 keys of 8 KiB each.
 	longestAnswer = 128 << 20
-	// longestError is as much of an answer as an error shows. That of a transaction that failed names a key twice.
+	// longestError is the part of an answer that an error shows. A failed transaction names a key twice.
 	longestError = 4 << 10
 )
 
-// bound returns the body of an answer, which ends where it is too long: with an error, if the answer is none.
+// bound limits the body of an answer. That of an error is cut, and any other fails.
 func (t *transport) bound(resp *http.Response) io.ReadCloser {
 	if resp.StatusCode == http.StatusOK {
-		return &bounded{resp.Body, t.longest, fmt.Errorf("the answer is longer than %d MiB: %w", t.longest>>20, errNotConsul)}
+		tooLong := fmt.Errorf("the answer is longer than %d MiB: %w", t.longest>>20, errNotConsul)
+		return &bounded{resp.Body, t.longest, tooLong}
 	}
 	return &bounded{resp.Body, longestError, io.EOF}
 }
 
-// bounded is a body that ends with last after left bytes.
+// bounded is a body that ends with last after a number of bytes.
 type bounded struct {
 	io.ReadCloser
-	left int
-	last error
+	remaining int
+	last      error
 }
 
 // Read implements io.Reader.
 func (b *bounded) Read(p []byte) (int, error) {
-	if b.left == 0 {
+	if b.remaining == 0 {
 		return 0, b.last
 	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.remaining)])
+	b.remaining -= n
 	return n, err
 }
 
-// tokens are where the ACL token comes from.
+// tokens is the origin of the ACL token.
 type tokens struct {
 	key, file string      // the file, and the key or variable that names it
-	fixed     secret.Text // if there is no file, or nothing in it
+	fixed     secret.Text // if there is no file, or it is empty
 }
 
-// newTokens finds the token in the order of the official client: what we are told, then the file of the environment, then
-// the token of the environment.
+// newTokens finds the token in the order of the official client: the setting, the file of the environment, the token of
+// the environment.
 func newTokens(file string) tokens {
 	t := tokens{key: "tokenFile", file: file, fixed: secret.New(os.Getenv("CONSUL_HTTP_TOKEN"))}
 	if file == "" {
@@ -173,8 +178,8 @@ func newTokens(file string) tokens {
 	return t
 }
 
-// current reads the token anew, so that one that was exchanged takes effect with the next query. An error says that there is no token to
-// ask with: without one, a query would be answered by what strangers may see.
+// current reads the token, so that a replaced one takes effect with the next query. Without the file it fails: Consul
+// would answer an anonymous request with less data.
 func (t tokens) current() (secret.Text, error) {
 	if t.file == "" {
 		return t.fixed, nil

@@ -12,9 +12,9 @@ import (
 func TestVitalsAreThoseOfTheWorstPart(t *testing.T) {
 	v := &Vitals{}
 	require.Zero(t, testutil.CollectAndCount(v), "nobody was asked yet")
-	v.Take("datacenter dc1", Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond})
-	v.Take("datacenter dc2", Pulse{LastContact: 3 * time.Second})
-	v.Take("datacenter dc3", Pulse{KnownLeader: true})
+	v.Set("datacenter dc1", Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond})
+	v.Set("datacenter dc2", Pulse{LastContact: 3 * time.Second})
+	v.Set("datacenter dc3", Pulse{KnownLeader: true})
 	require.NoError(t, testutil.CollectAndCompare(v, strings.NewReader(`
 		# HELP tributary_consul_known_leader Whether the server that answers knows a leader (1), as last asked.
 		# TYPE tributary_consul_known_leader gauge
@@ -23,7 +23,7 @@ func TestVitalsAreThoseOfTheWorstPart(t *testing.T) {
 		# TYPE tributary_consul_last_contact_seconds gauge
 		tributary_consul_last_contact_seconds 3
 	`)))
-	v.Take("datacenter dc2", Pulse{KnownLeader: true})
+	v.Set("datacenter dc2", Pulse{KnownLeader: true})
 	require.NoError(t, testutil.CollectAndCompare(v, strings.NewReader(`
 		# HELP tributary_consul_known_leader Whether the server that answers knows a leader (1), as last asked.
 		# TYPE tributary_consul_known_leader gauge

@@ -22,7 +22,7 @@ func at(index uint64, a Answer) Answer { a.Index = index; return a }
 
 // TestPresenceAndAbsence is the table of what answers prove: three things were known at index 5, if anything was.
 func TestPresenceAndAbsence(t *testing.T) {
-	known := Compared{Known: true, Index: 5, Before: 3, Now: 3}
+	known := Compared{HasBaseline: true, Index: 5, Before: 3, Now: 3}
 	same := known
 	same.Same = true
 	less := func(n int) Compared { c := known; c.Now, c.Missing = 3-n, n; return c }
@@ -88,7 +88,7 @@ func TestPresenceAndAbsence(t *testing.T) {
 // TestLossOfData is the table of what shows that a Consul lost its data: ten things were known at index 5.
 func TestLossOfData(t *testing.T) {
 	missing := func(n int, more ...func(*Compared)) Compared {
-		c := Compared{Known: true, Index: 5, Before: 10, Now: 10 - n, Missing: n}
+		c := Compared{HasBaseline: true, Index: 5, Before: 10, Now: 10 - n, Missing: n}
 		for _, f := range more {
 			f(&c)
 		}
@@ -96,11 +96,11 @@ func TestLossOfData(t *testing.T) {
 	}
 	outage := func(c *Compared) { c.Outage = true }
 	services := func(c *Compared) { c.OneByOne = true }
-	kept := func(c *Compared) { c.Kept = 3 }
-	once := func(c *Compared) { c.Kept = 1 }
-	remade := func(c *Compared) { c.Remade = 3 }
-	other := func(c *Compared) { c.Other = true }
-	rewritten := func(c *Compared) { c.Remade, c.Rewritten = 1, true }
+	kept := func(c *Compared) { c.SameCreation = 3 }
+	once := func(c *Compared) { c.SameCreation = 1 }
+	remade := func(c *Compared) { c.Recreated = 3 }
+	other := func(c *Compared) { c.OtherCluster = true }
+	rewritten := func(c *Compared) { c.Recreated, c.Rewritten = 1, true }
 	for name, c := range map[string]struct {
 		c    Compared
 		a    Answer
@@ -132,19 +132,19 @@ func TestLossOfData(t *testing.T) {
 }
 
 func TestOther(t *testing.T) {
-	assert.True(t, Other("a", "b"))
-	assert.False(t, Other("a", "a"))
-	assert.False(t, Other("", "b"), "what it was is not known")
-	assert.False(t, Other("a", ""), "what it is is not known")
+	assert.True(t, IsOtherCluster("a", "b"))
+	assert.False(t, IsOtherCluster("a", "a"))
+	assert.False(t, IsOtherCluster("", "b"), "what it was is not known")
+	assert.False(t, IsOtherCluster("a", ""), "what it is is not known")
 }
 
 func TestMade(t *testing.T) {
-	before := Made{"kept": 3, "remade": 4, "gone": 5, "unknown": 0}
+	before := CreateIndexes{"kept": 3, "remade": 4, "gone": 5, "unknown": 0}
 	var c Compared
-	before.Compare(Made{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &c)
-	assert.Equal(t, Compared{Kept: 1, Remade: 1}, c)
-	before.Compare(Made{"remade": 7}, 7, &c)
-	assert.Equal(t, Compared{Kept: 1, Remade: 2, Rewritten: true}, c, "at index 7 it had been made at 4")
+	before.Compare(CreateIndexes{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &c)
+	assert.Equal(t, Compared{SameCreation: 1, Recreated: 1}, c)
+	before.Compare(CreateIndexes{"remade": 7}, 7, &c)
+	assert.Equal(t, Compared{SameCreation: 1, Recreated: 2, Rewritten: true}, c, "at index 7 it had been made at 4")
 }
 
 func TestSuspicion(t *testing.T) {
@@ -160,8 +160,8 @@ func TestSuspicion(t *testing.T) {
 func TestRecordsAreKept(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	suspicion := Suspicion{now.Add(time.Minute), "why"}
-	all := Records{Of: "these", Parts: map[string]Record{"": {
-		Index: 7, Cluster: "c", Names: []string{"a"}, Made: Made{"n": 3},
+	all := Records{Settings: "these", Parts: map[string]Record{"": {
+		Index: 7, Cluster: "c", Names: []string{"a"}, CreateIndexes: CreateIndexes{"n": 3},
 		Held: []string{"b"}, Suspicion: suspicion,
 	}}}
 	got, err := Decode(all.Encode(), "these", now, time.Minute)
@@ -169,7 +169,7 @@ func TestRecordsAreKept(t *testing.T) {
 	assert.Equal(t, all, got)
 	got, err = Decode(all.Encode(), "others", now, time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, Records{Of: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got,
+	assert.Equal(t, Records{Settings: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got,
 		"what is of other settings cannot be compared")
 	got, err = Decode(all.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
 	require.NoError(t, err)

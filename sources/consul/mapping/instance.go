@@ -15,13 +15,13 @@ import (
 	"tributary/internal/names"
 )
 
-// instance is what matters of one registration of a service.
+// instance is one registration of a service.
 type instance struct {
 	datacenter string
 	node, id   string
-	at         string   // its address and port, as Consul has them
-	why        string   // it is not served; empty if it is
-	said       []string // what is left out of it, and why
+	endpoint   string   // address and port in Consul
+	reason     string   // why it is not served; empty if it is
+	warnings   []string // about omitted parts
 	address    string   // an IP address or a host
 	weight     uint32
 	ports      []instancePort
@@ -30,8 +30,8 @@ type instance struct {
 	locality   string
 }
 
-func (i *instance) say(format string, args ...any) {
-	i.said = append(i.said, fmt.Sprintf(format, args...))
+func (i *instance) warn(format string, args ...any) {
+	i.warnings = append(i.warnings, fmt.Sprintf(format, args...))
 }
 
 type instancePort struct {
@@ -40,8 +40,7 @@ type instancePort struct {
 	isDefault bool
 }
 
-// portKey is what makes ports of several instances the same port of the service. A port without a name is named after its
-// protocol.
+// portKey identifies a port of the service in several instances. A port without a name is named after its protocol.
 type portKey struct {
 	name     string
 	protocol protocol.Instance
@@ -54,10 +53,13 @@ func comparePortKeys(a, b portKey) int {
 func (i *instance) String() string { return fmt.Sprintf("instance %s on node %s", i.id, i.node) }
 
 func compareInstances(a, b *instance) int {
+	comparePorts := func(p, q instancePort) int {
+		return cmp.Or(comparePortKeys(p.portKey, q.portKey), cmp.Compare(p.number, q.number))
+	}
 	return cmp.Or(cmp.Compare(a.datacenter, b.datacenter), cmp.Compare(a.node, b.node), cmp.Compare(a.id, b.id),
-		cmp.Compare(a.address, b.address), slices.CompareFunc(a.ports, b.ports, func(p, q instancePort) int {
-			return cmp.Or(comparePortKeys(p.portKey, q.portKey), cmp.Compare(p.number, q.number))
-		}), cmp.Compare(a.weight, b.weight), cmp.Compare(a.locality, b.locality), cmp.Compare(fmt.Sprint(a.labels), fmt.Sprint(b.labels)))
+		cmp.Compare(a.address, b.address), slices.CompareFunc(a.ports, b.ports, comparePorts),
+		cmp.Compare(a.weight, b.weight), cmp.Compare(a.locality, b.locality),
+		cmp.Compare(fmt.Sprint(a.labels), fmt.Sprint(b.labels)))
 }
 
 // instanceOf converts an entry, or returns nil if it is not one of a service to call.
@@ -67,28 +69,31 @@ func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry) *instance {
 		return nil
 	}
 	status := e.Checks.AggregatedStatus()
-	i := &instance{datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID, weight: weightOf(s.Weights, status)}
+	i := &instance{
+		datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID,
+		weight: weightOf(s.Weights, status),
+	}
 	address, taggedPort := m.addressOf(s, n)
-	i.at = address
+	i.endpoint = address
 	if port := cmp.Or(taggedPort, s.Port); port != 0 {
-		i.at = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
+		i.endpoint = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 	}
 	i.address, i.ports = parseAddress(address), m.portsOf(s, taggedPort, i)
 	switch {
 	case i.address == "":
-		i.why = fmt.Sprintf("%q is no address that can be called", address)
-		i.say("%s", i.why)
+		i.reason = fmt.Sprintf("%q is no address that can be called", address)
+		i.warn("%s", i.reason)
 	case len(i.ports) == 0:
-		i.why = "it has no port"
-		i.say("%s", i.why)
+		i.reason = "it has no port"
+		i.warn("%s", i.reason)
 	case i.weight == 0:
-		i.why = "weight 0"
-	case !slices.Contains(m.o.StrictChecks, status):
-		i.why = "checks are " + status
+		i.reason = "weight 0"
+	case !slices.Contains(m.options.StrictChecks, status):
+		i.reason = "checks are " + status
 	}
-	if v := s.Meta[m.o.ServicePortMeta]; v != "" {
-		if i.wantsPort = m.o.WantedPort(s.Meta); i.wantsPort == 0 {
-			i.say("meta %s: %q is not a port", m.o.ServicePortMeta, v)
+	if v := s.Meta[m.options.ServicePortMeta]; v != "" {
+		if i.wantsPort = m.options.WantedPort(s.Meta); i.wantsPort == 0 {
+			i.warn("meta %s: %q is not a port", m.options.ServicePortMeta, v)
 		}
 	}
 	i.labels = m.labelsOf(s)
@@ -96,8 +101,8 @@ func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry) *instance {
 	return i
 }
 
-// weightOf returns the weight of an instance by its status. 0 is none: to Istio it would be 1. Agents fill in 1 where nothing is
-// said; both at 0 come from Consul before it knew weights.
+// weightOf returns the weight of an instance by its status. Instances of weight 0 are not served: Istio would take it
+// for 1. Agents default to 1; both at 0 come from old versions of Consul without weights.
 func weightOf(w api.AgentWeights, status string) uint32 {
 	if w.Passing == 0 && w.Warning == 0 {
 		return 1
@@ -109,10 +114,10 @@ func weightOf(w api.AgentWeights, status string) uint32 {
 	return uint32(min(max(weight, 0), 65535)) // Consul's maximum; a larger sum than 32 bits would not do for Envoy
 }
 
-// addressOf returns the address to call, in the order in which Consul itself translates addresses, and the port that a tagged
-// address brings with it.
+// addressOf returns the address to call, in Consul's own order of address translation, and the port of a tagged
+// address.
 func (m *Mapper) addressOf(s *api.AgentService, n *api.Node) (address string, port int) {
-	if tag := m.o.TaggedAddress; tag != "" {
+	if tag := m.options.TaggedAddress; tag != "" {
 		if t, ok := s.TaggedAddresses[tag]; ok && t.Address != "" {
 			return t.Address, t.Port
 		}
@@ -123,7 +128,7 @@ func (m *Mapper) addressOf(s *api.AgentService, n *api.Node) (address string, po
 	return cmp.Or(s.Address, n.Address), 0
 }
 
-// parseAddress returns an address as Istio takes it, or nothing.
+// parseAddress returns an address in Istio's form; empty if it is invalid.
 func parseAddress(s string) string {
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if ip, err := netip.ParseAddr(s); err == nil {
@@ -143,26 +148,26 @@ func parseAddress(s string) string {
 // portsOf returns the ports of an instance, each key once, the default one first.
 func (m *Mapper) portsOf(s *api.AgentService, taggedPort int, i *instance) (ports []instancePort) {
 	rank := map[bool]int{true: -1}
-	all := slices.SortedFunc(slices.Values(s.Ports), func(a, b api.ServicePort) int {
+	declared := slices.SortedFunc(slices.Values(s.Ports), func(a, b api.ServicePort) int {
 		return cmp.Or(rank[a.Default]-rank[b.Default], cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
 	})
-	if len(all) == 0 {
-		all = []api.ServicePort{{Port: s.Port, Default: true}}
+	if len(declared) == 0 {
+		declared = []api.ServicePort{{Port: s.Port, Default: true}}
 	}
-	for _, p := range all {
+	for _, p := range declared {
 		if p.Default && taggedPort > 0 {
 			p.Port = taggedPort
 		}
 		if p.Port <= 0 || p.Port > 65535 {
 			if p.Name != "" || p.Port != 0 {
-				i.say("port %s %d is none", p.Name, p.Port)
+				i.warn("port %s %d is none", p.Name, p.Port)
 			}
 			continue
 		}
-		is := m.protocolOf(s, p.Name, p.Default, i)
-		key := portKey{cmp.Or(p.Name, strings.ToLower(string(is))), is}
+		protocol := m.protocolOf(s, p.Name, p.Default, i)
+		key := portKey{cmp.Or(p.Name, strings.ToLower(string(protocol))), protocol}
 		if slices.ContainsFunc(ports, func(o instancePort) bool { return o.portKey == key }) {
-			i.say("port %s is there twice", p.Name)
+			i.warn("port %s is there twice", p.Name)
 			continue
 		}
 		ports = append(ports, instancePort{key, uint32(p.Port), p.Default})
@@ -170,22 +175,22 @@ func (m *Mapper) portsOf(s *api.AgentService, taggedPort int, i *instance) (port
 	return ports
 }
 
-// protocolOf infers the protocol of a port. A protocol that is declared and that Istio does not know is TCP: to take it for the
-// default could have HTTP parsed where there is none.
+// protocolOf infers the protocol of a port. A declared protocol that Istio does not know is TCP: with the default,
+// Envoy could parse it as HTTP.
 func (m *Mapper) protocolOf(s *api.AgentService, port string, isDefault bool, i *instance) protocol.Instance {
-	key, prefix := m.o.ProtocolMeta+"-"+port, protocolPrefix(port)
-	own := port != "" && s.Meta[key] != ""
-	if !own {
-		key = m.o.ProtocolMeta
+	key, prefix := m.options.ProtocolMeta+"-"+port, protocolPrefix(port)
+	specific := port != "" && s.Meta[key] != ""
+	if !specific {
+		key = m.options.ProtocolMeta
 	}
 	declared := s.Meta[key]
 	switch p := protocol.Parse(declared); {
-	case !own && !isDefault && !prefix.IsUnsupported(), declared == "" && !prefix.IsUnsupported():
+	case !specific && !isDefault && !prefix.IsUnsupported(), declared == "" && !prefix.IsUnsupported():
 		return prefix
 	case declared == "":
-		return protocol.Parse(m.o.DefaultProtocol)
+		return protocol.Parse(m.options.DefaultProtocol)
 	case p.IsUnsupported():
-		i.say("meta %s: Istio knows no protocol %q: tcp is used", key, declared)
+		i.warn("meta %s: Istio knows no protocol %q: tcp is used", key, declared)
 		return protocol.TCP
 	default:
 		return p
@@ -204,26 +209,27 @@ func protocolPrefix(port string) protocol.Instance {
 	}
 }
 
-// labelsOf makes labels of tags and meta. What cannot be a label is left out, which is not worth a warning: most tags are for
-// others. A key of the meta wins over one of a tag, and the first tag over later ones.
+// labelsOf makes labels of tags and meta. It omits invalid ones without a warning: most tags have other purposes. Meta
+// takes precedence over tags, and the first tag over later ones.
 func (m *Mapper) labelsOf(s *api.AgentService) map[string]string {
 	labels := map[string]string{}
 	add := func(key, value string) {
-		if key = m.o.LabelPrefix + key; names.IsLabelKey(key) && names.IsLabelText(value) {
+		if key = m.options.LabelPrefix + key; names.IsLabelKey(key) && names.IsLabelText(value) {
 			if _, taken := labels[key]; !taken {
 				labels[key] = value
 			}
 		}
 	}
 	for key, value := range s.Meta {
-		if key != m.o.ProtocolMeta && key != m.o.ServicePortMeta && !strings.HasPrefix(key, m.o.ProtocolMeta+"-") {
+		protocols := m.options.ProtocolMeta
+		if key != protocols && key != m.options.ServicePortMeta && !strings.HasPrefix(key, protocols+"-") {
 			add(key, value)
 		}
 	}
 	for _, tag := range s.Tags {
 		if key, value, ok := m.cutTag(tag); ok {
 			add(key, value)
-		} else if slices.Contains(m.o.Tags, tag) {
+		} else if slices.Contains(m.options.Tags, tag) {
 			add(tag, "true")
 		}
 	}
@@ -235,26 +241,29 @@ func (m *Mapper) labelsOf(s *api.AgentService) map[string]string {
 
 // cutTag cuts a tag at the first separator in it.
 func (m *Mapper) cutTag(tag string) (key, value string, ok bool) {
-	at, width := -1, 0
-	for _, sep := range m.o.TagSeparators {
-		// Of two that begin at the same place the longer one is meant.
-		if i := strings.Index(tag, sep); i >= 0 && (at < 0 || i < at || i == at && len(sep) > width) {
-			at, width = i, len(sep)
+	position, width := -1, 0
+	for _, sep := range m.options.TagSeparators {
+		// The longer one of two separators at the same position counts.
+		i := strings.Index(tag, sep)
+		if i >= 0 && (position < 0 || i < position || i == position && len(sep) > width) {
+			position, width = i, len(sep)
 		}
 	}
-	if at < 0 {
+	if position < 0 {
 		return "", "", false
 	}
-	return tag[:at], tag[at+width:], true
+	return tag[:position], tag[position+width:], true
 }
 
-// localityKeys are the keys of a node's meta in which a region, zone and subzone are found; the first that is there counts. They are
-// habits: Consul has none of its own.
-var localityKeys = [...][]string{{"region"}, {"zone", "availability-zone", "availability_zone", "az"}, {"subzone", "rack"}}
+// localityKeys are the usual keys of a node's meta for region, zone and subzone, because Consul defines none; the first
+// one present counts.
+var localityKeys = [...][]string{
+	{"region"}, {"zone", "availability-zone", "availability_zone", "az"}, {"subzone", "rack"},
+}
 
-// localityOf returns a locality as Istio writes it, region/zone/subzone, or nothing.
+// localityOf returns a locality in Istio's form, region/zone/subzone; empty without one.
 func (m *Mapper) localityOf(s *api.AgentService, n *api.Node, datacenter string) string {
-	for _, from := range m.o.LocalityFrom {
+	for _, from := range m.options.LocalityFrom {
 		var candidates [][]string
 		switch from {
 		case localityConsul:

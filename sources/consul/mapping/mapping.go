@@ -1,5 +1,5 @@
-// Package mapping turns what Consul says of a service into Istio's ServiceEntries. It is pure: no I/O, no clock. What it makes is
-// valid, whatever is in Consul, and is the same for the same content, in whatever order that comes.
+// Package mapping converts Consul's services to Istio's ServiceEntries. It is pure: no I/O, no clock. Its objects are
+// valid for any content of Consul, and equal for equal content in any order.
 package mapping
 
 import (
@@ -13,8 +13,8 @@ import (
 	"tributary/sources/registry"
 )
 
-// Service is what was read of one service at one place: a datacenter, or a namespace, partition or peer in it. Without
-// entries it is a service that exists, or existed, and has no instance. Entries and their nodes and services are not nil.
+// Service is one service in one scope: a datacenter, or a namespace, partition or peer in it. Without entries it has no
+// instance. Entries and their nodes and services are not nil.
 type Service struct {
 	Name       string
 	Datacenter string
@@ -26,91 +26,95 @@ type Service struct {
 
 // Mapper maps services.
 //
-// A service's ports have numbers of their own, to which the ports of the endpoints map. The number of a port is Options.ServicePort, or
-// what the meta of most instances says, or the number that it had before, or the port of most instances, healthy or not.
-// So clients need not care that instances come and go with other ports. The memory lasts until the service is gone; Restore
-// fills it after a restart.
+// The ports of a service have numbers of their own, and the ports of the endpoints map to them. The number is
+// Options.ServicePort, or the one in the meta of most instances, or the previous one, or the port of most instances,
+// healthy or not. So instances with other ports may come and go without an effect on clients. The mapper remembers
+// numbers until the service is withdrawn; Restore fills its memory after a restart.
 type Mapper struct {
-	o      Options
-	vips   registry.VIPs
-	shapes map[string]shape    // by host: what was published last
-	hosts  map[string][]string // by service that was mapped: its hosts in shapes
-	claims map[string]claim    // by service
+	options Options
+	vips    registry.VIPs
+	shapes  map[string]shape    // by host: the last ones published
+	hosts   map[string][]string // by service that was mapped: its hosts in shapes
+	claims  map[string]claim    // by service
 }
 
 // New returns a mapper. Without vips no service gets a virtual address. An error begins with the key at fault.
-func New(o Options, vips registry.VIPs) (*Mapper, error) {
-	o = o.WithDefaults()
-	if err := o.check(); err != nil {
+func New(options Options, vips registry.VIPs) (*Mapper, error) {
+	options = options.WithDefaults()
+	if err := options.check(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, vips: vips, shapes: map[string]shape{}, hosts: map[string][]string{}, claims: map[string]claim{}}, nil
+	return &Mapper{
+		options: options, vips: vips,
+		shapes: map[string]shape{}, hosts: map[string][]string{}, claims: map[string]claim{},
+	}, nil
 }
 
-// Service maps the service of that name, wherever it is: in has one element for each datacenter, namespace, partition and
-// peer where it was found, in any order. Without in, the service is gone for good: nothing is returned, and what is
-// remembered of it is forgotten. A service that has no instance, or no healthy one, becomes a ServiceEntry without
-// endpoints. Nothing is returned for a service that consists of sidecars and gateways.
+// Service maps a service: scopes has an element for each datacenter, namespace, partition and peer that has it, in any
+// order. Without scopes the service is withdrawn and forgotten. A service without healthy instances becomes a
+// ServiceEntry without endpoints. Services of sidecars and gateways have no objects.
 //
-// A reject has no key: what was published of the service should stay, as it does behind a sink.
-func (m *Mapper) Service(name string, in []Service) sources.Content {
-	c := sources.Content{Group: name}
-	if len(in) == 0 {
-		for _, host := range m.hosts[name] {
-			delete(m.shapes, host)
-		}
+// A reject has no key: the published objects of the service should stay, as they do behind a sink.
+func (m *Mapper) Service(name string, scopes []Service) sources.Content {
+	content := sources.Content{Group: name}
+	if len(scopes) == 0 {
+		m.forget(name, nil)
 		delete(m.hosts, name)
-		return c
+		return content
 	}
-	claim, known := m.claims[name]
-	if !known {
+	claim, claimed := m.claims[name]
+	if !claimed {
 		claim.label = labelOf(name)
 	}
 	if claim.warning != "" {
-		c.Warnings = []string{claim.warning}
+		content.Warnings = []string{claim.warning}
 	}
 	if claim.label == "" {
 		m.hosts[name] = nil
-		return c
+		return content
 	}
 	var hosts []string
-	for _, f := range m.families(name, claim.label, in) {
+	for _, f := range m.families(name, claim.label, scopes) {
 		for _, i := range f.instances() {
-			if i.why != "" {
-				c.LeftOut = append(c.LeftOut, sources.LeftOut{What: i.at, Of: name, Why: i.why})
+			if i.reason != "" {
+				content.LeftOut = append(content.LeftOut, sources.LeftOut{What: i.endpoint, Of: name, Why: i.reason})
 			}
 		}
 		w := &warner{place: f.place()}
-		made, err := m.mapFamily(f, w)
-		c.Warnings = append(c.Warnings, w.list()...)
+		objects, err := m.mapFamily(f, w)
+		content.Warnings = append(content.Warnings, w.list()...)
 		if err != nil {
-			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: w.place}, Err: err})
+			content.Rejects = append(content.Rejects, sources.Reject{Origin: resource.Origin{Place: w.place}, Err: err})
 			continue
 		}
 		hosts = append(hosts, f.host)
-		c.Resources = append(c.Resources, made...)
+		content.Resources = append(content.Resources, objects...)
 	}
-	if len(c.Rejects) == 0 {
-		for _, host := range m.hosts[name] {
-			if !slices.Contains(hosts, host) {
-				delete(m.shapes, host)
-			}
-		}
+	if len(content.Rejects) == 0 {
+		m.forget(name, hosts)
 		m.hosts[name] = hosts
 	}
-	slices.Sort(c.Warnings)
-	return c
+	slices.Sort(content.Warnings)
+	return content
 }
 
-// Restore remembers the ports of ServiceEntries that this package made earlier, such as those that a sink holds when a
-// source starts. What is already known is kept.
-func (m *Mapper) Restore(rs []*resource.Resource) {
-	for host, s := range shapesOf(rs) {
-		if _, known := m.shapes[host]; !known {
-			m.shapes[host] = s
+// forget forgets the shapes of a service, except for those of some hosts.
+func (m *Mapper) forget(name string, except []string) {
+	for _, host := range m.hosts[name] {
+		if !slices.Contains(except, host) {
+			delete(m.shapes, host)
 		}
 	}
 }
 
-// valid is a text for people.
-func valid(s string) string { return strings.ToValidUTF8(s, "?") }
+// Restore remembers the ports of ServiceEntries of an earlier run. The mapper's own ones take precedence.
+func (m *Mapper) Restore(objects []*resource.Resource) {
+	for host, restored := range shapesOf(objects) {
+		if _, mapped := m.shapes[host]; !mapped {
+			m.shapes[host] = restored
+		}
+	}
+}
+
+// valid replaces bytes that are not UTF-8.
+func valid(text string) string { return strings.ToValidUTF8(text, "?") }

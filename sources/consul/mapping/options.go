@@ -12,18 +12,19 @@ import (
 
 // Options are the settings of the mapping. The zero value is the default of each; config.Consul describes them.
 //
-// HostTemplate may have {service}, {datacenter}, {namespace}, {partition} and {peer}; "default" and "local" stand for what a service lacks.
-// Services of a namespace, partition or peer that the template does not name get a host of their own, as in Consul's DNS:
-// reviews.service.team.ns.consul. Those of several datacenters that it does not name are one service. ProtocolMeta, followed by "-" and the
-// name of a port, is the key of the protocol of that port. LabelMeta has no effect.
+// HostTemplate may have {service}, {datacenter}, {namespace}, {partition} and {peer}; "default" and "local" stand for
+// empty fields. Services of a namespace, partition or peer that the template does not name get a host of their own, as
+// in Consul's DNS: reviews.service.team.ns.consul. Those of several datacenters that it does not name are one service.
+// ProtocolMeta, followed by "-" and the name of a port, is the key of the protocol of that port. LabelMeta has no
+// effect.
 type Options struct {
 	registry.MappingOptions
 	Aliases       string   // datacenter, for a further host with the instances of each datacenter, or none
 	TagSeparators []string // that cut a tag into the key and the value of a label, at the first of them in the tag
 	Tags          []string // that become a label with the value "true", though they have no separator
 	LabelPrefix   string   // of the keys of labels made of tags and meta
-	// LocalityFrom lists where a locality is looked for, in order: locality (Consul's own, of the service, then of its node), meta (of the
-	// node: region, zone, subzone), datacenter; or none.
+	// LocalityFrom lists where a locality is looked for, in order: locality (Consul's own, of the service, then of its
+	// node), meta (of the node: region, zone, subzone), datacenter; or none.
 	LocalityFrom  []string
 	TaggedAddress string   // the one to use where there is one: wan, lan_ipv6
 	StrictChecks  []string // the statuses that are served
@@ -38,10 +39,10 @@ const (
 	localityConsul     = "locality"
 	localityMeta       = "meta"
 	localityDatacenter = "datacenter"
-	none               = "none"
+	noValue            = "none"
 )
 
-// WithDefaults returns the options with the defaults in the place of what is not set.
+// WithDefaults returns the options with their defaults.
 func (o Options) WithDefaults() Options {
 	o.MappingOptions = o.MappingOptions.WithDefaults("{service}.service.consul", "consul", "tcp")
 	o.Aliases = cmp.Or(o.Aliases, aliasesDatacenter)
@@ -70,16 +71,18 @@ func (o Options) check() error {
 	switch {
 	case !strings.Contains(o.HostTemplate, "{service}"):
 		return fmt.Errorf("hostTemplate: %q has no {service}: all services would have one host", o.HostTemplate)
-	case slices.ContainsFunc(labels, func(l string) bool { return strings.Count(l, "{") > 1 }): // else "a-b" and "c" would be "a" and "b-c"
+	case slices.ContainsFunc(labels, func(label string) bool { return strings.Count(label, "{") > 1 }):
+		// Else "a-b" and "c" would have the host of "a" and "b-c".
 		return fmt.Errorf("hostTemplate: %q: two placeholders need a dot between them", o.HostTemplate)
 	case len(labels) == 1 || strings.Contains(labels[len(labels)-1], "{"):
-		return fmt.Errorf("hostTemplate: %q does not end in a domain, such as in {service}.service.consul", o.HostTemplate)
+		return fmt.Errorf("hostTemplate: %q does not end in a domain, such as in {service}.service.consul",
+			o.HostTemplate)
 	case slices.Contains(o.TagSeparators, ""):
 		return fmt.Errorf("tagSeparators: one is empty")
 	case o.LabelPrefix != "" && !names.IsLabelKey(o.LabelPrefix+"x"):
 		return fmt.Errorf("labelPrefix: %q cannot begin the key of a label", o.LabelPrefix)
-	case len(o.LocalityFrom) > 1 && slices.Contains(o.LocalityFrom, none):
-		return fmt.Errorf("localityFrom: %q stands alone", none)
+	case len(o.LocalityFrom) > 1 && slices.Contains(o.LocalityFrom, noValue):
+		return fmt.Errorf("localityFrom: %q stands alone", noValue)
 	}
 	for _, tag := range o.Tags {
 		if !names.IsLabelKey(o.LabelPrefix + tag) {
@@ -87,18 +90,18 @@ func (o Options) check() error {
 		}
 	}
 	for _, c := range []struct {
-		option string
-		values []string
-		may    []string
+		option  string
+		values  []string
+		allowed []string
 	}{
-		{"aliases", []string{o.Aliases}, []string{aliasesDatacenter, none}},
-		{"localityFrom", o.LocalityFrom, []string{localityConsul, localityMeta, localityDatacenter, none}},
+		{"aliases", []string{o.Aliases}, []string{aliasesDatacenter, noValue}},
+		{"localityFrom", o.LocalityFrom, []string{localityConsul, localityMeta, localityDatacenter, noValue}},
 		{"strictChecks", o.StrictChecks, []string{"passing", "warning", "critical", "maintenance"}},
 		{"endpoints", []string{o.Endpoints}, []string{endpointsInline, endpointsWorkloads}},
 	} {
 		for _, v := range c.values {
-			if !slices.Contains(c.may, v) {
-				return fmt.Errorf("%s: %q is none of %s", c.option, v, strings.Join(c.may, ", "))
+			if !slices.Contains(c.allowed, v) {
+				return fmt.Errorf("%s: %q is none of %s", c.option, v, strings.Join(c.allowed, ", "))
 			}
 		}
 	}

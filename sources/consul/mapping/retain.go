@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
@@ -13,106 +12,108 @@ import (
 	"tributary/resource"
 )
 
-// Lost returns how many endpoints of what was made of a service, in an earlier run, have no instance in.
-func Lost(before []*resource.Resource, in []Service) int {
-	there, lost := placesOf(in), make(map[string]bool)
-	for _, r := range before {
-		var all []*networking.WorkloadEntry
-		spec, _ := r.Spec() // what cannot be decoded cannot be kept, either
-		switch was := spec.(type) {
+// Lost returns how many endpoints of the objects of an earlier run have no instance.
+func Lost(before []*resource.Resource, scopes []Service) int {
+	addresses, lost := addressesOf(scopes), make(map[string]bool)
+	for _, object := range before {
+		var endpoints []*networking.WorkloadEntry
+		spec, _ := object.Spec() // an object that cannot be decoded cannot be retained either
+		switch spec := spec.(type) {
 		case *networking.WorkloadEntry:
-			all = append(all, was)
+			endpoints = append(endpoints, spec)
 		case *networking.ServiceEntry:
-			all = was.Endpoints
+			endpoints = spec.Endpoints
 		}
-		for _, e := range all {
-			if !there.has(e) {
-				lost[fmt.Sprint(e.Address, e.Ports)] = true // an alias has it again
+		for _, endpoint := range endpoints {
+			if !addresses.contain(endpoint) {
+				lost[fmt.Sprint(endpoint.Address, endpoint.Ports)] = true // an alias has it, too
 			}
 		}
 	}
 	return len(lost)
 }
 
-// Retain returns what was made of a service with all that an earlier run had made of it and whose instances are not there:
-// objects, and endpoints of ServiceEntries. It is for what may be hidden from us, or a Consul that lost its data, while its agents
-// are still telling it anew what they have. What is there, healthy or not, is as now has it.
-func Retain(now, before []*resource.Resource, in []Service) ([]*resource.Resource, error) {
-	there := placesOf(in)
-	all := slices.Clone(now)
-	for _, old := range before {
-		i := slices.IndexFunc(all, func(r *resource.Resource) bool { return r.Key() == old.Key() })
-		spec, err := old.Spec()
+// Retain returns the objects of a service, with the objects and endpoints of an earlier run that have no instance:
+// Consul may hide those, or may have lost them while its agents register again. The new objects decide about all
+// others, healthy or not.
+func Retain(objects, before []*resource.Resource, scopes []Service) ([]*resource.Resource, error) {
+	addresses := addressesOf(scopes)
+	retained := slices.Clone(objects)
+	for _, object := range before {
+		i := slices.IndexFunc(retained, func(r *resource.Resource) bool { return r.Key() == object.Key() })
+		spec, err := object.Spec()
 		if err != nil {
 			return nil, err
 		}
-		switch was := spec.(type) {
+		switch spec := spec.(type) {
 		case *networking.WorkloadEntry:
-			if i < 0 && !there.has(was) {
-				all = append(all, old)
+			if i < 0 && !addresses.contain(spec) {
+				retained = append(retained, object)
 			}
 		case *networking.ServiceEntry:
 			if i < 0 {
-				all = append(all, old)
-			} else if all[i], err = retainEndpoints(all[i], was, there); err != nil {
+				retained = append(retained, object)
+			} else if retained[i], err = retainEndpoints(retained[i], spec, addresses); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return all, nil
+	return retained, nil
 }
 
-// retainEndpoints returns r with those endpoints of was whose instances are not there.
-func retainEndpoints(r *resource.Resource, was *networking.ServiceEntry, there places) (*resource.Resource, error) {
-	spec, err := r.Spec()
+// retainEndpoints adds the endpoints of an earlier ServiceEntry that have no instance.
+func retainEndpoints(
+	object *resource.Resource, before *networking.ServiceEntry, addresses addresses,
+) (*resource.Resource, error) {
+	spec, err := object.Spec()
 	if err != nil {
 		return nil, err
 	}
-	gone := slices.DeleteFunc(slices.Clone(was.Endpoints), there.has)
-	if len(gone) == 0 {
-		return r, nil
+	lost := slices.DeleteFunc(slices.Clone(before.Endpoints), addresses.contain)
+	if len(lost) == 0 {
+		return object, nil
 	}
-	se := proto.CloneOf(spec.(*networking.ServiceEntry))
-	se.Endpoints = append(se.Endpoints, gone...)
-	if was.Resolution == networking.ServiceEntry_DNS {
-		se.Resolution = was.Resolution // DNS takes IP addresses, too
+	entry := proto.CloneOf(spec.(*networking.ServiceEntry))
+	entry.Endpoints = append(entry.Endpoints, lost...)
+	if before.Resolution == networking.ServiceEntry_DNS {
+		entry.Resolution = before.Resolution // DNS accepts IP addresses
 	}
-	slices.SortStableFunc(se.Endpoints, func(x, y *networking.WorkloadEntry) int { return strings.Compare(x.Address, y.Address) })
-	return resource.New(r.Meta(), se)
+	slices.SortStableFunc(entry.Endpoints, compareAddresses)
+	return resource.New(object.Meta(), entry)
 }
 
-// place is an address and port at which an instance may be.
-type place struct {
-	address string
-	port    int
+// address is a possible address and port of an instance.
+type address struct {
+	host string
+	port int
 }
 
-type places map[place]bool
+type addresses map[address]bool
 
-func placesOf(in []Service) places {
-	all := places{}
-	for _, s := range in {
+func addressesOf(scopes []Service) addresses {
+	set := addresses{}
+	for _, s := range scopes {
 		for _, e := range s.Entries {
-			ports, addresses := []int{e.Service.Port}, []string{cmp.Or(e.Service.Address, e.Node.Address)}
+			ports, hosts := []int{e.Service.Port}, []string{cmp.Or(e.Service.Address, e.Node.Address)}
 			for _, p := range e.Service.Ports {
 				ports = append(ports, p.Port)
 			}
 			for _, tagged := range e.Service.TaggedAddresses {
-				ports, addresses = append(ports, tagged.Port), append(addresses, tagged.Address)
+				ports, hosts = append(ports, tagged.Port), append(hosts, tagged.Address)
 			}
-			for _, address := range slices.AppendSeq(addresses, maps.Values(e.Node.TaggedAddresses)) {
+			for _, host := range slices.AppendSeq(hosts, maps.Values(e.Node.TaggedAddresses)) {
 				for _, port := range ports {
-					all[place{parseAddress(address), port}] = true
+					set[address{parseAddress(host), port}] = true
 				}
 			}
 		}
 	}
-	return all
+	return set
 }
 
-func (p places) has(e *networking.WorkloadEntry) bool {
-	for _, port := range e.Ports {
-		if p[place{e.Address, int(port)}] {
+func (set addresses) contain(endpoint *networking.WorkloadEntry) bool {
+	for _, port := range endpoint.Ports {
+		if set[address{endpoint.Address, int(port)}] {
 			return true
 		}
 	}

@@ -14,103 +14,105 @@ import (
 	"tributary/resource"
 )
 
-// shape is what the ServiceEntries of a host look like, apart from endpoints: the ports of each. It depends on all instances and not on
-// their health, so that a check that fails changes endpoints and nothing else. All that have the ports of a group have all of it, so
-// that no endpoint lacks a port of its ServiceEntry: to Istio it would have that port all the same, as the service's own.
+// shape has the ports of each ServiceEntry of a host. It depends on all instances and not on their health, so that a
+// failing check only changes endpoints. An instance with one port of a group has all of them: Istio would give an
+// endpoint that lacks a port the number of the service.
 type shape [][]servicePort
 
 type servicePort struct {
 	portKey
-	label     string // the name that the ServiceEntries have for it
+	label     string // its name in the ServiceEntries
 	number    uint32
 	isDefault bool
 }
 
-// uses is how instances use a port.
-type uses struct {
-	holders         []int // the instances that have it, in order
+// portUse is how instances use a port.
+type portUse struct {
+	holders         []int // indexes of the instances that have it, in order
 	numbers, wanted map[uint32]int
 	isDefault       bool
 }
 
-// shapeOf works out the shape of a host from all instances, and what it was before.
+// defaultCount sorts the default port of most instances first.
+func (u *portUse) defaultCount() int {
+	if u.isDefault {
+		return len(u.holders)
+	}
+	return 0
+}
+
+// shapeOf returns the shape of a host, from all instances and the previous shape.
 func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *warner) (s shape) {
-	byKey := map[portKey]*uses{}
-	for i, one := range instances {
-		for _, p := range one.ports {
-			u := byKey[p.portKey]
-			if u == nil {
-				u = &uses{numbers: map[uint32]int{}, wanted: map[uint32]int{}}
-				byKey[p.portKey] = u
+	uses := map[portKey]*portUse{}
+	for index, i := range instances {
+		for _, p := range i.ports {
+			use := uses[p.portKey]
+			if use == nil {
+				use = &portUse{numbers: map[uint32]int{}, wanted: map[uint32]int{}}
+				uses[p.portKey] = use
 			}
-			u.holders = append(u.holders, i)
-			u.numbers[p.number]++
+			use.holders = append(use.holders, index)
+			use.numbers[p.number]++
 			if p.isDefault {
-				u.isDefault = true
-				if one.wantsPort > 0 {
-					u.wanted[one.wantsPort]++
+				use.isDefault = true
+				if i.wantsPort > 0 {
+					use.wanted[i.wantsPort]++
 				}
 			}
 		}
 	}
-	if len(byKey) == 0 {
+	if len(uses) == 0 {
 		return before
 	}
-	asDefault := func(k portKey) int { // how many have it, so that the default port that most have is the first of all
-		if u := byKey[k]; u.isDefault {
-			return len(u.holders)
-		}
-		return 0
-	}
-	keys := slices.SortedFunc(maps.Keys(byKey), func(a, b portKey) int {
-		return cmp.Or(asDefault(b)-asDefault(a), comparePortKeys(a, b))
+	keys := slices.SortedFunc(maps.Keys(uses), func(a, b portKey) int {
+		return cmp.Or(uses[b].defaultCount()-uses[a].defaultCount(), comparePortKeys(a, b))
 	})
 	labels := portLabels(keys)
 	ports := make([]servicePort, len(keys))
-	for i, k := range keys {
-		ports[i] = servicePort{portKey: k, label: labels[k], isDefault: byKey[k].isDefault}
+	for i, key := range keys {
+		ports[i] = servicePort{portKey: key, label: labels[key], isDefault: uses[key].isDefault}
 	}
-	m.number(host, ports, before, byKey, w)
-	group := map[string]int{}
+	m.assignNumbers(host, ports, before, uses, w)
+	groups := map[string]int{}
 	for _, p := range ports {
-		holders := fmt.Sprint(byKey[p.portKey].holders)
-		g, known := group[holders]
-		if !known {
-			g = len(s)
-			group[holders] = g
+		holders := fmt.Sprint(uses[p.portKey].holders)
+		group, grouped := groups[holders]
+		if !grouped {
+			group = len(s)
+			groups[holders] = group
 			s = append(s, nil)
 		}
-		s[g] = append(s[g], p)
+		s[group] = append(s[group], p)
 	}
 	return s
 }
 
-// number gives each port a number of its own on the host.
-func (m *Mapper) number(host string, ports []servicePort, before shape, byKey map[portKey]*uses, w *warner) {
+// assignNumbers gives each port a number of its own on the host.
+func (m *Mapper) assignNumbers(host string, ports []servicePort, before shape, uses map[portKey]*portUse, w *warner) {
 	taken := map[uint32]portKey{}
-	try := func(p *servicePort, n uint32) bool {
-		if _, is := taken[n]; is || n == 0 || p.number != 0 {
+	try := func(p *servicePort, number uint32) bool {
+		if _, used := taken[number]; used || number == 0 || p.number != 0 {
 			return false
 		}
-		p.number, taken[n] = n, p.portKey
+		p.number, taken[number] = number, p.portKey
 		return true
 	}
 	first := &ports[0]
 	if first.isDefault {
-		try(first, cmp.Or(uint32(m.o.ServicePort), mostFrequent(byKey[first.portKey].wanted)))
+		try(first, cmp.Or(uint32(m.options.ServicePort), mostFrequent(uses[first.portKey].wanted)))
 	}
-	// By label, because that is what Restore has.
-	old := map[portKey]uint32{}
+	// By label: Restore has no more.
+	previous := map[portKey]uint32{}
 	for _, p := range slices.Concat(before...) {
-		old[portKey{p.label, p.protocol}] = p.number
+		previous[portKey{p.label, p.protocol}] = p.number
 	}
 	for i := range ports {
 		p := &ports[i]
-		if n := old[portKey{p.label, p.protocol}]; n != hashPort(host, p.label, 0) { // which was made up
-			try(p, n)
+		if number := previous[portKey{p.label, p.protocol}]; number != hashPort(host, p.label, 0) { // an invented one
+			try(p, number)
 		}
 	}
-	// A default port whose name or protocol changed is the default port still.
+	// A default port with another name or protocol is still the default port.
 	for _, p := range slices.Concat(before...) {
 		if first.isDefault && p.isDefault && try(first, p.number) {
 			break
@@ -118,12 +120,12 @@ func (m *Mapper) number(host string, ports []servicePort, before shape, byKey ma
 	}
 	for i := range ports {
 		p := &ports[i]
-		most := mostFrequent(byKey[p.portKey].numbers)
+		most := mostFrequent(uses[p.portKey].numbers)
 		if try(p, most) || p.number != 0 {
 			continue
 		}
 		rival := taken[most]
-		for n := hashPort(host, p.label, 0); !try(p, n); n = hashPort(host, p.label, n) {
+		for number := hashPort(host, p.label, 0); !try(p, number); number = hashPort(host, p.label, number) {
 		}
 		if rival.name == p.name || rival.protocol != p.protocol {
 			w.add("port " + p.name + " (" + string(p.protocol) + ") and " + rival.name + " (" + string(rival.protocol) +
@@ -132,70 +134,65 @@ func (m *Mapper) number(host string, ports []servicePort, before shape, byKey ma
 	}
 }
 
-// hashPort returns a port for what cannot have the one that it asks for, among the registered ones; after is one that is
-// taken.
+// hashPort returns a registered port for a port that cannot have its own number; after is a number that is taken.
 func hashPort(host, port string, after uint32) uint32 {
 	const low, high = 10000, 49151
 	if after != 0 {
 		return low + (after+1-low)%(high-low+1)
 	}
-	n, _ := strconv.ParseUint(hash(host, port)[:8], 16, 32) // of a hash in hexadecimal
-	return low + uint32(n)%(high-low+1)
+	number, _ := strconv.ParseUint(hash(host, port)[:8], 16, 32) // of a hash in hexadecimal
+	return low + uint32(number)%(high-low+1)
 }
 
-// portLabels gives each port a name that a ServiceEntry can have. Where one name has several protocols all but the first have
-// the protocol with it.
+// portLabels gives each port a name that a ServiceEntry can have. All but the first port of one name have their
+// protocol in it.
 func portLabels(keys []portKey) map[portKey]string {
 	byName := map[string]portKey{}
-	for _, k := range keys {
-		name, more := k.name, "-"+strings.ToLower(string(k.protocol))
+	for _, key := range keys {
+		name, suffix := key.name, "-"+strings.ToLower(string(key.protocol))
 		for byName[name] != (portKey{}) {
-			name, more = name+more, "-"
+			name, suffix = name+suffix, "-"
 		}
-		byName[name] = k
+		byName[name] = key
 	}
 	labels := make(map[portKey]string, len(keys))
-	for name, l := range distinct(slices.Collect(maps.Keys(byName))) {
-		labels[byName[name]] = l
+	for name, label := range distinct(slices.Collect(maps.Keys(byName))) {
+		labels[byName[name]] = label
 	}
 	return labels
 }
 
-// mostFrequent returns the number that is there most often, the lowest of several, or 0.
+// mostFrequent returns the lowest of the most frequent numbers, or 0.
 func mostFrequent(counts map[uint32]int) (most uint32) {
-	for _, n := range slices.Sorted(maps.Keys(counts)) {
-		if counts[n] > counts[most] {
-			most = n
+	for _, number := range slices.Sorted(maps.Keys(counts)) {
+		if counts[number] > counts[most] {
+			most = number
 		}
 	}
 	return most
 }
 
-// shapesOf reads the shapes of hosts from ServiceEntries that were made of them.
-func shapesOf(rs []*resource.Resource) map[string]shape {
+// shapesOf returns the shapes of hosts from their ServiceEntries.
+func shapesOf(objects []*resource.Resource) map[string]shape {
 	shapes := map[string]shape{}
-	rs = slices.SortedFunc(slices.Values(rs), func(a, b *resource.Resource) int {
+	objects = slices.SortedFunc(slices.Values(objects), func(a, b *resource.Resource) int {
 		return cmp.Or(cmp.Compare(len(a.Key().Name), len(b.Key().Name)), a.Key().Compare(b.Key()))
 	})
-	for _, r := range rs {
-		if r.Key().Kind != resource.ServiceEntry {
-			continue
-		}
-		spec, err := r.Spec()
-		se, ok := spec.(*networking.ServiceEntry)
+	for _, object := range objects {
+		spec, err := object.Spec()
+		entry, ok := spec.(*networking.ServiceEntry)
 		if err != nil || !ok {
 			continue
 		}
-		for _, host := range se.Hosts {
-			s := shapes[host]
+		for _, host := range entry.Hosts {
 			var group []servicePort
-			for i, p := range se.Ports {
+			for i, p := range entry.Ports {
 				group = append(group, servicePort{
 					portKey: portKey{p.Name, protocol.Parse(p.Protocol)}, label: p.Name, number: p.Number,
-					isDefault: i == 0 && len(s) == 0,
+					isDefault: i == 0 && len(shapes[host]) == 0,
 				})
 			}
-			shapes[host] = append(s, group)
+			shapes[host] = append(shapes[host], group)
 		}
 	}
 	return shapes

@@ -30,7 +30,8 @@ func (f Filter) wants(name string, of provider.Levels) bool {
 		of&provider.OfApplications != 0 && f.Applications != nil && f.Applications(name)
 }
 
-// Registry is a Consul in which Dubbo's providers register. It follows Consul's own source, which decides what answers prove.
+// Registry is a Consul in which Dubbo's providers register. It is a publisher of Consul's own source, which decides
+// which answers to trust.
 type Registry struct {
 	source *consul.Source
 	filter Filter
@@ -41,7 +42,8 @@ type Registry struct {
 
 var _ registry.Registry = (*Registry)(nil)
 
-// New returns the registry in the Consul at address. settings are those of Consul's source. An error begins with the key at fault.
+// New returns the registry in the Consul at address. settings are those of Consul's source. An error begins with the
+// key at fault.
 func New(address string, settings consul.Settings, filter Filter) (*Registry, error) {
 	address, err := sourceAddress(address)
 	if err != nil {
@@ -49,7 +51,7 @@ func New(address string, settings consul.Settings, filter Filter) (*Registry, er
 	}
 	r := &Registry{filter: filter, listed: map[string]provider.Levels{}}
 	settings.Selects = r.selects
-	source, err := consul.NewFollowed(address, settings)
+	source, err := consul.NewReader(address, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 			f.before[k.Application] = append(f.before[k.Application], k)
 		}
 	}
-	return r.source.Follow(ctx, f)
+	return r.source.Read(ctx, f)
 }
 
 // Metadata implements registry.Registry: the key of a revision in Dubbo's metadata report is application:revision.
@@ -136,7 +138,7 @@ type follower struct {
 	to       registry.Listener
 	before   map[string][]registry.Known // by interface and by application
 
-	// owned by the caller of Take
+	// owned by the caller of Publish
 	services   map[string]provider.Levels // 0 if the levels are unknown
 	left       map[string]provider.Levels // Dubbo's services that the settings leave out
 	connection registry.Connection
@@ -144,13 +146,22 @@ type follower struct {
 	listed     bool // the first lists were delivered
 }
 
-// Groups implements consul.Follower.
-func (f *follower) Groups() []string { return slices.Sorted(maps.Keys(f.before)) }
+// Groups implements consul.Publisher.
+func (f *follower) Groups(recorded []string, complete bool) []string {
+	if complete {
+		return recorded
+	}
+	return slices.AppendSeq(recorded, maps.Keys(f.before))
+}
 
-// Lost implements consul.Follower. A provider that its application registers counts for the application, not for its interfaces.
-func (f *follower) Lost(name string, in []mapping.Service) (lost int) {
+// Names implements consul.Publisher. Services do not depend on the names of others.
+func (f *follower) Names([]string) []string { return nil }
+
+// Lost implements consul.Publisher. A provider that its application registers counts for the application, not for its
+// interfaces.
+func (f *follower) Lost(name string, scopes []mapping.Service) (lost int) {
 	there := map[string]bool{}
-	for _, e := range entries(in) {
+	for _, e := range entries(scopes) {
 		for _, at := range placesOf(name, e) {
 			there[at] = true
 		}
@@ -194,24 +205,24 @@ func entries(in []mapping.Service) (all []*api.ServiceEntry) {
 	return all
 }
 
-// Take implements consul.Follower.
-func (f *follower) Take(now consul.Now) {
+// Publish implements consul.Publisher.
+func (f *follower) Publish(now consul.Changes) {
 	f.connect(now.Health)
 	changed := now.Synced && !f.synced || !f.listed && (len(now.Services) > 0 || now.Health.State == sources.Degraded)
 	f.synced = f.synced || now.Synced
-	if now.Left != nil {
-		f.leave(*now.Left)
+	if now.Unselected != nil {
+		f.leave(*now.Unselected)
 		changed = true
 	}
 	for _, s := range now.Services {
 		of, there := f.services[s.Name]
-		if len(s.In) == 0 && s.Err == nil && !s.More {
+		if len(s.Scopes) == 0 && len(s.Rejects) == 0 && !s.Incomplete {
 			delete(f.services, s.Name)
 			changed = changed || there
 			continue
 		}
 		levels := of | f.registry.levelsOf(s.Name)
-		for _, e := range entries(s.In) {
+		for _, e := range entries(s.Scopes) {
 			levels |= levelsOf(e.Service.Tags)
 		}
 		f.services[s.Name] = levels
@@ -303,12 +314,12 @@ func partsOf(name string) []registry.Part {
 
 // tell delivers the registrations of a service.
 func (f *follower) tell(s consul.Service, of provider.Levels) {
-	err := s.Err
-	if len(s.In) > 0 && (s.Err != nil || s.More) || s.Err == nil && s.More {
-		err = &registry.Incomplete{Err: s.Err}
+	err := s.Err()
+	if len(s.Scopes) > 0 && (err != nil || s.Incomplete) || err == nil && s.Incomplete {
+		err = &registry.Incomplete{Err: err}
 	}
 	var asInterface, asApplication []*api.ServiceEntry
-	for _, e := range entries(s.In) {
+	for _, e := range entries(s.Scopes) {
 		if levelsOf(e.Service.Tags)&provider.OfInterfaces != 0 {
 			asInterface = append(asInterface, e)
 		} else {

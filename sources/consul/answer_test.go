@@ -66,11 +66,11 @@ func TestMeaning(t *testing.T) {
 		},
 		"there is none": {
 			before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
-			want: gone,
+			want: emptied,
 		},
 		"there is still none": {
 			before: none, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
-			want: gone,
+			want: emptied,
 		},
 		"there is one less, but the token hides": {
 			before: two,
@@ -95,7 +95,7 @@ func TestMeaning(t *testing.T) {
 		},
 		"the first read":                         {new: true, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: changed},
 		"the first read finds none":              {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
+		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: emptied},
 		"the first read is denied": {
 			new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}},
 			want: denied,
@@ -211,6 +211,6 @@ func TestSelection(t *testing.T) {
 		{selection{tags: []string{"mesh", "blue"}}, "web", []string{"blue", "x", "mesh"}, true},
 		{selection{tags: []string{"mesh", "blue"}}, "web", []string{"mesh"}, false},
 	} {
-		assert.Equal(t, c.want, c.s.wants(c.name, c.tags), "%+v %s %v", c.s, c.name, c.tags)
+		assert.Equal(t, c.want, c.s.matches(c.name, c.tags), "%+v %s %v", c.s, c.name, c.tags)
 	}
 }

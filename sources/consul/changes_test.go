@@ -33,8 +33,8 @@ func crowd(t *testing.T, services int) (*world, *run) {
 func (r *run) unwatched() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, s := range r.parts[0].services {
-		if !s.placed {
+	for name, s := range r.scopes[0].services {
+		if !s.watched {
 			return name
 		}
 	}
@@ -45,8 +45,8 @@ func (r *run) unwatched() string {
 func (r *run) unwatchedReads(w *world) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, s := range r.parts[0].services {
-		if !s.placed {
+	for name, s := range r.scopes[0].services {
+		if !s.watched {
 			n += w.readsOf(name)
 		}
 	}
@@ -96,13 +96,14 @@ func TestWitnessesThatAreSilenced(t *testing.T) {
 }
 
 func TestMarksDiffer(t *testing.T) {
-	a := marks{{service: "a"}: 1, {service: "b"}: 2, {node: "n"}: 3}
-	require.Empty(t, differ(a, a))
-	require.Equal(t, map[mark]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},
-		differ(a, marks{{service: "a"}: 2, {node: "n"}: 3, {service: "c"}: 1}))
+	a := checkDigests{{service: "a"}: 1, {service: "b"}: 2, {node: "n"}: 3}
+	require.Empty(t, differences(a, a))
+	require.Equal(t, map[changeKey]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},
+		differences(a, checkDigests{{service: "a"}: 2, {node: "n"}: 3, {service: "c"}: 1}))
 }
 
-// A service without a place is not read again until something moves. So what it is read from must have heard of what has.
+// A service without a place is not read again until something moves. So what it is read from must have heard of what
+// has.
 func TestAServiceWithoutAPlaceIsReadFromTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := crowd(t, 100)
@@ -133,14 +134,14 @@ func TestWhatDiffersByCaseIsNoticed(t *testing.T) {
 	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
 	require.NoError(t, err)
 	defer source.client.Close()
-	now, _, err := source.catalog.notices(t.Context(), local, api.HealthCritical, query{})
+	now, _, err := source.catalog.checkDigests(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
-	p := &part{services: map[string]*service{}, note: newNote()}
+	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for name, i := range map[string]instances{"web": at("1"), "WEB": at("1"), "other": made("1", "n2", 5), "third": at("1")} {
-		p.services[name] = &service{name: name, part: p, instances: i}
+		p.services[name] = &service{name: name, scope: p, instances: i}
 	}
-	(&run{}).noticed(p, api.HealthCritical, marks{}, now)
+	p.applyDigests(api.HealthCritical, checkDigests{}, now)
 	for name, woken := range map[string]bool{"web": true, "WEB": true, "other": true, "third": false} {
-		require.Equal(t, woken, p.services[name].again.take(), name)
+		require.Equal(t, woken, p.services[name].reread.take(), name)
 	}
 }
