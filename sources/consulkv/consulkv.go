@@ -1,7 +1,8 @@
-// Package consulkv keeps mesh configuration in the key-value store of Consul: a source that watches a prefix, and a
+// Package consulkv stores mesh configuration in the key-value store of Consul: a source that watches a prefix, and a
 // config store that writes to it with check-and-set.
 //
-// The group of a resource is its key in the store. See README.md for the layout and for what happens in which situation.
+// The group of a resource is its key in the store. README.md has the layout, and the behaviour
+// in each situation.
 package consulkv
 
 import (
@@ -29,30 +30,30 @@ const (
 type Settings struct {
 	dial.Settings
 	sources.Texts
-	// Wait is how long a blocking query waits for news. Default: 5m.
+	// Wait is the longest wait of a blocking query. Default: 5m.
 	Wait time.Duration
-	// ResetHold is how long what Consul has no more stays after it lost its data, from the first key on that is written then.
-	// Default: 5m.
+	// ResetHold is the time that missing keys stay after Consul lost its data, since the first key that was written
+	// afterwards. Default: 5m.
 	ResetHold time.Duration
-	// Registerer takes the metrics of a source, and names the source. Default: none.
+	// Registerer registers the metrics of a source with its name. Default: none.
 	Registerer prometheus.Registerer
 }
 
-// place is a prefix in a Consul, and how to read what is there.
+// place is a prefix in a Consul, and the client that reads it.
 type place struct {
 	client    *dial.Client
 	prefix    string // ends with a slash
-	shown     string // what messages and origins begin with: "consul-kv 127.0.0.1:8500"
+	shown     string // the beginning of messages and origins: "consul-kv 127.0.0.1:8500"
 	decode    resource.Options
 	wait      time.Duration
 	resetHold time.Duration
 
 	newBackOff func() backoff.BackOff
-	pulseEvery time.Duration // how often Consul is asked whether it has a leader
-	gap        time.Duration // between reads: a prefix under steady change is not read without end
+	pulseEvery time.Duration // interval of questions for the leader
+	gap        time.Duration // least time between reads of a prefix that changes all the time
 }
 
-// newPlace makes the place that an address names. Errors begin with the key or variable at fault.
+// newPlace makes the place of an address. Errors begin with the key or variable at fault.
 func newPlace(address string, s Settings) (*place, error) {
 	a, err := dial.Parse(Scheme, address)
 	if err != nil {
@@ -88,15 +89,15 @@ func newPlace(address string, s Settings) (*place, error) {
 	return p, nil
 }
 
-// filtered says that the token sees only part of the keys. What it does not see has not been deleted.
+// filtered says that the token only sees a part of the keys. The others were not deleted.
 func (p *place) filtered(format string) error {
 	return &dial.Error{Failure: dial.Failure{Kind: dial.Denied}, Err: fmt.Errorf(format, p.prefix)}
 }
 
-// partly is said where Consul says so itself.
+// partly is the message if Consul itself reports that.
 const partly = "the token sees only part of the keys under %s"
 
-// stateOf is how a source or store is after err, and what there is to say about it.
+// stateOf returns the state of a source or store after err, and its message.
 func (p *place) stateOf(err error) sources.Health {
 	h := sources.Health{State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}
 	if h.State == sources.Denied {

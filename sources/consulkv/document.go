@@ -10,7 +10,7 @@ import (
 	"tributary/resource"
 )
 
-// keyOf is where an object goes that is not there yet: prefix/plural/namespace/name, as in the API of Kubernetes.
+// keyOf returns the key of a new object: prefix/plural/namespace/name, as in the API of Kubernetes.
 func (p *place) keyOf(key resource.Key) (string, error) {
 	schema, ok := resource.SchemaOf(key.Kind)
 	if !ok {
@@ -19,8 +19,8 @@ func (p *place) keyOf(key resource.Key) (string, error) {
 	return p.prefix + path.Join(schema.Plural, key.Namespace, key.Name), nil
 }
 
-// replace returns the value of a key with the object r in the place of the one that has r's key, or added if there is none.
-// All other documents keep every byte.
+// replace returns the value of a key with the object r instead of the one with r's key, or appended. All other
+// documents keep every byte.
 func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byte, error) {
 	if strings.EqualFold(path.Ext(kvKey), ".json") {
 		return p.replaceJSON(kvKey, value, r)
@@ -29,11 +29,11 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	parts, at, err := p.find(kvKey, value, r.Key())
+	parts, index, err := p.find(kvKey, value, r.Key())
 	if err != nil {
 		return nil, err
 	}
-	if at < 0 {
+	if index < 0 {
 		if p.count(kvKey, value) == 0 {
 			return text, nil
 		}
@@ -42,32 +42,32 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 	if p.count(kvKey, value) == 1 {
 		return text, nil
 	}
-	if mark := markOf(parts[at]); mark != nil {
+	if mark := markOf(parts[index]); mark != nil {
 		text = append(mark, text...)
 	}
-	parts[at] = text
+	parts[index] = text
 	return p.verified(kvKey, value, bytes.Join(parts, nil), r.Key(), r)
 }
 
-// without returns the value of a key without the object of key, or nil if nothing else is in it.
+// without returns the value of a key without an object, or nil if it has no other.
 func (p *place) without(kvKey string, value []byte, key resource.Key) ([]byte, error) {
 	if p.count(kvKey, value) == 1 {
 		return nil, nil
 	}
-	parts, at, err := p.find(kvKey, value, key)
+	parts, index, err := p.find(kvKey, value, key)
 	if err != nil {
 		return nil, err
 	}
-	if at < 0 {
+	if index < 0 {
 		return value, nil
 	}
-	parts = append(parts[:at:at], parts[at+1:]...)
+	parts = append(parts[:index:index], parts[index+1:]...)
 	return p.verified(kvKey, value, bytes.Join(parts, nil), key, nil)
 }
 
-// find cuts a value into documents, and returns which of them has the object of key; -1 for none.
-func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]byte, at int, err error) {
-	parts, at = documents(value), -1
+// find splits a value into documents, and returns the index of the document with an object; -1 without one.
+func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]byte, index int, err error) {
+	parts, index = documents(value), -1
 	for i, part := range parts {
 		docs := resource.Decode(kvKey, part, p.decode)
 		for _, doc := range docs {
@@ -77,20 +77,20 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 			if len(docs) > 1 {
 				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key anew, with a document for each object", kvKey)
 			}
-			if at < 0 { // of several the first counts
-				at = i
+			if index < 0 { // the first one counts
+				index = i
 			}
 		}
 	}
-	return parts, at, nil
+	return parts, index, nil
 }
 
-// verified returns the new value if it has r, or nothing, in the place of the first object with key, and all else as it was:
-// what was cut at the wrong place is not written.
+// verified returns the new value if it has r, or no object, instead of the first object with key, and all others
+// unchanged: a value that was split at the wrong place is not written.
 func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
 	_, others := p.look(kvKey, before, key)
 	got, rest := p.look(kvKey, after, key)
-	if r == nil && got != nil { // of several with one key the next counts now, and is one of the others no longer
+	if r == nil && got != nil { // the next object with that key counts now
 		if i := slices.Index(others, got.Version()); i >= 0 {
 			others = slices.Delete(others, i, i+1)
 			r = got
@@ -102,7 +102,7 @@ func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r
 	return after, nil
 }
 
-// look returns the first object with key in a value, and the versions of all others; a broken one has none.
+// look returns the first object with key in a value, and the versions of all others; broken ones have none.
 func (p *place) look(kvKey string, value []byte, key resource.Key) (found *resource.Resource, others []string) {
 	for _, doc := range resource.Decode(kvKey, value, p.decode) {
 		switch {
@@ -119,7 +119,7 @@ func (p *place) look(kvKey string, value []byte, key resource.Key) (found *resou
 	return found, others
 }
 
-// replaceJSON is replace for keys that are read as JSON, which are written if the object is alone.
+// replaceJSON is replace for keys in JSON. It refuses values with several objects.
 func (p *place) replaceJSON(kvKey string, value []byte, r *resource.Resource) ([]byte, error) {
 	if docs := resource.Decode(kvKey, value, p.decode); len(docs) > 1 || len(docs) == 1 && docs[0].Key != r.Key() {
 		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it anew", kvKey)
@@ -135,7 +135,7 @@ func (p *place) count(kvKey string, value []byte) int {
 	return len(resource.Decode(kvKey, value, p.decode))
 }
 
-// documents cuts YAML into documents, each with the mark that begins it.
+// documents splits YAML into documents, each with its marker.
 func documents(value []byte) [][]byte {
 	var parts [][]byte
 	for line := range bytes.SplitAfterSeq(value, []byte("\n")) {

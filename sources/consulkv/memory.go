@@ -7,33 +7,33 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// memory is what is believed of a prefix, by which the next answer is judged. It does no I/O, and is not safe for
-// concurrent use.
+// memory is the trusted state of a prefix. It judges the next answer. It does no I/O, and is not safe for concurrent
+// use.
 type memory struct {
 	resetHold time.Duration
 
-	known     bool // there is something to compare with
-	fresh     bool // Consul was not read yet by this run
-	index     uint64
-	keys      map[string]belief
-	suspicion judge.Suspicion
+	hasState    bool // it has a state to compare with
+	isFirstRead bool // this run has no answer of Consul yet
+	index       uint64
+	keys        map[string]belief
+	suspicion   judge.Suspicion
 }
 
-// belief is what is believed of a key.
+// belief is the trusted state of a key.
 type belief struct {
-	// created and modified are when it was; 0 if that is not known.
+	// created and modified are indexes of Consul; 0 if unknown.
 	created, modified uint64
-	// held says that it stays although Consul does not have it, because it seems to have lost its data.
+	// held says that it stays although Consul lacks it, since Consul seems to have lost its data.
 	held bool
 }
 
 func newMemory(resetHold time.Duration) *memory {
-	return &memory{resetHold: resetHold, fresh: true, keys: make(map[string]belief)}
+	return &memory{resetHold: resetHold, isFirstRead: true, keys: make(map[string]belief)}
 }
 
-// recall takes over what an earlier run knew: the keys that it published, and what it kept.
+// recall restores the published keys and the note of an earlier run.
 func (m *memory) recall(published []string, record judge.Record) {
-	m.known = len(published) > 0 || record.Index > 0
+	m.hasState = len(published) > 0 || record.Index > 0
 	m.index, m.suspicion = record.Index, record.Suspicion
 	for _, key := range published {
 		m.keys[key] = belief{created: record.CreateIndexes[key]}
@@ -43,7 +43,7 @@ func (m *memory) recall(published []string, record judge.Record) {
 	}
 }
 
-// record is what is to be kept for the next run.
+// record returns the note for the next run.
 func (m *memory) record() judge.Record {
 	r := judge.Record{Index: m.index, CreateIndexes: make(judge.CreateIndexes, len(m.keys)), Suspicion: m.suspicion}
 	for key, b := range m.keys {
@@ -57,10 +57,10 @@ func (m *memory) record() judge.Record {
 	return r
 }
 
-// compare says how a listing differs from what is believed, and returns the keys that it lacks, in order. One that is
-// held is lacking once the suspicion is over.
+// compare compares a listing with the trusted state, and returns the missing keys in order. A held key is missing once
+// the suspicion is over.
 func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []string) {
-	c = judge.Compared{HasBaseline: m.known, Index: m.index, Now: len(l.pairs), Outage: outage || m.fresh}
+	c = judge.Compared{HasBaseline: m.hasState, Index: m.index, Now: len(l.pairs), Outage: outage || m.isFirstRead}
 	before, after := make(judge.CreateIndexes, len(m.keys)), make(judge.CreateIndexes, len(l.pairs))
 	for _, pair := range l.pairs {
 		after[pair.Key] = pair.CreateIndex
@@ -73,7 +73,7 @@ func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []st
 		}
 		c.Before++
 		before[key] = b.created
-		if _, there := after[key]; !there {
+		if _, exists := after[key]; !exists {
 			missing = append(missing, key)
 		}
 	}
@@ -83,20 +83,20 @@ func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []st
 	return c, missing
 }
 
-// take makes a listing what is believed, given how it differs from that, and completes it with what stays all the same.
+// take makes a listing the trusted state, given the result of compare, and adds held keys to it.
 func (m *memory) take(l *listing, c judge.Compared, missing []string) {
-	now := l.read // as when it was compared: what is held must not go between the two
+	now := l.read // the time of compare: no hold may end between the two
 	reset := judge.Reset(c, l.Answer)
 	l.reset = reset || c.HasBaseline && l.Index < m.index
 	switch {
-	case reset: // however often: each time all that there was has to come back
+	case reset: // each reset begins the hold again: all keys may come back
 		m.suspicion = judge.Suspicion{Until: now.Add(m.resetHold), Why: judge.Why(c, l.Answer, "keys")}
 		if l.Index < m.index && len(l.pairs) == 0 {
-			m.suspicion.Until = time.Time{} // nobody has deleted them: that would have moved the index forward
+			m.suspicion.Until = time.Time{} // they were not deleted: that would have moved the index forward
 		}
 	case m.suspicion.Why == "":
 	case m.suspicion.Until.IsZero():
-		if len(l.pairs) > 0 { // somebody begins to write them again
+		if len(l.pairs) > 0 { // the keys are being written again
 			m.suspicion.Until = now.Add(m.resetHold)
 		}
 	case !m.suspicion.Holds(now):
@@ -115,7 +115,7 @@ func (m *memory) take(l *listing, c judge.Compared, missing []string) {
 			l.held[key] = true
 		}
 	}
-	m.known, m.fresh, m.index = true, false, l.Index
+	m.hasState, m.isFirstRead, m.index = true, false, l.Index
 	m.keys = make(map[string]belief, len(l.pairs)+len(l.held))
 	for _, pair := range l.pairs {
 		m.keys[pair.Key] = belief{created: pair.CreateIndex, modified: pair.ModifyIndex}
@@ -127,7 +127,7 @@ func (m *memory) take(l *listing, c judge.Compared, missing []string) {
 	l.suspicion = m.suspicion
 }
 
-// wait is how long a query may wait for news: not beyond the end of a suspicion.
+// wait returns the wait of a query: not beyond the end of a suspicion.
 func (m *memory) wait(usual time.Duration, now time.Time) time.Duration {
 	if m.suspicion.Until.IsZero() {
 		return usual

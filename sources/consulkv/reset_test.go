@@ -99,8 +99,8 @@ func TestAWrongAnswerAtARestart(t *testing.T) {
 
 // After a wipe the rules are applied again, one after the other.
 func TestRulesThatAreAppliedAgainAfterAWipe(t *testing.T) {
-	for what, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
-		t.Run(what, func(t *testing.T) {
+	for operation, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
+		t.Run(operation, func(t *testing.T) {
 			c := kvtest.New(t)
 			filled(c, 0, 9)
 			r := runSource(t, c, Settings{})

@@ -44,9 +44,9 @@ func onlyKeys(r *http.Request) bool { return !strings.HasPrefix(r.URL.Path, "/v1
 
 // Consul takes any characters in keys, and does not let all of them be read by their names.
 func TestKeysThatNoPathCanExpress(t *testing.T) {
-	for what, proxy := range map[string]func(*http.Request) bool{"by itself": everything, "behind a proxy": onlyKeys} {
+	for operation, proxy := range map[string]func(*http.Request) bool{"by itself": everything, "behind a proxy": onlyKeys} {
 		for _, key := range []string{"mesh/a//b", "mesh/a\tb", "mesh/../b"} {
-			t.Run(what+" "+key, func(t *testing.T) {
+			t.Run(operation+" "+key, func(t *testing.T) {
 				c := kvtest.New(t)
 				filled(c, 0, 3)
 				c.Set(key, entryText("odd", 80))

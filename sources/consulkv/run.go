@@ -15,7 +15,7 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// Source is a sources.Source of a prefix. Between runs it keeps its connections, and what its servers said of themselves.
+// Source is a sources.Source of a prefix. Its runs share connections and the state of servers.
 type Source struct {
 	place      *place
 	registerer prometheus.Registerer
@@ -24,8 +24,8 @@ type Source struct {
 
 var _ sources.Source = (*Source)(nil)
 
-// New returns a source of the prefix at address, "consul-kv://host:port/prefix". An error begins with the key or variable
-// at fault.
+// New returns a source of the prefix at address, "consul-kv://host:port/prefix". An error begins with the key or
+// variable at fault.
 func New(address string, settings Settings) (*Source, error) {
 	p, err := newPlace(address, settings)
 	if err != nil {
@@ -34,8 +34,7 @@ func New(address string, settings Settings) (*Source, error) {
 	return &Source{place: p, registerer: settings.Registerer, vitals: new(dial.Vitals)}, nil
 }
 
-// Run publishes what is under the prefix until ctx ends. It gives up on nothing: a Consul that cannot be read is reported
-// and asked again.
+// Run publishes the keys under the prefix until ctx ends. It reports a Consul that cannot be read, and tries again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer s.place.client.Close()
 	if s.registerer != nil {
@@ -44,9 +43,9 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		}
 		defer s.registerer.Unregister(s.vitals)
 	}
-	r := &run{Source: s, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
+	r := &run{Source: s, sink: sink, sums: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
 	for _, group := range sink.Groups() {
-		r.known[group] = 0
+		r.sums[group] = 0
 	}
 	r.recall()
 	return s.place.follow(ctx, r.memory, follower{r.take, func(err error) { r.report(s.place.stateOf(err)) }, r.felt})
@@ -56,24 +55,24 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 func (r *run) felt(now pulse) {
 	r.vitals.Set(r.place.prefix, now.Pulse)
 	r.mu.Lock()
-	was := r.without > 1
-	if r.without++; now.KnownLeader {
-		r.without = 0
+	former := r.missedPulses > 1
+	if r.missedPulses++; now.KnownLeader {
+		r.missedPulses = 0
 	}
 	r.contact = now.LastContact
-	h, changed := r.health, was != (r.without > 1)
+	h, changed := r.health, former != (r.missedPulses > 1)
 	r.mu.Unlock()
 	if changed && h.State != sources.Starting {
 		r.report(h)
 	}
 }
 
-// report says how the source is, by what was read last and whether Consul has a leader. An election is no outage: so it has to be without
-// one twice in a row.
+// report reports the health, by the last read and the leader. An election is no outage: only two pulses in a row
+// without a leader count.
 func (r *run) report(h sources.Health) {
 	r.mu.Lock()
 	r.health = h
-	leaderless, contact := r.without > 1, r.contact
+	leaderless, contact := r.missedPulses > 1, r.contact
 	r.mu.Unlock()
 	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
 		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s "+
@@ -82,19 +81,19 @@ func (r *run) report(h sources.Health) {
 	r.sink.Report(h)
 }
 
-// recall takes over what an earlier run knew of the prefix.
+// recall restores the state of an earlier run.
 func (r *run) recall() {
 	var record judge.Record
 	if k, ok := r.sink.(sources.Keeper); ok {
 		records, err := judge.Decode(k.Kept(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
-		if err == nil { // without it we know as much as the first time
+		if err == nil { // without a note, the run begins like the first one
 			record = records.Parts[r.place.prefix]
 		}
 	}
 	r.memory.recall(r.sink.Groups(), record)
 }
 
-// keep has what is known kept for the next run.
+// keep stores the note for the next run.
 func (r *run) keep() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		k.Keep(judge.Records{
@@ -107,39 +106,39 @@ func (r *run) keep() {
 type run struct {
 	*Source
 	sink   sources.Sink
-	known  map[string]uint64 // sums of the values published; 0 for what an earlier run published
+	sums   map[string]uint64 // sums of published values; 0 for those of an earlier run
 	seed   maphash.Seed
 	synced bool
 	memory *memory
 
-	mu      sync.Mutex
-	health  sources.Health // by what was read last
-	without int            // pulses in a row that knew of no leader
-	contact time.Duration  // since a leader was heard of
+	mu           sync.Mutex
+	health       sources.Health // of the last read
+	missedPulses int            // pulses in a row without a leader
+	contact      time.Duration  // since the last contact with a leader
 }
 
-// take publishes what has changed, in one commit.
+// take publishes the changes in one commit.
 func (r *run) take(l listing) {
-	r.keep() // before what it explains
+	r.keep() // before the changes that it explains
 	var contents []sources.Content
 	seen := make(map[string]bool, len(l.pairs))
 	for _, pair := range l.pairs {
 		seen[pair.Key] = true
 		sum := maphash.Bytes(r.seed, pair.Value) | 1 // so that it is not zero
-		if r.known[pair.Key] == sum {
+		if r.sums[pair.Key] == sum {
 			continue
 		}
-		r.known[pair.Key] = sum
+		r.sums[pair.Key] = sum
 		contents = append(contents, r.place.parse(pair.Key, pair.Value))
 	}
-	for key := range r.known {
+	for key := range r.sums {
 		if !seen[key] && !l.held[key] {
 			contents = append(contents, sources.Content{Group: key})
-			delete(r.known, key)
+			delete(r.sums, key)
 		}
 	}
 	if len(contents) > 0 {
-		_ = r.sink.ReplaceAll(contents) // what is refused is quarantined, and shown, behind the sink
+		_ = r.sink.ReplaceAll(contents) // the sink quarantines and reports refused objects
 	}
 	if !r.synced {
 		r.synced = true
@@ -148,26 +147,26 @@ func (r *run) take(l listing) {
 	r.report(r.place.healthOf(l))
 }
 
-// healthOf is how a source is that has read l.
+// healthOf returns the health of a source after a listing.
 func (p *place) healthOf(l listing) sources.Health {
 	if l.suspicion.Why == "" || len(l.held) == 0 {
 		return sources.Health{State: sources.Healthy}
 	}
-	until := "something is written there, and then for " + p.resetHold.String()
+	deadline := "something is written there, and then for " + p.resetHold.String()
 	if !l.suspicion.Until.IsZero() {
-		until = l.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
+		deadline = l.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	return sources.Health{
 		State: sources.Degraded, Unconfirmed: len(l.held), End: l.suspicion.Until,
 		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, l.suspicion.Why,
-			words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), until),
+			words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), deadline),
 	}
 }
 
-// parse turns the value of a key into the content of its group.
+// parse decodes the value of a key as the content of its group.
 func (p *place) parse(key string, value []byte) sources.Content {
 	return sources.Decode(key, p.origin(key), value, p.decode)
 }
 
-// origin is how a key is named to people; the line follows.
+// origin returns the name of a key for people, without a line.
 func (p *place) origin(key string) string { return p.shown + " key " + key }

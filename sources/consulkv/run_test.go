@@ -56,9 +56,9 @@ func (r *running) runAt(address string, settings Settings) {
 	})
 }
 
-func (r *running) await(what string, ok func() bool) {
+func (r *running) await(operation string, ok func() bool) {
 	r.t.Helper()
-	storetest.Eventually(r.t, ok, "%s; %+v", what, r.status())
+	storetest.Eventually(r.t, ok, "%s; %+v", operation, r.status())
 }
 
 func (r *running) status() sources.Status { return r.supervisor.Status()[0] }

@@ -17,24 +17,24 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// Store is a ConfigStoreController that keeps its objects in Consul, where several programs can write at the same time:
-// whoever was slower is told so. The version of an object is the ModifyIndex of its key.
+// Store is a ConfigStoreController with objects in Consul, where several programs can write at the same time: the
+// slower one gets a conflict. The version of an object is the ModifyIndex of its key.
 //
-// Reads are of what is known here. Before the first one, either Run must have synced or Refresh been called. Mutators read
-// and write Consul itself, and reads show their effect at once.
+// Reads use a local copy. Before the first one, either Run must have synced or Refresh been called. Mutators read and
+// write Consul itself, and reads show their effect at once.
 type Store struct {
 	*memstore.Controller // reads and handlers
 	table                *memstore.Table
 	place                *place
 
-	mu     sync.Mutex // never held while Consul is asked
+	mu     sync.Mutex // never held during requests to Consul
 	mirror *mirror
 }
 
 var _ memstore.ConfigStoreController = (*Store)(nil)
 
-// Open returns the store at address, "consul-kv://host:port/prefix". Nothing is read yet. An error begins with the key or
-// variable at fault.
+// Open returns the store at address, "consul-kv://host:port/prefix", without reading it. An error begins with the key
+// or variable at fault.
 func Open(address string, settings Settings) (*Store, error) {
 	p, err := newPlace(address, settings)
 	if err != nil {
@@ -47,13 +47,13 @@ func Open(address string, settings Settings) (*Store, error) {
 // String names the store in messages.
 func (s *Store) String() string { return s.place.shown + " prefix " + s.place.prefix }
 
-// Reader returns the store as servers read it.
+// Reader returns the store for servers.
 func (s *Store) Reader() memstore.Reader { return s.table }
 
-// Close closes the connections that nobody uses.
+// Close closes idle connections.
 func (s *Store) Close() { s.place.client.Close() }
 
-// Run follows Consul and calls handlers until ctx ends. What fails is told to the watch error handler; what was read stays.
+// Run follows Consul and calls handlers until ctx ends. Failures go to the watch error handler; the last objects stay.
 func (s *Store) Run(ctx context.Context) {
 	watch, ctx := worker.New(ctx)
 	defer s.Close()
@@ -72,7 +72,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads everything, for those who do not Run the store.
+// Refresh reads all keys, for callers that do not Run the store.
 func (s *Store) Refresh(ctx context.Context) error {
 	s.mu.Lock()
 	before := s.mirror.index
@@ -86,12 +86,12 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)
 	}
-	l.reset = l.Index < before // it was asked for after that, and so it is not older
+	l.reset = l.Index < before // it was requested afterwards, so it is not older
 	s.take(l)
 	return nil
 }
 
-// take takes up a listing.
+// take applies a listing.
 func (s *Store) take(l listing) {
 	if h := s.place.healthOf(l); h.State != sources.Healthy {
 		s.ReportError(errors.New(h.Message))
@@ -102,19 +102,19 @@ func (s *Store) take(l listing) {
 	s.table.MarkSynced()
 }
 
-// entryOf decodes what a key holds.
+// entryOf decodes the value of a key.
 func (p *place) entryOf(pair *api.KVPair) entry {
 	c := p.parse(pair.Key, pair.Value)
 	e := entry{index: pair.ModifyIndex, objects: make(map[resource.Key]*resource.Resource), rejects: c.Rejects}
 	for _, r := range c.Resources {
-		if _, taken := e.objects[r.Key()]; !taken { // the first counts
+		if _, taken := e.objects[r.Key()]; !taken { // the first one counts
 			e.objects[r.Key()] = r
 		}
 	}
 	return e
 }
 
-// Rejects are what could not be understood of what is in the store.
+// Rejects returns the objects of the store that cannot be decoded.
 func (s *Store) Rejects() (all []sources.Reject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Store) Rejects() (all []sources.Reject) {
 	return all
 }
 
-// Version returns the version of the object of key, for Update and Delete, or nothing if it is not there.
+// Version returns the version of an object, for Update and Delete; empty without one.
 func (s *Store) Version(key resource.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,16 +149,16 @@ func (s *Store) Create(r *resource.Resource) (string, error) {
 	})
 }
 
-// Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its version
-// is not ifVersion. An equal resource is not written.
+// Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its
+// version is not ifVersion. An equal resource is not written.
 func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 	return s.change("update", r.Key(), func(old *resource.Resource, version string) (*resource.Resource, error) {
 		return r, memstore.Expect(old, version, ifVersion)
 	})
 }
 
-// Patch replaces the resource of key by what edit makes of it. If another write comes between, edit is called again with
-// the newer resource.
+// Patch replaces the resource of key by the result of edit. After another write, it calls edit again with the newer
+// resource.
 func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (string, error) {
 	return s.change("patch", key, func(old *resource.Resource, version string) (*resource.Resource, error) {
 		if err := memstore.Expect(old, version, ""); err != nil {
@@ -168,8 +168,8 @@ func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource
 	})
 }
 
-// Delete removes the resource of key, under the same conditions as Update, wherever it is: another one with the key, which
-// the first hid, must not take its place.
+// Delete removes the resource of key, under the same conditions as Update, from all keys of Consul: a hidden one with
+// that key must not replace it.
 func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	for {
 		_, err := s.change("delete", key, func(old *resource.Resource, version string) (*resource.Resource, error) {
@@ -182,17 +182,17 @@ func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	}
 }
 
-// mirror is what a store knows of the prefix: state that was read and, newer than that, what it wrote itself. It is not
-// safe for concurrent use.
+// mirror is the local copy of the prefix: the last listing, and newer writes of the store itself. It is not safe for
+// concurrent use.
 type mirror struct {
 	table   *memstore.Table
 	entries map[string]entry          // by key in Consul
-	deleted map[string]uint64         // keys that this store deleted, with the index that they had
-	holders map[resource.Key][]string // which keys have an object, in order: the first of them counts
+	deleted map[string]uint64         // keys that this store deleted, with their index
+	holders map[resource.Key][]string // keys with an object, in order: the first one counts
 	index   uint64                    // of the last listing
 }
 
-// entry is what a key holds.
+// entry is the decoded value of a key.
 type entry struct {
 	index   uint64 // ModifyIndex: the resource version
 	objects map[resource.Key]*resource.Resource
@@ -205,10 +205,10 @@ func newMirror(table *memstore.Table) *mirror {
 	}
 }
 
-// take makes the mirror what a listing says, except for what was written after it. entryOf decodes what a key holds.
+// take applies a listing, except for keys that were written after it. entryOf decodes the value of a key.
 func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
 	if l.Index < m.index && !l.reset {
-		return // an older one, that was overtaken
+		return // a newer one was applied
 	}
 	if l.reset {
 		clear(m.deleted)
@@ -229,7 +229,7 @@ func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
 			m.set(key, entry{}, changed)
 		}
 	}
-	for key := range l.held { // whatever is written there now is newer
+	for key := range l.held { // a current value of such a key is newer
 		if e, ok := m.entries[key]; ok {
 			e.index = 0
 			m.entries[key] = e
@@ -243,21 +243,21 @@ func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
 	m.publish(changed)
 }
 
-// note takes up one key that was read or written.
+// note applies one key that was read or written.
 func (m *mirror) note(key string, e entry) {
 	if m.entries[key].index < e.index && m.deleted[key] < e.index {
 		m.replace(key, e)
 	}
 }
 
-// noteAbsent takes up that a key was not there at an index.
+// noteAbsent notes that a key did not exist at an index.
 func (m *mirror) noteAbsent(key string, at uint64) {
 	if e, ok := m.entries[key]; ok && e.index <= at {
 		m.replace(key, entry{})
 	}
 }
 
-// noteDeleted takes up that this store deleted a key when it had an index.
+// noteDeleted notes that this store deleted a key of an index.
 func (m *mirror) noteDeleted(key string, index uint64) {
 	m.deleted[key] = max(m.deleted[key], index)
 	m.noteAbsent(key, index)
@@ -269,7 +269,8 @@ func (m *mirror) replace(key string, e entry) {
 	m.publish(changed)
 }
 
-// set replaces what a key holds; without objects and index, nothing. It adds the objects concerned to changed.
+// set replaces the value of a key; without objects and index, it removes the key. It adds the affected objects to
+// changed.
 func (m *mirror) set(key string, e entry, changed map[resource.Key]bool) {
 	for object := range m.entries[key].objects {
 		changed[object] = true
@@ -292,7 +293,7 @@ func (m *mirror) set(key string, e entry, changed map[resource.Key]bool) {
 	}
 }
 
-// publish makes the table follow, in one commit.
+// publish updates the table in one commit.
 func (m *mirror) publish(changed map[resource.Key]bool) {
 	var puts []*resource.Resource
 	var deletes []resource.Key
@@ -306,7 +307,7 @@ func (m *mirror) publish(changed map[resource.Key]bool) {
 	m.table.Apply(puts, deletes)
 }
 
-// home returns the key that holds an object, or nothing.
+// home returns the key of an object; empty without one.
 func (m *mirror) home(object resource.Key) string {
 	if holders := m.holders[object]; len(holders) > 0 {
 		return holders[0]

@@ -36,14 +36,14 @@ func TestObjectsAreWrittenWhereTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	after, _ := c.Get("mesh/by-hand.yaml")
 	require.Contains(t, after, "number: 81")
-	parts, was := documents([]byte(after)), documents([]byte(before))
-	require.Equal(t, was[0], parts[0], "every byte of the others stays")
-	require.Equal(t, was[2], parts[2])
+	parts, former := documents([]byte(after)), documents([]byte(before))
+	require.Equal(t, former[0], parts[0], "every byte of the others stays")
+	require.Equal(t, former[2], parts[2])
 	require.True(t, strings.HasPrefix(string(parts[1]), "--- # the one\n"))
 
 	require.NoError(t, s.Delete(keyA, ""))
 	after, _ = c.Get("mesh/by-hand.yaml")
-	require.Equal(t, string(was[0])+string(was[2]), after)
+	require.Equal(t, string(former[0])+string(former[2]), after)
 	for _, name := range []string{"z", "c"} {
 		require.NoError(t, s.Delete(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}, ""))
 	}

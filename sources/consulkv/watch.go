@@ -16,34 +16,34 @@ import (
 	"tributary/sources/registry"
 )
 
-// listing is everything under the prefix at one moment.
+// listing has all keys under the prefix at one moment.
 type listing struct {
 	judge.Answer
 	read      time.Time   // when
 	pairs     api.KVPairs // in order of keys
 	anonymous bool        // no token was sent
-	// reset says that the indexes of before mean nothing: Consul was restored or wiped, or has forgotten deletions.
+	// reset says that earlier indexes have no meaning: Consul was restored or wiped, or has forgotten deletions.
 	reset bool
-	// held are the keys that Consul does not have, and that stay because of the suspicion.
+	// held are the keys that Consul lacks, and that stay because of the suspicion.
 	held      map[string]bool
 	suspicion judge.Suspicion
 }
 
-// follower is told what following a prefix brings.
+// follower handles the results of following a prefix.
 type follower struct {
-	took   func(listing) // the state of the prefix, first as it is and then each time it changes
+	took   func(listing) // the state of the prefix, at first and after each change
 	failed func(error)   // every failure
-	felt   func(pulse)   // how Consul is, again and again, from a goroutine of its own
+	felt   func(pulse)   // the state of Consul, again and again, on another goroutine
 }
 
-// follow tells f until ctx ends, and returns ctx's error.
+// follow calls f until ctx ends, and returns ctx's error.
 func (p *place) follow(ctx context.Context, m *memory, f follower) error {
 	feeling, ctx := worker.New(ctx)
 	defer feeling.Stop()
 	var w waiting
 	feeling.Go(func() {
 		for pause(ctx, p.pulseEvery) == nil {
-			if now, err := p.pulse(ctx); err == nil { // else reading meets the same, and tells
+			if now, err := p.pulse(ctx); err == nil { // the reads report the same failure
 				w.felt(now)
 				f.felt(now)
 			}
@@ -56,7 +56,7 @@ func (p *place) follow(ctx context.Context, m *memory, f follower) error {
 
 func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) error {
 	retry := p.newBackOff()
-	var index uint64 // to ask with
+	var index uint64 // of the next query
 	outage := false
 	for {
 		asking, end := w.begin(ctx, index)
@@ -71,7 +71,7 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 		case err != nil:
 			f.failed(err)
 			outage = true
-			index = 0 // so that it is known at once when it is over, and not only when something changes
+			index = 0 // so that the next query returns at once when the failure is over
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		default:
 			retry.Reset()
@@ -86,8 +86,8 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 	}
 }
 
-// believed waits until the prefix has changed since index, or for some minutes, and returns what is there, when that is
-// certain, how it differs from what was believed before, and the keys that it lacks.
+// believed waits until the prefix has changed since index, or for some minutes, and returns a trusted listing, its
+// difference from the last trusted state, and the missing keys.
 func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, missing []string,
 	err error,
 ) {
@@ -100,14 +100,14 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 	wait := m.wait(p.wait, time.Now())
 	err = look(p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}))
 	if err == nil && judge.Judge(c, l.Answer) == judge.Doubt {
-		// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
-		// waited, or a server that lags behind, is found out by it.
+		// Before a removal, a plain query must have the same answer: it reveals a token that was deleted while the query
+		// waited, and a server that lags.
 		err = look(p.all(ctx))
 	}
 	if err = cmp.Or(err, p.refusal(c, l)); err != nil || c.Missing == 0 && len(l.pairs) > 0 {
 		return l, c, missing, err
 	}
-	// That we may read what is missing is so from now on, and the list is of before: what is believed is one of after.
+	// The rights to the missing keys were checked after the list, so only a later list can be trusted.
 	asked, anonymous := missing, l.anonymous
 	if err = p.mayRead(ctx, anonymous, asked); err == nil {
 		err = look(p.all(ctx))
@@ -116,16 +116,16 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 		return l, c, nil, err
 	}
 	more := slices.ContainsFunc(missing, func(key string) bool {
-		_, was := slices.BinarySearch(asked, key)
-		return !was
+		_, former := slices.BinarySearch(asked, key)
+		return !former
 	})
-	if more || l.anonymous != anonymous { // of these the rights are not known; this could go on, but not for long
+	if more || l.anonymous != anonymous { // the rights to these are unknown; this cannot repeat for long
 		err = p.mayRead(ctx, l.anonymous, missing)
 	}
 	return l, c, missing, err
 }
 
-// refusal is the error of a list that proves nothing.
+// refusal is the error of a list that cannot be trusted.
 func (p *place) refusal(c judge.Compared, l listing) error {
 	switch judge.Judge(c, l.Answer) {
 	case judge.Foreign:
@@ -136,8 +136,8 @@ func (p *place) refusal(c judge.Compared, l listing) error {
 	return nil
 }
 
-// mayRead makes sure that what is missing is not only hidden from who asked. To those who have no token Consul does not say that
-// it hides something, and before 1.11 to nobody. So it is asked for their rights.
+// mayRead checks that missing keys are not only hidden from the token. Consul does not report hidden keys to clients
+// without a token, and before 1.11 to any client. So mayRead asks for the rights.
 func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) error {
 	ctx, cancel := dial.Within(ctx, requestTimeout)
 	defer cancel()
@@ -149,7 +149,7 @@ func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) e
 	may, err := p.client.MayRead(ctx, "", "", "", anonymous, rights)
 	switch kind := dial.Classify(err).Kind; {
 	case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
-		return p.probe(ctx, missing) // something in between does not let the question through
+		return p.probe(ctx, missing) // a proxy blocks the question
 	case err == nil && !may && anonymous:
 		return p.filtered("Permission denied: no token is sent, and without one not all that was under %s may be read")
 	case err == nil && !may:
@@ -158,8 +158,8 @@ func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) e
 	return dial.Explain(ctx, err)
 }
 
-// probe asks for keys by name. Consul refuses those that may not be read, whether they are there or not (observed in 1.22). It says
-// nothing about keys that no path can express.
+// probe reads keys by name. Consul refuses keys without a right, whether they exist or not (observed in 1.22). probe
+// skips keys that no path can express.
 func (p *place) probe(ctx context.Context, missing []string) error {
 	missing = slices.DeleteFunc(missing, func(key string) bool { return !dial.Expressible("/v1/kv/" + key) })
 	for _, key := range missing[:min(len(missing), maxProbes)] {
@@ -174,15 +174,15 @@ func (p *place) probe(ctx context.Context, missing []string) error {
 	return nil
 }
 
-// maxProbes is how many keys are asked for by name that are missing at once. The deletion guard looks after more.
+// maxProbes is the limit of missing keys that are read by name. The deletion guard covers larger losses.
 const maxProbes = 16
 
-// all asks for everything under the prefix, plainly.
+// all lists all keys under the prefix, without waiting.
 func (p *place) all(ctx context.Context) (listing, error) {
 	return p.list(ctx, requestTimeout, &api.QueryOptions{RequireConsistent: true})
 }
 
-// requestTimeout is how long an answer may take, besides what Consul was asked to wait.
+// requestTimeout is the limit of a request, without the requested wait.
 const requestTimeout = 10 * time.Second
 
 func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOptions) (listing, error) {
@@ -210,17 +210,17 @@ func pause(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// A query that waits for news tells nothing of a Consul that is not well, or no longer the one that it was asked of: without a
-// leader it goes on waiting, and one that was wiped lets an index that it has not reached wait. Where a proxy, or a connection
-// that took its time, held the query meanwhile, that looks like nothing new. So Consul is asked how it is.
+// A blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for
+// an index that it has not reached. A proxy or a slow connection may hold the query meanwhile. So another request
+// checks Consul.
 
-// pulse is what the server says that answers stale questions.
+// pulse is the state of the server that answers stale queries.
 type pulse struct {
 	dial.Pulse
-	index uint64 // of what is under the prefix
+	index uint64 // of the prefix
 }
 
-// pulse asks for the keys at the top, and what they are does not matter: their index is that of the whole.
+// pulse lists the top level of the prefix, for its index only.
 func (p *place) pulse(ctx context.Context) (pulse, error) {
 	ctx, cancel := dial.Within(ctx, requestTimeout)
 	defer cancel()
@@ -231,16 +231,16 @@ func (p *place) pulse(ctx context.Context) (pulse, error) {
 	return pulse{dial.Pulse{KnownLeader: meta.KnownLeader, LastContact: meta.LastContact}, meta.LastIndex}, nil
 }
 
-// waiting is the query that waits for news.
+// waiting is the blocking query.
 type waiting struct {
 	mu    sync.Mutex
 	end   context.CancelFunc // nil between queries
-	index uint64             // that it was asked with
-	back  bool               // what was felt last was of before that
-	again bool               // it was ended
+	index uint64             // of the query
+	back  bool               // the last pulse had an older index
+	again bool               // the query was ended
 }
 
-// begin returns the context of a query with index; end ends it, and reports whether it was ended before, to be asked anew.
+// begin returns the context of a query with index; end ends it, and reports whether felt has ended it, for a new query.
 func (w *waiting) begin(ctx context.Context, index uint64) (query context.Context, end func() (again bool)) {
 	query, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
@@ -255,8 +255,7 @@ func (w *waiting) begin(ctx context.Context, index uint64) (query context.Contex
 	}
 }
 
-// felt ends the query if it waits for what comes after an index that Consul has not reached, twice in a row: a server that lags
-// behind may say so once.
+// felt ends the query if Consul is behind its index twice in a row: a server that lags may be once.
 func (w *waiting) felt(now pulse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

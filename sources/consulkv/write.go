@@ -17,17 +17,19 @@ import (
 	"tributary/sources/consul/dial"
 )
 
-// writeTimeout is how long a mutator tries. Mutators of a config store take no context.
+// writeTimeout limits a mutator. Mutators of a config store have no context.
 const writeTimeout = 15 * time.Second
 
-// change replaces the object of key by what f makes of it (nil deletes), given the object (nil if there is none) and its
-// version, and starts over with the newer one if somebody else was faster. An error begins with what.
-func (s *Store) change(what string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error)) (
+// change replaces the object of key by the result of f (nil deletes) for the object (nil without one) and its version.
+// After another write, it starts over with the newer object. An error begins with what.
+func (s *Store) change(
+	operation string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error),
+) (
 	version string, err error,
 ) {
 	defer func() {
 		if err != nil {
-			version, err = "", fmt.Errorf("%s %s: %w", what, key, err)
+			version, err = "", fmt.Errorf("%s %s: %w", operation, key, err)
 		}
 	}()
 	if !slices.ContainsFunc(s.Schemas(), func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
@@ -35,7 +37,7 @@ func (s *Store) change(what string, key resource.Key, f func(old *resource.Resou
 	}
 	ctx, cancel := dial.Within(context.Background(), writeTimeout)
 	defer cancel()
-	if !s.table.Synced() { // an object may be in any key
+	if !s.table.Synced() { // any key may have the object
 		if err := s.Refresh(ctx); err != nil {
 			return "", err
 		}
@@ -69,7 +71,7 @@ func (s *Store) change(what string, key resource.Key, f func(old *resource.Resou
 	}
 }
 
-// open reads the key that holds an object, or is to hold it.
+// open reads the key of an object, or the key for a new one.
 func (s *Store) open(ctx context.Context, object resource.Key) (*api.KVPair, error) {
 	for {
 		s.mu.Lock()
@@ -89,13 +91,13 @@ func (s *Store) open(ctx context.Context, object resource.Key) (*api.KVPair, err
 		s.mu.Lock()
 		home := s.mirror.home(object)
 		s.mu.Unlock()
-		if home == key || home == "" && !found { // it has not moved to another key meanwhile
+		if home == key || home == "" && !found { // it is still in that key
 			return v, nil
 		}
 	}
 }
 
-// get reads a key, and takes up what it has. One that is not there has no index.
+// get reads a key and updates the mirror. A missing key has no index.
 func (s *Store) get(ctx context.Context, key string) (*api.KVPair, error) {
 	pair, meta, err := s.place.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
@@ -121,10 +123,10 @@ func (s *Store) object(v *api.KVPair, key resource.Key) (*resource.Resource, str
 	return nil, ""
 }
 
-// errStale says that somebody else was faster.
+// errStale says that another write was faster.
 var errStale = errors.New("index is stale")
 
-// write makes r, or nothing if it is nil, the object of key in what was read as v, if that is still so.
+// write replaces the object of key in the value v by r, or deletes it if r is nil, unless the value has changed.
 func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *resource.Resource) (index uint64, err error) {
 	var text []byte
 	if r == nil {
@@ -135,7 +137,7 @@ func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *r
 	if err != nil {
 		return 0, err
 	}
-	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.Key, Value: text, Index: v.ModifyIndex, Flags: v.Flags} // flags are somebody else's
+	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.Key, Value: text, Index: v.ModifyIndex, Flags: v.Flags} // flags of another program stay
 	if text == nil {
 		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: v.Key, Index: v.ModifyIndex}
 	}
@@ -152,7 +154,7 @@ func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *r
 	return index, nil
 }
 
-// commit does one operation as a transaction, whose answer, unlike that of a plain write, has the new index.
+// commit runs one operation as a transaction. Unlike a plain write, its answer has the new index.
 func (s *Store) commit(ctx context.Context, op *api.KVTxnOp) (index uint64, err error) {
 	ok, resp, _, err := s.place.client.Txn().Txn(api.TxnOps{{KV: op}}, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
@@ -167,7 +169,7 @@ func (s *Store) commit(ctx context.Context, op *api.KVTxnOp) (index uint64, err 
 		switch {
 		case strings.Contains(e.What, "index is stale"):
 			return 0, errStale
-		case strings.Contains(e.What, "Permission denied"): // with the status of a conflict
+		case strings.Contains(e.What, "Permission denied"): // Consul sends it with the status of a conflict
 			return 0, api.StatusError{Code: http.StatusForbidden, Body: e.What}
 		}
 		err = errors.Join(err, errors.New(e.What))
@@ -178,14 +180,14 @@ func (s *Store) commit(ctx context.Context, op *api.KVTxnOp) (index uint64, err 
 	return 0, err
 }
 
-// failed says what failed where, and what would help.
-func (s *Store) failed(ctx context.Context, what, key string, err error) error {
+// failed returns an error with the operation, the place and a remedy.
+func (s *Store) failed(ctx context.Context, operation, key string, err error) error {
 	if errors.Is(err, errStale) {
 		return err
 	}
-	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.shown, what, key, dial.Explain(ctx, err))
+	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.shown, operation, key, dial.Explain(ctx, err))
 	if dial.Classify(err).State() == sources.Denied {
-		wrapped = fmt.Errorf(`%w; it needs key_prefix "%s" { policy = "%s" }`, wrapped, s.place.prefix, what)
+		wrapped = fmt.Errorf(`%w; it needs key_prefix "%s" { policy = "%s" }`, wrapped, s.place.prefix, operation)
 	}
 	return wrapped
 }

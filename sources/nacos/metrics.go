@@ -2,7 +2,7 @@ package nacos
 
 import "tributary/sources"
 
-// counts count what the source does. They go on from one run to the next.
+// counts are the counters of the source, over all of its runs.
 type counts struct {
 	*sources.CounterSet
 	reads, healed, connections sources.Counter

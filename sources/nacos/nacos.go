@@ -1,9 +1,10 @@
-// Package nacos reads services from a Nacos, as a registry of its own: for what Dubbo registers there see package dubbo.
+// Package nacos reads services from a Nacos registry. Package dubbo reads Dubbo's registrations there.
 //
-// The group of what it publishes is group@@service. See README.md for what it does in which situation.
+// The published groups are group@@service. README.md describes the behaviour in each situation.
 //
-// Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure. Here, state.go holds
-// what is listed, and run.go listens to the client and hands on what the machine of package registry believes.
+// Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure.
+// Here, state.go has the listed services, and run.go listens to the client and publishes the results of package
+// registry's machine.
 package nacos
 
 import (
@@ -23,7 +24,7 @@ import (
 	"tributary/sources/registry"
 )
 
-// Scheme is that of addresses of Nacos, and Kind what the parameter kind of those says that are for this package.
+// Scheme is the scheme of addresses of Nacos, and Kind the value of their parameter kind for this package.
 const (
 	Scheme = client.Scheme
 	Kind   = "services"
@@ -33,30 +34,30 @@ const (
 type Settings struct {
 	// Groups are those to read. Default: that of the address, DEFAULT_GROUP.
 	Groups []string
-	// Services are names, or patterns with *, of what to read, and Skip of what to leave out. Default: all, none.
+	// Services are the names, or patterns with *, of services to read, and Skip of services to skip. Default: all, none.
 	Services, Skip []string
-	// Interval is how often the names of services are looked at. Default: 2s.
+	// Interval is the interval of listing the names of services. Default: 2s.
 	Interval time.Duration
-	// Delay is how long changes are collected after some were published. Default: 1s.
+	// Delay is the time of collecting changes after a publish. Default: 1s.
 	Delay time.Duration
-	// Resync is how often each service is read once more. Default: 10m.
+	// Resync is the interval of reading each service again. Default: 10m.
 	Resync time.Duration
-	// Hold is how long instances stay that are not listed after Nacos could not be reached, or after a start. Default: 2m.
+	// Hold is the time that unlisted instances stay after an outage of Nacos, or after a start. Default: 2m.
 	Hold time.Duration
-	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
+	// KeepEmpty is the time that a service without instances stays, without endpoints. Default: 24h.
 	KeepEmpty time.Duration
 
 	TLS *adsc.TLS
 
-	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
+	// Mapping configures the conversion of services, and VIPs gives them virtual addresses; may be nil.
 	Mapping mapping.Options
 	VIPs    registry.VIPs
 
-	// Registerer takes the metrics of the source, and names the source. Default: none.
+	// Registerer registers the metrics of the source with its name. Default: none.
 	Registerer prometheus.Registerer
 }
 
-// The defaults. Clients of Nacos register anew within 15 s of its return.
+// The defaults. Clients of Nacos register again within 15 s of its return.
 const (
 	defaultInterval  = 2 * time.Second
 	defaultDelay     = time.Second
@@ -66,12 +67,12 @@ const (
 	defaultKeepEmpty = 24 * time.Hour
 )
 
-// watcher is what the source reads by.
+// watcher reads a Nacos.
 type watcher interface {
 	Watch(ctx context.Context, w client.Watched, to client.Listener) error
 }
 
-// Source is a sources.Source of a Nacos. Between runs it keeps its counters.
+// Source is a sources.Source of a Nacos. Its runs share the counters.
 type Source struct {
 	settings Settings
 	address  client.Address
@@ -123,7 +124,7 @@ func (s *Settings) complete(a client.Address) error {
 	)
 }
 
-// dubboPrefixes are what the names of services begin with that Dubbo registers.
+// dubboPrefixes begin the names of services that Dubbo registers.
 var dubboPrefixes = []string{"providers:", "consumers:", "routers:", "configurators:"}
 
 func isDubboName(name string) bool {
@@ -135,8 +136,8 @@ func (s *Settings) selects(name string) bool {
 	return !isDubboName(name) && registry.Selection{Wanted: s.Services, Skipped: s.Skip}.Has(name)
 }
 
-// isDubboInstance reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring
-// Cloud's are.
+// isDubboInstance reports whether an instance is of an application of Dubbo 3, and not of a service that calls one, as
+// Spring Cloud's are.
 func isDubboInstance(i client.Instance) bool {
 	return i.Metadata["dubbo.metadata.revision"] != "" || i.Metadata["dubbo.endpoints"] != ""
 }

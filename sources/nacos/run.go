@@ -24,12 +24,12 @@ type run struct {
 
 	mu      sync.Mutex
 	state   *state
-	down    error // why Nacos cannot be reached; nil if it can
-	started bool  // what can be read was, and is published
+	down    error // of the connection
+	started bool  // all readable services were read and published
 	synced  bool  // each group was read
 }
 
-// Run publishes what the Nacos has until ctx ends.
+// Run publishes the services of the Nacos until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	stop, err := s.counts.Register(s.settings.Registerer)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *run) Instances(group, service string, all []client.Instance, warnings [
 	r.change(func(s *state) { s.takeInstances(key{group, service}, all, warnings, err) })
 }
 
-// skipped notes what names of a group are not selected.
+// skipped notes the names of a group that are not selected.
 func (r *run) skipped(group string, names []string) {
 	dubbo := 0
 	for _, name := range names {
@@ -92,8 +92,8 @@ func (r *run) skipped(group string, names []string) {
 	others := len(names) - dubbo
 	r.mu.Lock()
 	g := r.state.groups[group]
-	news := g.dubbo != dubbo || g.others != others
-	g.dubbo, g.others = dubbo, others
+	news := g.dubbo != dubbo || g.skipped != others
+	g.dubbo, g.skipped = dubbo, others
 	r.mu.Unlock()
 	if news {
 		r.wakeup.Notify()
@@ -102,7 +102,7 @@ func (r *run) skipped(group string, names []string) {
 
 func (r *run) Healed(string, string) { r.counts.healed.Add(1) }
 
-// gather returns what there is to hand on.
+// gather returns the contents to publish.
 func (r *run) gather(now time.Time) (g registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +124,7 @@ func (r *run) gather(now time.Time) (g registry.Batch) {
 	return g
 }
 
-// health says how the source is. The caller holds mu.
+// health returns the health of the source. The caller holds mu.
 func (r *run) health(now time.Time) sources.Health {
 	s := r.state
 	if errors.Is(r.down, errNotYet) {

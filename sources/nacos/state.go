@@ -14,7 +14,7 @@ import (
 	"tributary/sources/registry"
 )
 
-// state is what a Nacos lists. It does no I/O and has no clock. The mu of run guards it.
+// state has the listed services of a Nacos. It does no I/O and has no clock. The mu of run guards it.
 type state struct {
 	*registry.Machine[mapping.ID]
 	mapper    *mapping.Mapper
@@ -29,32 +29,32 @@ func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.group, o.group), cmp.Compare(k.service, o.service))
 }
 
-// id is that of the service, by which its group of what is published is called.
+// id returns the name of the service's published group.
 func (k key) id() mapping.ID { return mapping.ID{NacosGroup: k.group, Service: k.service} }
 
-// keyOf returns the service of a group of what is published.
+// keyOf returns the service of a published group.
 func keyOf(published string) key {
 	group, service, _ := strings.Cut(published, "@@")
 	return key{group, service}
 }
 
-// group is what is known of the names of a group's services.
+// group is the state of the names of a group's services.
 type group struct {
-	read   bool
-	err    error // of the last read
-	dubbo  int   // services that are not read, as they are of Dubbo
-	others int   // or as the settings say
+	read    bool
+	err     error // of the last read
+	dubbo   int   // skipped services of Dubbo
+	skipped int   // services that the settings skip
 }
 
-// service is what is known of one that is selected.
+// service is the state of a selected service.
 type service struct {
-	settled bool  // its instances were read, or cannot be, or an earlier run published some
-	read    bool  // they were
+	settled bool  // its instances were read, are unreadable, or an earlier run published some
+	read    bool  // its instances were read
 	err     error // of the last read
 	dubbo   bool  // some are of an application of Dubbo
 }
 
-// newState returns a state that knows of nothing.
+// newState returns an empty state.
 func newState(m *mapping.Mapper, s Settings) *state {
 	all := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
 	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty },
@@ -67,7 +67,7 @@ func newState(m *mapping.Mapper, s Settings) *state {
 	return all
 }
 
-// restore remembers what an earlier run published of a service. It goes if it is none of those to read now.
+// restore restores the published resources of a service, which are removed if the settings no longer select it.
 func (s *state) restore(published string, all []*resource.Resource, settings Settings) {
 	k := keyOf(published)
 	if s.groups[k.group] == nil || !settings.selects(k.service) {
@@ -78,7 +78,7 @@ func (s *state) restore(published string, all []*resource.Resource, settings Set
 	s.Restore(published, all, func(registry.Service[mapping.ID]) bool { return true })
 }
 
-// connected notes that there is a new connection: what is listed until now and is missing from now on need not have gone.
+// connected notes a new connection: services and instances that are missing from now on may still exist.
 func (s *state) connected(now time.Time, hold time.Duration) {
 	var pause time.Duration
 	s.suspicion, pause = s.suspicion.Return(now, hold)
@@ -110,7 +110,7 @@ func (s *state) takeNames(name string, all []string, err error) {
 	}
 }
 
-// takeInstances notes what a service has.
+// takeInstances notes the instances of a service.
 func (s *state) takeInstances(k key, all []client.Instance, warnings []string, err error) {
 	of := s.services[k]
 	if of == nil {
@@ -118,15 +118,15 @@ func (s *state) takeInstances(k key, all []client.Instance, warnings []string, e
 	}
 	of.settled = true
 	if of.err = err; err != nil {
-		return // what was known of it stays
+		return // its last instances stay
 	}
 	own := slices.DeleteFunc(slices.Clone(all), isDubboInstance)
 	of.read, of.dubbo = true, len(own) < len(all)
 	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, own, warnings))
 }
 
-// settled reports whether all that Nacos had at the start was read, or cannot be. One that cannot be read does not hold up the others; if
-// it is all of them, we may not read it.
+// settled reports whether all services at the start were read or are unreadable. An unreadable one does not delay the
+// others; if all of them are, the rights are missing.
 func (s *state) settled() bool {
 	read := false
 	for _, g := range s.groups {
@@ -152,7 +152,7 @@ func (s *state) complete() bool {
 	return !slices.ContainsFunc(slices.Collect(maps.Values(s.groups)), func(g *group) bool { return !g.read })
 }
 
-// problems names what cannot be read, the first of the services. all says that it is everything.
+// problems names the first unreadable services, and reports whether all are.
 func (s *state) problems() (texts []string, all bool, first error) {
 	var services []string
 	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
@@ -170,8 +170,8 @@ func (s *state) problems() (texts []string, all bool, first error) {
 	return append(texts, registry.First(services, "services")...), all, first
 }
 
-// nothing says that nothing is served of some place, and what there is instead; empty if something is. Nacos answers the same for what does
-// not exist, and for what is empty.
+// nothing names a group without served services, and the skipped ones; empty without such a group. Nacos gives the same
+// answer for groups that do not exist and for empty ones.
 func (s *state) nothing(place string) string {
 	if services, _ := s.Services(); services > 0 {
 		return ""
@@ -179,7 +179,7 @@ func (s *state) nothing(place string) string {
 	dubbo, others, empty := 0, 0, 0
 	for _, g := range s.groups {
 		dubbo += g.dubbo
-		others += g.others
+		others += g.skipped
 	}
 	for _, of := range s.services {
 		if of.dubbo {

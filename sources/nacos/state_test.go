@@ -404,7 +404,7 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	} {
 		b := newBook(t)
 		b.takeNames("DEFAULT_GROUP", c.names, nil)
-		b.groups["DEFAULT_GROUP"].dubbo, b.groups["DEFAULT_GROUP"].others = c.dubbo, c.others
+		b.groups["DEFAULT_GROUP"].dubbo, b.groups["DEFAULT_GROUP"].skipped = c.dubbo, c.others
 		b.takeInstances(orders, c.instances, nil, nil)
 		if c.names != nil {
 			b.believed(at(time.Hour))

@@ -11,16 +11,16 @@ import (
 	"tributary/internal/secret"
 )
 
-// Scheme is that of addresses of Nacos.
+// Scheme is the scheme of addresses of Nacos.
 const Scheme = "nacos"
 
-// Address is where a Nacos is, as Dubbo's users write it:
+// Address is the address of a Nacos in Dubbo's notation:
 // nacos://[user:password@]host:8848?backup=host:8848,host:8848&namespace=public&group=DEFAULT_GROUP.
 type Address struct {
-	Servers     []string // host:port of HTTP; that of gRPC is GRPCOffset above
+	Servers     []string // host:port of HTTP; the port of gRPC is GRPCOffset above
 	User        string
 	Password    secret.Text
-	Namespace   string // its id; empty for the public one
+	Namespace   string // its ID; empty for the public one
 	Group       string
 	ContextPath string // of HTTP, without slashes
 	GRPCOffset  int
@@ -35,7 +35,7 @@ const (
 	defaultOffset      = 1000
 )
 
-// ParseAddress reads an address. Parameters that are for consumers and providers are let pass, as they stand in the same URL.
+// ParseAddress parses an address. It ignores parameters of consumers and providers, which are in the same URL.
 func ParseAddress(text string) (a Address, err error) {
 	u, err := address.Parse(Scheme, "host:8848?namespace=ID&group=NAME", defaultPort, text)
 	if err != nil {
@@ -67,7 +67,7 @@ func ParseAddress(text string) (a Address, err error) {
 	return a, nil
 }
 
-// grpc returns where a server takes gRPC.
+// grpc returns the gRPC address of a server.
 func (a Address) grpc(server string) (string, error) {
 	host, port, err := net.SplitHostPort(server)
 	if err != nil {
@@ -80,7 +80,7 @@ func (a Address) grpc(server string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
 
-// NamespaceName is the namespace as people call it.
+// NamespaceName returns the namespace for people.
 func (a Address) NamespaceName() string {
 	if a.Namespace == "" {
 		return PublicNamespace

@@ -414,10 +414,10 @@ func TestLoginIsTriedAgain(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	s.Demand("token")
-	var known atomic.Bool
+	var reported atomic.Bool
 	var asked atomic.Int64
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1); !known.Load() {
+		if asked.Add(1); !reported.Load() {
 			http.Error(w, "unknown user!", http.StatusForbidden)
 			return
 		}
@@ -433,7 +433,7 @@ func TestLoginIsTriedAgain(t *testing.T) {
 	l := newListener()
 	l.follow(t, s.Beside(web, "me:x@"), client.Watched{}, func(c *client.Client) { c.LoginEvery(time.Millisecond) })
 	l.await(t, "it is refused", func() bool { return errors.Is(l.errs["DEFAULT_GROUP"], client.ErrDenied) })
-	known.Store(true)
+	reported.Store(true)
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 }
 

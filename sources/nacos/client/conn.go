@@ -21,19 +21,20 @@ import (
 	"tributary/sources/nacos/wire"
 )
 
-// The pace of a connection. Servers ask those that were silent for 20 s whether they are there, and forget those that do not answer.
+// The intervals of a connection. A server pings clients that were silent for 20 s, and forgets clients without an
+// answer.
 const (
 	openTimeout    = 10 * time.Second
 	requestTimeout = 5 * time.Second
 	pulse          = 5 * time.Second
 	maxMissed      = 2
-	unregistered   = 50 * time.Millisecond // before it is tried again whether the server knows the connection
+	unregistered   = 50 * time.Millisecond // pause before the next check whether the server knows the connection
 )
 
-// maxAnswer is the size of the largest answer that is read: one service with some ten thousand instances.
+// maxAnswer is the size of the largest answer: a service with some ten thousand instances.
 const maxAnswer = 64 << 20
 
-// conn is a connection to one server. When it fails it is not mended: what was subscribed went with it.
+// conn is a connection to one server. After a failure it is replaced, since its subscriptions ended with it.
 type conn struct {
 	// read-only
 	server  string
@@ -49,18 +50,18 @@ type conn struct {
 	ip atomic.Pointer[string] // ours
 }
 
-// codec returns the codec of one stream or call, whose messages are JSON.
+// codec returns the JSON codec of one stream or call.
 func (c *conn) codec(ctx context.Context) *intake.Codec {
 	return intake.NewCodec(ctx, wire.Codec{}, c.maxAnswer, intake.TextBytes)
 }
 
-// connError says that a connection failed, and not what was asked for by it.
+// connError is a failure of a connection, and not of a request.
 type connError struct{ err error }
 
 func (e *connError) Error() string { return e.err.Error() }
 func (e *connError) Unwrap() error { return e.err }
 
-// open connects to a server. pushed is told of services that change; it must not block.
+// open connects to a server. It calls pushed for services that change; pushed must not block.
 func (c *Client) open(ctx context.Context, server string, pushed func(serviceInfo)) (*conn, error) {
 	target, err := c.address.grpc(server)
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 		secure = credentials.NewTLS(of)
 	}
 	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed, maxAnswer: c.maxAnswer}
-	// One connection at a time is what a server knows us by.
+	// A server identifies a client by its connection.
 	to.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -116,13 +117,14 @@ func (c *conn) start() error {
 	return nil
 }
 
-// close ends the connection and all that it started.
+// close ends the connection and its goroutines.
 func (c *conn) close() {
 	c.workers.Stop()
 	_ = c.grpc.Close()
 }
 
-// register makes us known to the server. It does so in its own time, so that we ask until it knows us.
+// register registers the client. The server does that in the background, so register asks until the server knows the
+// client.
 func (c *conn) register(ctx context.Context) error {
 	codec := c.codec(c.ctx)
 	stream, err := c.grpc.NewStream(c.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, wire.RequestStream,
@@ -152,7 +154,7 @@ func (c *conn) register(ctx context.Context) error {
 	}
 }
 
-// beat tells the server that we are there, and finds out whether it is.
+// beat sends heartbeats, and notices a server without an answer.
 func (c *conn) beat() {
 	missed := 0
 	for sleep(c.ctx, pulse) == nil {
@@ -168,11 +170,11 @@ func (c *conn) beat() {
 	}
 }
 
-// receive answers what the server asks, until the stream ends.
+// receive answers the server's requests until the stream ends.
 func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
 	defer func() { codec.Lease().Release() }()
 	for {
-		codec.Lease().Release() // of the message before
+		codec.Lease().Release() // of the last message
 		var p wire.Payload
 		if err := stream.RecvMsg(&p); err != nil {
 			return fmt.Errorf("the connection to %s ended: %w", c.server, err)
@@ -181,7 +183,7 @@ func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
 		switch p.Kind {
 		case "NotifySubscriberRequest":
 			var n push
-			// One that cannot be read would be sent again and again; the next slow read has it.
+			// The server would repeat an unreadable push for ever; the next slow read has it.
 			if json.Unmarshal(p.Body, &n) == nil {
 				c.pushed(n.Service)
 			}
@@ -198,7 +200,7 @@ func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
 		var id struct {
 			RequestID string `json:"requestId"`
 		}
-		_ = json.Unmarshal(p.Body, &id) // without it the answer is to nothing, and does no harm
+		_ = json.Unmarshal(p.Body, &id) // without an ID, the answer has no effect
 		back, err := c.payload(reply, answer{ResultCode: codeOK, RequestID: id.RequestID}, "")
 		if err != nil {
 			return err
@@ -224,20 +226,20 @@ func (c *conn) payload(kind string, body any, token string) (*wire.Payload, erro
 	return p, nil
 }
 
-// request asks the server. An error of the connection is a *connError.
+// request sends a request to the server. An error of the connection is a *connError.
 func (c *conn) request(ctx context.Context, kind string, body any, into interface{ err() error }) error {
-	with, err := c.login.get(ctx, c.server)
+	pass, err := c.login.get(ctx, c.server)
 	if err != nil {
 		return err
 	}
-	err = c.ask(ctx, kind, body, into, with.token)
-	if errors.Is(err, ErrDenied) && with.token != "" { // the token may have ended before its time, as when the server's key changed
+	err = c.ask(ctx, kind, body, into, pass.token)
+	if errors.Is(err, ErrDenied) && pass.token != "" { // the token may be invalid early, as when the server's key changed
 		c.login.forget()
-		if with, err = c.login.get(ctx, c.server); err == nil {
-			err = c.ask(ctx, kind, body, into, with.token)
+		if pass, err = c.login.get(ctx, c.server); err == nil {
+			err = c.ask(ctx, kind, body, into, pass.token)
 		}
 	}
-	return with.explain(err)
+	return pass.explain(err)
 }
 
 func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ err() error }, token string) error {
@@ -259,11 +261,11 @@ func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ e
 	return into.err()
 }
 
-// errTooLarge says that an answer is larger than any that is read.
+// errTooLarge says that an answer exceeds maxAnswer.
 var errTooLarge = errors.New("the answer is too large")
 
-// explain says what an error of gRPC means. One that is of the answer to one request says nothing of the connection, whose beats find out
-// about it.
+// explain returns the meaning of an error of gRPC. An error of one request is none of the connection, which the
+// heartbeats check.
 func (c *conn) explain(kind string, err error) error {
 	message := status.Convert(err).Message()
 	switch code := status.Code(err); {
@@ -288,7 +290,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// subscribe returns what a service has, and has the server tell of changes, or no longer.
+// subscribe returns the instances of a service, and starts or ends pushes of its changes.
 func (c *conn) subscribe(ctx context.Context, group, service string, on bool) (serviceInfo, error) {
 	var a subscribeAnswer
 	if err := c.request(ctx, "SubscribeServiceRequest", subscribe{c.address.NamespaceName(), group, service, "", on}, &a); err != nil {

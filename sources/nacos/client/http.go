@@ -15,7 +15,7 @@ import (
 	"tributary/internal/fetch"
 )
 
-// web sends requests over HTTP, for what gRPC does not offer.
+// web sends HTTP requests that gRPC does not offer.
 type web struct {
 	fetch.Client
 
@@ -33,7 +33,7 @@ func newWeb(address Address, config TLS) web {
 }
 
 // ask sends a request to a server: a POST has the values as a form, and others have them in the URL. A token may be
-// empty. The text is that of an answer with status 200.
+// empty. The text is the body of an answer with status 200.
 func (w web) ask(
 	ctx context.Context, server, method, path, token string, values url.Values,
 ) (status int, text []byte, err error) {
@@ -64,10 +64,10 @@ func (w web) ask(
 	return http.StatusOK, text, err
 }
 
-// readyPaths are where a server of 3.x and of 2.x says whether it is ready, to anybody.
+// readyPaths are the public paths with the readiness of a server of 3.x and of 2.x.
 var readyPaths = []string{"/v3/admin/core/state/readiness", "/v1/console/health/readiness"}
 
-// ready reports whether a server says that it is.
+// ready reports whether a server is ready.
 func (w web) ready(ctx context.Context, server string) bool {
 	for _, path := range readyPaths {
 		if status, _, err := w.ask(ctx, server, http.MethodGet, path, "", nil); err == nil && status == http.StatusOK {
@@ -77,13 +77,14 @@ func (w web) ready(ctx context.Context, server string) bool {
 	return false
 }
 
-// configPage is how many texts of configuration are listed at once, and maxConfigs how many of a group at most.
+// configPage is the number of configuration texts in a page, and maxConfigs the limit of a group.
 const (
 	configPage = 100
 	maxConfigs = 20_000
 )
 
-// Configs returns the names of the texts of configuration of a group, which only HTTP lists. It is called while Watch runs.
+// Configs returns the names of the configuration texts of a group, which only HTTP lists. It is called while Watch
+// runs.
 func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 	conn, err := c.current()
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 			return nil, fmt.Errorf("list the configuration of group %s: %w", group, with.explain(err))
 		}
 		if len(names) == 0 {
-			break // fewer than there were
+			break // the list became shorter
 		}
 		if all = append(all, names...); len(all) > maxConfigs || count > maxConfigs {
 			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d (maxConfigs) none are "+
@@ -111,7 +112,7 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 	return all, nil
 }
 
-// configs returns a page of the names of the texts of configuration of a group, and how many there are.
+// configs returns a page of the names of the configuration texts of a group, and the number of all.
 func (w web) configs(ctx context.Context, server, token, namespace, group string, page int) (names []string, count int, err error) {
 	values := url.Values{"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)}, "pageSize": {strconv.Itoa(configPage)}}
 	for _, of := range []struct{ path, group, namespace string }{ // of 3.x and of 2.x
@@ -135,7 +136,7 @@ func (w web) configs(ctx context.Context, server, token, namespace, group string
 	return nil, 0, err
 }
 
-// readConfigs reads a page of configuration, which 3.x has in the data of an answer.
+// readConfigs reads a page of configuration, which is in the data of an answer of 3.x.
 func readConfigs(body []byte) (names []string, count int, err error) {
 	type list struct {
 		Count int `json:"totalCount"`

@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// The limits of lists. A server that is asked for pages may have a set that changes from one page to the next.
+// The limits of lists. A list may change from one page to the next.
 const (
 	pageSize = 500
-	maxNames = 100_000 // of a group; what lists more is no Nacos that anything can be done with
-	maxWalks = 3       // over a list that turns out shorter than it is said to be
+	maxNames = 100_000 // of a group; no useful Nacos lists more
+	maxWalks = 3       // over a list that is shorter than its count
 )
 
-// names returns the names that the list of a group's services has. Over several pages a name can slip from one to the other as another one
-// goes: at first we read such a list twice; later, a name that is missing is no harm, see session.listed.
+// names returns the names of a group's services. A removal can move a name to an earlier page while pages are read: the
+// first list is read twice for that; later, a missing name does no harm, see session.listed.
 func (c *conn) names(ctx context.Context, group string, first bool) ([]string, error) {
 	all := map[string]bool{}
 	for walks := 1; ; walks++ {
@@ -33,24 +33,24 @@ func (c *conn) names(ctx context.Context, group string, first bool) ([]string, e
 	}
 }
 
-// walk adds the names of page after page until all came that the last one counts, or one has nothing new.
+// walk adds the names of page after page until the count of the last page is reached, or a page has no new name.
 func (c *conn) walk(ctx context.Context, group string, all map[string]bool) (count, pages int, err error) {
-	here := map[string]bool{}
+	added := map[string]bool{}
 	for {
 		pages++
 		var a serviceListAnswer
 		if err := c.request(ctx, "ServiceListRequest", serviceList{c.address.NamespaceName(), group, pages, pageSize, ""}, &a); err != nil {
 			return 0, pages, err
 		}
-		known := len(here)
+		reported := len(added)
 		for _, name := range a.Names {
-			here[ungrouped(name)], all[ungrouped(name)] = true, true
+			added[ungrouped(name)], all[ungrouped(name)] = true, true
 		}
 		switch {
-		case len(here) > maxNames || a.Count > maxNames:
+		case len(added) > maxNames || a.Count > maxNames:
 			return 0, pages, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for what is to be read",
-				c.server, max(len(here), a.Count), maxNames)
-		case len(here) == known || len(here) >= a.Count:
+				c.server, max(len(added), a.Count), maxNames)
+		case len(added) == reported || len(added) >= a.Count:
 			return a.Count, pages, nil
 		}
 	}

@@ -13,38 +13,39 @@ import (
 	"time"
 )
 
-// login keeps the token of a user, which is had over HTTP and lasts for some hours.
+// login keeps the token of a user, which comes over HTTP and is valid for some hours.
 type login struct {
 	web
 
-	pause time.Duration // after a login that gave no token
+	pause time.Duration // after a login without a token
 
 	mu     sync.Mutex
 	pass   pass
-	server string // that gave no token
+	server string // of the last login without a token
 	until  time.Time
 }
 
-// pass is what a request to a server has. Servers without access control give no token, and neither do those that have no way to log in:
-// what is asked without one says whether one is wanted. Nacos' own clients go by that as well.
+// pass has the credentials of a request. Servers without access control, or without a login, give no token: a request
+// without a token shows whether one is required. Nacos' own clients do the same.
 type pass struct {
 	token string
-	why   error // there is none, though there is a user
+	why   error // the reason why a user has no token
 }
 
 // The ways to log in: of 3.x and of 2.x.
 var loginPaths = []string{"/v3/auth/user/login", "/v1/auth/login"}
 
-// loginPause is how long it is not tried again to log in, as Nacos' own clients do it: a server may count wrong passwords.
+// loginPause is the pause between logins, as in Nacos' own clients: a server may count wrong passwords.
 const loginPause = 5 * time.Second
 
-// noStatus is what the library says of the status 0, with which 2.3.2 refuses a user.
+// noStatus is the library's error about the status 0, by which 2.3.2 refuses a user.
 const noStatus = `malformed HTTP status code "0"`
 
-// errPassing is said of a login that a server failed at, and says nothing of the user.
+// errPassing is a failure of a server at a login, independent of the user.
 var errPassing = errors.New("the server fails")
 
-// get returns what a request to server is to have, or nothing if no user is configured. An error is that the server cannot be asked.
+// get returns the credentials of a request to server; empty without a user. An error says that the server cannot be
+// asked.
 func (l *login) get(ctx context.Context, server string) (pass, error) {
 	if l.address.User == "" {
 		return pass{}, nil
@@ -58,7 +59,7 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 	for _, path := range loginPaths {
 		token, lasts, refused, err := l.ask(ctx, server, path)
 		switch {
-		case err != nil && l.pass.why != nil && l.server == server: // it wanted no token so far, and has another port for what it is asked
+		case err != nil && l.pass.why != nil && l.server == server: // requests without a token worked so far, on another port
 			l.until = time.Now().Add(l.pause)
 			return l.pass, nil
 		case err != nil:
@@ -66,7 +67,7 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 		case token != "":
 			l.pass, l.until = pass{token: token}, time.Now().Add(lasts*9/10)
 			return l.pass, nil
-		case why == nil || !errors.Is(why, ErrDenied) && !errors.Is(why, errPassing): // one way may not be there
+		case why == nil || !errors.Is(why, ErrDenied) && !errors.Is(why, errPassing): // the server may lack one way
 			why = refused
 		}
 	}
@@ -74,15 +75,15 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 	return l.pass, nil
 }
 
-// forget has the next request log in again.
+// forget makes the next request log in again.
 func (l *login) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = time.Time{}
 }
 
-// explain says of an error of a request that had the pass what is behind it: who was not let in for want of a token is told why there is
-// none. If that is the server's fault another one is tried.
+// explain adds the reason of a missing token to the refusal of a request. If that is the server's fault, the client
+// tries another server.
 func (p pass) explain(err error) error {
 	switch {
 	case p.why == nil || !errors.Is(err, ErrDenied):
@@ -95,15 +96,15 @@ func (p pass) explain(err error) error {
 	return fmt.Errorf("%w (%w)", err, p.why)
 }
 
-// ask tries to log in by one way. Without a token it says why there is none.
+// ask tries to log in by one way. It returns a token, or why there is none.
 func (l *login) ask(ctx context.Context, server, path string) (token string, lasts time.Duration, why, err error) {
-	none := func(why error) (string, time.Duration, error, error) {
+	reason := func(why error) (string, time.Duration, error, error) {
 		return "", 0, fmt.Errorf("log in as %s: %w", l.address.User, why), nil
 	}
 	status, body, err := l.web.ask(ctx, server, http.MethodPost, path, "",
 		url.Values{"username": {l.address.User}, "password": {l.address.Password.Reveal()}})
 	if err != nil && strings.Contains(err.Error(), noStatus) {
-		return none(ErrDenied)
+		return reason(ErrDenied)
 	}
 	if err != nil {
 		return "", 0, nil, fmt.Errorf("log in: %w", err)
@@ -111,19 +112,19 @@ func (l *login) ask(ctx context.Context, server, path string) (token string, las
 	answer := strconv.Itoa(status) + " " + http.StatusText(status)
 	switch {
 	case status == http.StatusForbidden || status == http.StatusUnauthorized:
-		return none(fmt.Errorf("%w: %s", ErrDenied, answer))
+		return reason(fmt.Errorf("%w: %s", ErrDenied, answer))
 	case status == http.StatusInternalServerError && l.ready(ctx, server):
-		// So 3.1 answers to the wrong password of a user that it knows.
-		return none(fmt.Errorf("%w: %s from a server that is ready", ErrDenied, answer))
+		// The answer of 3.1 to the wrong password of a known user.
+		return reason(fmt.Errorf("%w: %s from a server that is ready", ErrDenied, answer))
 	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented:
-		return none(fmt.Errorf("%s: %w", answer, errPassing))
+		return reason(fmt.Errorf("%s: %w", answer, errPassing))
 	}
 	var doc struct {
 		Token string `json:"accessToken"`
 		TTL   int64  `json:"tokenTtl"`
 	}
 	if err := json.Unmarshal(body, &doc); err != nil || doc.Token == "" || status != http.StatusOK {
-		return none(errors.New(answer + " without a token"))
+		return reason(errors.New(answer + " without a token"))
 	}
 	return doc.Token, time.Duration(max(doc.TTL, 1)) * time.Second, nil, nil
 }

@@ -8,7 +8,7 @@ import (
 	"tributary/internal/names"
 )
 
-// The bodies of requests, in JSON. What is not needed is left out.
+// The bodies of requests, in JSON, with the needed fields only.
 type (
 	serverCheck struct{}
 	healthCheck struct{}
@@ -43,7 +43,7 @@ type (
 	}
 )
 
-// answer is what every response has.
+// answer has the fields of every response.
 type answer struct {
 	ResultCode int    `json:"resultCode"`
 	ErrorCode  int    `json:"errorCode"`
@@ -55,11 +55,11 @@ type answer struct {
 const (
 	codeOK           = 200
 	codeNotFound     = 300 // of configuration
-	codeUnregistered = 301 // the server does not know our connection, or not yet
+	codeUnregistered = 301 // the server does not know the connection, or not yet
 	codeDenied       = 403
 )
 
-// err is what a response says of itself.
+// err returns the error of a response.
 func (a answer) err() error {
 	switch {
 	case a.ResultCode == codeOK:
@@ -74,7 +74,7 @@ func (a answer) err() error {
 	return fmt.Errorf("%s (code %d)", a.Message, a.ErrorCode)
 }
 
-// The answers of a server that are no failure of the connection.
+// The errors of requests, which are no failure of the connection.
 var (
 	ErrDenied = errors.New("access denied")
 	ErrAbsent = errors.New("not found")
@@ -101,13 +101,13 @@ type configAnswer struct {
 	Content string `json:"content"`
 }
 
-// push is a request of the server's: a service changed.
+// push is a request of the server: a service changed.
 type push struct {
 	RequestID string      `json:"requestId"`
 	Service   serviceInfo `json:"serviceInfo"`
 }
 
-// serviceInfo is the whole of a service.
+// serviceInfo has all instances of a service.
 type serviceInfo struct {
 	Name  string            `json:"name"`
 	Group string            `json:"groupName"`
@@ -115,7 +115,7 @@ type serviceInfo struct {
 	Time  int64             `json:"lastRefTime"` // of the server, in milliseconds
 }
 
-// size is how many bytes are kept of a service.
+// size returns the memory of a service in bytes.
 func (s serviceInfo) size() (bytes int) {
 	for _, host := range s.Hosts {
 		bytes += len(host)
@@ -123,7 +123,7 @@ func (s serviceInfo) size() (bytes int) {
 	return bytes
 }
 
-// Instance is one of a service.
+// Instance is an instance of a service.
 type Instance struct {
 	IP       string
 	Port     int
@@ -134,10 +134,10 @@ type Instance struct {
 	Metadata map[string]string
 }
 
-// maxInstance is the size of the largest instance that is read. Nacos itself takes 1 KiB of metadata in recent versions.
+// maxInstance is the size of the largest instance. Recent versions of Nacos limit metadata to 1 KiB.
 const maxInstance = 1 << 20
 
-// instances reads the instances of a service. One that cannot be read is left out, with a warning.
+// instances reads the instances of a service. It skips unreadable ones with a warning.
 func (s serviceInfo) instances() (all []Instance, warnings []string) {
 	for _, raw := range s.Hosts {
 		i, err := ParseInstance(raw)
@@ -150,7 +150,7 @@ func (s serviceInfo) instances() (all []Instance, warnings []string) {
 	return all, warnings
 }
 
-// ParseInstance reads an instance as Nacos writes it.
+// ParseInstance parses an instance of Nacos.
 func ParseInstance(raw json.RawMessage) (Instance, error) {
 	if len(raw) > maxInstance {
 		return Instance{}, fmt.Errorf("%d bytes: more than %d are not read", len(raw), maxInstance)

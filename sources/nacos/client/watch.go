@@ -37,41 +37,41 @@ func New(a Address, config TLS) *Client {
 	return &Client{address: a, config: config, login: login, maxAnswer: maxAnswer}
 }
 
-// Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
-// cannot be read; what was known of it stays. Its methods do not block, take over what they are given, and are called one at a time but for
-// Connection.
+// Listener receives the state of a Nacos, not events: each call has the whole of a part. An error instead of content
+// says that the part is unreadable; its last content stays. Its methods do not block, own their arguments, and are
+// called one at a time except Connection.
 type Listener interface {
-	// Connection tells whether there is a connection, at the start and whenever that changes: nil, or why not.
+	// Connection is called at the start and for each change of the connection, with nil or its error.
 	Connection(err error)
-	// Services are the names of the services of a group. One that is no longer among them has gone: it is not listed and has no instance, or
-	// it is not listed and the connection is new.
+	// Services are the names of the services of a group. A service that is missing is gone: it is not listed and has no
+	// instance, or it is not listed and the connection is new.
 	Services(group string, names []string, err error)
-	// Instances are those of a service. Those that are disabled may be missing.
+	// Instances are the instances of a service. Disabled ones may be missing.
 	Instances(group, service string, all []Instance, warnings []string, err error)
-	// Healed tells that a slow read found something that had changed without a word.
+	// Healed is called when a slow read found a change without a push.
 	Healed(group, service string)
 }
 
-// Watched says what is followed.
+// Watched selects the services to follow.
 type Watched struct {
 	Groups  []string
 	Selects func(group, service string) bool
-	// is told which names are not selected, each time they were looked at; nil if nobody wants to know
+	// receives the names that are not selected after each list; may be nil
 	Skipped  func(group string, names []string)
-	Interval time.Duration // between looks at the names of services
-	Resync   time.Duration // between slow reads of each service, give or take a half
+	Interval time.Duration // between lists of the names of services
+	Resync   time.Duration // mean time between slow reads of each service
 }
 
-// The pace at which servers are tried.
+// The pauses between attempts.
 const (
 	firstTry = 250 * time.Millisecond
 	lastTry  = 5 * time.Second
 )
 
-// maxReads is how many services are read at the same time.
+// maxReads is the limit of concurrent reads of services.
 const maxReads = 16
 
-// Watch tells to of what is selected, and of each change, until ctx ends. It returns the error of ctx.
+// Watch passes the selected services and their changes to a listener until ctx ends. It returns the error of ctx.
 func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 	large := map[key]bool{}
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry),
@@ -84,7 +84,7 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 		}
 		to.Connection(err)
 		wait := retry.NextBackOff()
-		if errors.Is(err, errPassing) { // though it connects
+		if errors.Is(err, errPassing) { // although it connects
 			wait = max(wait, c.login.pause)
 		}
 		if sleep(ctx, wait) != nil {
@@ -93,7 +93,7 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 	}
 }
 
-// once follows all by one connection, for as long as that lasts.
+// once follows all services by one connection until that ends.
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
 	s := &session{
 		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{}, failed: map[string]error{},
@@ -119,7 +119,7 @@ func (c *Client) once(ctx context.Context, server string, w Watched, to Listener
 	return conn.workers.Wait()
 }
 
-// Config returns a text of configuration, or ErrAbsent. It is called while Watch runs.
+// Config returns a configuration text, or ErrAbsent. It is called while Watch runs.
 func (c *Client) Config(ctx context.Context, dataID, group string) (string, error) {
 	conn, err := c.current()
 	if err != nil {
@@ -136,38 +136,39 @@ func (c *Client) current() (*conn, error) {
 	return nil, errors.New("there is no connection")
 }
 
-// session is what is followed by one connection.
+// session is the state of one connection.
 type session struct {
 	// read-only
 	conn    *conn
 	watched Watched
 	to      Listener
-	wakeup  chan struct{} // something is to be told
+	wakeup  chan struct{} // there are unreported changes
 
 	mu       sync.Mutex
 	services map[key]*service
-	changed  map[key]bool     // what is to be told
-	names    map[string]bool  // groups whose names are to be told
-	failed   map[string]error // groups whose names cannot be read, which is to be told
-	// whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It outlives connections
+	changed  map[key]bool     // services with unreported changes
+	names    map[string]bool  // groups with unreported names
+	failed   map[string]error // groups with an unreported error
+	// whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It
+	// outlives connections
 	large map[key]bool
 }
 
 type key struct{ group, service string }
 
-// service is what is known of one, by this connection.
+// service is the state of a service at this connection.
 type service struct {
 	info   serviceInfo
 	err    error
 	read   bool
-	pushes int       // that came
-	missed int       // how often in a row it could not be read
-	due    time.Time // when it is read again
+	pushes int       // received pushes
+	missed int       // failed reads in a row
+	due    time.Time // time of the next read
 	listed bool
 }
 
-// pushed notes what the server says of a service. What seems older than what is known may have come late, or the server's clock was set
-// back: then the service is asked.
+// pushed notes a push of a service. A push that seems older than the last state may be late, or the server's clock was
+// set back: then the service is read.
 func (s *session) pushed(info serviceInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,12 +186,12 @@ func (s *session) pushed(info serviceInfo) {
 		return
 	}
 	if s.take(k, of, info); !of.listed {
-		of.due = time.Time{} // it may have gone
+		of.due = time.Time{} // it may be gone
 	}
 }
 
-// answered notes what a service answered when it was asked, after so many pushes. It counts whatever its time is, unless a newer push was
-// faster: then it is asked again. It reports whether that was new.
+// answered notes the answer to a read that began after a number of pushes. The answer counts whatever its time is,
+// unless a push came meanwhile: then the service is read again. It reports a change.
 func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (news bool) {
 	if of.pushes != pushes && info.Time < of.info.Time {
 		of.due = time.Time{}
@@ -199,9 +200,9 @@ func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (ne
 	return s.take(k, of, info)
 }
 
-// take notes what a service has, and reports whether that was new. The caller holds mu.
+// take notes the instances of a service, and reports a change. The caller holds mu.
 func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
-	if err := intake.Keep(s.conn.ctx, of.info.size(), info.size()); err != nil { // what was known of it stays
+	if err := intake.Keep(s.conn.ctx, of.info.size(), info.size()); err != nil { // its last state stays
 		of.err = fmt.Errorf("service %s of group %s: its %d bytes: %w", k.service, k.group, info.size(), err)
 		s.changed[k] = true
 		s.notify()
@@ -224,7 +225,7 @@ func (s *session) notify() {
 	}
 }
 
-// report hands on what changed, until ctx ends.
+// report reports changes until ctx ends.
 func (s *session) report(ctx context.Context) {
 	for {
 		select {
@@ -266,12 +267,12 @@ func (s *session) report(ctx context.Context) {
 	}
 }
 
-// follow looks at the names of services and reads those that are new or due, until the connection fails.
+// follow lists the names of services and reads new or due services until the connection fails.
 func (s *session) follow(ctx context.Context) error {
-	known := map[string]bool{} // groups whose names were told since the last error
+	reported := map[string]bool{} // groups with reported names since the last error
 	for {
 		for _, group := range s.watched.Groups {
-			first := !known[group]
+			first := !reported[group]
 			all, err := s.conn.names(ctx, group, first)
 			if broken(err) {
 				return err
@@ -287,7 +288,7 @@ func (s *session) follow(ctx context.Context) error {
 			if s.watched.Skipped != nil && err == nil {
 				s.watched.Skipped(group, passed)
 			}
-			if known[group] = err == nil; err != nil {
+			if reported[group] = err == nil; err != nil {
 				s.fail(group, err)
 				continue
 			}
@@ -307,7 +308,7 @@ func broken(err error) bool {
 	return errors.As(err, &c) || errors.Is(err, errUnregistered) || errors.Is(err, context.Canceled)
 }
 
-// fail has it told that the names of a group cannot be read.
+// fail reports that the names of a group are unreadable.
 func (s *session) fail(group string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,8 +316,8 @@ func (s *session) fail(group string, err error) {
 	s.notify()
 }
 
-// listed notes which services a group lists. One that is no longer listed is read once more: only its own answer tells that it is empty.
-// news has the names told although they are as before.
+// listed notes the listed services of a group. A service that is no longer listed is read once more: only its own
+// answer proves that it is empty. news reports the names even if they did not change.
 func (s *session) listed(group string, all []string, news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +342,7 @@ func (s *session) listed(group string, all []string, news bool) {
 	}
 }
 
-// read reads the services that are due.
+// read reads the due services.
 func (s *session) read(ctx context.Context) error {
 	now := time.Now()
 	var due []key
@@ -372,7 +373,7 @@ func (s *session) read(ctx context.Context) error {
 	return readers.Wait()
 }
 
-// one reads a service. An error is one of the connection.
+// one reads a service. Its error is of the connection.
 func (s *session) one(ctx context.Context, k key) error {
 	s.mu.Lock()
 	of := s.services[k]
@@ -388,7 +389,7 @@ func (s *session) one(ctx context.Context, k key) error {
 		return err
 	}
 	s.mu.Lock()
-	known := of.read
+	reported := of.read
 	gone := false
 	if err != nil {
 		of.missed++
@@ -403,12 +404,12 @@ func (s *session) one(ctx context.Context, k key) error {
 		}
 	} else {
 		of.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
-		if large {                                                             // from now on it can be subscribed
+		if large {                                                             // it can be subscribed now
 			delete(s.large, k)
 			of.due = time.Time{}
 		}
-		// Pushes come by another stream, a little later.
-		healed := s.answered(k, of, info, pushes) && known && of.listed
+		// Pushes come by another stream, perhaps later.
+		healed := s.answered(k, of, info, pushes) && reported && of.listed
 		gone = !of.listed && len(of.info.Hosts) == 0
 		if healed {
 			defer s.to.Healed(k.group, k.service)
@@ -426,7 +427,7 @@ func (s *session) one(ctx context.Context, k key) error {
 	switch {
 	case of.listed || len(of.info.Hosts) > 0:
 	case s.changed[k]:
-		of.due = time.Time{} // that is told first
+		of.due = time.Time{} // that is reported first
 	default:
 		delete(s.services, k)
 		s.names[k.group] = true
@@ -435,7 +436,7 @@ func (s *session) one(ctx context.Context, k key) error {
 	return nil
 }
 
-// ungrouped returns the name of a service without its group, which some versions put before it.
+// ungrouped returns the name of a service without the group, which some versions prepend.
 func ungrouped(name string) string {
 	if _, bare, ok := strings.Cut(name, "@@"); ok {
 		return bare
@@ -443,7 +444,7 @@ func ungrouped(name string) string {
 	return name
 }
 
-// Place says where a service is, for people.
+// Place returns the place of a service, for people.
 func (a Address) Place(group, service string) string {
 	return fmt.Sprintf("nacos %s %s %s", a.NamespaceName(), group, service)
 }

@@ -1,5 +1,5 @@
-// Package mapping turns the services of a Nacos into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is
-// valid, whatever is in a Nacos, and is the same for the same content, in whatever order that comes.
+// Package mapping converts the services of a Nacos to Istio's ServiceEntries. It is pure: no I/O, no clock, no state.
+// Its result is valid for any content of a Nacos, and independent of the order of that content.
 package mapping
 
 import (
@@ -23,7 +23,8 @@ type Mapper struct{ registry.Hosts[ID] }
 
 var _ registry.Mapping[ID] = (*Mapper)(nil)
 
-// New returns a mapper for a namespace of Nacos. Without vips no service gets a virtual address. An error begins with the key at fault.
+// New returns a mapper for a namespace of Nacos. Without vips no service gets a virtual address. An error begins with
+// the key at fault.
 func New(o Options, namespace string, vips registry.VIPs) (*Mapper, error) {
 	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
@@ -39,14 +40,14 @@ func New(o Options, namespace string, vips registry.VIPs) (*Mapper, error) {
 	}}, func(id ID) string { return fmt.Sprintf("nacos %s %s %s", namespace, id.NacosGroup, id.Service) })}, nil
 }
 
-// The annotations that say of which service of Nacos a ServiceEntry is.
+// The annotations with the service of Nacos of a ServiceEntry.
 const (
 	annotationGroup   = "tributary/nacos-group"
 	annotationService = "tributary/nacos-service"
 	annotationCluster = "tributary/nacos-cluster"
 )
 
-// ID is what hosts are told apart by. Cluster is empty if hosts do not tell clusters apart.
+// ID identifies a host. Cluster is empty if one host has all clusters.
 type ID struct{ NacosGroup, Service, Cluster string }
 
 // Compare orders IDs.
@@ -56,10 +57,10 @@ func (id ID) Compare(o ID) int {
 
 func (id ID) String() string { return id.Group() + "@@" + id.Cluster }
 
-// Group is that of the service, with all its clusters.
+// Group returns the group of the service, with all its clusters.
 func (id ID) Group() string { return id.NacosGroup + "@@" + id.Service }
 
-// idOf returns the ID as the template tells hosts apart.
+// idOf returns the ID of an instance's host by the template.
 func (m *Mapper) idOf(id ID) ID {
 	if !strings.Contains(m.HostTemplate, "{cluster}") {
 		id.Cluster = ""
@@ -72,20 +73,20 @@ const (
 	defaultCluster = "DEFAULT"
 )
 
-// Nacos' weights are fractions, 1 where nothing is set; Istio's are whole.
+// Nacos' weights are fractions, 1 by default; Istio's are whole numbers.
 const (
 	weightUnit = 100
 	maxWeight  = 1_000_000
 )
 
-// Offers returns what Nacos lists of a service. warnings say what is wrong with instances that cannot be read.
+// Offers returns the listed instances of a service. The warnings are about unreadable instances.
 func (m *Mapper) Offers(group, service string, all []client.Instance, warnings []string) (offers registry.Offers[ID]) {
 	id := ID{NacosGroup: group, Service: service}
 	for _, w := range warnings {
 		offers.Warnings = append(offers.Warnings, m.Place(id)+": "+w)
 		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: "an instance", Of: service, Why: w})
 	}
-	all = slices.SortedFunc(slices.Values(all), func(a, b client.Instance) int { // of which the first one at an address and port counts
+	all = slices.SortedFunc(slices.Values(all), func(a, b client.Instance) int { // the first one at an address and port counts
 		return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	for _, i := range all {
@@ -104,7 +105,7 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 		switch {
 		case err != nil:
 		case !i.Enabled:
-			o.Why = "disabled" // somebody wants it not to be called
+			o.Why = "disabled" // by its owner
 		case o.Endpoint.Weight == 0:
 			o.Why = "weight 0"
 		case i.Healthy:
@@ -117,7 +118,7 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 	return offers
 }
 
-// endpoint returns what an instance is, whether it is served or not. An error says why it cannot be called.
+// endpoint converts an instance, served or not. An error says why it cannot be called.
 func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: m.Labels(i.Metadata)} //nolint:gosec // up to 65535
 	address, err := names.Address(i.IP)
@@ -136,7 +137,7 @@ func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 	}
 	var locality []string
 	for _, key := range []string{"region", "zone"} {
-		// A part that is missing or cannot be one ends it, as Istio's hierarchy does.
+		// A missing or invalid part ends the locality, as in Istio's hierarchy.
 		if !names.IsLabelText(i.Metadata[key]) {
 			break
 		}
@@ -146,8 +147,8 @@ func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 	return e, nil
 }
 
-// protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP,
-// with TLS where they are secure (NacosServiceDiscovery.hostToServiceInstance).
+// protocolOf returns Istio's name of an instance's protocol. Instances of Spring Cloud are marked, and speak HTTP, or
+// HTTPS if they are secure (NacosServiceDiscovery.hostToServiceInstance).
 func (m *Mapper) protocolOf(i client.Instance) string {
 	said := i.Metadata[m.ProtocolMeta]
 	if said == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
@@ -159,7 +160,8 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 	return m.Protocol(said)
 }
 
-// Restore implements registry.Mapping. Where another template did not tell clusters apart, the label says of which one an endpoint is.
+// Restore implements registry.Mapping. If another template had one host for all clusters, the label has an endpoint's
+// cluster.
 func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
 	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
 		return s.Split(func(e registry.Endpoint) ID {

@@ -7,12 +7,13 @@ import (
 	"tributary/sources/registry"
 )
 
-// Options say what becomes of services. Zero values stand for the defaults. HostTemplate is made of {service}, {group}, {namespace} and
-// {cluster}, by default {service}.{group}.{namespace}.nacos; without {cluster} the instances of all clusters are in one host. The namespace
-// is nacos, and the protocol tcp, or http of instances of Spring Cloud.
+// Options configure the conversion. Zero values stand for the defaults. HostTemplate has {service}, {group},
+// {namespace} and {cluster}, by default {service}.{group}.{namespace}.nacos; without {cluster}, one host has the
+// instances of all clusters. The default namespace is nacos, and the default protocol tcp, or http for instances of
+// Spring Cloud.
 type Options struct{ registry.MappingOptions }
 
-// WithDefaults returns the options with the defaults in the place of what is not set.
+// WithDefaults returns the options with the defaults filled in.
 func (o Options) WithDefaults() Options {
 	return Options{o.MappingOptions.WithDefaults("{service}.{group}.{namespace}.nacos", "nacos", "tcp")}
 }

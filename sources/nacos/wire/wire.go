@@ -1,4 +1,4 @@
-// Package wire is what Nacos 2 and 3 speak over gRPC: one message, and two methods that take and give it.
+// Package wire is the gRPC protocol of Nacos 2 and 3: one message, and two methods with it.
 package wire
 
 import (
@@ -11,13 +11,13 @@ import (
 	"tributary/internal/protofields"
 )
 
-// The methods: of requests that have an answer, and of the stream on which servers ask and tell.
+// The methods: requests with an answer, and the stream of the server's requests.
 const (
 	Request       = "/Request/request"
 	RequestStream = "/BiRequestStream/requestBiStream"
 )
 
-// Payload is the message, as of nacos_grpc_service.proto (2.0 to 3.1). The body is JSON of what Kind names.
+// Payload is the message, as of nacos_grpc_service.proto (2.0 to 3.1). The body is JSON of the type Kind.
 //
 //	message Metadata { string type = 3; string clientIp = 8; map<string, string> headers = 7; }
 //	message Payload  { Metadata metadata = 2; google.protobuf.Any body = 3; }
@@ -73,10 +73,10 @@ func (p *Payload) unmarshal(content []byte) error {
 	return err
 }
 
-// Codec is that of gRPC for payloads.
+// Codec is a gRPC codec for payloads.
 type Codec struct{}
 
-// Name implements encoding.CodecV2. To the other side it is the usual one.
+// Name implements encoding.CodecV2. The server sees the default codec.
 func (Codec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.
