@@ -188,7 +188,7 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 		if s.profile.Role != model.Ingress {
 			s.next.Observation = m.Observation(s.profile, only)
 		}
-		if part := extend.Only(s.next.Extension, extend.ToClusters); !part.Equal(s.onClusters) {
+		if part := extend.Only(s.next.Extension, extend.ClusterPhases); !part.Equal(s.onClusters) {
 			s.onClusters = part
 			maps.Copy(s.stale, m.AllHosts())
 		}

@@ -32,7 +32,7 @@ func (c *change) putListener(l *listenerv3.Listener, context networking.EnvoyFil
 
 // setExtension serves what patches change of resources that no host has, and what they add.
 func (c *change) setExtension(e *model.Extension) {
-	if routes := extend.Only(e, extend.ToRoutes); !routes.Equal(c.routePatches) {
+	if routes := extend.Only(e, extend.RoutePhases); !routes.Equal(c.routePatches) {
 		c.routePatches = routes
 		for route := range c.shared {
 			c.routes[route] = true

@@ -30,7 +30,7 @@ func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
 	if p.Role == model.Proxyless {
 		return nil
 	}
-	e := extend.Of(forClient(m, m.filters, p), forClient(m, m.plugins, p), p, func(host string, port uint32) (name, why string) {
+	e := extend.ForProfile(forClient(m, m.filters, p), forClient(m, m.plugins, p), p, func(host string, port uint32) (name, why string) {
 		_, name, why = m.clusterTo(host, port, p, only)
 		return name, why
 	})
