@@ -70,7 +70,7 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 		was := make([]string, len(nodes))
 		inbound := func(c *Catalog, i int, by *asked) (string, func()) {
 			p := model.ProfileOf(nodes[i])
-			leave := c.narrow(&p, nodes[i], by)
+			leave := c.selectProfile(&p, nodes[i], by)
 			return p.Inbound, leave
 		}
 		for i := range nodes {
@@ -121,7 +121,7 @@ func TestReplicasShareAProfile(t *testing.T) {
 	enter := func(address string, by *asked) model.Profile {
 		n := at(address, node("shop", "REDIRECT", ""))
 		p := model.ProfileOf(n)
-		c.narrow(&p, n, by)
+		c.selectProfile(&p, n, by)
 		return p
 	}
 	first := enter("10.0.0.1", one)
@@ -260,7 +260,7 @@ spec: {ingress: [{port: {number: 80, protocol: HTTP, name: a}, bind: 127.0.0.1, 
 	change(sidecar)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	web := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
-	require.NotEmpty(t, c.current()[0].findings.of(web))
+	require.NotEmpty(t, c.current()[0].findings.withReason(web))
 	change("", web)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	change(serviceAt("web", 80, "{address: 10.0.0.1}"))

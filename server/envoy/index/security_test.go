@@ -169,7 +169,7 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	change("the provider", true, false)
 	put(t, m, resource.MeshConfig, model.RootNamespace, "mesh", 0, nil)
 	change("no MeshConfig", true, true)
-	require.Empty(t, m.soughtHosts())
+	require.Empty(t, m.findReferencedHosts())
 }
 
 // Objects that select clients of a namespace come in the order in which istiod heeds them: those of the namespace, the oldest first, and
