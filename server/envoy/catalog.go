@@ -106,7 +106,8 @@ func New(view memstore.Reader, options Options) *Catalog {
 		MaxIdleCost: model.MaxIdleCost,
 	}, (*scope).cost, c.dropScope)
 	c.workloadViews = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
-		Max: model.MaxVariants, MaxOfHost: model.MaxVariantsOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
+		Max: model.MaxWorkloadViews, MaxOfHost: model.MaxWorkloadViewsOfHost, MaxCost: model.MaxCost,
+		MaxCostOfHost: model.MaxHostCost,
 	}, (*workloadView).cost, c.dropWorkloadView)
 	return c
 }
@@ -319,13 +320,13 @@ func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Trans
 	s.listStale(c.mesh, translated)
 	n := 0
 	for host := range s.stale {
-		if n++; n > model.HostsAtATime {
+		if n++; n > model.HostsPerStep {
 			break
 		}
 		previous, repeated := translated[host]
 		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
-		if host == model.InboundUnit && (repeated || translated[host] != s.translations[host]) {
+		if host == model.InboundPseudoHost && (repeated || translated[host] != s.translations[host]) {
 			for unit := range s.workloadViews {
 				s.stale[unit] = struct{}{}
 			}
@@ -345,17 +346,17 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	profile := s.profile
 	profile.Inbound = sampleInbound
 	if v := s.workloadViews[host]; v != nil {
-		host, profile.Inbound = model.InboundUnit, v.inbound
+		host, profile.Inbound = model.InboundPseudoHost, v.inbound
 	}
-	if host == model.InboundUnit && s.security == nil {
+	if host == model.InboundPseudoHost && s.security == nil {
 		s.security = c.mesh.Security(profile, s.sidecar)
 	}
 	v := c.mesh.View(host, profile, s.sidecar, s.security)
 	if v == nil {
 		return nil
 	}
-	if v.Extended = s.clusterPatches; model.IsUnit(host) {
-		v.Extended = s.nextOptions.Extension
+	if v.Patches = s.clusterPatches; model.IsPseudoHost(host) {
+		v.Patches = s.nextOptions.Extension
 	}
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v, c.bodies.sharing(v)) })
 }

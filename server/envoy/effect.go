@@ -97,15 +97,15 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if why := c.budget.why(key); why != "" {
-		findings.Note(model.Place{Of: key}, "%s", why)
+		findings.Note(model.Place{Object: key}, "%s", why)
 	}
 	if r := c.mesh.Policies.ByKey[key]; r != nil {
 		if host := r.Hosts[0]; c.mesh.Hosts[host] == nil && !index.MatchesAny(host, c.mesh.Hosts) {
-			findings.Note(model.Place{Of: key, Field: "spec.host"}, "there is no host %s", host)
+			findings.Note(model.Place{Object: key, Field: "spec.host"}, "there is no host %s", host)
 		}
 	}
 	if why := c.mesh.WhyUnattached(key, c.profiles()); why != "" {
-		findings.Note(model.Place{Of: key, Field: "spec.targetRefs"}, "%s", why)
+		findings.Note(model.Place{Object: key, Field: "spec.targetRefs"}, "%s", why)
 	}
 	r := c.mesh.Virtuals.ByKey[key]
 	if r == nil {
@@ -114,7 +114,7 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 	for i, h := range r.Spec.GetHttp() {
 		if delegate := h.GetDelegate(); delegate != nil && len(r.Spec.GetHosts()) > 0 &&
 			c.mesh.Delegate(delegate, key.Namespace) == nil {
-			findings.Note(model.Place{Of: key, Field: fmt.Sprintf("spec.http[%d].delegate", i)},
+			findings.Note(model.Place{Object: key, Field: fmt.Sprintf("spec.http[%d].delegate", i)},
 				"there is no VirtualService %s without hosts that is exported here: the route is left out",
 				resource.DelegateKey(delegate, key.Namespace).FullName())
 		}
@@ -123,14 +123,14 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 		namespace, gatewayName, _ := strings.Cut(name, "/")
 		gateway := c.mesh.Gateways[resource.Key{Kind: resource.Gateway, Namespace: namespace, Name: gatewayName}]
 		if gateway == nil {
-			findings.Note(model.Place{Of: key, Field: "spec.gateways"}, "there is no Gateway %s", name)
+			findings.Note(model.Place{Object: key, Field: "spec.gateways"}, "there is no Gateway %s", name)
 			continue
 		}
 		for _, host := range r.Hosts {
-			if !model.IsUnit(host) && !slices.ContainsFunc(gateway.Spec.GetServers(), func(s *networking.Server) bool {
+			if !model.IsPseudoHost(host) && !slices.ContainsFunc(gateway.Spec.GetServers(), func(s *networking.Server) bool {
 				return (&model.Server{Server: s, Gateway: gateway}).Meets(host, key.Namespace)
 			}) {
-				findings.Note(model.Place{Of: key, Field: "spec.hosts"}, "no server of Gateway %s has %s", name, host)
+				findings.Note(model.Place{Object: key, Field: "spec.hosts"}, "no server of Gateway %s has %s", name, host)
 			}
 		}
 	}

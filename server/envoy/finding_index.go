@@ -22,12 +22,12 @@ func (n *findingIndex) set(source string, list model.Findings) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, finding := range n.bySource[source] {
-		counts := n.byObject[finding.Of]
+		counts := n.byObject[finding.Object]
 		if counts[finding]--; counts[finding] == 0 {
 			delete(counts, finding)
 		}
 		if len(counts) == 0 {
-			delete(n.byObject, finding.Of)
+			delete(n.byObject, finding.Object)
 		}
 	}
 	delete(n.bySource, source)
@@ -39,10 +39,10 @@ func (n *findingIndex) set(source string, list model.Findings) {
 	}
 	n.bySource[source] = list
 	for _, finding := range list {
-		if n.byObject[finding.Of] == nil {
-			n.byObject[finding.Of] = make(map[model.Finding]int)
+		if n.byObject[finding.Object] == nil {
+			n.byObject[finding.Object] = make(map[model.Finding]int)
 		}
-		n.byObject[finding.Of][finding]++
+		n.byObject[finding.Object][finding]++
 	}
 }
 
@@ -60,7 +60,7 @@ func (n *findingIndex) applied(source string) (keys []resource.Key) {
 	defer n.mu.Unlock()
 	for _, finding := range n.bySource[source] {
 		if finding.Why == "" {
-			keys = append(keys, finding.Of)
+			keys = append(keys, finding.Object)
 		}
 	}
 	return keys
@@ -70,7 +70,7 @@ func (n *findingIndex) applied(source string) (keys []resource.Key) {
 func (n *findingIndex) contains(place model.Place) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for finding := range n.byObject[place.Of] {
+	for finding := range n.byObject[place.Object] {
 		if finding.Place == place {
 			return true
 		}

@@ -26,7 +26,8 @@ type scope struct {
 	fullRoutes  *fullRoutes   // of all scopes
 	bodies      *bodies       // of all scopes
 
-	workloadViews map[string]*workloadView // by pseudo-host; hold Catalog.mu and catching to change it, and either to read it
+	// by pseudo-host; hold Catalog.mu and catching to change it, and either to read it
+	workloadViews map[string]*workloadView
 
 	// stale are hosts that changed since the scope was brought up to date. To add hosts, hold Catalog.mu; to remove hosts,
 	// hold it for reading, and hold catching.
@@ -300,7 +301,7 @@ func (c *change) replace(host string, translation *translate.Translation) {
 		target = v.collections
 	}
 	c.entries(c.endpoints, old.Endpoints, translation.Endpoints)
-	if host != model.InboundUnit {
+	if host != model.InboundPseudoHost {
 		c.entries(target.clusters, old.Clusters, translation.Clusters)
 		c.entries(target.listeners, old.Listeners, translation.Listeners)
 	} else { // its listeners, which workload views have, replace those of services
@@ -462,7 +463,7 @@ func (c *change) share() {
 
 // isInbound reports whether a listener is inbound.
 func (c *change) isInbound(name string) bool {
-	translation := c.translations[model.InboundUnit]
+	translation := c.translations[model.InboundPseudoHost]
 	return translation != nil && slices.ContainsFunc(translation.Listeners,
 		func(entry *xds.Entry) bool { return entry.Name == name })
 }

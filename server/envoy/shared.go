@@ -97,7 +97,7 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 				owner, taken := owners[domain]
 				if !taken {
 					owners[domain] = host
-				} else if virtualHost.Place.Of.Name != "" {
+				} else if virtualHost.Place.Object.Name != "" {
 					findings.Note(virtualHost.Place, "%s is a domain of %s already among the routes %s", domain, owner, name)
 				}
 				return taken

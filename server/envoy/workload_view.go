@@ -30,7 +30,7 @@ func newWorkloadView(s *scope, profile model.Profile) *workloadView {
 }
 
 // cost returns the cost of a workload view, in resources, without that of its scope.
-func (v *workloadView) cost() int { return model.VariantCost + 2*len(v.servedPorts) }
+func (v *workloadView) cost() int { return model.WorkloadViewCost + 2*len(v.servedPorts) }
 
 // makeWorkloadView adds a workload view to its scope, and brings the scope up to date. Only sidecars have inbound
 // listeners.
@@ -41,7 +41,7 @@ func (c *Catalog) makeWorkloadView(ctx context.Context, v *workloadView) error {
 	}
 	s.catching.Lock()
 	v.clusters, v.listeners = s.group.Overlay(s.clusters), s.group.Overlay(s.listeners)
-	v.unit = fmt.Sprintf("%s/%p", model.InboundUnit, v)
+	v.unit = fmt.Sprintf("%s/%p", model.InboundPseudoHost, v)
 	c.mu.Lock()
 	s.workloadViews[v.unit], s.stale[v.unit] = v, struct{}{}
 	c.mu.Unlock()

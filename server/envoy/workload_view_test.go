@@ -87,7 +87,7 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 `)...)
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
 	var err error
-	for i := 0; i <= model.MaxVariantsOfHost && err == nil; i++ {
+	for i := 0; i <= model.MaxWorkloadViewsOfHost && err == nil; i++ {
 		var release func()
 		_, release, err = s.c.Collection(ctx, at(fmt.Sprintf("10.0.%d.%d", i/250, i%250), node("shop", "NONE", "")), xds.ListenerURL)
 		if err == nil {
@@ -98,8 +98,8 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	require.ErrorContains(t, err, "too many different sets of ports that workloads serve in use by 192.0.2.1")
 	require.Len(t, s.c.following, 1)
 	for one := range s.c.following {
-		require.Len(t, one.workloadViews, model.MaxVariantsOfHost)
-		require.Equal(t, int64(model.MaxVariantsOfHost), one.users.Load(), "the one that is refused has left")
+		require.Len(t, one.workloadViews, model.MaxWorkloadViewsOfHost)
+		require.Equal(t, int64(model.MaxWorkloadViewsOfHost), one.users.Load(), "the one that is refused has left")
 	}
 }
 

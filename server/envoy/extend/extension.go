@@ -115,7 +115,7 @@ func digest(extension *model.Extension) string {
 	for _, plugin := range extension.Plugins {
 		model.AddMessages[proto.Message](&from, plugin.Filter, plugin.Spec)
 	}
-	from.Found(extension.Objects, extension.Findings)
+	from.Findings(extension.Objects, extension.Findings)
 	return string(from)
 }
 
@@ -126,7 +126,8 @@ func Added(extension *model.Extension, role model.Role, findings *model.Findings
 	}
 	names := make(map[string]bool)
 	for _, patch := range inPhases(extension.Patches, additions) {
-		if !patch.In(ContextOf(role)) && (role != model.Sidecar || !patch.In(networking.EnvoyFilter_SIDECAR_INBOUND)) {
+		if !patch.InContext(ContextOf(role)) &&
+			(role != model.Sidecar || !patch.InContext(networking.EnvoyFilter_SIDECAR_INBOUND)) {
 			continue
 		}
 		name := patch.Value.(namedMessage).GetName()
@@ -134,7 +135,7 @@ func Added(extension *model.Extension, role model.Role, findings *model.Findings
 		switch {
 		case why != "":
 		case extension.Guards && patch.ApplyTo == networking.EnvoyFilter_LISTENER &&
-			patch.Of.Namespace != model.RootNamespace:
+			patch.Object.Namespace != model.RootNamespace:
 			why = rootOnly // a listener without policies
 		case isReserved(name):
 			why = name + " is reserved for resources that are made from other objects"

@@ -39,7 +39,7 @@ func TestOrder(t *testing.T) {
 	}, nil, model.Profile{}, nil)
 	var names []string
 	for _, p := range e.Patches {
-		names = append(names, p.Of.Name)
+		names = append(names, p.Object.Name)
 	}
 	require.Equal(t, []string{"early", "root", "old", "a", "b", "late"}, names)
 	require.Nil(t, ForProfile(nil, nil, model.Profile{}, nil))

@@ -26,7 +26,7 @@ var protectedParts = []networking.EnvoyFilter_ApplyTo{
 
 // mayBypass reports whether the patch belongs to a namespace other than the root, and can bypass policies.
 func (s *step) mayBypass() bool {
-	return s.Of.Namespace != model.RootNamespace && (slices.Contains(protectedParts, s.ApplyTo) || s.switchesOff())
+	return s.Object.Namespace != model.RootNamespace && (slices.Contains(protectedParts, s.ApplyTo) || s.switchesOff())
 }
 
 // switchesOff reports whether the patch configures security filters for single routes.

@@ -141,7 +141,7 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 				var found model.Findings
 				m = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &found))
 				for _, f := range found {
-					if f.Why != "" && !f.Has && !strings.Contains(f.Why, "typed_config") {
+					if f.Why != "" && !f.Effective && !strings.Contains(f.Why, "typed_config") {
 						left = append(left, f.Field)
 					}
 				}

@@ -470,7 +470,7 @@ func TestRoutes(t *testing.T) {
 		},
 		"a command in a header": {
 			patch("VIRTUAL_HOST", "", "MERGE", "{request_headers_to_add: [{header: {key: a, value: '%NONE%'}}]}"), unpatched,
-			[]string{"[0] Envoy does not know what is between the percent signs of %NONE%"},
+			[]string{"[0] Envoy has no such command between the percent signs of %NONE%"},
 		},
 		"security is switched off": {
 			patch("VIRTUAL_HOST", "", "MERGE",

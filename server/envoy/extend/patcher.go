@@ -45,7 +45,7 @@ func New(extension *model.Extension, context networking.EnvoyFilter_PatchContext
 	}
 	return &Patcher{context: context, maxProgram: extension.MaxProgram, guards: extension.Guards, findings: findings,
 		patches: slices.DeleteFunc(slices.Clone(extension.Patches),
-			func(patch *model.Patch) bool { return !patch.In(context) })}
+			func(patch *model.Patch) bool { return !patch.InContext(context) })}
 }
 
 type operations []networking.EnvoyFilter_Patch_Operation

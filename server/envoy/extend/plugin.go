@@ -81,7 +81,7 @@ func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Finding
 		plugin, consequence = nil, "the plugin is left out"
 	}
 	if why != "" {
-		findings.Note(model.Place{Of: object.Key, Field: field}, "%s: %s", why, consequence)
+		findings.Note(model.Place{Object: object.Key, Field: field}, "%s: %s", why, consequence)
 	}
 	return plugin
 }
@@ -150,7 +150,7 @@ func NotePlugins(extension *model.Extension, port uint32, requests bool, finding
 	for _, plugin := range extension.Plugins {
 		used := requests || plugin.Spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
 		if used && appliesAt(plugin, typev1beta1.WorkloadMode_CLIENT, port) {
-			findings.Applied(model.Place{Of: plugin.Key})
+			findings.Applied(model.Place{Object: plugin.Key})
 		}
 	}
 }

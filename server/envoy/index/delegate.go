@@ -120,7 +120,7 @@ func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) 
 			}
 		}
 	}
-	rule.Uniform = !model.TellsApart(rule.Spec)
+	rule.Uniform = !model.DependsOnClient(rule.Spec)
 	result.rule = &rule
 	return result
 }

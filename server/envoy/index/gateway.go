@@ -33,7 +33,7 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 		for i, spec := range gateway.Spec.GetServers() {
 			kind, _ := model.KindOf(spec)
 			server := model.Server{
-				Server: spec, Gateway: gateway, Place: model.Place{Of: gateway.Key, Field: fmt.Sprintf("spec.servers[%d]", i)},
+				Server: spec, Gateway: gateway, Place: model.Place{Object: gateway.Key, Field: fmt.Sprintf("spec.servers[%d]", i)},
 				Kind: kind,
 				Bind: model.AddressOf(cmp.Or(spec.GetBind(), model.Wildcard)),
 			}
@@ -47,7 +47,7 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 					profile.Namespace, unenforced[0], gateway.Key.Namespace)
 			}
 			if server.NeedsIdentity() && profile.Identity == "" {
-				findings.Note(server.Place.In("tls.mode"), "the gateway has no identity: the server is left out")
+				findings.Note(server.Place.Subfield("tls.mode"), "the gateway has no identity: the server is left out")
 				continue
 			}
 			port := spec.GetPort().GetNumber()
@@ -88,7 +88,7 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 
 func (m *Mesh) setGateway(key resource.Key, object *resource.Resource, spec *networking.Gateway,
 	touched map[string]struct{}) {
-	touched[model.GatewayUnit] = struct{}{}
+	touched[model.GatewayPseudoHost] = struct{}{}
 	if old := m.Gateways[key]; old != nil {
 		m.touchPorts(old, touched)
 		m.countNames(old, -1)
@@ -127,7 +127,7 @@ func (m *Mesh) touchPorts(gateway *model.Gateway, touched map[string]struct{}) {
 		}
 		touched[unit] = struct{}{}
 		for _, competitor := range m.Gateways {
-			if competitor.Wants(port) {
+			if competitor.HasPort(port) {
 				competitor.Touch(touched)
 			}
 		}
@@ -137,23 +137,23 @@ func (m *Mesh) touchPorts(gateway *model.Gateway, touched map[string]struct{}) {
 // onGateways returns the view of a domain for gateways of a profile, or nil: the VirtualServices of the domain, those
 // with the highest precedence first.
 func (m *Mesh) onGateways(host string, profile model.Profile) *model.View {
-	view := &model.View{Host: host, Targets: make(map[string]model.Target)}
-	if view.Servers = m.servers(profile, &view.Findings); host != model.GatewayUnit {
+	view := &model.View{Host: host, RouteTargets: make(map[string]model.Target)}
+	if view.Servers = m.servers(profile, &view.Findings); host != model.GatewayPseudoHost {
 		view.Findings = nil
 	}
 	for _, s := range view.Servers {
 		view.Objects = append(view.Objects, s.Gateway.Key)
 	}
-	if host == model.GatewayUnit {
-		view.Seen = m.Observation(profile, nil)
-		view.Objects = append(view.Objects, view.Seen.Objects...)
-		view.Findings = append(view.Findings, view.Seen.Findings...)
-		view.Secured = m.Security(profile, nil)
-		view.Objects = append(view.Objects, view.Secured.Objects...)
-		view.Findings = append(view.Findings, view.Secured.Findings...)
+	if host == model.GatewayPseudoHost {
+		view.Observability = m.Observation(profile, nil)
+		view.Objects = append(view.Objects, view.Observability.Objects...)
+		view.Findings = append(view.Findings, view.Observability.Findings...)
+		view.Security = m.Security(profile, nil)
+		view.Objects = append(view.Objects, view.Security.Objects...)
+		view.Findings = append(view.Findings, view.Security.Findings...)
 	}
-	bound := slices.Clone(m.Virtuals.exact[model.GatewayUnit])
-	if host != model.GatewayUnit {
+	bound := slices.Clone(m.Virtuals.exact[model.GatewayPseudoHost])
+	if host != model.GatewayPseudoHost {
 		bound = nil
 		for _, rule := range m.Virtuals.forHost(host) {
 			bound = append(bound, rule)
@@ -166,13 +166,13 @@ func (m *Mesh) onGateways(host string, profile model.Profile) *model.View {
 	})
 	for _, rule := range slices.Compact(bound) {
 		if slices.ContainsFunc(view.Servers, func(s model.Server) bool {
-			return s.Bound(rule, profile) && (host == model.GatewayUnit || s.Serves(rule, host))
+			return s.Bound(rule, profile) && (host == model.GatewayPseudoHost || s.Serves(rule, host))
 		}) {
-			view.Bound = append(view.Bound, m.follow(view, rule, profile, nil))
+			view.BoundVirtualServices = append(view.BoundVirtualServices, m.follow(view, rule, profile, nil))
 		}
 	}
 	redirects := slices.ContainsFunc(view.Servers, func(s model.Server) bool { return s.Redirects(host) })
-	if view.Service == nil && len(view.Bound) == 0 && host != model.GatewayUnit && !redirects {
+	if view.Service == nil && len(view.BoundVirtualServices) == 0 && host != model.GatewayPseudoHost && !redirects {
 		return nil
 	}
 	return completeView(view, profile)

@@ -57,7 +57,7 @@ func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
 	for key, s := range m.sidecars {
 		if len(s.ingress()) > 0 && slices.ContainsFunc(hosts,
 			func(h string) bool { return model.Matches(h, ingressHost(key)) }) {
-			touched[model.InboundUnit] = struct{}{}
+			touched[model.InboundPseudoHost] = struct{}{}
 		}
 	}
 }
@@ -75,8 +75,8 @@ func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *mod
 	if !hasInbound(profile, sidecar) {
 		return nil
 	}
-	view := &model.View{Host: model.InboundUnit, Secured: secured}
-	view.Seen = m.observationOf(profile, sidecar, telemetryv1alpha1.WorkloadMode_SERVER)
+	view := &model.View{Host: model.InboundPseudoHost, Security: secured}
+	view.Observability = m.observationOf(profile, sidecar, telemetryv1alpha1.WorkloadMode_SERVER)
 	config := m.config()
 	inbound := &model.Inbound{
 		Captured: profile.Captures, Transparent: profile.Transparent,
@@ -91,14 +91,14 @@ func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *mod
 	}
 	text, ports := profile.ServedPorts()
 	if keys := m.blocking(profile, ports); len(keys) > 0 && !m.Warn {
-		view.Secured = security.Deny(keys, "only waypoints enforce targetRefs to a Service or a ServiceEntry")
+		view.Security = security.Deny(keys, "only waypoints enforce targetRefs to a Service or a ServiceEntry")
 	}
 	if len(sidecar.ingress()) > 0 {
 		addIngress(view, inbound, profile, sidecar, strings.Split(text, ","), ports)
 	} else {
 		addServices(inbound, ports)
 	}
-	slices.SortFunc(inbound.Ports, func(a, b model.Workport) int { return cmp.Compare(a.Target, b.Target) })
+	slices.SortFunc(inbound.Ports, func(a, b model.WorkloadPort) int { return cmp.Compare(a.Target, b.Target) })
 	for i := range inbound.Ports {
 		workport := &inbound.Ports[i]
 		policy := m.policy(&model.Service{Host: slices.Concat(workport.Hosts, []string{workport.Host})[0],
@@ -114,8 +114,8 @@ func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *mod
 	}
 	inbound.From = string(from)
 	view.Inbound = inbound
-	view.Objects = append(append(view.Objects, view.Seen.Objects...), view.Secured.Objects...)
-	view.Findings = append(append(view.Findings, view.Seen.Findings...), view.Secured.Findings...)
+	view.Objects = append(append(view.Objects, view.Observability.Objects...), view.Security.Objects...)
+	view.Findings = append(append(view.Findings, view.Observability.Findings...), view.Security.Findings...)
 	return completeView(view, profile)
 }
 
@@ -124,14 +124,14 @@ func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *mod
 func addServices(inbound *model.Inbound, ports []model.ServicePort) {
 	positions, listed := make(map[uint32]int), make(map[model.ServicePort]bool)
 	for _, p := range ports {
-		if p.Target == model.InboundPort || p.Target == model.OutboundPort { // the Envoy itself uses the port
+		if p.Target == model.InboundCapturePort || p.Target == model.OutboundCapturePort { // the Envoy itself uses the port
 			continue
 		}
 		i, exists := positions[p.Target]
 		if !exists {
 			i = len(inbound.Ports)
 			positions[p.Target] = i
-			inbound.Ports = append(inbound.Ports, model.Workport{ServicePort: p, Address: model.Wildcard})
+			inbound.Ports = append(inbound.Ports, model.WorkloadPort{ServicePort: p, Address: model.Wildcard})
 		}
 		if host := (model.ServicePort{Target: p.Target, Host: p.Host}); inbound.Ports[i].Number == p.Number && !listed[host] {
 			listed[host] = true
@@ -145,21 +145,21 @@ func addIngress(view *model.View, inbound *model.Inbound, profile model.Profile,
 	addresses []string, ports []model.ServicePort) {
 	for i, spec := range sidecar.ingress() {
 		number := spec.GetPort().GetNumber()
-		workport := model.Workport{
+		workport := model.WorkloadPort{
 			ServicePort: model.ServicePort{
 				Host: ingressHost(sidecar.key), Number: number, Target: number,
 				Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
 			},
 			Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, profile.Captures), Pool: spec.GetConnectionPool(),
 			Ingress: spec, Endpoint: spec.GetDefaultEndpoint(),
-			Place: model.Place{Of: sidecar.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
+			Place: model.Place{Object: sidecar.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
 		}
 		switch {
-		case number == model.InboundPort || number == model.OutboundPort:
-			view.Findings.Note(workport.Place.In("port"), "the Envoy itself has the port: there is no listener")
+		case number == model.InboundCapturePort || number == model.OutboundCapturePort:
+			view.Findings.Note(workport.Place.Subfield("port"), "the Envoy itself has the port: there is no listener")
 			continue
-		case slices.ContainsFunc(inbound.Ports, func(workport model.Workport) bool { return workport.Target == number }):
-			view.Findings.Note(workport.Place.In("port"), "an ingress listener before has the port: there is no other one")
+		case slices.ContainsFunc(inbound.Ports, func(workport model.WorkloadPort) bool { return workport.Target == number }):
+			view.Findings.Note(workport.Place.Subfield("port"), "an ingress listener before has the port: there is no other one")
 			continue
 		case addresses[0] == "" && needsAddress(spec, profile.Captures):
 			view.Findings.Note(workport.Place, "the node says no address of its own: there is no listener")
@@ -170,7 +170,7 @@ func addIngress(view *model.View, inbound *model.Inbound, profile model.Profile,
 			workport.Address = model.Wildcard
 		}
 		if !resource.IsAddress(workport.Address) {
-			view.Findings.Note(workport.Place.In("bind"), "listeners have addresses only: there is none")
+			view.Findings.Note(workport.Place.Subfield("bind"), "listeners have addresses only: there is none")
 			continue
 		}
 		if port, v6, ok := toWorkload(workport.Endpoint); ok {

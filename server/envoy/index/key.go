@@ -19,36 +19,36 @@ func Key(view *model.View) model.Key {
 	part(&digest, view.Service, func(service *model.Service) string { return service.From })
 	policy(&digest, &view.Policy)
 	part(&digest, view.Mutual, func(m *model.Mutual) string { return m.From })
-	digest.Number(int64(len(view.Rules)))
-	for _, part := range slices.Sorted(maps.Keys(view.Rules)) {
+	digest.Number(int64(len(view.RoutesByListener)))
+	for _, part := range slices.Sorted(maps.Keys(view.RoutesByListener)) {
 		digest.Number(int64(part))
-		rule(&digest, view.Rules[part])
+		rule(&digest, view.RoutesByListener[part])
 	}
-	rule(&digest, view.Own)
+	rule(&digest, view.UnregisteredRoutes)
 	digest.Number(int64(len(view.Servers)))
 	for _, s := range view.Servers {
 		digest.Object(s.Gateway.Key)
 		digest.Text(s.Gateway.Version, s.Place.Field)
 		digest.Flag(s.Denial != nil)
 	}
-	digest.Number(int64(len(view.Bound)))
-	for _, r := range view.Bound {
+	digest.Number(int64(len(view.BoundVirtualServices)))
+	for _, r := range view.BoundVirtualServices {
 		rule(&digest, r)
 	}
-	part(&digest, view.Seen, func(o *model.Observation) string { return o.From })
-	part(&digest, view.Secured, func(s *model.Security) string { return s.From })
+	part(&digest, view.Observability, func(o *model.Observation) string { return o.From })
+	part(&digest, view.Security, func(s *model.Security) string { return s.From })
 	part(&digest, view.Inbound, func(i *model.Inbound) string { return i.From })
-	part(&digest, view.Extended, func(e *model.Extension) string { return e.From })
-	digest.Found(view.Objects, view.Findings)
+	part(&digest, view.Patches, func(e *model.Extension) string { return e.From })
+	digest.Findings(view.Objects, view.Findings)
 	return sha256.Sum256(digest)
 }
 
 // RoutesKey identifies the client and the targets of a view. Routes depend on them and on VirtualServices and servers.
 func RoutesKey(view *model.View) (digest model.Digest) {
 	client(&digest, &view.Client)
-	digest.Number(int64(len(view.Targets)))
-	for _, host := range slices.Sorted(maps.Keys(view.Targets)) {
-		target(&digest, host, view.Targets[host])
+	digest.Number(int64(len(view.RouteTargets)))
+	for _, host := range slices.Sorted(maps.Keys(view.RouteTargets)) {
+		target(&digest, host, view.RouteTargets[host])
 	}
 	return digest
 }
@@ -118,7 +118,7 @@ func reduceClient(view *model.View, profile model.Profile) {
 			continue
 		}
 		reads.routes(rule.Spec)
-		if model.TellsApart(rule.Spec) {
+		if model.DependsOnClient(rule.Spec) {
 			view.Client.Namespace = profile.Namespace
 		}
 	}
@@ -134,19 +134,19 @@ func reduceClient(view *model.View, profile model.Profile) {
 	if profile.Role == model.Ingress || view.Policy.Traffic != nil || len(view.Policy.Subsets) > 0 {
 		view.Client.Credentials = profile.Credentials
 	}
-	if view.Mutual != nil || view.Host == model.GatewayUnit {
+	if view.Mutual != nil || view.Host == model.GatewayPseudoHost {
 		view.Client.Identity = profile.Identity
 	}
 }
 
 // allRules returns the VirtualServices of the view.
 func allRules(view *model.View) []*model.Rule[*networking.VirtualService] {
-	rules := slices.Clone(view.Bound)
-	for _, rule := range view.Rules {
+	rules := slices.Clone(view.BoundVirtualServices)
+	for _, rule := range view.RoutesByListener {
 		rules = append(rules, rule)
 	}
-	if view.Own != nil {
-		rules = append(rules, view.Own)
+	if view.UnregisteredRoutes != nil {
+		rules = append(rules, view.UnregisteredRoutes)
 	}
 	return rules
 }

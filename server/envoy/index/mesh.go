@@ -443,7 +443,7 @@ func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.
 
 // AllHosts returns the hosts of all services and routes.
 func (m *Mesh) AllHosts() map[string]struct{} {
-	hosts := map[string]struct{}{model.GatewayUnit: {}, model.InboundUnit: {}}
+	hosts := map[string]struct{}{model.GatewayPseudoHost: {}, model.InboundPseudoHost: {}}
 	for host := range m.Hosts {
 		hosts[host] = struct{}{}
 	}

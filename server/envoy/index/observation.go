@@ -40,7 +40,7 @@ func (m *Mesh) observationOf(profile model.Profile, sidecar *SidecarRule,
 		model.AddMessages(&from, observation.Tracing)
 	}
 	from.Flag(observation.Random)
-	from.Found(observation.Objects, observation.Findings)
+	from.Findings(observation.Objects, observation.Findings)
 	observation.From = string(from)
 	return observation
 }

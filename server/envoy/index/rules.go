@@ -128,7 +128,7 @@ func virtualService(object *resource.Resource,
 	v := &model.Rule[*networking.VirtualService]{
 		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
 		ExportTo: spec.GetExportTo(), Derived: model.Derived(object.Annotations()[resource.RouteSemantics]),
-		Uniform: !model.TellsApart(spec),
+		Uniform: !model.DependsOnClient(spec),
 	}
 	for _, host := range spec.GetHosts() {
 		v.Hosts = append(v.Hosts, v.WholeName(host))
@@ -148,7 +148,7 @@ func virtualService(object *resource.Resource,
 		v.LeadsTo = append(v.LeadsTo, model.GatewayPrefix+name)
 	}
 	if len(gateways) > 0 && len(spec.GetTls())+len(spec.GetTcp()) > 0 {
-		v.Hosts = append(v.Hosts, model.GatewayUnit) // it has a part in the listeners
+		v.Hosts = append(v.Hosts, model.GatewayPseudoHost) // it has a part in the listeners
 	}
 	slices.Sort(v.LeadsTo)
 	v.LeadsTo = slices.Compact(v.LeadsTo)

@@ -56,7 +56,7 @@ func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) b
 
 // securityChanged makes all clients evaluate security objects again.
 func securityChanged(touched map[string]struct{}) {
-	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
+	touched[model.GatewayPseudoHost], touched[model.InboundPseudoHost] = struct{}{}, struct{}{}
 }
 
 // SetInvalid sets the security objects without a valid version, in order. Their content and the clients that they

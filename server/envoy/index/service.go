@@ -52,7 +52,7 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule)
 	oldest := visible[0]
 	service := &model.Service{
 		Host: host, Namespace: owner, Precedence: oldest.precedence(namespace),
-		Addresses:  model.OneSpelling(oldest.Spec.GetAddresses()),
+		Addresses:  model.NormalizeAddresses(oldest.Spec.GetAddresses()),
 		Resolution: oldest.Spec.GetResolution(), External: oldest.Spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
 		Domains: m.config().TrustDomains(),
 	}

@@ -14,20 +14,22 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 	if profile.Role == model.Ingress {
 		return m.onGateways(host, profile)
 	}
-	if host == model.InboundUnit {
+	if host == model.InboundPseudoHost {
 		return m.inbound(profile, sidecar, secured)
 	}
-	if model.IsUnit(host) {
+	if model.IsPseudoHost(host) {
 		return nil
 	}
-	view := &model.View{Host: host, Service: m.service(host, profile, sidecar), Targets: make(map[string]model.Target)}
-	view.Rules = make(map[int]*model.Rule[*networking.VirtualService])
+	view := &model.View{Host: host, Service: m.service(host, profile, sidecar),
+		RouteTargets: make(map[string]model.Target)}
+	view.RoutesByListener = make(map[int]*model.Rule[*networking.VirtualService])
 	for i, listener := range sidecar.egressListeners() {
 		if rule := m.virtual(view, profile, listener); rule != nil {
-			view.Rules[i] = rule
+			view.RoutesByListener[i] = rule
 		}
 	}
-	if view.Own = m.unregistered(view, profile, sidecar); view.Own == nil && view.Service == nil {
+	if view.UnregisteredRoutes = m.unregistered(view, profile, sidecar); view.UnregisteredRoutes == nil &&
+		view.Service == nil {
 		return nil
 	}
 	if sidecar != nil {
@@ -36,17 +38,17 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 	m.applyPolicy(view, profile)
 	followed := make(map[*model.Rule[*networking.VirtualService]]*model.Rule[*networking.VirtualService])
 	for i := range sidecar.egressListeners() {
-		rule := view.Rules[i]
+		rule := view.RoutesByListener[i]
 		if rule == nil {
 			continue
 		}
 		if followed[rule] == nil {
 			followed[rule] = m.follow(view, rule, profile, sidecar)
 		}
-		view.Rules[i] = followed[rule]
+		view.RoutesByListener[i] = followed[rule]
 	}
-	if view.Own != nil {
-		view.Own = followed[view.Own]
+	if view.UnregisteredRoutes != nil {
+		view.UnregisteredRoutes = followed[view.UnregisteredRoutes]
 	}
 	return completeView(view, profile)
 }
@@ -80,7 +82,7 @@ func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualServ
 		for _, port := range service.Ports {
 			t.Ports = append(t.Ports, port.Number)
 		}
-		view.Targets[to] = t
+		view.RouteTargets[to] = t
 		view.Objects = append(view.Objects, t.Policy.Objects...)
 	}
 	return m.withDelegates(rule, &view.Findings)
@@ -90,7 +92,7 @@ func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualServ
 // services that a wildcard stands for have its routes.
 func (m *Mesh) unregistered(view *model.View, profile model.Profile,
 	sidecar *SidecarRule) *model.Rule[*networking.VirtualService] {
-	rule := view.Rules[sidecar.listenerIndex(model.UnregisteredPort)]
+	rule := view.RoutesByListener[sidecar.listenerIndex(model.UnregisteredPort)]
 	if rule == nil || !slices.Contains(rule.Hosts, view.Host) {
 		return nil
 	}
@@ -173,7 +175,7 @@ func (m *Mesh) virtual(view *model.View, profile model.Profile,
 	}
 	for _, rule := range candidates {
 		if rule != first {
-			view.Findings.Note(model.Place{Of: rule.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s",
+			view.Findings.Note(model.Place{Object: rule.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s",
 				first.Key.FullName(), view.Host)
 		}
 	}

@@ -78,7 +78,7 @@ var principalsOf = map[string]attribute[principal]{
 	"source.serviceAccount": {one: func(r *ruleContext, _, value string) *principal {
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
-			namespace, account = r.at.Of.Namespace, value
+			namespace, account = r.at.Object.Namespace, value
 		}
 		return ofPeer(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" + regexp.QuoteMeta(account) +
 			"(/.+)?"))

@@ -63,7 +63,7 @@ func modeOf(m *securityv1beta1.PeerAuthentication_MutualTLS, inherited model.Mut
 func addPeers(s *model.Security, all Objects) {
 	s.Domains, s.TLS = all.Config.TrustDomains(), all.Config.Spec.GetMeshMTLS()
 	s.Paths = all.Config.Spec.GetPathNormalization().GetNormalization()
-	s.Mutual, s.MutualOn = Compose(all.Peers)
+	s.Mutual, s.MutualByPort = Compose(all.Peers)
 	s.Objects = append(s.Objects, model.KeysOf(all.Peers)...)
 	if all.Client.Identity != "" {
 		return
@@ -74,7 +74,8 @@ func addPeers(s *model.Security, all Objects) {
 	}
 	for _, o := range levelsOf(all.Peers) {
 		if IsStrict(o.Spec) {
-			s.Findings.Note(model.Place{Of: o.Key, Field: "spec"}, "the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
+			s.Findings.Note(model.Place{Object: o.Key, Field: "spec"},
+				"the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, r ruleContext, ac
 			}
 		}
 		for i, rule := range p.Spec.GetRules() {
-			r.builder, r.at = b, model.Place{Of: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
+			r.builder, r.at = b, model.Place{Object: p.Key, Field: fmt.Sprintf("spec.rules[%d]", i)}
 			switch policy, err := r.policyOf(rule); {
 			case err == nil:
 				(*into).Policies[fmt.Sprintf("%s[%d]", name, i)] = policy
@@ -96,7 +96,8 @@ func (b *builder) isDryRun(p *model.AuthorizationPolicy) bool {
 	}
 	is, err := strconv.ParseBool(p.DryRun)
 	if err != nil {
-		b.found.Note(model.Place{Of: p.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"}, "%v: the policy is enforced", err)
+		b.found.Note(model.Place{Object: p.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"},
+			"%v: the policy is enforced", err)
 	}
 	return is
 }
@@ -106,7 +107,7 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy) (http []*hcmv3.H
 	var asking []*model.AuthorizationPolicy
 	for _, p := range policies {
 		if b.isDryRun(p) {
-			b.found.Note(model.Place{Of: p.Key}, "a dry run asks no provider")
+			b.found.Note(model.Place{Object: p.Key}, "a dry run asks no provider")
 		} else {
 			asking = append(asking, p)
 		}
@@ -134,7 +135,7 @@ func (b *builder) custom(policies []*model.AuthorizationPolicy) (http []*hcmv3.H
 	}
 	for _, p := range asking {
 		if why != "" {
-			b.found.Note(model.Place{Of: p.Key, Field: "spec.provider"}, "%s", why)
+			b.found.Note(model.Place{Object: p.Key, Field: "spec.provider"}, "%s", why)
 		}
 	}
 	return http, tcp

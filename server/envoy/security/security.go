@@ -34,7 +34,8 @@ func Of(all Objects) *model.Security {
 	for _, p := range all.Policies {
 		action := p.Spec.GetAction()
 		if _, known := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !known {
-			s.Findings.Note(model.Place{Of: p.Key, Field: "spec.action"}, "it is unknown: all that the policy selects is denied")
+			s.Findings.Note(model.Place{Object: p.Key, Field: "spec.action"},
+				"it is unknown: all that the policy selects is denied")
 			action = securityv1beta1.AuthorizationPolicy_DENY
 			everything := &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
 			p = &model.AuthorizationPolicy{Key: p.Key, DryRun: p.DryRun, Spec: everything}
@@ -75,7 +76,7 @@ func Deny(objects []resource.Key, why string) *model.Security {
 	all := rules{enforced: &rbacv3.RBAC{}}
 	s := &model.Security{HTTP: []*hcmv3.HttpFilter{all.http()}, TCP: []*listenerv3.Filter{all.tcp()}}
 	for _, key := range objects {
-		s.Findings.Note(model.Place{Of: key}, "%s: all traffic that it may be about is refused", why)
+		s.Findings.Note(model.Place{Object: key}, "%s: all traffic that it may be about is refused", why)
 	}
 	s.From = fingerprint(s, nil)
 	return s
@@ -87,10 +88,10 @@ func fingerprint(s *model.Security, peers []*model.PeerAuthentication) string {
 	model.AddMessages(&d, s.HTTP...)
 	model.AddMessages(&d, s.TCP...)
 	model.AddMessages(&d, s.TLS)
-	d.Text(fmt.Sprintf("%q %v %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualOn, s.Plaintext))
+	d.Text(fmt.Sprintf("%q %v %v %v %v", s.Domains, s.Paths, s.Mutual, s.MutualByPort, s.Plaintext))
 	for _, o := range peers {
 		d.Text(o.Version, o.Created.String())
 	}
-	d.Found(s.Objects, s.Findings)
+	d.Findings(s.Objects, s.Findings)
 	return string(d)
 }

@@ -32,7 +32,7 @@ func tokenFilter(all Objects, found *model.Findings) *hcmv3.HttpFilter {
 	var rules []rule
 	for _, t := range all.Tokens {
 		for i, r := range t.Spec.GetJwtRules() {
-			rules = append(rules, rule{r, model.Place{Of: t.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", i)}})
+			rules = append(rules, rule{r, model.Place{Object: t.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", i)}})
 		}
 	}
 	if len(rules) == 0 {
