@@ -138,8 +138,9 @@ func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, increm
 
 // changedResources yields the old and new versions of the objects that a change of the view concerns. It yields none
 // before the view is synced, and all when it becomes synced.
-func (c *Catalog) changedResources(keys []resource.Key, snapshot memstore.Snapshot,
-	synced bool) iter.Seq[*resource.Resource] {
+func (c *Catalog) changedResources(
+	keys []resource.Key, snapshot memstore.Snapshot, synced bool,
+) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	switch {

@@ -28,7 +28,7 @@ func WithoutEffect(object *resource.Resource) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return coverage.Without(spec)
+	return coverage.WithoutEffect(spec)
 }
 
 // WithoutEffect returns the parts of an object without effect on the clients of the catalog, each with its path and the

@@ -248,8 +248,9 @@ func (c *collections) list() []*xds.Collection {
 
 // update replaces the translations of hosts in one commit. nil stands for a host that the profile does not see. It
 // releases replaced translations, and those that the scope already holds.
-func (s *scope) update(translated map[string]*translate.Translation, options translate.ListenerOptions,
-	release func(*translate.Translation)) {
+func (s *scope) update(
+	translated map[string]*translate.Translation, options translate.ListenerOptions, release func(*translate.Translation),
+) {
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
 		routes: make(map[string]bool), bindings: make(map[model.Binding]bool),

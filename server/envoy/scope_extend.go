@@ -16,8 +16,9 @@ import (
 const extensionFindings = "patches and plugins"
 
 // putListener patches a listener and serves it. findings are those of its translation.
-func (c *change) putListener(listener *listenerv3.Listener, context networking.EnvoyFilter_PatchContext,
-	findings model.Findings) {
+func (c *change) putListener(
+	listener *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, findings model.Findings,
+) {
 	name := listener.GetName()
 	listener, keep := extend.New(c.options.Extension, context, &findings).Listener(listener)
 	c.findings.set("listener "+name, findings.Sorted())

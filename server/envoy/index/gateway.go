@@ -86,8 +86,9 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 	return servers
 }
 
-func (m *Mesh) setGateway(key resource.Key, object *resource.Resource, spec *networking.Gateway,
-	touched map[string]struct{}) {
+func (m *Mesh) setGateway(
+	key resource.Key, object *resource.Resource, spec *networking.Gateway, touched map[string]struct{},
+) {
 	touched[model.GatewayPseudoHost] = struct{}{}
 	if old := m.Gateways[key]; old != nil {
 		m.touchPorts(old, touched)

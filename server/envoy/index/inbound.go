@@ -141,8 +141,10 @@ func addServices(inbound *model.Inbound, ports []model.ServicePort) {
 }
 
 // addIngress adds the ingress listeners of a Sidecar. They replace all ports of services.
-func addIngress(view *model.View, inbound *model.Inbound, profile model.Profile, sidecar *SidecarRule,
-	addresses []string, ports []model.ServicePort) {
+func addIngress(
+	view *model.View, inbound *model.Inbound, profile model.Profile, sidecar *SidecarRule,
+	addresses []string, ports []model.ServicePort,
+) {
 	for i, spec := range sidecar.ingress() {
 		number := spec.GetPort().GetNumber()
 		workport := model.WorkloadPort{

@@ -14,8 +14,9 @@ func (m *Mesh) Observation(profile model.Profile, sidecar *SidecarRule) *model.O
 }
 
 // observationOf returns the logs and traces of the traffic of clients of a profile, as clients or as servers.
-func (m *Mesh) observationOf(profile model.Profile, sidecar *SidecarRule,
-	mode telemetryv1alpha1.WorkloadMode) *model.Observation {
+func (m *Mesh) observationOf(
+	profile model.Profile, sidecar *SidecarRule, mode telemetryv1alpha1.WorkloadMode,
+) *model.Observation {
 	if profile.Role == model.Proxyless {
 		return nil
 	}

@@ -108,8 +108,9 @@ func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 	}
 }
 
-func destinationRule(object *resource.Resource,
-	spec *networking.DestinationRule) *model.Rule[*networking.DestinationRule] {
+func destinationRule(
+	object *resource.Resource, spec *networking.DestinationRule,
+) *model.Rule[*networking.DestinationRule] {
 	if spec == nil {
 		return nil
 	}
@@ -119,8 +120,9 @@ func destinationRule(object *resource.Resource,
 	}
 }
 
-func virtualService(object *resource.Resource,
-	spec *networking.VirtualService) *model.Rule[*networking.VirtualService] {
+func virtualService(
+	object *resource.Resource, spec *networking.VirtualService,
+) *model.Rule[*networking.VirtualService] {
 	if spec == nil {
 		return nil
 	}

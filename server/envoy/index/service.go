@@ -140,8 +140,9 @@ func addPorts(service *model.Service, e *entry) {
 
 // joinEndpoints adds the endpoints of another ServiceEntry to a port, without duplicates: gRPC clients reject them.
 // Names among addresses are resolved, since Envoy rejects them otherwise.
-func joinEndpoints(p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32,
-	joined func() []model.Endpoint) {
+func joinEndpoints(
+	p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint,
+) {
 	if p.Resolution == networking.ServiceEntry_STATIC && model.IsDNS(resolution) {
 		p.Resolution = networking.ServiceEntry_DNS
 	}

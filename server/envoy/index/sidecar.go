@@ -220,8 +220,9 @@ func (m *Mesh) setSidecar(key resource.Key, object *resource.Resource, spec *net
 	}
 }
 
-func (m *Mesh) setConfig(key resource.Key, object *resource.Resource, spec *meshv1alpha1.MeshConfig,
-	touched map[string]struct{}) {
+func (m *Mesh) setConfig(
+	key resource.Key, object *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{},
+) {
 	before := m.config()
 	delete(m.configs, key)
 	if spec != nil {

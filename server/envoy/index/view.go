@@ -90,8 +90,9 @@ func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualServ
 
 // unregistered returns the VirtualService with routes of the view's host if no service has the host, or nil. The
 // services that a wildcard stands for have its routes.
-func (m *Mesh) unregistered(view *model.View, profile model.Profile,
-	sidecar *SidecarRule) *model.Rule[*networking.VirtualService] {
+func (m *Mesh) unregistered(
+	view *model.View, profile model.Profile, sidecar *SidecarRule,
+) *model.Rule[*networking.VirtualService] {
 	rule := view.RoutesByListener[sidecar.listenerIndex(model.UnregisteredPort)]
 	if rule == nil || !slices.Contains(rule.Hosts, view.Host) {
 		return nil
@@ -151,8 +152,9 @@ func MatchesAny(host string, hosts map[string]map[resource.Key]*entry) bool {
 // virtual returns the VirtualService with the routes of the view's host for the clients of a profile, or nil: the one
 // with the highest precedence that names the host, else that of the narrowest wildcard. Routes of the Gateway API apply
 // to a service that they name, in the namespace of the service, and elsewhere only to clients of their own namespace.
-func (m *Mesh) virtual(view *model.View, profile model.Profile,
-	listener *egress) (first *model.Rule[*networking.VirtualService]) {
+func (m *Mesh) virtual(
+	view *model.View, profile model.Profile, listener *egress,
+) (first *model.Rule[*networking.VirtualService]) {
 	namespace := profile.Namespace
 	var matched string
 	var candidates []*model.Rule[*networking.VirtualService]

@@ -78,7 +78,7 @@ func (p *Profile) size() int {
 // Check refuses a profile that is too large, and an invalid namespace.
 func (p *Profile) Check() error {
 	if size := p.size(); size > MaxProfile {
-		return status.Errorf(codes.InvalidArgument, "node attributes of %d bytes exceed the limit of %d", size, MaxProfile)
+		return status.Errorf(codes.InvalidArgument, "node attributes have %d bytes: the limit is %d", size, MaxProfile)
 	}
 	if err := resource.CheckNamespace(p.Namespace); err != nil {
 		return status.Errorf(codes.InvalidArgument, "namespace of the node: %v", err)
