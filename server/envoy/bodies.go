@@ -45,9 +45,9 @@ type sharedEntry struct {
 // routes returns the entry of the patched routes of a port, and sorted findings, for example of domains that belong to
 // another host. Scopes with equal virtual hosts and patches share both, and do not modify them; only the first scope
 // encodes the routes.
-func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
+func (b *bodies) routes(routes *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
 ) (entry *xds.Entry, findings model.Findings) {
-	key := routesKey{name: name, role: role, restricted: restricted, hosts: r.digest()}
+	key := routesKey{name: name, role: role, restricted: restricted, hosts: routes.digest()}
 	if patches != nil {
 		key.patches = patches.From
 	}
@@ -57,7 +57,7 @@ func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricte
 	if entry := cached.entry.Value(); entry != nil {
 		return entry, cached.findings
 	}
-	body, findings := r.encode(name, role, restricted)
+	body, findings := routes.encode(name, role, restricted)
 	if patches != nil {
 		body = patchRoutes(body, role, patches, &findings)
 	}
@@ -75,11 +75,11 @@ func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricte
 
 // patchRoutes patches an encoded RouteConfiguration.
 func patchRoutes(body []byte, role model.Role, patches *model.Extension, findings *model.Findings) []byte {
-	r := &routev3.RouteConfiguration{}
-	if err := proto.Unmarshal(body, r); err != nil {
+	routes := &routev3.RouteConfiguration{}
+	if err := proto.Unmarshal(body, routes); err != nil {
 		panic(err) // it was encoded here
 	}
-	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), findings).Routes(r))
+	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), findings).Routes(routes))
 }
 
 // sharing shares the bodies of the virtual hosts of a view with other views.

@@ -328,8 +328,8 @@ func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Trans
 		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
 		if host == model.InboundPseudoHost && (repeated || translated[host] != s.translations[host]) {
-			for unit := range s.workloadViews {
-				s.stale[unit] = struct{}{}
+			for pseudoHost := range s.workloadViews {
+				s.stale[pseudoHost] = struct{}{}
 			}
 		}
 		c.cache.release(previous)
@@ -346,8 +346,8 @@ func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Trans
 func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	profile := s.profile
 	profile.Inbound = sampleInbound
-	if v := s.workloadViews[host]; v != nil {
-		host, profile.Inbound = model.InboundPseudoHost, v.inbound
+	if view := s.workloadViews[host]; view != nil {
+		host, profile.Inbound = model.InboundPseudoHost, view.inbound
 	}
 	if host == model.InboundPseudoHost && s.security == nil {
 		s.security = c.mesh.Security(profile, s.sidecar)
@@ -375,16 +375,16 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err := c.awaitMesh(ctx); err != nil {
 		return nil, nil, err
 	}
-	v, release, err := c.acquire(ctx, profile, node)
+	view, release, err := c.acquire(ctx, profile, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	return v.collection(typeURL), release, nil
+	return view.collection(typeURL), release, nil
 }
 
 // acquire returns the resources for a client. They follow the view until release is called.
 func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *corev3.Node) (
-	v *workloadView, release func(), err error,
+	view *workloadView, release func(), err error,
 ) {
 	var unwatch func()
 	if c.profileTurns.Do(ctx, xds.HostOf(ctx),
@@ -419,7 +419,7 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
 	created := newWorkloadView(s, profile)
-	v, leaveVariant, err := c.workloadViews.Acquire(ctx, profile, xds.HostOf(ctx), families.Maker[*workloadView]{
+	view, leaveVariant, err := c.workloadViews.Acquire(ctx, profile, xds.HostOf(ctx), families.Maker[*workloadView]{
 		Estimate: created.cost, Make: func(ctx context.Context) (*workloadView, error) {
 			return created,
 				c.makeWorkloadView(ctx, created)
@@ -431,7 +431,7 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 	}
 	s.awaitUpdate()
 	c.warnUnenforced()
-	return v, func() { leaveVariant(); leaveScope() }, nil
+	return view, func() { leaveVariant(); leaveScope() }, nil
 }
 
 // isBehind reports whether a scope lacks changes from a time without clients. It waits for a change that does not count
@@ -473,9 +473,9 @@ func (c *Catalog) estimate(profile model.Profile) int {
 func (c *Catalog) newScope(profile model.Profile) *workloadView {
 	s, _ := c.makeScope(context.Background(), profile) // without errors, since the context never ends
 	s.users.Add(1)
-	v := newWorkloadView(s, profile)
-	_ = c.makeWorkloadView(context.Background(), v)
-	return v
+	view := newWorkloadView(s, profile)
+	_ = c.makeWorkloadView(context.Background(), view)
+	return view
 }
 
 func (c *Catalog) makeScope(ctx context.Context, profile model.Profile) (*scope, error) {

@@ -55,11 +55,11 @@ func virtualHostsOf(virtualHost *translate.VirtualHost, route, domain string) []
 	_, _, name := protowire.ConsumeField(virtualHost.Rest) // the first field, replaced below
 	var entries []*xds.Entry
 	for _, authority := range authorities(route, domain) {
-		var b []byte
+		var encoded []byte
 		resourceName := virtualHostName(route, authority)
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), resourceName)
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), authority)
-		body := slices.Concat(b, virtualHost.Rest[name:], virtualHost.Routes())
+		encoded = protowire.AppendString(protowire.AppendTag(encoded, translate.FieldName, protowire.BytesType), resourceName)
+		encoded = protowire.AppendString(protowire.AppendTag(encoded, translate.FieldDomains, protowire.BytesType), authority)
+		body := slices.Concat(encoded, virtualHost.Rest[name:], virtualHost.Routes())
 		entries = append(entries, translate.EntryOfBytes(resourceName, xds.VHostURL, body))
 	}
 	if virtualHost.OnDemand.Entries == nil {
@@ -75,11 +75,11 @@ func virtualHostName(route, host string) string { return route + "/" + host }
 func authorities(route, domain string) []string { return []string{domain, domain + ":" + route} }
 
 // owner returns the virtual host of a domain, or nil.
-func (r *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
-	if r == nil || r.domains[domain] == 0 {
+func (routes *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
+	if routes == nil || routes.domains[domain] == 0 {
 		return nil
 	}
-	r.hosts.Scan(func(_ string, virtualHost *translate.VirtualHost) bool {
+	routes.hosts.Scan(func(_ string, virtualHost *translate.VirtualHost) bool {
 		if slices.Contains(virtualHost.Domains, domain) {
 			owner = virtualHost
 		}
@@ -127,8 +127,8 @@ func (c *change) includeFullRoutes() {
 	if !c.profile.OnDemand {
 		return
 	}
-	for route, r := range c.shared {
-		if !r.inFull && c.fullRoutes.include(route, false) {
+	for route, routes := range c.shared {
+		if !routes.inFull && c.fullRoutes.include(route, false) {
 			c.routes[route] = true
 		}
 	}
@@ -138,36 +138,36 @@ func (c *change) includeFullRoutes() {
 // the case for routes with a wildcard domain: a client cannot request its virtual host, and if it has one, does not
 // request the hosts that it covers. They stay so in all scopes, since Envoy does not forget its requests. Patched
 // routes and routes with repeated bodies are sent in full, too.
-func (c *change) shareOnDemand(route string, r *sharedRoutes) (complete bool) {
-	wild := c.routePatches != nil || len(r.repeated()) > 0
+func (c *change) shareOnDemand(route string, routes *sharedRoutes) (complete bool) {
+	wild := c.routePatches != nil || len(routes.repeated()) > 0
 	for domain := range c.domains[route] {
-		wild = wild || model.IsWildcard(domain) && r.domains[domain] > 0
+		wild = wild || model.IsWildcard(domain) && routes.domains[domain] > 0
 	}
-	if !r.inFull && c.fullRoutes.include(route, wild) {
-		r.inFull = true
-		c.noteDemand(route, slices.Collect(maps.Keys(r.domains)), nil)
+	if !routes.inFull && c.fullRoutes.include(route, wild) {
+		routes.inFull = true
+		c.noteDemand(route, slices.Collect(maps.Keys(routes.domains)), nil)
 	}
-	if !r.inFull {
+	if !routes.inFull {
 		put(c.commits, c.scope.routes, translate.EntryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
 	}
-	return r.inFull
+	return routes.inFull
 }
 
 // shareHosts updates the virtual hosts that clients request.
 func (c *change) shareHosts() {
 	for route, domains := range c.domains {
-		r := c.shared[route]
+		routes := c.shared[route]
 		for domain, virtualHost := range domains {
 			switch {
 			case model.IsWildcard(domain):
 				continue
-			case r == nil || r.inFull || r.domains[domain] == 0:
+			case routes == nil || routes.inFull || routes.domains[domain] == 0:
 				for _, authority := range authorities(route, domain) {
 					remove(c.commits, c.virtualHosts, virtualHostName(route, authority))
 				}
 				continue
-			case virtualHost == nil || r.domains[domain] > 1:
-				virtualHost = r.owner(domain)
+			case virtualHost == nil || routes.domains[domain] > 1:
+				virtualHost = routes.owner(domain)
 			}
 			for _, entry := range virtualHostsOf(virtualHost, route, domain) {
 				put(c.commits, c.virtualHosts, entry)

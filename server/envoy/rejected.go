@@ -77,9 +77,9 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 	var owner *workloadView
 	var ofNoHost []resource.Key
 	for s := range c.following {
-		for _, v := range append(slices.Collect(maps.Values(s.workloadViews)), newWorkloadView(s, s.profile)) {
-			if slices.Contains(v.list(), collection) {
-				owner, ofNoHost = v, c.mesh.MeshWideObjects(s.profile)
+		for _, view := range append(slices.Collect(maps.Values(s.workloadViews)), newWorkloadView(s, s.profile)) {
+			if slices.Contains(view.list(), collection) {
+				owner, ofNoHost = view, c.mesh.MeshWideObjects(s.profile)
 			}
 		}
 	}
@@ -116,23 +116,23 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 
 // extensionsOf returns the objects with patches, plugins or logs in a resource that hosts share, or in one
 // without hosts.
-func (v *workloadView) extensionsOf(collection *xds.Collection, name string) map[resource.Key]bool {
+func (view *workloadView) extensionsOf(collection *xds.Collection, name string) map[resource.Key]bool {
 	var keys []resource.Key
 	route, _, _ := strings.Cut(name, "/")
 	switch collection {
-	case v.listeners:
-		keys = v.findings.applied("listener " + name)
-		if seen := v.options.Observation; seen != nil {
+	case view.listeners:
+		keys = view.findings.applied("listener " + name)
+		if seen := view.options.Observation; seen != nil {
 			keys = append(keys, seen.Objects...)
 		}
-	case v.routes:
-		keys = v.findings.applied("routes " + name)
-	case v.virtualHosts:
-		keys = v.findings.applied("routes " + route)
+	case view.routes:
+		keys = view.findings.applied("routes " + name)
+	case view.virtualHosts:
+		keys = view.findings.applied("routes " + route)
 	}
-	if e := v.options.Extension; e != nil && (collection == v.clusters || collection == v.listeners) &&
-		v.isAdded(collection, name) {
-		keys = append(keys, v.findings.applied(extensionFindings)...)
+	if e := view.options.Extension; e != nil && (collection == view.clusters || collection == view.listeners) &&
+		view.isAdded(collection, name) {
+		keys = append(keys, view.findings.applied(extensionFindings)...)
 	}
 	objects := make(map[resource.Key]bool)
 	for _, key := range keys {
@@ -142,18 +142,19 @@ func (v *workloadView) extensionsOf(collection *xds.Collection, name string) map
 }
 
 // isAdded reports whether a cluster or listener belongs to no host: patches add it, or change it for all clients.
-func (v *workloadView) isAdded(collection *xds.Collection, name string) bool {
-	return len(v.objectsOf(collection, name)) == 0
+func (view *workloadView) isAdded(collection *xds.Collection, name string) bool {
+	return len(view.objectsOf(collection, name)) == 0
 }
 
 // objectsOf returns the objects of the hosts that have a part in a resource of a collection, or of all hosts if the
 // name is empty.
-func (v *workloadView) objectsOf(collection *xds.Collection, name string) map[resource.Key]bool {
-	v.catching.Lock()
-	defer v.catching.Unlock()
+func (view *workloadView) objectsOf(collection *xds.Collection, name string) map[resource.Key]bool {
+	view.catching.Lock()
+	defer view.catching.Unlock()
 	objects := make(map[resource.Key]bool)
-	for host, translation := range v.translations {
-		if (host == v.unit || v.workloadViews[host] == nil) && (name == "" || v.hasPart(translation, collection, name)) {
+	for host, translation := range view.translations {
+		if (host == view.pseudoHost || view.workloadViews[host] == nil) &&
+			(name == "" || view.hasPart(translation, collection, name)) {
 			for _, key := range translation.Objects {
 				objects[key] = true
 			}

@@ -29,21 +29,21 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 	defer c.selectProfile(&narrowed, node, nil)()
 	narrowed.Inbound = ""
 	inUse := c.scopes.Has(narrowed)
-	v, release, err := c.acquire(ctx, profile, node)
+	view, release, err := c.acquire(ctx, profile, node)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() {
 		if release(); !inUse {
-			c.scopes.Forget(v.profile)
+			c.scopes.Forget(view.profile)
 		}
 	}()
-	for _, collection := range v.list() {
+	for _, collection := range view.list() {
 		if !collection.Synced() {
 			return nil, false, errNotSynced
 		}
 	}
-	for _, collection := range v.list() {
+	for _, collection := range view.list() {
 		served = append(served, xds.Served{TypeURL: collection.TypeURL(), Version: collection.Version(),
 			Entries: slices.Collect(collection.All())})
 	}

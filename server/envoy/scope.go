@@ -37,7 +37,7 @@ type scope struct {
 	staleSince     time.Time          // the arrival of the first change that made hosts stale, or zero
 	sidecar        *index.SidecarRule // that selects the hosts
 	nextOptions    translate.ListenerOptions
-	clusterPatches *model.Extension // the part of next.Extension that patches clusters
+	clusterPatches *model.Extension // the part of nextOptions.Extension that patches clusters
 	extendsState   uint64           // the state of the mesh that nextOptions reflects
 	// security has the rules of security objects for inbound listeners, in the state of the mesh; nil until used. To set
 	// it, hold Catalog.mu for reading, and catching.
@@ -200,9 +200,9 @@ func (s *scope) follow(mesh *index.Mesh, touched map[string]struct{}) {
 	}
 	s.nextOptions.Restricted = mesh.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
-	for unit, v := range s.workloadViews {
-		if slices.ContainsFunc(v.servedPorts, func(p model.ServicePort) bool { _, ok := touched[p.Host]; return ok }) {
-			s.stale[unit] = struct{}{}
+	for pseudoHost, view := range s.workloadViews {
+		if slices.ContainsFunc(view.servedPorts, func(p model.ServicePort) bool { _, ok := touched[p.Host]; return ok }) {
+			s.stale[pseudoHost] = struct{}{}
 		}
 	}
 	if len(s.stale) > 2*mesh.Size()+len(s.workloadViews)+64 { // hosts that appeared and vanished without a client
@@ -226,8 +226,8 @@ func (s *scope) listStale(mesh *index.Mesh, translated map[string]*translate.Tra
 	for host := range translated {
 		s.stale[host] = struct{}{}
 	}
-	for unit := range s.workloadViews { // a new view may have no translation yet
-		s.stale[unit] = struct{}{}
+	for pseudoHost := range s.workloadViews { // a new view may have no translation yet
+		s.stale[pseudoHost] = struct{}{}
 	}
 }
 
@@ -298,8 +298,8 @@ func (c *change) replace(host string, translation *translate.Translation) {
 		old = &translate.Translation{}
 	}
 	target := c.collections
-	if v := c.workloadViews[host]; v != nil {
-		target = v.collections
+	if view := c.workloadViews[host]; view != nil {
+		target = view.collections
 	}
 	c.entries(c.endpoints, old.Endpoints, translation.Endpoints)
 	if host != model.InboundPseudoHost {
@@ -422,20 +422,20 @@ func (c *change) setOptions(options translate.ListenerOptions) {
 // share encodes the routes and listeners that hosts share.
 func (c *change) share() {
 	for route := range c.routes {
-		r := c.shared[route]
-		if r.hosts.Len() == 0 {
+		routes := c.shared[route]
+		if routes.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.duplicates == 0 {
+		if c.profile.OnDemand && !c.shareOnDemand(route, routes) && routes.duplicates == 0 {
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		entry, findings := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		entry, findings := c.bodies.routes(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
 		c.findings.set("routes "+route, findings)
-		if c.profile.OnDemand && !r.inFull {
+		if c.profile.OnDemand && !routes.inFull {
 			continue
 		}
 		put(c.commits, c.scope.routes, entry)

@@ -19,36 +19,36 @@ type sharedRoutes struct {
 }
 
 // set replaces the virtual host of a host, or removes it if the new one is nil.
-func (r *sharedRoutes) set(host string, virtualHost *translate.VirtualHost) {
-	if old, ok := r.hosts.Delete(host); ok {
+func (routes *sharedRoutes) set(host string, virtualHost *translate.VirtualHost) {
+	if old, ok := routes.hosts.Delete(host); ok {
 		for _, domain := range old.Domains {
-			if r.domains[domain]--; r.domains[domain] == 1 {
-				r.duplicates--
+			if routes.domains[domain]--; routes.domains[domain] == 1 {
+				routes.duplicates--
 			}
-			if r.domains[domain] == 0 {
-				delete(r.domains, domain)
+			if routes.domains[domain] == 0 {
+				delete(routes.domains, domain)
 			}
 		}
 	}
 	if virtualHost == nil {
 		return
 	}
-	r.hosts.Set(host, virtualHost)
+	routes.hosts.Set(host, virtualHost)
 	for _, domain := range virtualHost.Domains {
-		if r.domains == nil {
-			r.domains = make(map[string]int)
+		if routes.domains == nil {
+			routes.domains = make(map[string]int)
 		}
-		if r.domains[domain]++; r.domains[domain] == 2 {
-			r.duplicates++
+		if routes.domains[domain]++; routes.domains[domain] == 2 {
+			routes.duplicates++
 		}
 	}
 }
 
 // digest identifies the content of the routes: their hosts, and the virtual host of each.
-func (r *sharedRoutes) digest() (key model.Key) {
+func (routes *sharedRoutes) digest() (key model.Key) {
 	hash := sha256.New()
 	var digest model.Digest
-	r.hosts.Scan(func(host string, virtualHost *translate.VirtualHost) bool {
+	routes.hosts.Scan(func(host string, virtualHost *translate.VirtualHost) bool {
 		digest = digest[:0]
 		digest.Text(host)
 		hash.Write(append(digest, virtualHost.Key[:]...))
@@ -63,9 +63,9 @@ func (r *sharedRoutes) digest() (key model.Key) {
 const repeatedMost = 1 << 20
 
 // repeated returns the keys of the bodies that are merged into one virtual host.
-func (r *sharedRoutes) repeated() map[model.Key]bool {
+func (routes *sharedRoutes) repeated() map[model.Key]bool {
 	sizes, repeated := make(map[model.Key]int), make(map[model.Key]bool)
-	r.hosts.Scan(func(_ string, virtualHost *translate.VirtualHost) bool {
+	routes.hosts.Scan(func(_ string, virtualHost *translate.VirtualHost) bool {
 		if virtualHost.Body != nil {
 			size := sizes[virtualHost.Body.Key] + len(virtualHost.Body.Bytes)
 			if sizes[virtualHost.Body.Key] = size; size > repeatedMost && size > len(virtualHost.Body.Bytes) {
@@ -79,19 +79,20 @@ func (r *sharedRoutes) repeated() map[model.Key]bool {
 
 // encode joins encoded virtual hosts to an encoded RouteConfiguration. The first host by name gets a domain that
 // several hosts claim; a finding names the others.
-func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, findings model.Findings) {
-	b = model.MustMarshal(translate.RoutesHead(name, role))
-	owners := make(map[string]string, r.duplicates) // of domains
+func (routes *sharedRoutes) encode(name string, role model.Role, restricted bool) (encoded []byte,
+	findings model.Findings) {
+	encoded = model.MustMarshal(translate.RoutesHead(name, role))
+	owners := make(map[string]string, routes.duplicates) // of domains
 	type part struct {
 		host    *translate.VirtualHost
 		domains []string
 	}
-	parts, first, repeated, size := make([]part, 0, r.hosts.Len()), make(map[model.Key]int), r.repeated(), 0
-	r.hosts.Scan(func(host string, virtualHost *translate.VirtualHost) bool {
+	parts, first, repeated, size := make([]part, 0, routes.hosts.Len()), make(map[model.Key]int), routes.repeated(), 0
+	routes.hosts.Scan(func(host string, virtualHost *translate.VirtualHost) bool {
 		domains := virtualHost.Domains
-		if r.duplicates > 0 {
+		if routes.duplicates > 0 {
 			domains = slices.DeleteFunc(slices.Clone(domains), func(domain string) bool {
-				if r.domains[domain] < 2 {
+				if routes.domains[domain] < 2 {
 					return false
 				}
 				owner, taken := owners[domain]
@@ -115,17 +116,18 @@ func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b 
 		parts = append(parts, part{virtualHost, domains})
 		return true
 	})
-	b = slices.Grow(b, size)
+	encoded = slices.Grow(encoded, size)
 	for _, p := range parts {
-		b = p.host.Append(b, p.domains)
+		encoded = p.host.Append(encoded, p.domains)
 	}
 	last := translate.CatchAllHost(restricted)
 	switch {
-	case role == model.Proxyless, role == model.Ingress && len(r.domains) > 0:
-		return b, findings
+	case role == model.Proxyless, role == model.Ingress && len(routes.domains) > 0:
+		return encoded, findings
 	case role == model.Ingress:
 		last = translate.NotFoundHost(name)
 	}
-	return last.Append(b, slices.DeleteFunc(last.Domains, func(domain string) bool { return r.domains[domain] > 0 })),
+	return last.Append(encoded, slices.DeleteFunc(last.Domains,
+			func(domain string) bool { return routes.domains[domain] > 0 })),
 		findings
 }

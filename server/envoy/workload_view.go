@@ -16,7 +16,7 @@ type workloadView struct {
 	*scope
 	collections
 
-	unit        string
+	pseudoHost  string
 	inbound     string // see model.Profile
 	servedPorts []model.ServicePort
 }
@@ -30,42 +30,42 @@ func newWorkloadView(s *scope, profile model.Profile) *workloadView {
 }
 
 // cost returns the cost of a workload view, in resources, without that of its scope.
-func (v *workloadView) cost() int { return model.WorkloadViewCost + 2*len(v.servedPorts) }
+func (view *workloadView) cost() int { return model.WorkloadViewCost + 2*len(view.servedPorts) }
 
 // makeWorkloadView adds a workload view to its scope, and brings the scope up to date. Only sidecars have inbound
 // listeners.
-func (c *Catalog) makeWorkloadView(ctx context.Context, v *workloadView) error {
-	s := v.scope
+func (c *Catalog) makeWorkloadView(ctx context.Context, view *workloadView) error {
+	s := view.scope
 	if s.profile.Role != model.Sidecar {
 		return nil
 	}
 	s.catching.Lock()
-	v.clusters, v.listeners = s.group.Overlay(s.clusters), s.group.Overlay(s.listeners)
-	v.unit = fmt.Sprintf("%s/%p", model.InboundPseudoHost, v)
+	view.clusters, view.listeners = s.group.Overlay(s.clusters), s.group.Overlay(s.listeners)
+	view.pseudoHost = fmt.Sprintf("%s/%p", model.InboundPseudoHost, view)
 	c.mu.Lock()
-	s.workloadViews[v.unit], s.stale[v.unit] = v, struct{}{}
+	s.workloadViews[view.pseudoHost], s.stale[view.pseudoHost] = view, struct{}{}
 	c.mu.Unlock()
 	s.catching.Unlock()
 	err := c.catchUp(ctx, s, func() {})
 	if err != nil {
-		c.dropWorkloadView(v)
+		c.dropWorkloadView(view)
 	}
 	s.group.Flush()
 	return err
 }
 
-func (c *Catalog) dropWorkloadView(v *workloadView) {
-	s := v.scope
-	if v.unit == "" {
+func (c *Catalog) dropWorkloadView(view *workloadView) {
+	s := view.scope
+	if view.pseudoHost == "" {
 		return
 	}
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	s.update(map[string]*translate.Translation{v.unit: nil}, s.options, c.cache.release)
+	s.update(map[string]*translate.Translation{view.pseudoHost: nil}, s.options, c.cache.release)
 	c.mu.Lock()
-	delete(s.workloadViews, v.unit)
-	delete(s.stale, v.unit)
+	delete(s.workloadViews, view.pseudoHost)
+	delete(s.stale, view.pseudoHost)
 	c.mu.Unlock()
-	s.group.Drop(v.clusters)
-	s.group.Drop(v.listeners)
+	s.group.Drop(view.clusters)
+	s.group.Drop(view.listeners)
 }

@@ -75,15 +75,15 @@ func ForProfile(filters []*Filter, plugins []*WasmPlugin, client model.Profile, 
 }
 
 // appliesTo says whether a patch applies to the clients of a profile.
-func appliesTo(m *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
-	if expression := m.GetProxyVersion(); expression != "" {
+func appliesTo(match *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
+	if expression := match.GetProxyVersion(); expression != "" {
 		re, err := regexp.Compile(expression)
 		if err != nil || client.Version == "" || !re.MatchString(client.Version) {
 			return false
 		}
 	}
 	labels := model.LabelMapOf(client.Metadata)
-	for name, value := range m.GetMetadata() {
+	for name, value := range match.GetMetadata() {
 		if label, ok := labels[name]; !ok || label != value {
 			return false
 		}

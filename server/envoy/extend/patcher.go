@@ -412,16 +412,16 @@ func (s *step) mergeValue(m, value proto.Message) {
 		return true
 	})
 	merge.Merge(m, value)
-	cut := func(field protoreflect.FieldDescriptor, v protoreflect.Value) { // drops the elements from before the merge
-		elements, addition := v.List(), part.NewField(field).List()
+	cut := func(field protoreflect.FieldDescriptor, value protoreflect.Value) { // drops the elements from before the merge
+		elements, addition := value.List(), part.NewField(field).List()
 		for i := elements.Len() - from.Get(field).List().Len(); i < elements.Len(); i++ {
 			addition.Append(elements.Get(i))
 		}
 		part.Set(field, protoreflect.ValueOfList(addition))
 	}
-	into.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if part.Set(field, v); slices.Contains(unlimitedLists, field.Name()) {
-			cut(field, v)
+	into.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if part.Set(field, value); slices.Contains(unlimitedLists, field.Name()) {
+			cut(field, value)
 		}
 		return true
 	})
@@ -429,9 +429,9 @@ func (s *step) mergeValue(m, value proto.Message) {
 		if why := invalid(part.Interface()); why != "" {
 			return why
 		}
-		into.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		into.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 			if field.IsList() {
-				cut(field, v)
+				cut(field, value)
 			}
 			return true
 		})
@@ -443,28 +443,28 @@ func (s *step) mergeValue(m, value proto.Message) {
 var unlimitedLists = []protoreflect.Name{"filter_chains", "http_filters", "virtual_hosts", "routes"}
 
 // saveField makes takeBack restore a field that a merge is about to change.
-func (s *step) saveField(m protoreflect.Message, field protoreflect.FieldDescriptor) {
+func (s *step) saveField(message protoreflect.Message, field protoreflect.FieldDescriptor) {
 	if choice := field.ContainingOneof(); choice != nil {
-		if current := m.WhichOneof(choice); current != nil && current != field {
-			v := m.Get(current)
-			s.onUndo(func() { m.Set(current, v) })
+		if current := message.WhichOneof(choice); current != nil && current != field {
+			value := message.Get(current)
+			s.onUndo(func() { message.Set(current, value) })
 			return
 		}
 	}
-	v := m.Get(field)
+	value := message.Get(field)
 	switch {
-	case !m.Has(field):
-		s.onUndo(func() { m.Clear(field) })
+	case !message.Has(field):
+		s.onUndo(func() { message.Clear(field) })
 	case field.IsList():
-		n := v.List().Len()
-		s.onUndo(func() { m.Mutable(field).List().Truncate(n) })
+		n := value.List().Len()
+		s.onUndo(func() { message.Mutable(field).List().Truncate(n) })
 	case field.IsMap() || field.Message() != nil:
-		before := m.New() // holds a copy of the field
-		before.Set(field, v)
-		v = proto.Clone(before.Interface()).ProtoReflect().Get(field)
-		s.onUndo(func() { m.Set(field, v) })
+		before := message.New() // holds a copy of the field
+		before.Set(field, value)
+		value = proto.Clone(before.Interface()).ProtoReflect().Get(field)
+		s.onUndo(func() { message.Set(field, value) })
 	default:
-		s.onUndo(func() { m.Set(field, v) })
+		s.onUndo(func() { message.Set(field, value) })
 	}
 }
 

@@ -60,9 +60,9 @@ func (s *step) mergeCluster(cluster *clusterv3.Cluster) {
 }
 
 func (s *step) matchesCluster(cluster *clusterv3.Cluster, services []string) bool {
-	m := s.Match.GetCluster()
-	if m.GetName() != "" {
-		return m.GetName() == cluster.GetName()
+	match := s.Match.GetCluster()
+	if match.GetName() != "" {
+		return match.GetName() == cluster.GetName()
 	}
 	var parts [4]string // direction, port, subset, host
 	if list := strings.Split(cluster.GetName(), "|"); len(list) == len(parts) {
@@ -71,8 +71,9 @@ func (s *step) matchesCluster(cluster *clusterv3.Cluster, services []string) boo
 	if parts[0] != "inbound" || len(services) == 0 {
 		services = []string{parts[3]}
 	}
-	return satisfies(m.GetSubset(), parts[2]) && (m.GetService() == "" || slices.Contains(services, m.GetService())) &&
-		(m.GetPortNumber() == 0 || model.RouteName(m.GetPortNumber()) == parts[1])
+	return satisfies(match.GetSubset(), parts[2]) &&
+		(match.GetService() == "" || slices.Contains(services, match.GetService())) &&
+		(match.GetPortNumber() == 0 || model.RouteName(match.GetPortNumber()) == parts[1])
 }
 
 // httpManager is the name of the network filter that contains HTTP filters.
@@ -228,28 +229,28 @@ func satisfies[T comparable](required, actual T) bool {
 }
 
 func (s *step) matchesListener(listener *listenerv3.Listener) bool {
-	m := s.Match.GetListener()
-	return satisfies(m.GetName(), listener.GetName()) &&
+	match := s.Match.GetListener()
+	return satisfies(match.GetName(), listener.GetName()) &&
 		(s.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(listener) ||
-			satisfies(m.GetPortNumber(), listener.GetAddress().GetSocketAddress().GetPortValue()))
+			satisfies(match.GetPortNumber(), listener.GetAddress().GetSocketAddress().GetPortValue()))
 }
 
 func (s *step) matchesChain(listener *listenerv3.Listener, chain *listenerv3.FilterChain) bool {
-	m, chainMatch := s.Match.GetListener().GetFilterChain(), chain.GetFilterChainMatch()
-	if port := chainMatch.GetDestinationPort().GetValue(); !satisfies(m.GetDestinationPort(), port) ||
+	match, chainMatch := s.Match.GetListener().GetFilterChain(), chain.GetFilterChainMatch()
+	if port := chainMatch.GetDestinationPort().GetValue(); !satisfies(match.GetDestinationPort(), port) ||
 		isVirtual(listener) && !satisfies(s.Match.GetListener().GetPortNumber(), port) {
 		return false
 	}
-	for name := range strings.SplitSeq(m.GetApplicationProtocols(), ",") {
-		if m.GetApplicationProtocols() != "" && !slices.Contains(chainMatch.GetApplicationProtocols(), name) {
+	for name := range strings.SplitSeq(match.GetApplicationProtocols(), ",") {
+		if match.GetApplicationProtocols() != "" && !slices.Contains(chainMatch.GetApplicationProtocols(), name) {
 			return false
 		}
 	}
 	socket := cmp.Or(chain.GetTransportSocket().GetName(), "envoy.transport_sockets.raw_buffer")
-	return satisfies(m.GetName(), chain.GetName()) &&
-		satisfies(m.GetTransportProtocol(), chainMatch.GetTransportProtocol()) &&
-		satisfies(m.GetTransportSocket(), socket) &&
-		(m.GetSni() == "" || slices.Contains(chainMatch.GetServerNames(), m.GetSni()))
+	return satisfies(match.GetName(), chain.GetName()) &&
+		satisfies(match.GetTransportProtocol(), chainMatch.GetTransportProtocol()) &&
+		satisfies(match.GetTransportSocket(), socket) &&
+		(match.GetSni() == "" || slices.Contains(chainMatch.GetServerNames(), match.GetSni()))
 }
 
 // Routes returns patched routes.
@@ -280,10 +281,10 @@ func (s *step) routes(routes *routev3.RouteConfiguration) (keep bool) {
 }
 
 func (s *step) matchesRoutes(routes *routev3.RouteConfiguration) bool {
-	m, gateways := s.Match.GetRouteConfiguration(), s.context == networking.EnvoyFilter_GATEWAY
+	match, gateways := s.Match.GetRouteConfiguration(), s.context == networking.EnvoyFilter_GATEWAY
 	port, portName, gateway := parseRouteName(routes.GetName(), gateways)
-	return satisfies(m.GetName(), routes.GetName()) && satisfies(m.GetPortNumber(), port) &&
-		(!gateways || satisfies(m.GetPortName(), portName) && satisfies(m.GetGateway(), gateway))
+	return satisfies(match.GetName(), routes.GetName()) && satisfies(match.GetPortNumber(), port) &&
+		(!gateways || satisfies(match.GetPortName(), portName) && satisfies(match.GetGateway(), gateway))
 }
 
 // parseRouteName parses the name of routes: PORT, inbound|PORT||, and with gateways http.PORT or
@@ -303,14 +304,14 @@ func parseRouteName(name string, gateways bool) (port uint32, portName, gateway 
 }
 
 func (s *step) matchesHost(host *routev3.VirtualHost) bool {
-	m := s.Match.GetRouteConfiguration().GetVhost()
-	return satisfies(m.GetName(), host.GetName()) &&
-		(m.GetDomainName() == "" || slices.Contains(host.GetDomains(), m.GetDomainName()))
+	match := s.Match.GetRouteConfiguration().GetVhost()
+	return satisfies(match.GetName(), host.GetName()) &&
+		(match.GetDomainName() == "" || slices.Contains(host.GetDomains(), match.GetDomainName()))
 }
 
 func (s *step) matchesRoute(route *routev3.Route) bool {
-	m := s.Match.GetRouteConfiguration().GetVhost().GetRoute()
-	action := m.GetAction()
+	match := s.Match.GetRouteConfiguration().GetVhost().GetRoute()
+	action := match.GetAction()
 	switch route.GetAction().(type) {
 	case *routev3.Route_Route:
 		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ROUTE
@@ -319,5 +320,5 @@ func (s *step) matchesRoute(route *routev3.Route) bool {
 	case *routev3.Route_DirectResponse:
 		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_DIRECT_RESPONSE
 	}
-	return satisfies(m.GetName(), route.GetName()) && satisfies(m.GetAction(), action) // ANY is zero
+	return satisfies(match.GetName(), route.GetName()) && satisfies(match.GetAction(), action) // ANY is zero
 }

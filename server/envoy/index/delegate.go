@@ -128,8 +128,8 @@ func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) 
 // completed returns a route with the full names of its destinations. Short names are relative to a namespace.
 func completed(route *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
 	route = proto.CloneOf(route)
-	for d := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
-		d.Host = model.WholeName(d.GetHost(), namespace)
+	for destination := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
+		destination.Host = model.WholeName(destination.GetHost(), namespace)
 	}
 	return route
 }

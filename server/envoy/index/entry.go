@@ -40,12 +40,12 @@ func decodeEntry(object *resource.Resource) (*networking.ServiceEntry, []listedE
 	var endpoints []listedEndpoint
 	var last []byte
 	otherFields := make([]byte, 0, 256) // enough for most
-	for b := object.Body(); len(b) > 0; {
-		field, number, value, err := nextField(b)
+	for encoded := object.Body(); len(encoded) > 0; {
+		field, number, value, err := nextField(encoded)
 		if err != nil {
 			return nil, nil, err
 		}
-		b = b[len(field):]
+		encoded = encoded[len(field):]
 		if number != entryEndpoints || value == nil {
 			otherFields = append(otherFields, field...)
 			continue
@@ -53,7 +53,7 @@ func decodeEntry(object *resource.Resource) (*networking.ServiceEntry, []listedE
 		var e listedEndpoint
 		address, rest := splitAddress(value)
 		if endpoints == nil { // the estimate assumes endpoints of equal length
-			endpoints = make([]listedEndpoint, 0, 1+len(b)/len(field))
+			endpoints = make([]listedEndpoint, 0, 1+len(encoded)/len(field))
 		}
 		if len(endpoints) > 0 && bytes.Equal(rest, last) {
 			e.spec = endpoints[len(endpoints)-1].spec
@@ -77,25 +77,25 @@ func decodeEntry(object *resource.Resource) (*networking.ServiceEntry, []listedE
 }
 
 // splitAddress splits an encoded WorkloadEntry that begins with its address into address and other fields.
-func splitAddress(b []byte) (address, rest []byte) {
-	if field, number, value, err := nextField(b); err == nil && number == workloadAddress && value != nil {
-		return value, b[len(field):]
+func splitAddress(encoded []byte) (address, rest []byte) {
+	if field, number, value, err := nextField(encoded); err == nil && number == workloadAddress && value != nil {
+		return value, encoded[len(field):]
 	}
-	return nil, b
+	return nil, encoded
 }
 
 // nextField returns the first field of an encoded message, its number, and its value if the value has a length.
-func nextField(b []byte) (field []byte, number protowire.Number, value []byte, err error) {
-	number, kind, n := protowire.ConsumeTag(b)
+func nextField(encoded []byte) (field []byte, number protowire.Number, value []byte, err error) {
+	number, kind, n := protowire.ConsumeTag(encoded)
 	if n < 0 {
 		return nil, 0, nil, errTruncated
 	}
-	m := protowire.ConsumeFieldValue(number, kind, b[n:])
+	m := protowire.ConsumeFieldValue(number, kind, encoded[n:])
 	if m < 0 {
 		return nil, 0, nil, errTruncated
 	}
 	if kind == protowire.BytesType {
-		value, _ = protowire.ConsumeBytes(b[n:])
+		value, _ = protowire.ConsumeBytes(encoded[n:])
 	}
-	return b[:n+m], number, value, nil
+	return encoded[:n+m], number, value, nil
 }

@@ -122,11 +122,11 @@ func (m *Mesh) touchPorts(gateway *model.Gateway, touched map[string]struct{}) {
 	gateway.Touch(touched)
 	for _, spec := range gateway.Spec.GetServers() {
 		port := spec.GetPort().GetNumber()
-		unit := model.PortPrefix + model.RouteName(port)
-		if _, exists := touched[unit]; exists {
+		pseudoHost := model.PortPrefix + model.RouteName(port)
+		if _, exists := touched[pseudoHost]; exists {
 			continue // earlier Gateways of the port are touched already, and later ones touched themselves
 		}
-		touched[unit] = struct{}{}
+		touched[pseudoHost] = struct{}{}
 		for _, competitor := range m.Gateways {
 			if competitor.HasPort(port) {
 				competitor.Touch(touched)

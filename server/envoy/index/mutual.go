@@ -37,8 +37,8 @@ func (m *Mesh) mutual(service *model.Service, policy *model.Policy, profile mode
 		from.Object(o.Key)
 		from.Text(o.Version, o.Created.String())
 	}
-	return &model.Mutual{Auto: auto, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
-		mode, portModes := modes(e.Namespace, e.Labels)
+	return &model.Mutual{Auto: auto, From: string(from), Accepts: func(endpoint *model.Endpoint, port uint32) bool {
+		mode, portModes := modes(endpoint.Namespace, endpoint.Labels)
 		if portMode, ok := portModes[port]; ok {
 			mode = portMode
 		}
@@ -47,8 +47,8 @@ func (m *Mesh) mutual(service *model.Service, policy *model.Policy, profile mode
 }
 
 // WantsMutual reports whether any part of a policy requires mutual TLS with certificates of the mesh.
-func WantsMutual(p *model.Policy) bool {
-	return slices.ContainsFunc(slices.Collect(trafficPolicies(p)),
+func WantsMutual(policy *model.Policy) bool {
+	return slices.ContainsFunc(slices.Collect(trafficPolicies(policy)),
 		func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
 }
 

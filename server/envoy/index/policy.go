@@ -14,7 +14,7 @@ import (
 // other exports discards the earlier ones, so that, as with istiod, the last group applies.
 func (m *Mesh) policy(service *model.Service, namespace string) model.Policy {
 	for _, ruleNamespace := range []string{namespace, service.Namespace, model.RootNamespace} {
-		var p model.Policy
+		var policy model.Policy
 		var from model.Digest
 		narrowest := ""
 		var exportedTo []string // the exports of the first rule of the group
@@ -27,27 +27,28 @@ func (m *Mesh) policy(service *model.Service, namespace string) model.Policy {
 				break
 			}
 			if narrowest == "" || !extends(rule.ExportTo, exportedTo) {
-				exportedTo, p = rule.ExportTo, model.Policy{Namespace: rule.Key.Namespace, Name: rule.Key.Name, Plaintext: m.Warn}
+				exportedTo, policy = rule.ExportTo, model.Policy{Namespace: rule.Key.Namespace, Name: rule.Key.Name,
+					Plaintext: m.Warn}
 				from = nil
 			}
 			narrowest = host
 			from.Object(rule.Key)
 			from.Text(rule.Version)
-			p.Objects = append(p.Objects, rule.Key)
-			if p.Traffic == nil {
-				p.Traffic = rule.Spec.GetTrafficPolicy()
+			policy.Objects = append(policy.Objects, rule.Key)
+			if policy.Traffic == nil {
+				policy.Traffic = rule.Spec.GetTrafficPolicy()
 			}
 			for _, subset := range rule.Spec.GetSubsets() {
-				if !slices.ContainsFunc(p.Subsets, func(existing *networking.Subset) bool {
+				if !slices.ContainsFunc(policy.Subsets, func(existing *networking.Subset) bool {
 					return existing.GetName() == subset.GetName()
 				}) {
-					p.Subsets = append(p.Subsets, subset)
+					policy.Subsets = append(policy.Subsets, subset)
 				}
 			}
 		}
 		if narrowest != "" {
-			p.From = string(from)
-			return p
+			policy.From = string(from)
+			return policy
 		}
 	}
 	return model.Policy{}

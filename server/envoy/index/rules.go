@@ -137,8 +137,8 @@ func virtualService(
 	}
 	slices.Sort(v.Hosts)
 	v.Hosts = slices.Compact(v.Hosts)
-	for d := range destinations(spec) {
-		v.LeadsTo = append(v.LeadsTo, v.WholeName(d.GetHost()))
+	for destination := range destinations(spec) {
+		v.LeadsTo = append(v.LeadsTo, v.WholeName(destination.GetHost()))
 	}
 	for _, route := range spec.GetHttp() {
 		if delegate := route.GetDelegate(); delegate != nil {

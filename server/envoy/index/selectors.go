@@ -68,12 +68,12 @@ func SelectorsOf(object *resource.Resource, spec any) Selectors {
 		conditions.routes(spec)
 	case *networking.DestinationRule:
 		conditions.namespaces(spec.GetExportTo()...)
-		p := &model.Policy{Traffic: spec.GetTrafficPolicy(), Subsets: spec.GetSubsets()}
-		conditions.failoverPriorities(p)
-		if dependsOnLocality(p) {
+		policy := &model.Policy{Traffic: spec.GetTrafficPolicy(), Subsets: spec.GetSubsets()}
+		conditions.failoverPriorities(policy)
+		if dependsOnLocality(policy) {
 			conditions[Selector{attribute: localityAttribute}] = struct{}{}
 		}
-		for s := range trafficPolicies(p) {
+		for s := range trafficPolicies(policy) {
 			conditions.credentials(s.GetTls().GetCredentialName(), s.GetTls().GetCaCertCredentialName())
 		}
 	case *networking.Gateway:
@@ -169,8 +169,8 @@ func addSources[M model.Attributes](s Selectors, matches []M) {
 }
 
 // failoverPriorities adds the labels that a policy ranks endpoints by, and reports whether it added any.
-func (s Selectors) failoverPriorities(p *model.Policy) (added bool) {
-	for t := range trafficPolicies(p) {
+func (s Selectors) failoverPriorities(policy *model.Policy) (added bool) {
+	for t := range trafficPolicies(policy) {
 		for _, text := range t.GetLoadBalancer().GetLocalityLbSetting().GetFailoverPriority() {
 			name, value, given := strings.Cut(text, "=")
 			s[Selector{name: name, value: value, any: !given}] = struct{}{}
@@ -181,8 +181,8 @@ func (s Selectors) failoverPriorities(p *model.Policy) (added bool) {
 }
 
 // dependsOnLocality reports whether a policy ranks endpoints by the locality or the labels of the client.
-func dependsOnLocality(p *model.Policy) bool {
-	for t := range trafficPolicies(p) {
+func dependsOnLocality(policy *model.Policy) bool {
+	for t := range trafficPolicies(policy) {
 		if t.GetLoadBalancer().GetLocalityLbSetting() != nil || t.GetOutlierDetection() != nil {
 			return true
 		}
@@ -198,7 +198,7 @@ type trafficPolicy interface {
 }
 
 // trafficPolicies yields the traffic policies of a service and of its subsets, each after those of its ports.
-func trafficPolicies(p *model.Policy) iter.Seq[trafficPolicy] {
+func trafficPolicies(policy *model.Policy) iter.Seq[trafficPolicy] {
 	return func(yield func(trafficPolicy) bool) {
 		withPorts := func(t *networking.TrafficPolicy) bool {
 			for _, port := range t.GetPortLevelSettings() {
@@ -208,10 +208,10 @@ func trafficPolicies(p *model.Policy) iter.Seq[trafficPolicy] {
 			}
 			return yield(t)
 		}
-		if !withPorts(p.Traffic) {
+		if !withPorts(policy.Traffic) {
 			return
 		}
-		for _, subset := range p.Subsets {
+		for _, subset := range policy.Subsets {
 			if !withPorts(subset.GetTrafficPolicy()) {
 				return
 			}

@@ -163,9 +163,9 @@ func (e *entry) servedPorts(wanted func(address string) bool) map[string][]model
 	for _, workload := range selected {
 		add(workload.spec)
 	}
-	for b := e.object.Body(); len(b) > 0 && e.selected == nil; {
-		field, number, value, _ := nextField(b) // Set has decoded it already
-		if b = b[len(field):]; number != entryEndpoints {
+	for encoded := e.object.Body(); len(encoded) > 0 && e.selected == nil; {
+		field, number, value, _ := nextField(encoded) // Set has decoded it already
+		if encoded = encoded[len(field):]; number != entryEndpoints {
 			continue
 		}
 		var w networking.WorkloadEntry

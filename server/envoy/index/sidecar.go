@@ -244,13 +244,13 @@ func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarR
 		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, profile.Namespace) || !forMesh(root.Spec) {
 			return
 		}
-		for d := range destinations(forRequestsFrom(profile.Namespace, rule.Spec)) {
-			if rule.WholeName(d.GetHost()) != host {
+		for destination := range destinations(forRequestsFrom(profile.Namespace, rule.Spec)) {
+			if rule.WholeName(destination.GetHost()) != host {
 				continue
 			}
 			for _, e := range sidecar.egressListeners() {
 				if e.importsRoutes(root, profile.Namespace) {
-					ports[cmp.Or(e.port, d.GetPort().GetNumber())] = true
+					ports[cmp.Or(e.port, destination.GetPort().GetNumber())] = true
 				}
 			}
 		}
@@ -273,8 +273,8 @@ func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarR
 func forRequestsFrom(namespace string, spec *networking.VirtualService) *networking.VirtualService {
 	relevant := &networking.VirtualService{Tls: spec.GetTls(), Tcp: spec.GetTcp()}
 	for _, route := range spec.GetHttp() {
-		if len(route.GetMatch()) == 0 || slices.ContainsFunc(route.GetMatch(), func(m *networking.HTTPMatchRequest) bool {
-			return m.GetSourceNamespace() == "" || m.GetSourceNamespace() == namespace
+		if len(route.GetMatch()) == 0 || slices.ContainsFunc(route.GetMatch(), func(match *networking.HTTPMatchRequest) bool {
+			return match.GetSourceNamespace() == "" || match.GetSourceNamespace() == namespace
 		}) {
 			relevant.Http = append(relevant.Http, route)
 		}

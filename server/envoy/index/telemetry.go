@@ -56,7 +56,7 @@ func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, si
 	case target == nil || namespace != "" && target.Namespace != namespace:
 		return "", "", "there is no service " + service + " here"
 	}
-	if !slices.ContainsFunc(target.Ports, func(p model.Port) bool { return p.Number == number }) {
+	if !slices.ContainsFunc(target.Ports, func(port model.Port) bool { return port.Number == number }) {
 		return "", "", service + " has no port " + model.RouteName(number)
 	}
 	return target.Host, model.ClusterName(number, "", target.Host), ""

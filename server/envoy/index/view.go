@@ -78,12 +78,12 @@ func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualServ
 		if service == nil {
 			continue
 		}
-		t := model.Target{Policy: m.policy(service, profile.Namespace)}
+		target := model.Target{Policy: m.policy(service, profile.Namespace)}
 		for _, port := range service.Ports {
-			t.Ports = append(t.Ports, port.Number)
+			target.Ports = append(target.Ports, port.Number)
 		}
-		view.RouteTargets[to] = t
-		view.Objects = append(view.Objects, t.Policy.Objects...)
+		view.RouteTargets[to] = target
+		view.Objects = append(view.Objects, target.Policy.Objects...)
 	}
 	return m.withDelegates(rule, &view.Findings)
 }
