@@ -91,7 +91,7 @@ type Envoy struct {
 	// the object. warn: the traffic passes, also in plaintext where a DestinationRule has ISTIO_MUTUAL, and a warning in the log names the
 	// object. Default: refuse.
 	Unenforced string `json:"unenforced,omitempty"`
-	// Which EnvoyFilters may change, precede or go round what enforces security objects. any: those of the Envoy's own namespace, too, as with
+	// Which EnvoyFilters may change, precede or bypass the enforcement of security objects. any: those of the Envoy's own namespace, too, as with
 	// istiod. root: only those of istio-system; other patches that would do so are left out. Default: any.
 	WeakeningFilters string `json:"weakeningFilters,omitempty"`
 }

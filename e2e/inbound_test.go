@@ -128,7 +128,7 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 	one := backend(t, "one")
 	for mode, answered := range map[model.MutualTLS]bool{model.Permissive: true, model.Disabled: true, model.Strict: false} {
 		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
-		made := translate.View(&model.View{Secured: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.Workport{{
+		made := translate.View(&model.View{Security: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.WorkloadPort{{
 			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
 		}}}}, nil)
 		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}

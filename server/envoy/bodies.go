@@ -18,16 +18,16 @@ import (
 	"tributary/server/xds"
 )
 
-// bodies has scopes share equal entries of shared routes and listeners: routes of a port are large, and most clients see the same. Weak
-// pointers let entries go that no scope has any more. It is safe for concurrent use.
+// bodies lets scopes share equal entries of shared routes and listeners: the routes of a port are large, and most
+// clients see the same. Weak pointers free entries that no scope uses any more. It is safe for concurrent use.
 type bodies struct {
-	mu    sync.Mutex
-	known map[string]weak.Pointer[xds.Entry] // by version
-	ports map[routesKey]sharedEntry
-	hosts map[model.Key]weak.Pointer[translate.Body]
+	mu      sync.Mutex
+	entries map[string]weak.Pointer[xds.Entry] // by version
+	ports   map[routesKey]sharedEntry
+	hosts   map[model.Key]weak.Pointer[translate.Body]
 }
 
-// routesKey is what the routes of a port depend on. hosts is a digest of their virtual hosts.
+// routesKey identifies the content of a port's routes. hosts is a digest of their virtual hosts.
 type routesKey struct {
 	name       string
 	role       model.Role
@@ -36,49 +36,50 @@ type routesKey struct {
 	patches    string
 }
 
-// sharedEntry is the entry of routes, and what was found in it, sorted.
+// sharedEntry is the entry of routes, with its sorted findings.
 type sharedEntry struct {
-	entry weak.Pointer[xds.Entry]
-	found model.Findings
+	entry    weak.Pointer[xds.Entry]
+	findings model.Findings
 }
 
-// routes returns the entry of the routes of a port as patches have them, and the domains that hosts do not get in it and what else was
-// found, sorted. Scopes with equal virtual hosts and patches share them, and do not modify them; only the first scope encodes the routes.
-func (b *bodies) routes(r *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
-) (e *xds.Entry, found model.Findings) {
-	key := routesKey{name: name, role: role, restricted: restricted, hosts: r.digest()}
+// routes returns the entry of the patched routes of a port, and sorted findings, for example of domains that belong to
+// another host. Scopes with equal virtual hosts and patches share both, and do not modify them; only the first scope
+// encodes the routes.
+func (b *bodies) routes(routes *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
+) (entry *xds.Entry, findings model.Findings) {
+	key := routesKey{name: name, role: role, restricted: restricted, hosts: routes.digest()}
 	if patches != nil {
 		key.patches = patches.From
 	}
 	b.mu.Lock()
-	known := b.ports[key]
+	cached := b.ports[key]
 	b.mu.Unlock()
-	if e := known.entry.Value(); e != nil {
-		return e, known.found
+	if entry := cached.entry.Value(); entry != nil {
+		return entry, cached.findings
 	}
-	body, found := r.encode(name, role, restricted)
+	body, findings := routes.encode(name, role, restricted)
 	if patches != nil {
-		body = patchRoutes(body, role, patches, &found)
+		body = patchRoutes(body, role, patches, &findings)
 	}
-	found = found.Sorted() // in place: before other scopes have it
-	e = b.one(translate.EntryOfBytes(name, xds.RouteURL, body))
+	findings = findings.Sorted() // in place: before other scopes have it
+	entry = b.intern(translate.EntryOfBytes(name, xds.RouteURL, body))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ports == nil {
 		b.ports = make(map[routesKey]sharedEntry)
 	}
-	b.ports[key] = sharedEntry{weak.Make(e), found}
-	runtime.AddCleanup(e, b.forgetRoutes, key)
-	return e, found
+	b.ports[key] = sharedEntry{weak.Make(entry), findings}
+	runtime.AddCleanup(entry, b.forgetRoutes, key)
+	return entry, findings
 }
 
 // patchRoutes patches an encoded RouteConfiguration.
-func patchRoutes(body []byte, role model.Role, patches *model.Extension, found *model.Findings) []byte {
-	r := &routev3.RouteConfiguration{}
-	if err := proto.Unmarshal(body, r); err != nil {
+func patchRoutes(body []byte, role model.Role, patches *model.Extension, findings *model.Findings) []byte {
+	routes := &routev3.RouteConfiguration{}
+	if err := proto.Unmarshal(body, routes); err != nil {
 		panic(err) // it was encoded here
 	}
-	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), found).Routes(r))
+	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), findings).Routes(routes))
 }
 
 // sharing shares the bodies of the virtual hosts of a view with other views.
@@ -104,7 +105,7 @@ func (b *bodies) sharing(v *model.View) translate.Sharing {
 	}
 }
 
-// forgetBody removes a body that no virtual host has any more.
+// forgetBody removes a body that no virtual host uses any more.
 func (b *bodies) forgetBody(key model.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,35 +114,36 @@ func (b *bodies) forgetBody(key model.Key) {
 	}
 }
 
-// forgetRoutes removes the entry of routes that no scope has any more.
+// forgetRoutes removes the entry of routes that no scope uses any more.
 func (b *bodies) forgetRoutes(key routesKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known, ok := b.ports[key]; ok && known.entry.Value() == nil {
+	if cached, ok := b.ports[key]; ok && cached.entry.Value() == nil {
 		delete(b.ports, key)
 	}
 }
 
-// one returns the one entry that stands for all equal to e, which may be e.
-func (b *bodies) one(e *xds.Entry) *xds.Entry {
+// intern returns the shared entry that is equal to the argument, and shares the argument if it is the first.
+func (b *bodies) intern(entry *xds.Entry) *xds.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.known[e.Version].Value(); known != nil && known.Name == e.Name && bytes.Equal(known.Any, e.Any) {
-		return known
+	if interned := b.entries[entry.Version].Value(); interned != nil && interned.Name == entry.Name &&
+		bytes.Equal(interned.Any, entry.Any) {
+		return interned
 	}
-	if b.known == nil {
-		b.known = make(map[string]weak.Pointer[xds.Entry])
+	if b.entries == nil {
+		b.entries = make(map[string]weak.Pointer[xds.Entry])
 	}
-	b.known[e.Version] = weak.Make(e)
-	runtime.AddCleanup(e, b.forget, e.Version)
-	return e
+	b.entries[entry.Version] = weak.Make(entry)
+	runtime.AddCleanup(entry, b.forget, entry.Version)
+	return entry
 }
 
-// forget removes the entry of a version that no scope has any more.
+// forget removes the entry of a version that no scope uses any more.
 func (b *bodies) forget(version string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known, ok := b.known[version]; ok && known.Value() == nil {
-		delete(b.known, version)
+	if cached, ok := b.entries[version]; ok && cached.Value() == nil {
+		delete(b.entries, version)
 	}
 }

@@ -29,11 +29,11 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc) //nolint:gosec // it is not that much
 	}
-	var scopes []*variant
+	var scopes []*workloadView
 	var first int64
 	for i := range profiles {
 		p := model.ProfileOf(node(fmt.Sprint("n", i), "", ""))
-		c.narrow(&p, nil, nil)
+		c.selectProfile(&p, nil, nil)
 		scopes = append(scopes, c.newScope(p))
 		if i == 0 {
 			first = heap()
@@ -54,16 +54,16 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 			require.NotZero(t, n)
 		}
 	}
-	require.NotEmpty(t, c.bodies.known)
+	require.NotEmpty(t, c.bodies.entries)
 	require.Len(t, c.bodies.ports, 1, "routes of the same hosts are encoded once")
 	for _, s := range scopes {
-		c.drop(s.scope)
+		c.dropScope(s.scope)
 	}
 	clear(scopes)
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		c.bodies.mu.Lock()
 		defer c.bodies.mu.Unlock()
-		return len(c.bodies.known)+len(c.bodies.ports) == 0
+		return len(c.bodies.entries)+len(c.bodies.ports) == 0
 	}, 20*time.Second, 10*time.Millisecond)
 }

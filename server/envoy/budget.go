@@ -21,7 +21,7 @@ type budget struct {
 	delegates map[resource.Key][]resource.Key       // of the VirtualServices with routes that delegate
 	selecting map[string]map[resource.Key]selection // the ServiceEntries that select workloads, by namespace
 	workloads map[string]map[resource.Key]selection // the WorkloadEntries, by namespace
-	refused   map[resource.Key]int64                // with the size of all in the namespace
+	refused   map[resource.Key]int64                // with the size of the namespace
 	lastGood  map[resource.Key]int64                // the sizes of the versions that the mesh keeps of refused objects
 }
 
@@ -76,7 +76,8 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 		set[key] = true
 	}
 	for namespace := range changed {
-		b.divide(b.sizes[namespace], before, set, func(key resource.Key) bool { return inMesh(key) && !dependent[key] })
+		b.refuseLargest(b.sizes[namespace], before, set,
+			func(key resource.Key) bool { return inMesh(key) && !dependent[key] })
 	}
 	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
 }
@@ -128,11 +129,11 @@ func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []re
 		spaces[key.Namespace][key] = s
 	}
 	for _, key := range keys {
-		r := view.Get(key)
+		object := view.Get(key)
 		switch key.Kind {
 		case resource.WorkloadEntry:
 			before, after := b.workloads[key.Namespace][key], selection{}
-			after.labels, after.bytes = resource.Workload(r)
+			after.labels, after.bytes = resource.Workload(object)
 			replace(b.workloads, key, after)
 			for entry, s := range b.selecting[key.Namespace] {
 				if change := s.bytesOf(after) - s.bytesOf(before); change != 0 {
@@ -142,7 +143,7 @@ func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []re
 			}
 		case resource.ServiceEntry:
 			var s selection
-			s.labels, s.endpoints = resource.Selection(r)
+			s.labels, s.endpoints = resource.Selection(object)
 			for _, w := range b.workloads[key.Namespace] {
 				s.bytes += s.bytesOf(w)
 			}
@@ -161,9 +162,9 @@ func (s selection) bytesOf(workload selection) int64 {
 	return workload.bytes
 }
 
-// divide refuses the largest objects of a namespace, until the others fit. Last good versions may take as much once
-// more; objects that multiply by others have none, since these go on changing.
-func (b *budget) divide(
+// refuseLargest refuses the largest objects of a namespace, until the others fit. Last good versions may take as much
+// once more; objects that multiply by others have none, since these go on changing.
+func (b *budget) refuseLargest(
 	sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool,
 ) {
 	var total, fitting, lastGood int64
@@ -180,15 +181,15 @@ func (b *budget) divide(
 			delete(b.lastGood, key)
 			continue
 		}
-		last, changes := before[key]
+		lastGoodSize, changes := before[key]
 		if !changes {
-			last = sizes[key]
+			lastGoodSize = sizes[key]
 		}
 		if refused {
-			last = b.lastGood[key]
+			lastGoodSize = b.lastGood[key]
 		}
-		if b.refused[key] = total; inMesh(key) && lastGood+last <= b.limit {
-			lastGood, b.lastGood[key] = lastGood+last, last
+		if b.refused[key] = total; inMesh(key) && lastGood+lastGoodSize <= b.limit {
+			lastGood, b.lastGood[key] = lastGood+lastGoodSize, lastGoodSize
 			delete(set, key)
 		} else {
 			set[key] = true
@@ -223,12 +224,12 @@ func (c *Catalog) Refused() map[resource.Key]string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	current := c.budget
-	if !c.made.isGiven() && current.limit >= 0 {
+	if !c.meshReady.isGiven() && current.limit >= 0 {
 		current = newBudget(current.limit, slog.New(slog.DiscardHandler))
 		snapshot := c.view.Snapshot()
 		var keys []resource.Key
-		for r := range snapshot.All() {
-			keys = append(keys, r.Key())
+		for object := range snapshot.All() {
+			keys = append(keys, object.Key())
 		}
 		current.admit(keys, snapshot, func(resource.Key) bool { return false })
 	}

@@ -53,7 +53,7 @@ func TestBudget_CountsDelegates(t *testing.T) {
 		table.Apply(objects, nil)
 		c.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
 		require.Empty(t, c.budget.refused, "a smaller delegate fits")
-		require.True(t, c.mesh.Has(root))
+		require.True(t, c.mesh.Contains(root))
 	}
 }
 
@@ -99,7 +99,7 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 			for r := range table.Snapshot().All() {
 				_, isKept := c.budget.lastGood[r.Key()]
 				_, isRefused := c.budget.refused[r.Key()]
-				require.Equal(t, isKept || !isRefused, c.mesh.Has(r.Key()), "%s", r.Key())
+				require.Equal(t, isKept || !isRefused, c.mesh.Contains(r.Key()), "%s", r.Key())
 				require.Equal(t, isRefused, c.budget.why(r.Key()) != "")
 			}
 			refusals, kept = refusals+len(c.budget.refused), kept+len(c.budget.lastGood)
@@ -177,7 +177,7 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 					c.update(keys, table.Snapshot(), false, true)
 				}
 				require.NotEmpty(t, c.budget.why(key))
-				require.False(t, c.mesh.Has(key))
+				require.False(t, c.mesh.Contains(key))
 				var gone []resource.Key
 				for r := range table.Snapshot().All() {
 					if r.Key() != key {
@@ -187,7 +187,7 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 				table.Apply(nil, gone)
 				c.update(gone, table.Snapshot(), false, true)
 				require.Empty(t, c.budget.refused)
-				require.True(t, c.mesh.Has(key))
+				require.True(t, c.mesh.Contains(key))
 			}
 		})
 	}

@@ -7,47 +7,48 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// translationCache has the translations that scopes use, by the view. It is safe for concurrent use.
+// translationCache shares the translations of views between scopes. It is safe for concurrent use.
 type translationCache struct {
-	mu    sync.Mutex
-	known map[model.Key]*translate.Translation
+	mu           sync.Mutex
+	translations map[model.Key]*translate.Translation
 }
 
-// acquire returns the translation of a view for one more scope, which must release it. translate makes it if no scope has it.
+// acquire returns the translation of a view for a further scope, which must release it. It calls translate if no scope
+// uses one.
 func (c *translationCache) acquire(key model.Key, translate func() *translate.Translation) *translate.Translation {
-	if t := c.share(key, nil); t != nil {
-		return t
+	if translation := c.share(key, nil); translation != nil {
+		return translation
 	}
 	return c.share(key, translate())
 }
 
-// share returns the known translation of a view for one more scope. If there is none, it keeps and returns made.
-func (c *translationCache) share(key model.Key, made *translate.Translation) *translate.Translation {
+// share returns the cached translation of a view for a further scope. Without one, it caches and returns created.
+func (c *translationCache) share(key model.Key, created *translate.Translation) *translate.Translation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.known[key]
+	translation := c.translations[key]
 	switch {
-	case t == nil && made == nil:
+	case translation == nil && created == nil:
 		return nil
-	case t == nil:
-		if c.known == nil {
-			c.known = make(map[model.Key]*translate.Translation)
+	case translation == nil:
+		if c.translations == nil {
+			c.translations = make(map[model.Key]*translate.Translation)
 		}
-		t, made.Key = made, key
-		c.known[key] = t
+		translation, created.Key = created, key
+		c.translations[key] = translation
 	}
-	t.Users++
-	return t
+	translation.Users++
+	return translation
 }
 
 // release ends the use of a translation, which may be nil, by one scope. Without users it is dropped.
-func (c *translationCache) release(t *translate.Translation) {
-	if t == nil {
+func (c *translationCache) release(translation *translate.Translation) {
+	if translation == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.Users--; t.Users == 0 {
-		delete(c.known, t.Key)
+	if translation.Users--; translation.Users == 0 {
+		delete(c.translations, translation.Key)
 	}
 }

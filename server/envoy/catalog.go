@@ -39,46 +39,47 @@ type Options struct {
 	GuardFilters bool
 	// ProductBytes bounds the products of the objects of a namespace: resource.MaxProducts if 0, no limit if negative.
 	ProductBytes int64
-	// Sees reports whether clients may see the security objects of a namespace. All of them if nil.
+	// Sees reports whether clients may see the security objects of a namespace. If it is nil, they see all namespaces.
 	Sees func(namespace string) bool
-	// Invalid returns the objects without a valid version in their source. See Recheck. None if nil.
+	// Invalid returns the objects without a valid version in their source. See Recheck. If it is nil, all are valid.
 	Invalid func() []resource.Key
 }
 
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view, from the first client on.
 type Catalog struct {
 	// read-only
-	view     memstore.Reader
-	opts     Options
-	log      *slog.Logger
-	beats    memstore.Beat
-	scopes   *families.Set[model.Profile, *scope]   // by profile without Inbound
-	variants *families.Set[model.Profile, *variant] // of scopes in use
-	asking   *turns.Turns                           // of narrow: the mesh cannot change while it finds services
-	wanted   signal                                 // there was a client
-	made     signal                                 // the mesh has a view
-	scoped   signal                                 // there was a scope
+	view          memstore.Reader
+	options       Options
+	log           *slog.Logger
+	beats         memstore.Beat
+	scopes        *families.Set[model.Profile, *scope]        // by profile without Inbound
+	workloadViews *families.Set[model.Profile, *workloadView] // of scopes in use
+	// selectProfile takes turns: the mesh cannot change while it finds services
+	profileTurns *turns.Turns
+	firstClient  signal // there was a client
+	meshReady    signal // the mesh has a view
+	firstScope   signal // there was a scope
 
-	changing sync.RWMutex // held for writing while a change is brought to the scopes
+	changing sync.RWMutex // held for writing while scopes catch up with a change
 	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has the result
 
-	mu          sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
-	mesh        *index.Mesh
-	last        memstore.Snapshot         // that the mesh was made of
-	following   map[*scope]struct{}       // the scopes that follow the view
-	synced      bool                      // all sources were read
-	divided     uint64                    // the SelectorIndex.Changes that profiles divide clients with
-	undecodable map[resource.Key]struct{} // objects of last
-	budget      *budget
-	ended       map[resource.Key]time.Time // since when mesh.Invalid has objects that are no longer said to be invalid
-	changed     changedObjects             // after the first view that was complete
-	review      func()                     // see SetReview; nil before that
+	mu              sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
+	mesh            *index.Mesh
+	last            memstore.Snapshot         // the content of the mesh
+	following       map[*scope]struct{}       // the scopes that follow the view
+	synced          bool                      // all sources were read
+	reviewedChanges uint64                    // the SelectorIndex.Changes that profiles divide clients with
+	undecodable     map[resource.Key]struct{} // objects of last
+	budget          *budget
+	validSince      map[resource.Key]time.Time // when Options.Invalid dropped objects of mesh.Invalid
+	changed         changedObjects             // after the first view that was complete
+	review          func()                     // see SetReview; nil before that
 
-	warning  sync.Mutex
-	warned   []resource.Key    // the unenforced objects that the log has; guarded by warning
-	warnedAt memstore.Revision // the view that it checked; guarded by warning
-	warnedOf uint64            // the visits that it checked; guarded by warning
-	visits   atomic.Uint64     // how often a scope got its first client
+	warning        sync.Mutex
+	warned         []resource.Key    // the unenforced objects that the log has; guarded by warning
+	warnedRevision memstore.Revision // the view that it checked; guarded by warning
+	warnedVisits   uint64            // the visits that it checked; guarded by warning
+	visits         atomic.Uint64     // how often a scope got its first client
 
 	cache      translationCache
 	coverage   coverageCache
@@ -87,24 +88,27 @@ type Catalog struct {
 }
 
 // New returns a catalog of view. Clients get no answer until Run has read a view that is synced.
-func New(view memstore.Reader, opts Options) *Catalog {
+func New(view memstore.Reader, options Options) *Catalog {
 	c := &Catalog{
-		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(),
+		view: view, options: options, log: cmp.Or(options.Log, slog.Default()), beats: make(memstore.Beat),
+		mesh:      index.NewMesh(),
 		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
-		ended: make(map[resource.Key]time.Time), budget: newBudget(opts.ProductBytes, cmp.Or(opts.Log, slog.Default())),
-		asking: turns.New(1), wanted: newSignal(), made: newSignal(), scoped: newSignal(),
+		validSince:   make(map[resource.Key]time.Time),
+		budget:       newBudget(options.ProductBytes, cmp.Or(options.Log, slog.Default())),
+		profileTurns: turns.New(1), firstClient: newSignal(), meshReady: newSignal(), firstScope: newSignal(),
 	}
-	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = opts.WarnUnenforced, opts.GuardFilters, opts.Sees
-	if c.opts.Invalid == nil {
-		c.opts.Invalid = func() []resource.Key { return nil }
+	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = options.WarnUnenforced, options.GuardFilters, options.Sees
+	if c.options.Invalid == nil {
+		c.options.Invalid = func() []resource.Key { return nil }
 	}
 	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
-	}, (*scope).cost, c.drop)
-	c.variants = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
-		Max: model.MaxVariants, MaxOfHost: model.MaxVariantsOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
-	}, (*variant).cost, c.dropVariant)
+	}, (*scope).cost, c.dropScope)
+	c.workloadViews = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
+		Max: model.MaxWorkloadViews, MaxOfHost: model.MaxWorkloadViewsOfHost, MaxCost: model.MaxCost,
+		MaxCostOfHost: model.MaxHostCost,
+	}, (*workloadView).cost, c.dropWorkloadView)
 	return c
 }
 
@@ -116,38 +120,40 @@ func (c *Catalog) SetReview(review func()) {
 	c.review = review
 }
 
-// Alive returns when it is known that Run goes on, or with the error of ctx.
+// Alive returns at the next sign of life of Run, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all scopes with clients to snap. Unless incremental, it compares all objects, since keys does not list
-// the changes.
-func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+// update brings all scopes with clients to a snapshot. Unless incremental, it compares all objects, since keys does not
+// list the changes.
+func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, incremental, synced bool) {
 	if !incremental {
-		keys = index.Differing(c.seen(), snap)
+		keys = index.Differing(c.meshView(), snapshot)
 	}
-	done := c.divideBefore(c.coming(keys, snap, synced))
-	c.catchUpAll(c.change(keys, &snap, synced))
-	done()
+	finish := c.reviewBefore(c.changedResources(keys, snapshot, synced))
+	c.catchUpAll(c.changeMesh(keys, &snapshot, synced))
+	finish()
 	c.reviewServers()
 	c.warnUnenforced()
 }
 
-// coming yields the objects that a change of the view adds or replaces, old and new. It yields none before the view is
-// synced, and all when it becomes synced.
-func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced bool) iter.Seq[*resource.Resource] {
+// changedResources yields the old and new versions of the objects that a change of the view concerns. It yields none
+// before the view is synced, and all when it becomes synced.
+func (c *Catalog) changedResources(
+	keys []resource.Key, snapshot memstore.Snapshot, synced bool,
+) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	switch {
 	case !c.synced && synced:
-		return snap.All()
+		return snapshot.All()
 	case !c.synced:
 		keys = nil
 	}
 	last := c.last
 	return func(yield func(*resource.Resource) bool) {
 		for _, key := range keys {
-			for _, view := range []memstore.Snapshot{last, snap} {
-				if r := view.Get(key); r != nil && !yield(r) {
+			for _, view := range []memstore.Snapshot{last, snapshot} {
+				if object := view.Get(key); object != nil && !yield(object) {
 					return
 				}
 			}
@@ -155,8 +161,8 @@ func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, synced boo
 	}
 }
 
-// catchUpAll brings scopes up to date, in the order of byCost. One processor is left for connections: Go polls them
-// only on an idle one. For the same reason, scopes that are being made wait meanwhile.
+// catchUpAll brings scopes up to date, in the order of byCost. It leaves a processor to connections, because Go polls
+// them only on an idle one. For the same reason, new scopes wait meanwhile.
 func (c *Catalog) catchUpAll(scopes []*scope) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -164,31 +170,31 @@ func (c *Catalog) catchUpAll(scopes []*scope) {
 	workers.SetLimit(max(runtime.GOMAXPROCS(0)-1, 1))
 	for _, s := range byCost(scopes) {
 		workers.Go(func() error {
-			defer func(start time.Time) { s.took.Store(int64(time.Since(start))) }(time.Now())
+			defer func(start time.Time) { s.duration.Store(int64(time.Since(start))) }(time.Now())
 			return c.catchUp(context.Background(), s, func() {})
 		})
 	}
 	_ = workers.Wait() // the context never ends
 }
 
-// byCost sorts scopes by the time that the last update took for each of their clients, so that the clients of an
-// expensive one delay no others; equal ones by clients.
+// byCost sorts scopes by the duration of their last update divided by their clients, so that expensive scopes do not
+// delay cheap ones. Scopes with equal costs are sorted by clients.
 func byCost(scopes []*scope) []*scope {
 	costs := make(map[*scope][2]int64, len(scopes)) // which may change meanwhile
 	for _, s := range scopes {
 		clients := s.users.Load()
-		costs[s] = [2]int64{s.took.Load() / max(clients, 1), -clients}
+		costs[s] = [2]int64{s.duration.Load() / max(clients, 1), -clients}
 	}
 	return slices.SortedFunc(maps.Keys(costs), func(a, b *scope) int {
 		return cmp.Or(cmp.Compare(costs[a][0], costs[b][0]), cmp.Compare(costs[a][1], costs[b][1]))
 	})
 }
 
-// maxGivingWay is how long a scope that is being made gives way to changes. Without a limit, fast changes would keep it
-// from being made.
+// maxGivingWay limits the time that a new scope gives way to changes. Without a limit, frequent changes would starve
+// it.
 const maxGivingWay = time.Second
 
-// givingWay returns a function that waits while changes are brought to scopes, for maxGivingWay in all.
+// givingWay returns a function that waits while scopes catch up with changes. The waits add up to maxGivingWay at most.
 func (c *Catalog) givingWay() func() {
 	var waited time.Duration
 	return func() {
@@ -202,42 +208,43 @@ func (c *Catalog) givingWay() func() {
 	}
 }
 
-// seen returns the view that the mesh was made of.
-func (c *Catalog) seen() memstore.Snapshot {
+// meshView returns the view that the mesh contains.
+func (c *Catalog) meshView() memstore.Snapshot {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.last
 }
 
-// change changes the objects of keys in the mesh to those of snap, unless it is nil, and those that have no valid
-// version. It returns the scopes with clients.
-func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bool) []*scope {
+// changeMesh sets the objects of keys in the mesh to their versions in snapshot, unless that is nil, and updates the
+// objects without a valid version. It returns the scopes with clients.
+func (c *Catalog) changeMesh(keys []resource.Key, snapshot *memstore.Snapshot, synced bool) []*scope {
 	c.checking.Lock()
 	defer c.checking.Unlock()
-	if snap == nil && !c.made.isGiven() {
-		return nil // the first view will bring it
+	if snapshot == nil && !c.meshReady.isGiven() {
+		return nil // the first view includes the change
 	}
-	defer c.made.give()
-	invalid := c.opts.Invalid()
+	defer c.meshReady.give()
+	invalid := c.options.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var since time.Time
-	if snap != nil {
-		since, c.last = snap.Since(c.last.Revision()), *snap
+	var changedSince time.Time
+	if snapshot != nil {
+		changedSince, c.last = snapshot.Since(c.last.Revision()), *snapshot
 	}
 	touched := make(map[string]struct{})
-	for _, key := range c.budget.admit(keys, c.last, c.mesh.Has) {
+	for _, key := range c.budget.admit(keys, c.last, c.mesh.Contains) {
 		if c.synced {
 			c.changed.note(key, c.last.Revision())
 		}
-		r := c.last.Get(key)
+		object := c.last.Get(key)
 		if c.budget.refused[key] > 0 {
-			r = nil
+			object = nil
 		}
 		delete(c.undecodable, key)
-		if err := c.mesh.Set(key, r, touched); err != nil {
+		if err := c.mesh.Set(key, object, touched); err != nil {
 			c.undecodable[key] = struct{}{}
-			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
+			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", object.Origin().String(), "err",
+				err)
 		}
 	}
 	c.setInvalid(invalid, touched)
@@ -248,20 +255,20 @@ func (c *Catalog) change(keys []resource.Key, snap *memstore.Snapshot, synced bo
 	for s := range c.following {
 		s.follow(c.mesh, touched)
 		switch {
-		case !s.made:
-		case s.users.Load() == 0, s.behind.Load(): // the next client, or the one that waits, brings it up to date
+		case !s.complete:
+		case s.users.Load() == 0, s.behind.Load(): // the next client, or a waiting client, brings it up to date
 			s.behind.Store(true)
 		default:
-			s.since = recent.Earlier(s.since, since)
+			s.staleSince = recent.Earlier(s.staleSince, changedSince)
 			scopes = append(scopes, s)
 		}
 	}
 	return scopes
 }
 
-// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Changes of the view that come
-// meanwhile do not wait, and are part of the commit. It calls pause before each part; pause may wait for changes only
-// if they do not wait for the scope.
+// catchUp brings a scope up to date in one commit, or gives up with the error of ctx. Changes that arrive meanwhile do
+// not wait, and are part of the commit. It calls pause before each part; pause may wait for changes only if they do not
+// wait for the scope.
 func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	s.catching.Lock()
 	defer s.catching.Unlock()
@@ -275,54 +282,54 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 			c.giveUp(s, translated)
 			return err
 		}
-		more, by, synced := c.translateSome(s, translated)
-		if more {
+		unfinished, options, synced := c.translatePart(s, translated)
+		if unfinished {
 			continue
 		}
-		if len(translated) > 0 || !by.Equal(s.options) {
-			s.update(translated, by, c.cache.release)
+		if len(translated) > 0 || !options.Equal(s.options) {
+			s.update(translated, options, c.cache.release)
 		}
 		if behind {
 			s.group.Flush() // clients get no changes from before their connection
 		}
-		for _, coll := range s.all() {
+		for _, collection := range s.list() {
 			if synced {
-				coll.MarkSynced()
+				collection.MarkSynced()
 			}
 		}
 		return nil
 	}
 }
 
-// giveUp releases translations that a scope does not get: their hosts are stale still.
+// giveUp releases translations that a scope does not commit. Their hosts remain stale.
 func (c *Catalog) giveUp(s *scope, translated map[string]*translate.Translation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for host, t := range translated {
+	for host, translation := range translated {
 		s.stale[host] = struct{}{}
-		c.cache.release(t)
+		c.cache.release(translation)
 	}
 }
 
-// translateSome translates some of the stale hosts of a scope, and reports whether there are more. If there are none,
-// it returns the options of listeners, and whether all sources were read.
-func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (
-	more bool, options translate.ListenerOptions, synced bool,
+// translatePart translates some of the stale hosts of a scope. unfinished reports that stale hosts remain; otherwise it
+// returns the options of listeners, and whether all sources were read.
+func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Translation) (
+	unfinished bool, options translate.ListenerOptions, synced bool,
 ) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	s.listStale(c.mesh, translated)
 	n := 0
 	for host := range s.stale {
-		if n++; n > model.HostsAtATime {
+		if n++; n > model.HostsPerStep {
 			break
 		}
 		previous, repeated := translated[host]
 		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
-		if host == model.InboundUnit && (repeated || translated[host] != s.translations[host]) {
-			for unit := range s.variants {
-				s.stale[unit] = struct{}{}
+		if host == model.InboundPseudoHost && (repeated || translated[host] != s.translations[host]) {
+			for pseudoHost := range s.workloadViews {
+				s.stale[pseudoHost] = struct{}{}
 			}
 		}
 		c.cache.release(previous)
@@ -331,59 +338,60 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 		return true, options, false
 	}
 	s.behind.Store(false)
-	s.dueSince, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	return false, s.next, c.synced
+	s.dueSince, s.staleSince, s.complete, s.revision = s.staleSince, time.Time{}, true, c.last.Revision()
+	return false, s.nextOptions, c.synced
 }
 
-// translate returns the translation of a host for a scope, which releases it to c.cache, or nil; c.mu is held.
+// translate returns the translation of a host for a scope, or nil. The scope releases it to c.cache; c.mu is held.
 func (c *Catalog) translate(host string, s *scope) *translate.Translation {
-	p := s.profile
-	p.Inbound = someInbound
-	if v := s.variants[host]; v != nil {
-		host, p.Inbound = model.InboundUnit, v.inbound
+	profile := s.profile
+	profile.Inbound = sampleInbound
+	if view := s.workloadViews[host]; view != nil {
+		host, profile.Inbound = model.InboundPseudoHost, view.inbound
 	}
-	if host == model.InboundUnit && s.secured == nil {
-		s.secured = c.mesh.Security(p, s.sidecar)
+	if host == model.InboundPseudoHost && s.security == nil {
+		s.security = c.mesh.Security(profile, s.sidecar)
 	}
-	v := c.mesh.View(host, p, s.sidecar, s.secured)
+	v := c.mesh.View(host, profile, s.sidecar, s.security)
 	if v == nil {
 		return nil
 	}
-	if v.Extended = s.onClusters; model.IsUnit(host) {
-		v.Extended = s.next.Extension
+	if v.Patches = s.clusterPatches; model.IsPseudoHost(host) {
+		v.Patches = s.nextOptions.Extension
 	}
 	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v, c.bodies.sharing(v)) })
 }
 
-// Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.
+// Collection implements xds.Catalog for the types of Envoy. It does not answer for other types.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	p := model.ProfileOf(node)
-	p.OnDemand = p.OnDemand && canOnDemand(ctx)
-	if !isServed(typeURL, &p) {
+	profile := model.ProfileOf(node)
+	profile.OnDemand = profile.OnDemand && canOnDemand(ctx)
+	if !isServed(typeURL, &profile) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	if err := p.Check(); err != nil {
+	if err := profile.Check(); err != nil {
 		return nil, nil, err
 	}
 	if err := c.awaitMesh(ctx); err != nil {
 		return nil, nil, err
 	}
-	v, release, err := c.acquire(ctx, p, node)
+	view, release, err := c.acquire(ctx, profile, node)
 	if err != nil {
 		return nil, nil, err
 	}
-	return v.collection(typeURL), release, nil
+	return view.collection(typeURL), release, nil
 }
 
-// acquire returns the resources for a client, which follow the view until release is called.
-func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Node) (
-	v *variant, release func(), err error,
+// acquire returns the resources for a client. They follow the view until release is called.
+func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *corev3.Node) (
+	view *workloadView, release func(), err error,
 ) {
 	var unwatch func()
-	if c.asking.Do(ctx, xds.HostOf(ctx), func() { unwatch = c.narrow(&p, node, xds.ReviewerOf(ctx)) }) != nil {
+	if c.profileTurns.Do(ctx, xds.HostOf(ctx),
+		func() { unwatch = c.selectProfile(&profile, node, xds.ReviewerOf(ctx)) }) != nil {
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	outbound := p
+	outbound := profile
 	outbound.Inbound = ""
 	s, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), families.Maker[*scope]{
 		Estimate: func() int { return c.estimate(outbound) },
@@ -402,17 +410,20 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 		leave()
 	})
 	if c.isBehind(s) {
-		if waited := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s, func() {}) }); waited != nil {
-			err = waited
+		if turnErr := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s, func() {}) }); turnErr != nil {
+			err = turnErr
 		}
 	}
 	if err != nil {
 		leaveScope()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	made := newVariant(s, p)
-	v, leaveVariant, err := c.variants.Acquire(ctx, p, xds.HostOf(ctx), families.Maker[*variant]{
-		Estimate: made.cost, Make: func(ctx context.Context) (*variant, error) { return made, c.makeVariant(ctx, made) },
+	created := newWorkloadView(s, profile)
+	view, leaveVariant, err := c.workloadViews.Acquire(ctx, profile, xds.HostOf(ctx), families.Maker[*workloadView]{
+		Estimate: created.cost, Make: func(ctx context.Context) (*workloadView, error) {
+			return created,
+				c.makeWorkloadView(ctx, created)
+		},
 	})
 	if err != nil {
 		leaveScope()
@@ -420,38 +431,37 @@ func (c *Catalog) acquire(ctx context.Context, p model.Profile, node *corev3.Nod
 	}
 	s.awaitUpdate()
 	c.warnUnenforced()
-	return v, func() { leaveVariant(); leaveScope() }, nil
+	return view, func() { leaveVariant(); leaveScope() }, nil
 }
 
-// isBehind says whether a scope lacks changes that came while it had no client. It waits for a change that does not
-// count the client of the caller yet.
+// isBehind reports whether a scope lacks changes from a time without clients. It waits for a change that does not count
+// the client of the caller yet.
 func (c *Catalog) isBehind(s *scope) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return s.behind.Load()
 }
 
-// narrow keeps of a profile of a node the attributes that objects select by, and adds the service ports that the node
-// serves. Until leave is called, by, which may be nil, is asked for a review when these change.
-func (c *Catalog) narrow(p *model.Profile, node *corev3.Node, by index.Reviewer) (leave func()) {
+// selectProfile reduces a node's profile to the attributes that objects select by, and adds the service ports that the
+// node serves. Until leave is called, it asks the reviewer, which may be nil, for a review when these ports change.
+func (c *Catalog) selectProfile(profile *model.Profile, node *corev3.Node, reviewer index.Reviewer) (leave func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	c.mesh.Selectors.Narrow(p)
-	return c.mesh.Serve(p, model.AddressesOf(node), by)
+	c.mesh.Selectors.Narrow(profile)
+	return c.mesh.Serve(profile, model.AddressesOf(node), reviewer)
 }
 
-// estimate returns the cost of a scope before it is made: a cluster and its endpoints for each port that its clients
-// know.
-func (c *Catalog) estimate(p model.Profile) int {
+// estimate returns the cost of a future scope: a cluster and its endpoints for each visible port.
+func (c *Catalog) estimate(profile model.Profile) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	cost, only := model.ScopeCost, c.mesh.SidecarFor(p)
+	cost, sidecar := model.ScopeCost, c.mesh.SidecarFor(profile)
 	for _, e := range c.mesh.Entries {
-		if !e.VisibleTo(p.Namespace) {
+		if !e.VisibleTo(profile.Namespace) {
 			continue
 		}
 		for _, host := range e.Hosts() {
-			if only == nil || only.Imports(host, e.Key.Namespace, p.Namespace) {
+			if sidecar == nil || sidecar.Imports(host, e.Key.Namespace, profile.Namespace) {
 				cost += 2 * len(e.Spec.GetPorts())
 			}
 		}
@@ -459,43 +469,43 @@ func (c *Catalog) estimate(p model.Profile) int {
 	return cost
 }
 
-// newScope makes the resources of a profile, as if it had a client.
-func (c *Catalog) newScope(p model.Profile) *variant {
-	s, _ := c.makeScope(context.Background(), p) // which never ends
+// newScope creates the scope and the workload view of a profile, as if it had a client.
+func (c *Catalog) newScope(profile model.Profile) *workloadView {
+	s, _ := c.makeScope(context.Background(), profile) // without errors, since the context never ends
 	s.users.Add(1)
-	v := newVariant(s, p)
-	_ = c.makeVariant(context.Background(), v)
-	return v
+	view := newWorkloadView(s, profile)
+	_ = c.makeWorkloadView(context.Background(), view)
+	return view
 }
 
-func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error) {
-	p.Inbound = ""
-	s := newScope(p, c.opts.Debounce, &c.fullRoutes, &c.bodies)
+func (c *Catalog) makeScope(ctx context.Context, profile model.Profile) (*scope, error) {
+	profile.Inbound = ""
+	s := newScope(profile, c.options.Debounce, &c.fullRoutes, &c.bodies)
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})
 	s.follow(c.mesh, c.mesh.AllHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
 	if err := c.catchUp(ctx, s, c.givingWay()); err != nil {
-		c.drop(s)
+		c.dropScope(s)
 		return nil, err
 	}
-	c.scoped.give()
+	c.firstScope.give()
 	return s, nil
 }
 
-// drop has a scope follow the view no longer, and releases its translations.
-func (c *Catalog) drop(s *scope) {
+// dropScope detaches a scope from the view, and releases its translations.
+func (c *Catalog) dropScope(s *scope) {
 	c.mu.Lock()
 	delete(c.following, s)
 	c.mu.Unlock()
 	s.catching.Lock()
 	defer s.catching.Unlock()
 	s.dropped = true
-	for _, t := range s.translations {
-		c.cache.release(t)
+	for _, translation := range s.translations {
+		c.cache.release(translation)
 	}
 }
 
-// Serves says whether a type is one of Envoy's.
+// Serves reports whether a type belongs to Envoy's API.
 func Serves(typeURL string) bool { return strings.HasPrefix(typeURL, "type.googleapis.com/envoy.") }

@@ -6,10 +6,10 @@ import (
 	"tributary/resource"
 )
 
-// coverageCache remembers of objects whether they have fields without effect. It is safe for concurrent use.
+// coverageCache remembers which objects have fields without effect. It is safe for concurrent use.
 type coverageCache struct {
-	mu    sync.Mutex
-	known map[resource.Key]coverageResult
+	mu      sync.Mutex
+	results map[resource.Key]coverageResult
 }
 
 type coverageResult struct {
@@ -17,31 +17,31 @@ type coverageResult struct {
 	affected bool
 }
 
-// affected says whether an object has fields without effect.
-func (c *coverageCache) affected(r *resource.Resource) bool {
+// affected reports whether an object has fields without effect.
+func (c *coverageCache) affected(object *resource.Resource) bool {
 	c.mu.Lock()
-	was, ok := c.known[r.Key()]
+	cached, ok := c.results[object.Key()]
 	c.mu.Unlock()
-	if ok && was.version == r.Version() {
-		return was.affected
+	if ok && cached.version == object.Version() {
+		return cached.affected
 	}
-	now := coverageResult{r.Version(), len(WithoutEffect(r)) > 0}
+	result := coverageResult{object.Version(), len(WithoutEffect(object)) > 0}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known == nil {
-		c.known = make(map[resource.Key]coverageResult)
+	if c.results == nil {
+		c.results = make(map[resource.Key]coverageResult)
 	}
-	c.known[r.Key()] = now
-	return now.affected
+	c.results[object.Key()] = result
+	return result.affected
 }
 
-// forget forgets objects that are gone.
-func (c *coverageCache) forget(keys []resource.Key, has func(resource.Key) bool) {
+// forget removes objects that no longer exist.
+func (c *coverageCache) forget(keys []resource.Key, exists func(resource.Key) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, key := range keys {
-		if !has(key) {
-			delete(c.known, key)
+		if !exists(key) {
+			delete(c.results, key)
 		}
 	}
 }

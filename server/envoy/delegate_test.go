@@ -69,7 +69,7 @@ func TestDelegates(t *testing.T) {
 			"is left out",
 	}, c.WithoutEffect(root))
 	require.Equal(t, []string{
-		"spec.http[2].delegate has no effect on Envoys: what is delegated is not delegated any further: the route is left out",
+		"spec.http[2].delegate has no effect on Envoys: a delegate does not delegate any further: the route is left out",
 		"spec.http[1] has no effect on Envoys: some match of it is none of the route of VirtualService default/root that delegates to it",
 	}, c.WithoutEffect(team(202)))
 }

@@ -18,14 +18,14 @@ import (
 	"tributary/server/xds"
 )
 
-// canOnDemand says whether a client can ask for virtual hosts and single clusters: Envoy does so by delta only.
+// canOnDemand reports whether a client can request virtual hosts and single clusters: Envoy does so by delta only.
 func canOnDemand(ctx context.Context) bool {
 	method, _ := grpc.Method(ctx)
 	return strings.Contains(method, "/Delta")
 }
 
-// collectionsOnDemand returns the collections that differ for on-demand clients. They ask for clusters and virtual
-// hosts by name only, and a route needs no interim version for new clusters, since its requests ask for them.
+// collectionsOnDemand returns the collections that differ for on-demand clients. They request clusters and virtual
+// hosts by name only, and a route needs no interim version for new clusters, since its traffic requests them.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
 	cluster.NoWildcard, route.Preannounce = true, nil
@@ -37,7 +37,7 @@ func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Coll
 func routesOnDemand(name string) []byte {
 	head := translate.RoutesHead(name, model.Sidecar)
 	head.IgnorePortInHostMatching = false
-	// The first answer is about no virtual host, so none is worth waiting for: the routes are complete.
+	// The first answer contains no virtual host, so Envoy need not wait for it: the routes are complete.
 	from := translate.Ads()
 	from.InitialFetchTimeout = durationpb.New(time.Millisecond)
 	head.Vhds = &routev3.Vhds{ConfigSource: from}
@@ -46,26 +46,26 @@ func routesOnDemand(name string) []byte {
 
 // virtualHostsOf returns the entries of a virtual host for requests to a domain, with and without the port, each with
 // that domain alone. Envoy finds a virtual host by the name of its resource.
-func virtualHostsOf(v *translate.VirtualHost, route, domain string) []*xds.Entry {
-	v.OnDemand.Mu.Lock()
-	defer v.OnDemand.Mu.Unlock()
-	if entries, cached := v.OnDemand.Entries[domain]; cached {
+func virtualHostsOf(virtualHost *translate.VirtualHost, route, domain string) []*xds.Entry {
+	virtualHost.OnDemand.Mu.Lock()
+	defer virtualHost.OnDemand.Mu.Unlock()
+	if entries, cached := virtualHost.OnDemand.Entries[domain]; cached {
 		return entries
 	}
-	_, _, name := protowire.ConsumeField(v.Rest) // the first field, which singles have otherwise
+	_, _, name := protowire.ConsumeField(virtualHost.Rest) // the first field, replaced below
 	var entries []*xds.Entry
 	for _, authority := range authorities(route, domain) {
-		var b []byte
+		var encoded []byte
 		resourceName := virtualHostName(route, authority)
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), resourceName)
-		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), authority)
-		body := slices.Concat(b, v.Rest[name:], v.Routes())
+		encoded = protowire.AppendString(protowire.AppendTag(encoded, translate.FieldName, protowire.BytesType), resourceName)
+		encoded = protowire.AppendString(protowire.AppendTag(encoded, translate.FieldDomains, protowire.BytesType), authority)
+		body := slices.Concat(encoded, virtualHost.Rest[name:], virtualHost.Routes())
 		entries = append(entries, translate.EntryOfBytes(resourceName, xds.VHostURL, body))
 	}
-	if v.OnDemand.Entries == nil {
-		v.OnDemand.Entries = make(map[string][]*xds.Entry)
+	if virtualHost.OnDemand.Entries == nil {
+		virtualHost.OnDemand.Entries = make(map[string][]*xds.Entry)
 	}
-	v.OnDemand.Entries[domain] = entries
+	virtualHost.OnDemand.Entries[domain] = entries
 	return entries
 }
 
@@ -74,40 +74,41 @@ func virtualHostName(route, host string) string { return route + "/" + host }
 
 func authorities(route, domain string) []string { return []string{domain, domain + ":" + route} }
 
-// owner returns the virtual host that has a domain, or nil.
-func (r *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
-	if r == nil || r.domains[domain] == 0 {
+// owner returns the virtual host of a domain, or nil.
+func (routes *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
+	if routes == nil || routes.domains[domain] == 0 {
 		return nil
 	}
-	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
-		if slices.Contains(v.Domains, domain) {
-			owner = v
+	routes.hosts.Scan(func(_ string, virtualHost *translate.VirtualHost) bool {
+		if slices.Contains(virtualHost.Domains, domain) {
+			owner = virtualHost
 		}
 		return owner == nil
 	})
 	return owner
 }
 
-// demand notes that domains of some routes may have another virtual host now: v, unless several hosts have the domain.
-func (c *change) demand(route string, domains []string, v *translate.VirtualHost) {
+// noteDemand notes that domains of some routes may have a new virtual host: the argument, unless several hosts have the
+// domain.
+func (c *change) noteDemand(route string, domains []string, virtualHost *translate.VirtualHost) {
 	if !c.profile.OnDemand {
 		return
 	}
 	if c.domains[route] == nil {
 		c.domains[route] = make(map[string]*translate.VirtualHost)
 	}
-	for _, d := range domains {
-		c.domains[route][d] = v
+	for _, domain := range domains {
+		c.domains[route][domain] = virtualHost
 	}
 }
 
-// fullRoutes are the routes that are sent in full to clients that ask for virtual hosts. It is safe for concurrent use.
+// fullRoutes are the routes that on-demand clients, too, get in full. It is safe for concurrent use.
 type fullRoutes struct {
 	mu    sync.Mutex
 	names map[string]struct{} // ports, so there are not many
 }
 
-// include reports whether routes are sent in full. If complete, they are from now on.
+// include reports whether routes are sent in full. complete makes them so from now on.
 func (f *fullRoutes) include(route string, complete bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,55 +122,55 @@ func (f *fullRoutes) include(route string, complete bool) bool {
 	return true
 }
 
-// includeFullRoutes encodes routes again that another scope began to send in full: its clients may come here.
+// includeFullRoutes re-encodes routes that another scope began to send in full: its clients may move to this scope.
 func (c *change) includeFullRoutes() {
 	if !c.profile.OnDemand {
 		return
 	}
-	for route, r := range c.shared {
-		if !r.whole && c.fullRoutes.include(route, false) {
+	for route, routes := range c.shared {
+		if !routes.inFull && c.fullRoutes.include(route, false) {
 			c.routes[route] = true
 		}
 	}
 }
 
-// shareOnDemand encodes the routes of a port for on-demand clients, and says whether in full. A client cannot ask for a
-// virtual host of a wildcard domain, and if it has one, it does not ask for the hosts within: routes with a wildcard
-// domain are sent in full. They stay so in all scopes, since Envoy does not forget its requests. Patched routes and
-// routes with repeated bodies are sent in full, too.
-func (c *change) shareOnDemand(route string, r *sharedRoutes) (complete bool) {
-	wild := c.routePatches != nil || len(r.repeated()) > 0 // patches are of all of them
+// shareOnDemand encodes the routes of a port for on-demand clients, and reports whether they are sent in full. That is
+// the case for routes with a wildcard domain: a client cannot request its virtual host, and if it has one, does not
+// request the hosts that it covers. They stay so in all scopes, since Envoy does not forget its requests. Patched
+// routes and routes with repeated bodies are sent in full, too.
+func (c *change) shareOnDemand(route string, routes *sharedRoutes) (complete bool) {
+	wild := c.routePatches != nil || len(routes.repeated()) > 0
 	for domain := range c.domains[route] {
-		wild = wild || model.IsWildcard(domain) && r.domains[domain] > 0
+		wild = wild || model.IsWildcard(domain) && routes.domains[domain] > 0
 	}
-	if !r.whole && c.fullRoutes.include(route, wild) {
-		r.whole = true
-		c.demand(route, slices.Collect(maps.Keys(r.domains)), nil)
+	if !routes.inFull && c.fullRoutes.include(route, wild) {
+		routes.inFull = true
+		c.noteDemand(route, slices.Collect(maps.Keys(routes.domains)), nil)
 	}
-	if !r.whole {
+	if !routes.inFull {
 		put(c.commits, c.scope.routes, translate.EntryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
 	}
-	return r.whole
+	return routes.inFull
 }
 
-// shareHosts brings the virtual hosts that are asked for up to date.
+// shareHosts updates the virtual hosts that clients request.
 func (c *change) shareHosts() {
 	for route, domains := range c.domains {
-		r := c.shared[route]
-		for domain, v := range domains {
+		routes := c.shared[route]
+		for domain, virtualHost := range domains {
 			switch {
 			case model.IsWildcard(domain):
 				continue
-			case r == nil || r.whole || r.domains[domain] == 0:
+			case routes == nil || routes.inFull || routes.domains[domain] == 0:
 				for _, authority := range authorities(route, domain) {
 					remove(c.commits, c.virtualHosts, virtualHostName(route, authority))
 				}
 				continue
-			case v == nil || r.domains[domain] > 1:
-				v = r.owner(domain)
+			case virtualHost == nil || routes.domains[domain] > 1:
+				virtualHost = routes.owner(domain)
 			}
-			for _, e := range virtualHostsOf(v, route, domain) {
-				put(c.commits, c.virtualHosts, e)
+			for _, entry := range virtualHostsOf(virtualHost, route, domain) {
+				put(c.commits, c.virtualHosts, entry)
 			}
 		}
 	}

@@ -19,11 +19,11 @@ func TestWithout(t *testing.T) {
 		},
 	}}
 	require.Equal(t, []string{
-		"spec.http[1].delegate has no effect on Envoys: what is delegated is not delegated any further: the route is left out",
-		"spec.http[1].headers.request.set[x-a] has no effect on Envoys: Envoy does not know what is between the percent signs; one that is " +
-			"meant as such is written twice",
-	}, coverage.Without(v))
-	require.Empty(t, coverage.Without(&networking.ServiceEntry{
+		"spec.http[1].delegate has no effect on Envoys: a delegate does not delegate any further: the route is left out",
+		"spec.http[1].headers.request.set[x-a] has no effect on Envoys: Envoy has no such command between the percent signs; " +
+			"write a literal percent sign twice",
+	}, coverage.WithoutEffect(v))
+	require.Empty(t, coverage.WithoutEffect(&networking.ServiceEntry{
 		Hosts:     []string{"a.internal"},
 		Endpoints: []*networking.WorkloadEntry{{Address: "10.0.0.1"}},
 	}))

@@ -100,8 +100,8 @@ func TestPatchesWithoutEffect(t *testing.T) {
 		"spec.configPatches[2] has no effect on Envoys: Envoy would refuse it: several virtual hosts of 80 have the domain two.internal",
 	}, c.WithoutEffect(c.view.Snapshot().Get(key)))
 	require.Contains(t, c.Affected(), key)
-	require.Contains(t, c.mesh.OfNoHost(model.ProfileOf(n)), key)
-	require.NotContains(t, c.mesh.OfNoHost(model.ProfileOf(node("shop", "NONE", ""))), key)
+	require.Contains(t, c.mesh.MeshWideObjects(model.ProfileOf(n)), key)
+	require.NotContains(t, c.mesh.MeshWideObjects(model.ProfileOf(node("shop", "NONE", ""))), key)
 }
 
 // Routes that are patched are sent in full to clients that ask for virtual hosts, and clusters that are added are there for them.

@@ -9,24 +9,25 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// findingIndex has the findings of a scope, by source (a host, routes or a listener) and by object. It is safe for concurrent use.
+// findingIndex holds the findings of a scope, by source (a host, routes or a listener) and by object. It is safe for
+// concurrent use.
 type findingIndex struct {
 	mu       sync.Mutex
 	bySource map[string]model.Findings
-	byObject map[resource.Key]map[model.Finding]int // and in how many sources
+	byObject map[resource.Key]map[model.Finding]int // with the number of sources
 }
 
 // set replaces the findings of a source.
 func (n *findingIndex) set(source string, list model.Findings) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, f := range n.bySource[source] {
-		of := n.byObject[f.Of]
-		if of[f]--; of[f] == 0 {
-			delete(of, f)
+	for _, finding := range n.bySource[source] {
+		counts := n.byObject[finding.Object]
+		if counts[finding]--; counts[finding] == 0 {
+			delete(counts, finding)
 		}
-		if len(of) == 0 {
-			delete(n.byObject, f.Of)
+		if len(counts) == 0 {
+			delete(n.byObject, finding.Object)
 		}
 	}
 	delete(n.bySource, source)
@@ -37,52 +38,53 @@ func (n *findingIndex) set(source string, list model.Findings) {
 		n.bySource, n.byObject = make(map[string]model.Findings), make(map[resource.Key]map[model.Finding]int)
 	}
 	n.bySource[source] = list
-	for _, f := range list {
-		if n.byObject[f.Of] == nil {
-			n.byObject[f.Of] = make(map[model.Finding]int)
+	for _, finding := range list {
+		if n.byObject[finding.Object] == nil {
+			n.byObject[finding.Object] = make(map[model.Finding]int)
 		}
-		n.byObject[f.Of][f]++
+		n.byObject[finding.Object][finding]++
 	}
 }
 
-// of returns the findings of an object that have a reason.
-func (n *findingIndex) of(key resource.Key) []model.Finding {
+// withReason returns the findings of an object that have a reason.
+func (n *findingIndex) withReason(key resource.Key) []model.Finding {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Collect(maps.Keys(n.byObject[key])), func(f model.Finding) bool { return f.Why == "" })
+	return slices.DeleteFunc(slices.Collect(maps.Keys(n.byObject[key])),
+		func(finding model.Finding) bool { return finding.Why == "" })
 }
 
-// applied returns the objects whose patches or plugins changed the resource of a source.
+// applied returns the objects with patches or plugins that changed the resource of a source.
 func (n *findingIndex) applied(source string) (keys []resource.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, f := range n.bySource[source] {
-		if f.Why == "" {
-			keys = append(keys, f.Of)
+	for _, finding := range n.bySource[source] {
+		if finding.Why == "" {
+			keys = append(keys, finding.Object)
 		}
 	}
 	return keys
 }
 
-// has says whether there is a finding at a place.
-func (n *findingIndex) has(at model.Place) bool {
+// contains reports whether a place has a finding.
+func (n *findingIndex) contains(place model.Place) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for f := range n.byObject[at.Of] {
-		if f.Place == at {
+	for finding := range n.byObject[place.Object] {
+		if finding.Place == place {
 			return true
 		}
 	}
 	return false
 }
 
-// objects adds the objects that have findings with a reason.
-func (n *findingIndex) objects(all map[resource.Key]bool) {
+// addObjects adds the objects that have findings with a reason.
+func (n *findingIndex) addObjects(objects map[resource.Key]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, found := range n.byObject {
-		for f := range found {
-			all[key] = all[key] || f.Why != ""
+	for key, findings := range n.byObject {
+		for finding := range findings {
+			objects[key] = objects[key] || finding.Why != ""
 		}
 	}
 }

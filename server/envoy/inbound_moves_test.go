@@ -36,7 +36,7 @@ func TestAgesOfServicesAtSeveralAddresses(t *testing.T) {
 	n := withAddresses("10.0.0.1,fd00::1", node("shop", "REDIRECT", ""))
 	inbound := func(by *asked) string {
 		p := model.ProfileOf(n)
-		leave := s.c.narrow(&p, n, by)
+		leave := s.c.selectProfile(&p, n, by)
 		t.Cleanup(leave)
 		return p.Inbound
 	}

@@ -70,7 +70,7 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 		was := make([]string, len(nodes))
 		inbound := func(c *Catalog, i int, by *asked) (string, func()) {
 			p := model.ProfileOf(nodes[i])
-			leave := c.narrow(&p, nodes[i], by)
+			leave := c.selectProfile(&p, nodes[i], by)
 			return p.Inbound, leave
 		}
 		for i := range nodes {
@@ -121,7 +121,7 @@ func TestReplicasShareAProfile(t *testing.T) {
 	enter := func(address string, by *asked) model.Profile {
 		n := at(address, node("shop", "REDIRECT", ""))
 		p := model.ProfileOf(n)
-		c.narrow(&p, n, by)
+		c.selectProfile(&p, n, by)
 		return p
 	}
 	first := enter("10.0.0.1", one)
@@ -180,22 +180,22 @@ func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
 			"15006 any connections to BlackHoleCluster", "0 any connections to BlackHoleCluster",
 			"80 any connections to BlackHoleCluster", "81 any connections to BlackHoleCluster",
 		}},
-		{model.Security{Mutual: model.Strict, MutualOn: map[uint32]model.MutualTLS{80: model.Disabled, 90: model.Disabled}}, []string{
+		{model.Security{Mutual: model.Strict, MutualByPort: map[uint32]model.MutualTLS{80: model.Disabled, 90: model.Disabled}}, []string{
 			"15006 any connections to BlackHoleCluster", "0 any connections to BlackHoleCluster",
 			"90 raw_buffer requests to InboundPassthroughCluster", "90 raw_buffer connections to InboundPassthroughCluster",
 			"80 raw_buffer requests to inbound|80||", "81 any connections to BlackHoleCluster",
 		}},
-		{model.Security{MutualOn: map[uint32]model.MutualTLS{80: model.Strict, 15006: model.Disabled}}, []string{
+		{model.Security{MutualByPort: map[uint32]model.MutualTLS{80: model.Strict, 15006: model.Disabled}}, []string{
 			"15006 any connections to BlackHoleCluster",
 			"0 raw_buffer requests to InboundPassthroughCluster", "0 raw_buffer connections to InboundPassthroughCluster",
 			"80 any connections to BlackHoleCluster", "81 raw_buffer connections to inbound|81||",
 		}},
 	} {
-		in := &model.Inbound{Captured: true, Ports: []model.Workport{
+		in := &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
 			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: model.Wildcard},
 			{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
 		}}
-		t1 := translate.View(&model.View{Host: model.InboundUnit, Secured: &of.secured, Inbound: in}, nil)
+		t1 := translate.View(&model.View{Host: model.InboundPseudoHost, Security: &of.secured, Inbound: in}, nil)
 		require.Len(t, t1.Listeners, 1)
 		require.Equal(t, of.want, chainsOf(t, messageOf(t, t1.Listeners[0]).(*listenerv3.Listener)), "%v", of.secured)
 	}
@@ -206,7 +206,7 @@ func TestInboundChainsAreSecured(t *testing.T) {
 	secured := &model.Security{
 		HTTP: []*hcmv3.HttpFilter{{Name: "first"}}, TCP: []*listenerv3.Filter{{Name: "first"}},
 	}
-	t1 := translate.View(&model.View{Secured: secured, Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
+	t1 := translate.View(&model.View{Security: secured, Inbound: &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
 		{ServicePort: model.ServicePort{Target: 80, Protocol: "grpc-web"}, Address: model.Wildcard},
 		{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
 		{ServicePort: model.ServicePort{Target: 82}, Address: model.Wildcard},
@@ -218,7 +218,7 @@ func TestInboundChainsAreSecured(t *testing.T) {
 		for _, chain := range messageOf(t, e).(*listenerv3.Listener).GetFilterChains() {
 			var http hcmv3.HttpConnectionManager
 			switch first := chain.GetFilters()[0]; {
-			case chain.GetFilterChainMatch().GetDestinationPort().GetValue() == model.InboundPort: // which accepts nothing
+			case chain.GetFilterChainMatch().GetDestinationPort().GetValue() == model.InboundCapturePort: // which accepts nothing
 			case first.GetTypedConfig().UnmarshalTo(&http) == nil:
 				require.Equal(t, "first", http.GetHttpFilters()[0].GetName())
 				n++
@@ -260,7 +260,7 @@ spec: {ingress: [{port: {number: 80, protocol: HTTP, name: a}, bind: 127.0.0.1, 
 	change(sidecar)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	web := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
-	require.NotEmpty(t, c.current()[0].findings.of(web))
+	require.NotEmpty(t, c.current()[0].findings.withReason(web))
 	change("", web)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	change(serviceAt("web", 80, "{address: 10.0.0.1}"))

@@ -8,18 +8,20 @@ import (
 	"tributary/resource"
 )
 
-// Recheck has clients follow what Options.Invalid returns. Call it when that changes; a change of the view does it, too.
+// Recheck brings clients up to date with Options.Invalid. Call it when its result changes; a change of the view
+// includes it.
 func (c *Catalog) Recheck() {
-	c.catchUpAll(c.change(nil, nil, false))
-	c.divide()
+	c.catchUpAll(c.changeMesh(nil, nil, false))
+	c.reviewProfiles()
 }
 
-// lingerTime is how long objects that are no longer said to be invalid count as such: the change that has them may be under way.
+// lingerTime is how long objects count as invalid after Options.Invalid drops them: the change with their valid version
+// may be under way.
 const lingerTime = time.Second
 
-// setInvalid has the mesh refuse what the security objects may be about that have no valid version: those of a source, unless another one
-// has them, and those that cannot be decoded; c.mu is held.
-func (c *Catalog) setInvalid(ofSources []resource.Key, touched map[string]struct{}) {
+// setInvalid tells the mesh which security objects have no valid version, so that it refuses the traffic that they may
+// concern: objects of a source, unless another source has a valid version, and undecodable objects; c.mu is held.
+func (c *Catalog) setInvalid(invalidInSources []resource.Key, touched map[string]struct{}) {
 	restricting := func(keys []resource.Key) []resource.Key {
 		keys = slices.DeleteFunc(keys, func(key resource.Key) bool { return !resource.Restricts(key.Kind) })
 		slices.SortFunc(keys, resource.Key.Compare)
@@ -29,36 +31,36 @@ func (c *Catalog) setInvalid(ofSources []resource.Key, touched map[string]struct
 		_, exists := slices.BinarySearchFunc(sorted, key, resource.Key.Compare)
 		return exists
 	}
-	listed := restricting(slices.AppendSeq(slices.Clone(ofSources), maps.Keys(c.undecodable)))
-	all := slices.Clone(listed)
-	now, view, ended := time.Now(), c.view.Snapshot(), make(map[resource.Key]time.Time)
+	listed := restricting(slices.AppendSeq(slices.Clone(invalidInSources), maps.Keys(c.undecodable)))
+	invalid := slices.Clone(listed)
+	now, view, validSince := time.Now(), c.view.Snapshot(), make(map[resource.Key]time.Time)
 	for _, key := range c.mesh.Invalid {
 		if contains(listed, key) {
 			continue
 		}
-		since, known := c.ended[key]
-		if !known {
-			since = now
+		valid, lingering := c.validSince[key]
+		if !lingering {
+			valid = now
 			time.AfterFunc(lingerTime, c.Recheck)
 		}
-		if now.Sub(since) < lingerTime || view.Get(key) != nil {
-			all, ended[key] = append(all, key), since
+		if now.Sub(valid) < lingerTime || view.Get(key) != nil {
+			invalid, validSince[key] = append(invalid, key), valid
 		}
 	}
-	c.ended = ended
-	all = restricting(slices.DeleteFunc(all, func(key resource.Key) bool {
+	c.validSince = validSince
+	invalid = restricting(slices.DeleteFunc(invalid, func(key resource.Key) bool {
 		_, undecodable := c.undecodable[key]
 		return !undecodable && c.last.Get(key) != nil
 	}))
-	if slices.Equal(all, c.mesh.Invalid) {
+	if slices.Equal(invalid, c.mesh.Invalid) {
 		return
 	}
-	added := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool { return contains(c.mesh.Invalid, key) })
+	added := slices.DeleteFunc(slices.Clone(invalid), func(key resource.Key) bool { return contains(c.mesh.Invalid, key) })
 	for _, key := range added[:min(len(added), maxWarned)] {
-		c.log.Error("no version of a security object is valid", "object", key.String(), "refused", !c.opts.WarnUnenforced)
+		c.log.Error("no version of a security object is valid", "object", key.String(), "refused", !c.options.WarnUnenforced)
 	}
 	if len(added) > maxWarned {
 		c.log.Error("no version of further security objects is valid", "count", len(added)-maxWarned)
 	}
-	c.mesh.SetInvalid(all, touched)
+	c.mesh.SetInvalid(invalid, touched)
 }

@@ -68,7 +68,7 @@ func TestProfilesThatHaveGoneLeaveNothing(t *testing.T) {
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
-	var scopes []*variant
+	var scopes []*workloadView
 	for _, n := range append(slices.Clone(nodes), nodes...) { // some of them twice, as clients that come and go would have it
 		scopes = append(scopes, c.newScope(model.ProfileOf(n)))
 	}
@@ -79,22 +79,22 @@ func TestProfilesThatHaveGoneLeaveNothing(t *testing.T) {
 		c.update(keys, snap, ok, true)
 		since = snap.Revision()
 	}
-	require.NotEmpty(t, c.cache.known)
+	require.NotEmpty(t, c.cache.translations)
 	has := make(map[*translate.Translation]int)
 	for _, s := range scopes {
 		for _, told := range s.translations {
 			has[told]++
 		}
 	}
-	require.Len(t, c.cache.known, len(has))
-	for _, told := range c.cache.known {
+	require.Len(t, c.cache.translations, len(has))
+	for _, told := range c.cache.translations {
 		require.Equal(t, has[told], told.Users)
 	}
 	for _, s := range scopes {
-		c.drop(s.scope)
+		c.dropScope(s.scope)
 	}
-	require.Empty(t, c.cache.known)
+	require.Empty(t, c.cache.translations)
 	_, _, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
-	require.NotEmpty(t, c.cache.known)
+	require.NotEmpty(t, c.cache.translations)
 }

@@ -45,8 +45,8 @@ func TestServersWithTLSAreEncrypted(t *testing.T) {
 // A mutual TLS of a port is a must for redirected connections, too, where an ingress listener binds the port.
 func TestMutualOnABoundPort(t *testing.T) {
 	t1 := translate.View(&model.View{
-		Host: model.InboundUnit, Secured: &model.Security{MutualOn: map[uint32]model.MutualTLS{80: model.Strict}},
-		Inbound: &model.Inbound{Captured: true, Ports: []model.Workport{
+		Host: model.InboundPseudoHost, Security: &model.Security{MutualByPort: map[uint32]model.MutualTLS{80: model.Strict}},
+		Inbound: &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
 			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: "127.0.0.1", Bound: true},
 		}},
 	}, nil)

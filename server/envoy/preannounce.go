@@ -17,15 +17,15 @@ import (
 	"tributary/server/xds"
 )
 
-// gRPC clients are preannounced the clusters of a RouteConfiguration, which is a resource of its own or in the ApiListener of a
-// Listener.
+// gRPC clients get the clusters of a RouteConfiguration before its routes. The RouteConfiguration is a separate
+// resource, or part of the ApiListener of a Listener.
 
 // TypeOf returns the type of an Envoy resource, with Preannounce and Needs for gRPC clients, and Fallback for Envoys.
 func TypeOf(typeURL string) xds.Type {
 	t := xds.TypeOf(typeURL)
 	switch typeURL {
 	case xds.ClusterURL:
-		t.Needs = clustersWithin
+		t.Needs = aggregatedClusters
 	case xds.ListenerURL:
 		t.Preannounce, t.Fallback = preannounceListener, fallbackListener
 	case xds.RouteURL:
@@ -35,20 +35,20 @@ func TypeOf(typeURL string) xds.Type {
 }
 
 // preannounceRoutes is Type.Preannounce of RouteConfigurations.
-func preannounceRoutes(has, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
+func preannounceRoutes(current, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
 	var from, to routev3.RouteConfiguration
-	if !decode(has, &from) || !decode(next, &to) {
+	if !decode(current, &from) || !decode(next, &to) {
 		return nil, nil
 	}
 	if dependencies = preannounceClusters(&from, &to); len(dependencies) == 0 {
 		return nil, nil
 	}
-	return with(next, &from), dependencies
+	return withMessage(next, &from), dependencies
 }
 
-// preannounceListener is Type.Preannounce of Listeners. A change to a RouteConfiguration of another name is not preannounced.
-func preannounceListener(has, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
-	from, fromHTTP := apiListener(has)
+// preannounceListener is Type.Preannounce of Listeners. A RouteConfiguration with a new name is not preannounced.
+func preannounceListener(current, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
+	from, fromHTTP := apiListener(current)
 	to, toHTTP := apiListener(next)
 	if from == nil || to == nil {
 		return nil, nil
@@ -60,94 +60,101 @@ func preannounceListener(has, next *xds.Entry) (interim *xds.Entry, dependencies
 	if err := anypb.MarshalFrom(inner, fromHTTP, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return nil, nil
 	}
-	return with(next, from), dependencies
+	return withMessage(next, from), dependencies
 }
 
-// apiListener returns the Listener that an entry is, and what it has for gRPC; nil if it is none, or has nothing.
-func apiListener(e *xds.Entry) (*listenerv3.Listener, *hcmv3.HttpConnectionManager) {
-	var l listenerv3.Listener
+// apiListener decodes a Listener and its HTTP connection manager for gRPC. It returns nil for another resource, or for
+// a Listener without inline routes for gRPC.
+func apiListener(entry *xds.Entry) (*listenerv3.Listener, *hcmv3.HttpConnectionManager) {
+	var listener listenerv3.Listener
 	var http hcmv3.HttpConnectionManager
-	if !decode(e, &l) || l.GetApiListener().GetApiListener().UnmarshalTo(&http) != nil || http.GetRouteConfig() == nil {
+	if !decode(entry, &listener) || listener.GetApiListener().GetApiListener().UnmarshalTo(&http) != nil ||
+		http.GetRouteConfig() == nil {
 		return nil, nil
 	}
-	return &l, &http
+	return &listener, &http
 }
 
-// clustersWithin is Type.Needs of Clusters: the clusters of which an aggregate cluster consists.
-func clustersWithin(e *xds.Entry) []string {
+// aggregatedClusters is Type.Needs of Clusters: the members of an aggregate cluster.
+func aggregatedClusters(entry *xds.Entry) []string {
 	var c clusterv3.Cluster
-	var within aggregatev3.ClusterConfig
-	if e.Child != "" || !decode(e, &c) || c.GetClusterType().GetTypedConfig().UnmarshalTo(&within) != nil {
+	var aggregate aggregatev3.ClusterConfig
+	if entry.Child != "" || !decode(entry, &c) || c.GetClusterType().GetTypedConfig().UnmarshalTo(&aggregate) != nil {
 		return nil
 	}
-	return within.GetClusters()
+	return aggregate.GetClusters()
 }
 
-// decode reports whether e is a message of the type of m, which it fills in.
-func decode(e *xds.Entry, m proto.Message) bool {
+// decode decodes an entry into a message, and reports whether it has the type of the message.
+func decode(entry *xds.Entry, message proto.Message) bool {
 	var body anypb.Any
-	return proto.Unmarshal(e.Any, &body) == nil && body.MessageIs(m) && body.UnmarshalTo(m) == nil
+	return proto.Unmarshal(entry.Any, &body) == nil && body.MessageIs(message) && body.UnmarshalTo(message) == nil
 }
 
-// with returns e with another message for content, or nil.
-func with(e *xds.Entry, m proto.Message) *xds.Entry {
-	changed, err := xds.NewEntry(m)
+// withMessage returns an entry with the name of another one and a new content, or nil.
+func withMessage(entry *xds.Entry, message proto.Message) *xds.Entry {
+	changed, err := xds.NewEntry(message)
 	if err != nil {
 		return nil
 	}
-	changed.Name, changed.Child = e.Name, e.Child
+	changed.Name, changed.Child = entry.Name, entry.Child
 	return changed
 }
 
-// preannounceClusters adds to from, for each virtual host, routes to the clusters that its clients will use with the configuration
-// to, and do not use yet. No request takes these routes.
+// preannounceClusters adds routes to each virtual host of from: to the clusters that its clients will use with the
+// configuration to, and do not use yet. No request matches these routes.
 func preannounceClusters(from, to *routev3.RouteConfiguration) (dependencies []xds.Dependency) {
-	hosts, next := hostsOf(from), hostsOf(to)
-	become := make(map[*routev3.VirtualHost][]*routev3.VirtualHost) // the virtual hosts that clients of one will have instead
-	for domain, vh := range hosts.domains {
-		become[vh] = append(become[vh], next.find(domain))
+	hosts, next := indexHosts(from), indexHosts(to)
+	// the virtual hosts that will serve the clients of the key
+	successors := make(map[*routev3.VirtualHost][]*routev3.VirtualHost)
+	for domain, host := range hosts.domains {
+		successors[host] = append(successors[host], next.find(domain))
 	}
-	for domain, vh := range next.domains {
-		if was := hosts.find(domain); was != nil {
-			become[was] = append(become[was], vh)
+	for domain, host := range next.domains {
+		if previous := hosts.find(domain); previous != nil {
+			successors[previous] = append(successors[previous], host)
 		}
 	}
-	for _, vh := range from.GetVirtualHosts() {
-		used, will := make(map[string]struct{}), make(map[string]struct{})
-		addClusters(used, vh)
-		for _, n := range become[vh] {
-			addClusters(will, n)
+	for _, host := range from.GetVirtualHosts() {
+		used, upcoming := make(map[string]struct{}), make(map[string]struct{})
+		addClusters(used, host)
+		for _, successor := range successors[host] {
+			addClusters(upcoming, successor)
 		}
-		maps.DeleteFunc(will, func(name string, _ struct{}) bool { _, ok := used[name]; return ok })
-		if len(used) == 0 || len(will) == 0 { // no request got anywhere, or none gets anywhere new
+		maps.DeleteFunc(upcoming, func(name string, _ struct{}) bool { _, ok := used[name]; return ok })
+		if len(used) == 0 || len(upcoming) == 0 { // no cluster served requests, or no new cluster will
 			continue
 		}
-		l := xds.Dependency{From: slices.Sorted(maps.Keys(used)), To: slices.Sorted(maps.Keys(will))}
-		for _, cluster := range l.To {
-			vh.Routes = append(vh.Routes, idleRoute(cluster))
+		dependency := xds.Dependency{From: slices.Sorted(maps.Keys(used)), To: slices.Sorted(maps.Keys(upcoming))}
+		for _, cluster := range dependency.To {
+			host.Routes = append(host.Routes, idleRoute(cluster))
 		}
-		dependencies = append(dependencies, l)
+		dependencies = append(dependencies, dependency)
 	}
 	return dependencies
 }
 
-// idleRoute is a route that no request takes, since no header is both there and not there.
+// idleRoute is a route that no request matches, since no header is both present and absent.
 func idleRoute(cluster string) *routev3.Route {
 	present := func(present bool) *routev3.HeaderMatcher {
-		return &routev3.HeaderMatcher{Name: "x-introduced", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present}}
+		return &routev3.HeaderMatcher{
+			Name: "x-introduced", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present},
+		}
 	}
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{
 			PathSpecifier: &routev3.RouteMatch_Prefix{}, Headers: []*routev3.HeaderMatcher{present(true), present(false)},
 		},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		}},
 	}
 }
 
-// addClusters adds the clusters that requests to a virtual host go to. Clients of gRPC do not take routes that look at the
-// parameters of a query, nor send anything to mirrors.
-func addClusters(clusters map[string]struct{}, vh *routev3.VirtualHost) {
-	for _, r := range vh.GetRoutes() {
+// addClusters adds the clusters that serve requests to a virtual host. gRPC clients ignore mirrors and routes that
+// match query parameters.
+func addClusters(clusters map[string]struct{}, host *routev3.VirtualHost) {
+	for _, r := range host.GetRoutes() {
 		if len(r.GetMatch().GetQueryParameters()) > 0 {
 			continue
 		}
@@ -162,74 +169,74 @@ func addClusters(clusters map[string]struct{}, vh *routev3.VirtualHost) {
 	}
 }
 
-// hosts are the virtual hosts of a RouteConfiguration by their domains.
-type hosts struct {
+// hostIndex has the virtual hosts of a RouteConfiguration by their domains.
+type hostIndex struct {
 	domains   map[string]*routev3.VirtualHost
 	wildcards []string // the wildcard domains, the most specific first
 }
 
-func hostsOf(c *routev3.RouteConfiguration) *hosts {
-	h := &hosts{domains: make(map[string]*routev3.VirtualHost)}
-	for _, vh := range c.GetVirtualHosts() {
-		for _, domain := range vh.GetDomains() {
+func indexHosts(c *routev3.RouteConfiguration) *hostIndex {
+	h := &hostIndex{domains: make(map[string]*routev3.VirtualHost)}
+	for _, host := range c.GetVirtualHosts() {
+		for _, domain := range host.GetDomains() {
 			if _, ok := h.domains[domain]; ok {
 				continue
 			}
-			h.domains[domain] = vh
-			if kindOf(domain) != oneDomain {
+			h.domains[domain] = host
+			if domainKind(domain) != exactDomain {
 				h.wildcards = append(h.wildcards, domain)
 			}
 		}
 	}
 	slices.SortFunc(h.wildcards, func(a, b string) int { // endings before beginnings, the longer first
-		return cmp.Or(cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(domainKind(a), domainKind(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
 	return h
 }
 
-// find returns the virtual host for a domain, or nil. For a wildcard domain it is the one that most of its hosts have.
-func (h *hosts) find(domain string) *routev3.VirtualHost {
-	if vh := h.domains[domain]; vh != nil {
-		return vh
+// find returns the virtual host for a domain, or nil. For a wildcard domain it returns the one that covers it.
+func (h *hostIndex) find(domain string) *routev3.VirtualHost {
+	if host := h.domains[domain]; host != nil {
+		return host
 	}
 	for _, w := range h.wildcards {
-		if covers(w, domain) {
+		if wildcardCovers(w, domain) {
 			return h.domains[w]
 		}
 	}
 	return nil
 }
 
-// The kinds of domains, in the order in which they are looked at.
+// The kinds of domains, in the order of matching.
 const (
-	oneDomain = iota
-	ending    // *.example.com
-	beginning // www.*
+	exactDomain  = iota
+	suffixDomain // *.example.com
+	prefixDomain // www.*
 	anyDomain
 )
 
-func kindOf(domain string) int {
+func domainKind(domain string) int {
 	switch {
 	case domain == "*":
 		return anyDomain
 	case strings.HasPrefix(domain, "*"):
-		return ending
+		return suffixDomain
 	case strings.HasSuffix(domain, "*"):
-		return beginning
+		return prefixDomain
 	}
-	return oneDomain
+	return exactDomain
 }
 
-// covers says whether wildcard matches all that domain matches.
-func covers(wildcard, domain string) bool {
-	of := kindOf(domain)
-	switch kindOf(wildcard) {
+// wildcardCovers reports whether wildcard matches every name that domain matches.
+func wildcardCovers(wildcard, domain string) bool {
+	kind := domainKind(domain)
+	switch domainKind(wildcard) {
 	case anyDomain:
 		return true
-	case ending:
-		return (of == oneDomain || of == ending) && strings.HasSuffix(domain, wildcard[1:])
-	case beginning:
-		return (of == oneDomain || of == beginning) && strings.HasPrefix(domain, wildcard[:len(wildcard)-1])
+	case suffixDomain:
+		return (kind == exactDomain || kind == suffixDomain) && strings.HasSuffix(domain, wildcard[1:])
+	case prefixDomain:
+		return (kind == exactDomain || kind == prefixDomain) && strings.HasPrefix(domain, wildcard[:len(wildcard)-1])
 	}
 	return false
 }

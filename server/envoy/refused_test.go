@@ -75,7 +75,7 @@ func TestWeightsFit(t *testing.T) {
 	for _, w := range []uint32{2147483647, 2147483647, 2147483647, 1} {
 		all = append(all, &routev3.WeightedCluster_ClusterWeight{Name: "a", Weight: wrapperspb.UInt32(w)})
 	}
-	model.Fit(all)
+	model.ScaleWeights(all)
 	for i, w := range []uint32{1073741823, 1073741823, 1073741823, 1} {
 		require.Equal(t, w, all[i].GetWeight().GetValue())
 	}

@@ -16,91 +16,92 @@ import (
 	"tributary/server/xds"
 )
 
-// fallbackListener is Type.Fallback of Listeners. A held listener that cannot be decoded is unknown.
-func fallbackListener(held, rejected *xds.Entry, again bool) (instead *xds.Entry, description string) {
-	var has *listenerv3.Listener
-	if l := new(listenerv3.Listener); held != nil && decode(held, l) {
-		has = l
+// fallbackListener is Type.Fallback of Listeners. It treats an undecodable held listener as unknown.
+func fallbackListener(held, rejected *xds.Entry, repeated bool) (instead *xds.Entry, description string) {
+	var heldListener *listenerv3.Listener
+	if substitute := new(listenerv3.Listener); held != nil && decode(held, substitute) {
+		heldListener = substitute
 	}
 	listener := new(listenerv3.Listener)
 	if !decode(rejected, listener) || listener.GetApiListener() != nil {
 		return nil, ""
 	}
-	l, description := extend.Fallback(has, listener, again)
-	if l == nil {
+	substitute, description := extend.Fallback(heldListener, listener, repeated)
+	if substitute == nil {
 		return nil, ""
 	}
-	return with(rejected, l), description
+	return withMessage(rejected, substitute), description
 }
 
-// maxChanged is how many objects are remembered with the revision of their last change.
+// maxChanged limits the objects that are remembered with the revision of their last change.
 const maxChanged = 10_000
 
-// changedObjects are the objects that changed last. It is not safe for concurrent use.
+// changedObjects has the most recently changed objects. It is not safe for concurrent use.
 type changedObjects struct {
-	at     map[resource.Key]memstore.Revision
-	before memstore.Revision // changes up to this one may be forgotten
+	revisions map[resource.Key]memstore.Revision
+	before    memstore.Revision // changes up to this revision may be missing
 }
 
-// note notes that an object changed, or was deleted. When there are too many objects, the older half is forgotten.
-func (c *changedObjects) note(key resource.Key, at memstore.Revision) {
-	if c.at == nil {
-		c.at = make(map[resource.Key]memstore.Revision)
+// note records that an object changed, or was deleted. Beyond maxChanged it drops the older half.
+func (c *changedObjects) note(key resource.Key, revision memstore.Revision) {
+	if c.revisions == nil {
+		c.revisions = make(map[resource.Key]memstore.Revision)
 	}
-	c.at[key] = at
-	if len(c.at) <= maxChanged {
+	c.revisions[key] = revision
+	if len(c.revisions) <= maxChanged {
 		return
 	}
-	c.before = slices.Sorted(maps.Values(c.at))[len(c.at)/2]
-	maps.DeleteFunc(c.at, func(_ resource.Key, at memstore.Revision) bool { return at <= c.before })
+	c.before = slices.Sorted(maps.Values(c.revisions))[len(c.revisions)/2]
+	maps.DeleteFunc(c.revisions, func(_ resource.Key, revision memstore.Revision) bool { return revision <= c.before })
 }
 
-// since returns the objects that changed after a revision, and whether these are all of them.
-func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key]bool, complete bool) {
-	all = make(map[resource.Key]bool)
-	for key, at := range c.at {
-		if at > revision {
-			all[key] = true
+// changedAfter returns the objects that changed after a revision, and whether the list is complete.
+func (c *changedObjects) changedAfter(revision memstore.Revision) (objects map[resource.Key]bool, complete bool) {
+	objects = make(map[resource.Key]bool)
+	for key, changed := range c.revisions {
+		if changed > revision {
+			objects[key] = true
 		}
 	}
-	return all, revision >= c.before
+	return objects, revision >= c.before
 }
 
 // ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and
 // whether the list is complete: the catalog forgets old changes, and changes of a collection no longer in use. If the
-// client has acknowledged no version, the list has all objects of the resource. Objects with patches or plugins in it
-// come first.
-func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
+// client has acknowledged no version, the list has all objects of the resource. Objects with patches or plugins in the
+// resource come first.
+func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejection) (suspects []resource.Key,
+	complete bool) {
 	c.mu.RLock()
-	changed, complete := c.changed.since(memstore.Revision(r.Revision))
-	var in *variant
-	var wide []resource.Key
+	changed, complete := c.changed.changedAfter(memstore.Revision(rejection.Revision))
+	var owner *workloadView
+	var ofNoHost []resource.Key
 	for s := range c.following {
-		for _, v := range append(slices.Collect(maps.Values(s.variants)), newVariant(s, s.profile)) {
-			if slices.Contains(v.all(), coll) {
-				in, wide = v, c.mesh.OfNoHost(s.profile)
+		for _, view := range append(slices.Collect(maps.Values(s.workloadViews)), newWorkloadView(s, s.profile)) {
+			if slices.Contains(view.list(), collection) {
+				owner, ofNoHost = view, c.mesh.MeshWideObjects(s.profile)
 			}
 		}
 	}
 	c.mu.RUnlock()
-	if in == nil {
+	if owner == nil {
 		return nil, false
 	}
-	extensions := in.extensionsOf(coll, r.Name)
-	objects := in.objectsOf(coll, r.Name)
+	extensions := owner.extensionsOf(collection, rejection.Name)
+	objects := owner.objectsOf(collection, rejection.Name)
 	for key := range extensions {
 		objects[key] = true
 	}
-	for _, key := range wide {
+	for _, key := range ofNoHost {
 		extending := []resource.Kind{resource.EnvoyFilter, resource.WasmPlugin, resource.Telemetry}
 		isExtension := slices.Contains(extending, key.Kind)
-		if changed[key] && (!isExtension || r.Name == "") {
+		if changed[key] && (!isExtension || rejection.Name == "") {
 			objects[key] = true
 		}
 	}
 	for key := range objects {
-		if (changed[key] || r.Revision == 0) && key.Kind != "" {
-			some = append(some, key)
+		if (changed[key] || rejection.Revision == 0) && key.Kind != "" {
+			suspects = append(suspects, key)
 		}
 	}
 	rank := func(key resource.Key) int {
@@ -109,28 +110,29 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 		}
 		return 1
 	}
-	slices.SortFunc(some, func(a, b resource.Key) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Compare(b)) })
-	return some, complete
+	slices.SortFunc(suspects, func(a, b resource.Key) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Compare(b)) })
+	return suspects, complete
 }
 
-// extensionsOf returns the objects whose patches, plugins or logs are in a resource that hosts share, or in one
+// extensionsOf returns the objects with patches, plugins or logs in a resource that hosts share, or in one
 // without hosts.
-func (v *variant) extensionsOf(coll *xds.Collection, name string) map[resource.Key]bool {
+func (view *workloadView) extensionsOf(collection *xds.Collection, name string) map[resource.Key]bool {
 	var keys []resource.Key
 	route, _, _ := strings.Cut(name, "/")
-	switch coll {
-	case v.listeners:
-		keys = v.findings.applied("listener " + name)
-		if seen := v.options.Observation; seen != nil {
+	switch collection {
+	case view.listeners:
+		keys = view.findings.applied("listener " + name)
+		if seen := view.options.Observation; seen != nil {
 			keys = append(keys, seen.Objects...)
 		}
-	case v.routes:
-		keys = v.findings.applied("routes " + name)
-	case v.virtualHosts:
-		keys = v.findings.applied("routes " + route)
+	case view.routes:
+		keys = view.findings.applied("routes " + name)
+	case view.virtualHosts:
+		keys = view.findings.applied("routes " + route)
 	}
-	if e := v.options.Extension; e != nil && (coll == v.clusters || coll == v.listeners) && v.isAdded(coll, name) {
-		keys = append(keys, v.findings.applied(extensionFindings)...)
+	if e := view.options.Extension; e != nil && (collection == view.clusters || collection == view.listeners) &&
+		view.isAdded(collection, name) {
+		keys = append(keys, view.findings.applied(extensionFindings)...)
 	}
 	objects := make(map[resource.Key]bool)
 	for _, key := range keys {
@@ -140,56 +142,58 @@ func (v *variant) extensionsOf(coll *xds.Collection, name string) map[resource.K
 }
 
 // isAdded reports whether a cluster or listener belongs to no host: patches add it, or change it for all clients.
-func (v *variant) isAdded(coll *xds.Collection, name string) bool {
-	return len(v.objectsOf(coll, name)) == 0
+func (view *workloadView) isAdded(collection *xds.Collection, name string) bool {
+	return len(view.objectsOf(collection, name)) == 0
 }
 
-// objectsOf returns the objects of the hosts that have a part in a resource of a collection; of all hosts, if the name is empty.
-func (v *variant) objectsOf(coll *xds.Collection, name string) map[resource.Key]bool {
-	v.catching.Lock()
-	defer v.catching.Unlock()
-	all := make(map[resource.Key]bool)
-	for host, t := range v.translations {
-		if (host == v.unit || v.variants[host] == nil) && (name == "" || v.hasPart(t, coll, name)) {
-			for _, key := range t.Objects {
-				all[key] = true
+// objectsOf returns the objects of the hosts that have a part in a resource of a collection, or of all hosts if the
+// name is empty.
+func (view *workloadView) objectsOf(collection *xds.Collection, name string) map[resource.Key]bool {
+	view.catching.Lock()
+	defer view.catching.Unlock()
+	objects := make(map[resource.Key]bool)
+	for host, translation := range view.translations {
+		if (host == view.pseudoHost || view.workloadViews[host] == nil) &&
+			(name == "" || view.hasPart(translation, collection, name)) {
+			for _, key := range translation.Objects {
+				objects[key] = true
 			}
 		}
 	}
-	return all
+	return objects
 }
 
 // hasPart reports whether a host has a part in a resource of a collection.
-func (c *collections) hasPart(t *translate.Translation, coll *xds.Collection, name string) bool {
-	var own []*xds.Entry
-	switch coll {
+func (c *collections) hasPart(translation *translate.Translation, collection *xds.Collection, name string) bool {
+	var entries []*xds.Entry
+	switch collection {
 	case c.clusters:
-		own = t.Clusters
+		entries = translation.Clusters
 	case c.endpoints:
-		own = t.Endpoints
+		entries = translation.Endpoints
 	case c.listeners:
-		own = t.Listeners
-		if name == translate.ResolverName && len(t.Addresses) > 0 {
+		entries = translation.Listeners
+		if name == translate.ResolverName && len(translation.Addresses) > 0 {
 			return true
 		}
-		for _, of := range t.Claims {
-			if model.ListenerName(of.Address, of.Port) == name {
+		for _, claim := range translation.Claims {
+			if model.ListenerName(claim.Address, claim.Port) == name {
 				return true
 			}
 		}
 	case c.routes:
-		own = t.Routes
-		if t.Hosts[name] != nil {
+		entries = translation.Routes
+		if translation.Hosts[name] != nil {
 			return true
 		}
-	case c.virtualHosts: // a domain among some routes, as it is asked for: alone, or with the port
-		for route, v := range t.Hosts {
-			for _, d := range v.Domains {
-				if part := route + "/" + d; part == name || part+":"+route == name {
+	case c.virtualHosts: // requested by route and domain, with or without the port
+		for route, virtualHost := range translation.Hosts {
+			for _, domain := range virtualHost.Domains {
+				if part := route + "/" + domain; part == name || part+":"+route == name {
 					return true
 				}
 			}
 		}
 	}
-	return slices.ContainsFunc(own, func(e *xds.Entry) bool { return e.Name == name })
+	return slices.ContainsFunc(entries, func(entry *xds.Entry) bool { return entry.Name == name })
 }

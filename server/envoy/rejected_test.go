@@ -219,7 +219,7 @@ func serviceEntry(t *testing.T, name string) *resource.Resource {
 func versionsSeen(c *Catalog) map[string]string {
 	all := make(map[string]string)
 	for _, s := range c.current() {
-		for _, coll := range s.all() {
+		for _, coll := range s.list() {
 			for name, version := range versionsIn(coll) {
 				all[s.profile.String()+" "+name] = version
 			}
@@ -325,9 +325,9 @@ func TestChangesThatAreForgottenAreUnknown(t *testing.T) {
 	for i := range maxChanged + 1 {
 		c.note(keyOf(strconv.Itoa(i)), memstore.Revision(i+1)) //nolint:gosec // it is small
 	}
-	all, complete := c.since(maxChanged)
+	all, complete := c.changedAfter(maxChanged)
 	require.True(t, complete)
 	require.Equal(t, map[resource.Key]bool{keyOf(strconv.Itoa(maxChanged)): true}, all)
-	_, complete = c.since(0)
+	_, complete = c.changedAfter(0)
 	require.False(t, complete)
 }

@@ -11,39 +11,41 @@ import (
 	"tributary/server/xds"
 )
 
-var errNotYet = errors.New("not everything was read yet, and nothing is sent before")
+var errNotSynced = errors.New("the sources are not completely read yet, and clients get no answer before")
 
-// Resources returns all that would be sent to a client of a node if it asked now, and whether it would have to ask for each virtual host
-// and cluster. It does not register a client, and leaves no scope behind.
-func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
-	p := model.ProfileOf(node)
-	p.OnDemand = p.OnDemand && delta
-	if err := p.Check(); err != nil {
+// Resources returns the resources that a client of a node would get now, and whether it would have to request each
+// virtual host and cluster. It does not register a client, and leaves no scope behind.
+func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (served []xds.Served, onDemand bool,
+	err error) {
+	profile := model.ProfileOf(node)
+	profile.OnDemand = profile.OnDemand && delta
+	if err := profile.Check(); err != nil {
 		return nil, false, err
 	}
 	if err := c.awaitMesh(ctx); err != nil {
 		return nil, false, err
 	}
-	narrowed := p
-	defer c.narrow(&narrowed, node, nil)()
+	narrowed := profile
+	defer c.selectProfile(&narrowed, node, nil)()
 	narrowed.Inbound = ""
-	kept := c.scopes.Has(narrowed)
-	v, release, err := c.acquire(ctx, p, node)
+	inUse := c.scopes.Has(narrowed)
+	view, release, err := c.acquire(ctx, profile, node)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() {
-		if release(); !kept {
-			c.scopes.Forget(v.profile)
+		if release(); !inUse {
+			c.scopes.Forget(view.profile)
 		}
 	}()
-	for _, coll := range v.all() {
-		if !coll.Synced() {
-			return nil, false, errNotYet
+	for _, collection := range view.list() {
+		if !collection.Synced() {
+			return nil, false, errNotSynced
 		}
 	}
-	for _, coll := range v.all() {
-		all = append(all, xds.Served{TypeURL: coll.TypeURL(), Version: coll.Version(), Entries: slices.Collect(coll.All())})
+	for _, collection := range view.list() {
+		served = append(served, xds.Served{TypeURL: collection.TypeURL(), Version: collection.Version(),
+			Entries: slices.Collect(collection.All())})
 	}
-	return all, p.OnDemand, nil
+	return served, profile.OnDemand, nil
 }

@@ -23,7 +23,7 @@ func TestTold(t *testing.T) {
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, false)
 		_, _, err := c.Resources(t.Context(), node("shop", "NONE", ""), true)
-		require.ErrorIs(t, err, errNotYet)
+		require.ErrorIs(t, err, errNotSynced)
 		c.update(nil, h.Table.Snapshot(), false, true)
 		for name, n := range map[string]*corev3.Node{
 			"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"},

@@ -20,7 +20,7 @@ func TestRejectedSecretsAreSentAgain(t *testing.T) {
 		name := model.RootName("/ca.crt", "")
 		plain := translate.EntryOf(translate.SecretOf(name))
 		respelled := translate.EntryOf(translate.RespelledSecretOf(name))
-		scope.needs[name] = 1
+		scope.secretUsers[name] = 1
 		commits := make(map[*xds.Collection]*xds.Commit)
 		put(commits, scope.secrets, plain)
 		scope.group.Apply(commits)
@@ -42,7 +42,7 @@ func TestRejectedSecretsAreSentAgain(t *testing.T) {
 		}
 		scope.retrySecret(respelled)
 		scope.catching.Lock()
-		delete(scope.needs, name)
+		delete(scope.secretUsers, name)
 		scope.catching.Unlock()
 		time.Sleep(secretRetryMax + time.Second)
 		require.Equal(t, respelled.Version, served())

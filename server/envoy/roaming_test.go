@@ -219,16 +219,16 @@ func TestClientsThatRoam(t *testing.T) {
 			s.catalog.mu.RLock()
 			defer s.catalog.mu.RUnlock()
 			for one := range s.catalog.following {
-				if one.users.Load() > 0 || len(one.variants) > 0 {
+				if one.users.Load() > 0 || len(one.workloadViews) > 0 {
 					return false
 				}
 			}
 			return true
 		}, "nothing is left of clients")
 		for one := range s.catalog.following {
-			s.catalog.drop(one)
+			s.catalog.dropScope(one)
 		}
-		require.Empty(t, s.catalog.cache.known)
+		require.Empty(t, s.catalog.cache.translations)
 	}
 }
 

@@ -17,98 +17,99 @@ import (
 	"tributary/server/xds"
 )
 
-// scope has the resources of the clients of a profile, as collections of the engine.
+// scope holds the resources of the clients of a profile, as collections of the engine.
 type scope struct {
 	// read-only
 	profile     model.Profile // without Inbound
-	group       *xds.Group    // a commit of the view is one of all types
+	group       *xds.Group    // commits all types together
 	collections               // without inbound listeners
 	fullRoutes  *fullRoutes   // of all scopes
-	bodies      *bodies       // the same
+	bodies      *bodies       // of all scopes
 
-	variants map[string]*variant // by unit; to change it, hold Catalog.mu and catching; to read it, one of both
+	// by pseudo-host; hold Catalog.mu and catching to change it, and either to read it
+	workloadViews map[string]*workloadView
 
-	// stale are hosts that changed since the scope was brought up to date. To add some, hold Catalog.mu; to remove some, hold it for reading,
-	// and hold catching.
-	stale      map[string]struct{}
-	allStale   bool               // all hosts are, of the mesh and of the scope, instead of those in stale
-	made       bool               // it had all hosts once; until then changes do not wait for it
-	since      time.Time          // the first change came for which hosts are stale, or zero
-	sidecar    *index.SidecarRule // by which it has them
-	next       translate.ListenerOptions
-	onClusters *model.Extension // the part of next.Extension that patches clusters
-	extended   uint64           // the state of the mesh in which next was found out
-	// secured is what security objects ask of inbound listeners, in the state of the mesh; nil until asked for. To set it, hold Catalog.mu for
-	// reading, and catching.
-	secured *model.Security
+	// stale are hosts that changed since the scope was brought up to date. To add hosts, hold Catalog.mu; to remove hosts,
+	// hold it for reading, and hold catching.
+	stale          map[string]struct{}
+	allStale       bool               // all hosts of the mesh and of the scope are stale
+	complete       bool               // it had all hosts once; before that, changes do not wait for it
+	staleSince     time.Time          // the arrival of the first change that made hosts stale, or zero
+	sidecar        *index.SidecarRule // that selects the hosts
+	nextOptions    translate.ListenerOptions
+	clusterPatches *model.Extension // the part of nextOptions.Extension that patches clusters
+	extendsState   uint64           // the state of the mesh that nextOptions reflects
+	// security has the rules of security objects for inbound listeners, in the state of the mesh; nil until used. To set
+	// it, hold Catalog.mu for reading, and catching.
+	security *model.Security
 
-	took   atomic.Int64 // nanoseconds, for the last change
-	users  atomic.Int64 // clients; while there are none, changes of the view only make it behind
-	behind atomic.Bool  // it lacks changes, which the next client waits for
+	duration atomic.Int64 // nanoseconds, for the last change
+	users    atomic.Int64 // clients; while there are none, changes of the view only make it behind
+	behind   atomic.Bool  // it lacks changes, and the next client waits for them
 
-	retried sync.Map // secretTries by the names of rejected secrets
+	secretRetries sync.Map // secretTries by the names of rejected secrets
 
-	catching     sync.Mutex                        // held while it is brought up to date, which guards what follows
+	catching     sync.Mutex                        // held during an update; guards the following fields
 	translations map[string]*translate.Translation // by host
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
-	needs        map[string]int            // how many hosts need a secret
+	secretUsers  map[string]int            // how many hosts need a secret
 	options      translate.ListenerOptions // of its listeners
-	dueSince     time.Time                 // what it is brought up to date with, or zero
-	revision     memstore.Revision         // of the view, to which it is brought
+	dueSince     time.Time                 // the arrival of the first change in the update, or zero
+	revision     memstore.Revision         // of the view, after the update
 	dropped      bool
 
-	added        map[string][]*xds.Entry // clusters and listeners that patches add, by type
-	routePatches *model.Extension        // the part of the options that patches routes
+	addedByPatches map[string][]*xds.Entry // clusters and listeners that patches add, by type
+	routePatches   *model.Extension        // the part of the options that patches routes
 
 	findings findingIndex // safe for concurrent use
 }
 
-func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
+func newScope(profile model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
 	s := &scope{
-		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
+		profile: profile, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
-		bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
-		variants: make(map[string]*variant),
+		bindings: make(map[model.Binding]*translate.Claimants), secretUsers: make(map[string]int),
+		workloadViews: make(map[string]*workloadView),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
 	secrets := xds.TypeOf(xds.SecretURL)
 	secrets.Rejected = s.retrySecret
 	s.secrets = s.group.Collection(secrets)
-	if p.OnDemand {
+	if profile.OnDemand {
 		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
 	} else {
 		s.clusters, s.routes = s.group.Collection(TypeOf(xds.ClusterURL)), s.group.Collection(TypeOf(xds.RouteURL))
 	}
-	if p.Role == model.Proxyless {
+	if profile.Role == model.Proxyless {
 		return s
 	}
-	first := make(map[*xds.Collection]*xds.Commit)
+	initial := make(map[*xds.Collection]*xds.Commit)
 	for _, c := range translate.SidecarClusters() {
-		put(first, s.clusters, translate.EntryOf(c))
+		put(initial, s.clusters, translate.EntryOf(c))
 	}
-	if model.IsDirectory(p.Identity) {
-		certificate, roots := model.IdentitySecrets(p.Identity)
+	if model.IsDirectory(profile.Identity) {
+		certificate, roots := model.IdentitySecrets(profile.Identity)
 		for _, name := range []string{certificate, roots} {
-			s.needs[name] = 1
-			put(first, s.secrets, translate.EntryOf(translate.SecretOf(name)))
+			s.secretUsers[name] = 1
+			put(initial, s.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
-	s.options.Captures, s.options.Transparent = p.Captures, p.Transparent
-	if s.next = s.options; p.Captures {
-		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
+	s.options.Captures, s.options.Transparent = profile.Captures, profile.Transparent
+	if s.nextOptions = s.options; profile.Captures {
+		put(initial, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
-	if p.Resolves {
-		l, _ := translate.Resolver(nil)
-		put(first, s.listeners, translate.EntryOf(l))
+	if profile.Resolves {
+		listener, _ := translate.Resolver(nil)
+		put(initial, s.listeners, translate.EntryOf(listener))
 	}
-	s.group.Apply(first)
+	s.group.Apply(initial)
 	return s
 }
 
-// secretRetry is the time after which a secret is sent again that a client rejected: a file may have been missing or
-// unfinished. It doubles up to secretRetryMax with each try.
+// secretRetry is the delay before a rejected secret is sent again: a file may have been missing or unfinished. The
+// delay doubles up to secretRetryMax with each try.
 const (
 	secretRetry    = 10 * time.Second
 	secretRetryMax = 80 * time.Second
@@ -116,8 +117,8 @@ const (
 
 // retrySecret sends a rejected secret again later, with other paths of the same files.
 func (s *scope) retrySecret(rejected *xds.Entry) {
-	tries, _ := s.retried.LoadOrStore(rejected.Name, new(secretTries))
-	state := tries.(*secretTries) //nolint:errcheck // no others
+	tries, _ := s.secretRetries.LoadOrStore(rejected.Name, new(secretTries))
+	state := tries.(*secretTries) //nolint:errcheck // the only type
 	if !state.waiting.CompareAndSwap(false, true) {
 		return
 	}
@@ -126,8 +127,8 @@ func (s *scope) retrySecret(rejected *xds.Entry) {
 		state.waiting.Store(false)
 		s.catching.Lock()
 		defer s.catching.Unlock()
-		if s.dropped || s.needs[rejected.Name] == 0 {
-			s.retried.Delete(rejected.Name)
+		if s.dropped || s.secretUsers[rejected.Name] == 0 {
+			s.secretRetries.Delete(rejected.Name)
 			return
 		}
 		next := translate.EntryOf(translate.SecretOf(rejected.Name))
@@ -140,71 +141,71 @@ func (s *scope) retrySecret(rejected *xds.Entry) {
 	})
 }
 
-// secretTries counts how often a secret was sent again.
+// secretTries counts the retries of a secret.
 type secretTries struct {
 	waiting atomic.Bool
 	count   atomic.Int64
 }
 
-// collections are what a client is served.
+// collections has the resources for a client, by type.
 type collections struct {
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
-	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
+	virtualHosts                                    *xds.Collection // for on-demand clients; else nil
 }
 
 // collection returns the collection of a type, or nil.
 func (c *collections) collection(typeURL string) *xds.Collection {
-	for _, coll := range c.all() {
-		if coll.TypeURL() == typeURL {
-			return coll
+	for _, collection := range c.list() {
+		if collection.TypeURL() == typeURL {
+			return collection
 		}
 	}
 	return nil
 }
 
-func isServed(typeURL string, p *model.Profile) bool {
-	return typeURL == xds.VHostURL && p.OnDemand ||
+func isServed(typeURL string, profile *model.Profile) bool {
+	return typeURL == xds.VHostURL && profile.OnDemand ||
 		slices.Contains([]string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL}, typeURL)
 }
 
 // cost returns the cost of the scope, in resources.
 func (s *scope) cost() int {
 	cost := model.ScopeCost
-	for _, c := range s.all() {
+	for _, c := range s.list() {
 		cost += c.Len()
 	}
 	return cost
 }
 
-// follow notes that the mesh has changed for some hosts. If the scope gets another Sidecar, all its hosts are stale.
-func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
-	s.secured = nil
-	only := m.SidecarFor(s.profile)
-	if only.Same(s.sidecar) {
-		only = s.sidecar
+// follow marks hosts of the mesh as stale. A new Sidecar makes all hosts stale.
+func (s *scope) follow(mesh *index.Mesh, touched map[string]struct{}) {
+	s.security = nil
+	sidecar := mesh.SidecarFor(s.profile)
+	if sidecar.Same(s.sidecar) {
+		sidecar = s.sidecar
 	}
-	if only != s.sidecar || s.extended != m.Extends {
-		s.next.Extension, s.extended = m.Extension(s.profile, only), m.Extends
+	if sidecar != s.sidecar || s.extendsState != mesh.ExtensionChanges {
+		s.nextOptions.Extension, s.extendsState = mesh.Extension(s.profile, sidecar), mesh.ExtensionChanges
 		if s.profile.Role != model.Ingress {
-			s.next.Observation = m.Observation(s.profile, only)
+			s.nextOptions.Observation = mesh.Observation(s.profile, sidecar)
 		}
-		if part := extend.Only(s.next.Extension, extend.ToClusters); !part.Equal(s.onClusters) {
-			s.onClusters = part
-			maps.Copy(s.stale, m.AllHosts())
+		if part := extend.Only(s.nextOptions.Extension, extend.ClusterPhases); !part.Equal(s.clusterPatches) {
+			s.clusterPatches = part
+			maps.Copy(s.stale, mesh.AllHosts())
 		}
 	}
-	if only != s.sidecar {
-		s.sidecar = only
-		maps.Copy(s.stale, m.AllHosts())
+	if sidecar != s.sidecar {
+		s.sidecar = sidecar
+		maps.Copy(s.stale, mesh.AllHosts())
 	}
-	s.next.Restricted = m.Restricts(s.sidecar)
+	s.nextOptions.Restricted = mesh.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
-	for unit, v := range s.variants {
-		if slices.ContainsFunc(v.serves, func(p model.ServicePort) bool { _, is := touched[p.Host]; return is }) {
-			s.stale[unit] = struct{}{}
+	for pseudoHost, view := range s.workloadViews {
+		if slices.ContainsFunc(view.servedPorts, func(p model.ServicePort) bool { _, ok := touched[p.Host]; return ok }) {
+			s.stale[pseudoHost] = struct{}{}
 		}
 	}
-	if len(s.stale) > 2*m.Size()+len(s.variants)+64 { // hosts that came and went while there was no client
+	if len(s.stale) > 2*mesh.Size()+len(s.workloadViews)+64 { // hosts that appeared and vanished without a client
 		s.allStale = true
 	}
 	if s.allStale {
@@ -212,32 +213,32 @@ func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
 	}
 }
 
-// listStale puts all hosts into stale if all are stale, among them those that the scope is about to get. Catalog.mu is held for reading,
-// and catching.
-func (s *scope) listStale(m *index.Mesh, translated map[string]*translate.Translation) {
+// listStale lists all hosts in stale if all are stale, with those that the scope is about to get. Catalog.mu is held
+// for reading, and catching.
+func (s *scope) listStale(mesh *index.Mesh, translated map[string]*translate.Translation) {
 	if !s.allStale {
 		return
 	}
-	s.allStale, s.stale = false, m.AllHosts()
+	s.allStale, s.stale = false, mesh.AllHosts()
 	for host := range s.translations {
 		s.stale[host] = struct{}{}
 	}
 	for host := range translated {
 		s.stale[host] = struct{}{}
 	}
-	for unit := range s.variants { // one may be about to be translated for the first time
-		s.stale[unit] = struct{}{}
+	for pseudoHost := range s.workloadViews { // a new view may have no translation yet
+		s.stale[pseudoHost] = struct{}{}
 	}
 }
 
-// awaitUpdate waits for an update of the collections that is under way.
+// awaitUpdate waits for the end of a current update of the collections.
 func (s *scope) awaitUpdate() {
 	s.catching.Lock()
 	defer s.catching.Unlock()
 }
 
-// all returns the collections that there are.
-func (c *collections) all() []*xds.Collection {
+// list returns the collections that exist.
+func (c *collections) list() []*xds.Collection {
 	list := []*xds.Collection{c.clusters, c.endpoints, c.listeners, c.routes, c.secrets}
 	if c.virtualHosts != nil {
 		list = append(list, c.virtualHosts)
@@ -245,20 +246,23 @@ func (c *collections) all() []*xds.Collection {
 	return list
 }
 
-// update replaces the translations of hosts, in one commit; nil is for a host that the profile does not see. It releases those that it
-// replaces, and those that it has already.
-func (s *scope) update(translated map[string]*translate.Translation, by translate.ListenerOptions, release func(*translate.Translation)) {
+// update replaces the translations of hosts in one commit. nil stands for a host that the profile does not see. It
+// releases replaced translations, and those that the scope already holds.
+func (s *scope) update(
+	translated map[string]*translate.Translation, options translate.ListenerOptions, release func(*translate.Translation),
+) {
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
-		routes: make(map[string]bool), bindings: make(map[model.Binding]bool), domains: make(map[string]map[string]*translate.VirtualHost),
+		routes: make(map[string]bool), bindings: make(map[model.Binding]bool),
+		domains: make(map[string]map[string]*translate.VirtualHost),
 	}
-	for host, t := range translated {
-		was := s.translations[host]
-		c.replace(host, t)
-		release(was)
+	for host, translation := range translated {
+		previous := s.translations[host]
+		c.replace(host, translation)
+		release(previous)
 	}
-	if !by.Equal(s.options) {
-		c.setOptions(by)
+	if !options.Equal(s.options) {
+		c.setOptions(options)
 	}
 	c.includeFullRoutes()
 	c.share()
@@ -275,206 +279,209 @@ type change struct {
 	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
-	resolver bool                                         // some host has other addresses
+	resolver bool                                         // the addresses of a host changed
 }
 
-// replace makes t the translation of a host.
-func (c *change) replace(host string, t *translate.Translation) {
+// replace sets the translation of a host.
+func (c *change) replace(host string, translation *translate.Translation) {
 	old := c.translations[host]
-	if old == t {
+	if old == translation {
 		return
 	}
-	if t == nil {
+	if translation == nil {
 		delete(c.translations, host)
-		t = &translate.Translation{}
+		translation = &translate.Translation{}
 	} else {
-		c.translations[host] = t
+		c.translations[host] = translation
 	}
 	if old == nil {
 		old = &translate.Translation{}
 	}
-	at := c.collections
-	if v := c.variants[host]; v != nil {
-		at = v.collections
+	target := c.collections
+	if view := c.workloadViews[host]; view != nil {
+		target = view.collections
 	}
-	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
-	if host != model.InboundUnit {
-		c.entries(at.clusters, old.Clusters, t.Clusters)
-		c.entries(at.listeners, old.Listeners, t.Listeners)
-	} else { // its listeners, which variants have, are instead of those of services
-		of := slices.Concat(old.Listeners, t.Listeners)
-		for b := range c.scope.bindings {
-			name := model.ListenerName(b.Address, b.Port)
-			if slices.ContainsFunc(of, func(e *xds.Entry) bool { return e.Name == name }) {
-				c.bindings[b] = true
+	c.entries(c.endpoints, old.Endpoints, translation.Endpoints)
+	if host != model.InboundPseudoHost {
+		c.entries(target.clusters, old.Clusters, translation.Clusters)
+		c.entries(target.listeners, old.Listeners, translation.Listeners)
+	} else { // its listeners, which workload views have, replace those of services
+		inbound := slices.Concat(old.Listeners, translation.Listeners)
+		for binding := range c.scope.bindings {
+			name := model.ListenerName(binding.Address, binding.Port)
+			if slices.ContainsFunc(inbound, func(entry *xds.Entry) bool { return entry.Name == name }) {
+				c.bindings[binding] = true
 			}
 		}
 	}
-	c.entries(c.scope.routes, old.Routes, t.Routes)
-	c.need(old.Secrets, t.Secrets)
-	c.findings.set("host "+host, t.Findings)
-	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(old.Addresses, t.Addresses)
+	c.entries(c.scope.routes, old.Routes, translation.Routes)
+	c.need(old.Secrets, translation.Secrets)
+	c.findings.set("host "+host, translation.Findings)
+	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(old.Addresses, translation.Addresses)
 	for route := range old.Hosts {
-		if t.Hosts[route] == nil {
+		if translation.Hosts[route] == nil {
 			c.host(route, host, nil)
 		}
 	}
-	for route, v := range t.Hosts {
-		if !old.Hosts[route].Equal(v) {
-			c.host(route, host, v)
+	for route, virtualHost := range translation.Hosts {
+		if !old.Hosts[route].Equal(virtualHost) {
+			c.host(route, host, virtualHost)
 		}
 	}
-	claimed, claims := old.ClaimsByBinding(), t.ClaimsByBinding()
-	for b, was := range claimed {
-		if now, still := claims[b]; !still || old.Compare(t.Precedence) != 0 || !now.Equal(was) {
-			c.bindings[b] = true
-			c.scope.bindings[b].Remove(old.ClaimPrecedence(was), host)
+	claimed, claims := old.ClaimsByBinding(), translation.ClaimsByBinding()
+	for binding, claim := range claimed {
+		if claimNow, claimedNow := claims[binding]; !claimedNow || old.Compare(translation.Precedence) != 0 ||
+			!claimNow.Equal(claim) {
+			c.bindings[binding] = true
+			c.scope.bindings[binding].Remove(old.ClaimPrecedence(claim), host)
 		}
 	}
-	for b, now := range claims {
-		if was, had := claimed[b]; had && old.Compare(t.Precedence) == 0 && now.Equal(was) {
+	for binding, claimNow := range claims {
+		if claim, claimedBefore := claimed[binding]; claimedBefore && old.Compare(translation.Precedence) == 0 &&
+			claimNow.Equal(claim) {
 			continue
 		}
-		c.bindings[b] = true
-		if c.scope.bindings[b] == nil {
-			c.scope.bindings[b] = new(translate.Claimants)
+		c.bindings[binding] = true
+		if c.scope.bindings[binding] == nil {
+			c.scope.bindings[binding] = new(translate.Claimants)
 		}
-		c.scope.bindings[b].Set(t.ClaimPrecedence(now), host, now)
+		c.scope.bindings[binding].Set(translation.ClaimPrecedence(claimNow), host, claimNow)
 	}
 }
 
 // entries replaces entries of a collection.
-func (c *change) entries(coll *xds.Collection, old, now []*xds.Entry) {
+func (c *change) entries(collection *xds.Collection, old, now []*xds.Entry) {
 	names := make(map[string]bool, len(now))
-	for _, e := range now {
-		names[e.Name] = true
-		put(c.commits, coll, e)
+	for _, entry := range now {
+		names[entry.Name] = true
+		put(c.commits, collection, entry)
 	}
-	for _, e := range old {
-		if !names[e.Name] {
-			remove(c.commits, coll, e.Name)
+	for _, entry := range old {
+		if !names[entry.Name] {
+			remove(c.commits, collection, entry.Name)
 		}
 	}
 }
 
-// need replaces the secrets that a host needs.
+// need replaces the secrets of a host.
 func (c *change) need(old, now []string) {
 	for _, name := range now {
-		if c.needs[name]++; c.needs[name] == 1 {
+		if c.secretUsers[name]++; c.secretUsers[name] == 1 {
 			put(c.commits, c.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
 	for _, name := range old {
-		if c.needs[name]--; c.needs[name] == 0 {
-			delete(c.needs, name)
+		if c.secretUsers[name]--; c.secretUsers[name] == 0 {
+			delete(c.secretUsers, name)
 		}
 	}
 	for _, name := range old {
-		if c.needs[name] == 0 {
+		if c.secretUsers[name] == 0 {
 			remove(c.commits, c.secrets, name)
 		}
 	}
 }
 
 // host replaces the virtual host of a host among some routes.
-func (c *change) host(route, host string, v *translate.VirtualHost) {
+func (c *change) host(route, host string, virtualHost *translate.VirtualHost) {
 	if c.shared[route] == nil {
 		c.shared[route] = new(sharedRoutes)
 	}
 	if old, ok := c.shared[route].hosts.Get(host); ok {
-		c.demand(route, old.Domains, nil)
+		c.noteDemand(route, old.Domains, nil)
 	}
-	c.shared[route].set(host, v)
-	if v != nil {
-		c.demand(route, v.Domains, v)
+	c.shared[route].set(host, virtualHost)
+	if virtualHost != nil {
+		c.noteDemand(route, virtualHost.Domains, virtualHost)
 	}
 	c.routes[route] = true
 }
 
 // setOptions changes the options of all listeners.
-func (c *change) setOptions(by translate.ListenerOptions) {
-	if by.Restricted != c.options.Restricted {
+func (c *change) setOptions(options translate.ListenerOptions) {
+	if options.Restricted != c.options.Restricted {
 		for route := range c.shared {
 			c.routes[route] = true
 		}
 	}
-	if !by.Extension.Equal(c.options.Extension) {
-		c.setExtension(by.Extension)
+	if !options.Extension.Equal(c.options.Extension) {
+		c.setExtension(options.Extension)
 	}
-	c.options = by
-	if by.Observation != nil {
-		c.findings.set("what is logged and traced", by.Observation.Findings)
+	c.options = options
+	if options.Observation != nil {
+		c.findings.set("logs and traces", options.Observation.Findings)
 	}
-	for b := range c.scope.bindings {
-		c.bindings[b] = true
+	for binding := range c.scope.bindings {
+		c.bindings[binding] = true
 	}
 	if c.profile.Captures {
-		c.putListener(by.VirtualOutbound(), networking.EnvoyFilter_SIDECAR_OUTBOUND, nil)
+		c.putListener(options.VirtualOutbound(), networking.EnvoyFilter_SIDECAR_OUTBOUND, nil)
 	}
 }
 
-// share encodes the routes and listeners that several hosts share.
+// share encodes the routes and listeners that hosts share.
 func (c *change) share() {
 	for route := range c.routes {
-		r := c.shared[route]
-		if r.hosts.Len() == 0 {
+		routes := c.shared[route]
+		if routes.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
+		if c.profile.OnDemand && !c.shareOnDemand(route, routes) && routes.duplicates == 0 {
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		entry, found := c.bodies.routes(r, route, c.profile.Role, c.options.Restricted, c.routePatches)
-		c.findings.set("routes "+route, found)
-		if c.profile.OnDemand && !r.whole {
+		entry, findings := c.bodies.routes(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.findings.set("routes "+route, findings)
+		if c.profile.OnDemand && !routes.inFull {
 			continue
 		}
 		put(c.commits, c.scope.routes, entry)
 	}
 	c.shareHosts()
 	if c.resolver {
-		l, found := translate.Resolver(c.translations)
-		c.findings.set("listener "+l.GetName(), found.Sorted())
-		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
+		listener, findings := translate.Resolver(c.translations)
+		c.findings.set("listener "+listener.GetName(), findings.Sorted())
+		put(c.commits, c.listeners, c.bodies.intern(translate.EntryOf(listener)))
 	}
-	for b := range c.bindings {
-		claimants, name := c.scope.bindings[b].Sorted(), model.ListenerName(b.Address, b.Port)
+	for binding := range c.bindings {
+		claimants, name := c.scope.bindings[binding].Sorted(), model.ListenerName(binding.Address, binding.Port)
 		if len(claimants) == 0 {
-			delete(c.scope.bindings, b)
+			delete(c.scope.bindings, binding)
 			remove(c.commits, c.listeners, name)
 			c.findings.set("listener "+name, nil)
 			continue
 		}
-		l, found := translate.Listener(b, claimants, c.options)
-		if c.isInbound(name) { // which variants have instead
-			found = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(b.Address, b.Port))
+		listener, findings := translate.Listener(binding, claimants, c.options)
+		if c.isInbound(name) { // workload views have the inbound listener instead
+			findings = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(binding.Address, binding.Port))
 		}
-		c.putListener(l, networking.EnvoyFilter_SIDECAR_OUTBOUND, found)
+		c.putListener(listener, networking.EnvoyFilter_SIDECAR_OUTBOUND, findings)
 	}
 }
 
-// isInbound says whether a listener is an inbound one.
+// isInbound reports whether a listener is inbound.
 func (c *change) isInbound(name string) bool {
-	t := c.translations[model.InboundUnit]
-	return t != nil && slices.ContainsFunc(t.Listeners, func(e *xds.Entry) bool { return e.Name == name })
+	translation := c.translations[model.InboundPseudoHost]
+	return translation != nil && slices.ContainsFunc(translation.Listeners,
+		func(entry *xds.Entry) bool { return entry.Name == name })
 }
 
-func commitOf(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection) *xds.Commit {
-	if commits[coll] == nil {
-		commits[coll] = &xds.Commit{}
+func commitOf(commits map[*xds.Collection]*xds.Commit, collection *xds.Collection) *xds.Commit {
+	if commits[collection] == nil {
+		commits[collection] = &xds.Commit{}
 	}
-	return commits[coll]
+	return commits[collection]
 }
 
-func put(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection, e *xds.Entry) {
-	commit := commitOf(commits, coll)
-	commit.Put = append(commit.Put, e)
+func put(commits map[*xds.Collection]*xds.Commit, collection *xds.Collection, entry *xds.Entry) {
+	commit := commitOf(commits, collection)
+	commit.Put = append(commit.Put, entry)
 }
 
-func remove(commits map[*xds.Collection]*xds.Commit, coll *xds.Collection, name string) {
-	commit := commitOf(commits, coll)
+func remove(commits map[*xds.Collection]*xds.Commit, collection *xds.Collection, name string) {
+	commit := commitOf(commits, collection)
 	commit.Remove = append(commit.Remove, name)
 }

@@ -13,49 +13,52 @@ import (
 )
 
 // extensionFindings is the source of findings in resources that belong to no host.
-const extensionFindings = "what patches and plugins say"
+const extensionFindings = "patches and plugins"
 
-// putListener serves a listener as the patches of a context have it, with what was found in it before.
-func (c *change) putListener(l *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, found model.Findings) {
-	name := l.GetName()
-	l, kept := extend.New(c.options.Extension, context, &found).Listener(l)
-	c.findings.set("listener "+name, found.Sorted())
-	if !kept || len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil { // Envoy wants one
+// putListener patches a listener and serves it. findings are those of its translation.
+func (c *change) putListener(
+	listener *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, findings model.Findings,
+) {
+	name := listener.GetName()
+	listener, keep := extend.New(c.options.Extension, context, &findings).Listener(listener)
+	c.findings.set("listener "+name, findings.Sorted())
+	// Envoy requires a filter chain
+	if !keep || len(listener.GetFilterChains()) == 0 && listener.GetDefaultFilterChain() == nil {
 		remove(c.commits, c.listeners, name)
 		return
 	}
-	if c.profile.OnDemand && !l.GetUseOriginalDst().GetValue() { // whose own connections go to clusters that are there
-		translate.OnDemand(l)
+	if c.profile.OnDemand && !listener.GetUseOriginalDst().GetValue() { // its own connections go to existing clusters
+		translate.OnDemand(listener)
 	}
-	put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
+	put(c.commits, c.listeners, c.bodies.intern(translate.EntryOf(listener)))
 }
 
-// setExtension serves what patches change of resources that no host has, and what they add.
+// setExtension serves patched and added resources that belong to no host.
 func (c *change) setExtension(e *model.Extension) {
-	if routes := extend.Only(e, extend.ToRoutes); !routes.Equal(c.routePatches) {
+	if routes := extend.Only(e, extend.RoutePhases); !routes.Equal(c.routePatches) {
 		c.routePatches = routes
 		for route := range c.shared {
 			c.routes[route] = true
 		}
 	}
-	var found model.Findings
+	var findings model.Findings
 	if e != nil {
-		found = slices.Clone(e.Findings)
+		findings = slices.Clone(e.Findings)
 	}
-	patches := extend.New(e, extend.ContextOf(c.profile.Role), &found)
+	patches := extend.New(e, extend.ContextOf(c.profile.Role), &findings)
 	for _, cluster := range translate.SidecarClusters() {
-		if patched, kept := patches.Cluster(cluster); kept {
+		if patched, keep := patches.Cluster(cluster); keep {
 			put(c.commits, c.clusters, translate.EntryOf(patched))
 		} else {
 			remove(c.commits, c.clusters, cluster.GetName())
 		}
 	}
-	added := make(map[string][]*xds.Entry)
-	for _, m := range extend.Added(e, c.profile.Role, &found) {
-		added[model.TypeURL(m)] = append(added[model.TypeURL(m)], translate.EntryOf(m))
+	additions := make(map[string][]*xds.Entry)
+	for _, message := range extend.Added(e, c.profile.Role, &findings) {
+		additions[model.TypeURL(message)] = append(additions[model.TypeURL(message)], translate.EntryOf(message))
 	}
-	c.entries(c.clusters, c.added[xds.ClusterURL], added[xds.ClusterURL])
-	c.entries(c.listeners, c.added[xds.ListenerURL], added[xds.ListenerURL])
-	c.added = added
-	c.findings.set(extensionFindings, found.Sorted())
+	c.entries(c.clusters, c.addedByPatches[xds.ClusterURL], additions[xds.ClusterURL])
+	c.entries(c.listeners, c.addedByPatches[xds.ListenerURL], additions[xds.ListenerURL])
+	c.addedByPatches = additions
+	c.findings.set(extensionFindings, findings.Sorted())
 }

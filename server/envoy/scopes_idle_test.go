@@ -119,9 +119,9 @@ func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
 	release()
 	require.Zero(t, old(endpoints, "10.0.0.1"))
 	for idle := range s.c.following {
-		s.c.drop(idle)
+		s.c.dropScope(idle)
 	}
-	require.Empty(t, s.c.cache.known)
+	require.Empty(t, s.c.cache.translations)
 }
 
 // Services that go while a client that comes back is brought up to date are gone for it, too.
@@ -319,6 +319,6 @@ func TestClientsAskAgainWhenASelectorGoes(t *testing.T) {
 	s.apply(nil, resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "canary"})
 	require.Positive(t, reviews)
 	p := model.ProfileOf(nodeWith(nodes[0], "pod-index", "0"))
-	s.c.narrow(&p, nil, nil)
+	s.c.selectProfile(&p, nil, nil)
 	require.Empty(t, p.Labels)
 }

@@ -22,7 +22,7 @@ func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	p := model.ProfileOf(nodes[0])
-	being := newScope(p, c.opts.Debounce, &c.fullRoutes, &c.bodies)
+	being := newScope(p, c.options.Debounce, &c.fullRoutes, &c.bodies)
 	being.stale = c.mesh.AllHosts()
 	c.following[being] = struct{}{}
 	being.catching.Lock() // as who makes it has it
@@ -46,7 +46,7 @@ func TestAScopeThatIsGivenUpLeavesNothing(t *testing.T) {
 	_, err := c.makeScope(ctx, model.ProfileOf(nodes[0]))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, c.following)
-	require.Empty(t, c.cache.known)
+	require.Empty(t, c.cache.translations)
 }
 
 // What a scope is estimated to cost is what it costs, within a factor of two.
@@ -100,7 +100,7 @@ func TestCatalog_CheapScopesFirst(t *testing.T) {
 	for _, cost := range []struct{ users, took int64 }{{1, 0}, {7, 0}, {3, 0}, {0, 0}, {1, 500}, {100, 5000}, {0, 400}} {
 		s := new(scope)
 		s.users.Store(cost.users)
-		s.took.Store(cost.took)
+		s.duration.Store(cost.took)
 		scopes = append(scopes, s)
 	}
 	require.Equal(t, []*scope{scopes[1], scopes[2], scopes[0], scopes[3], scopes[5], scopes[6], scopes[4]}, byCost(scopes))

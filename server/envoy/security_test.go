@@ -90,6 +90,6 @@ func TestRoutesByClaims(t *testing.T) {
 		require.NotNil(t, route, id)
 		require.Equal(t, claims, strings.Contains(string(route.Any), "envoy.filters.http.jwt_authn"), id)
 		require.Equal(t, !claims, strings.Contains(string(route.Any), "@request.auth.claims"), id)
-		require.Len(t, scope.findings.of(of), map[bool]int{true: 0, false: 2}[claims], "%s: %v", id, scope.findings.of(of))
+		require.Len(t, scope.findings.withReason(of), map[bool]int{true: 0, false: 2}[claims], "%s: %v", id, scope.findings.withReason(of))
 	}
 }

@@ -8,20 +8,20 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// divide has all clients ask for their profile again if there are other conditions than before. When it returns, a client is sent nothing
-// new until it has the scope of its new profile.
-func (c *Catalog) divide() {
+// reviewProfiles makes all clients request their profile again if the selecting conditions changed. After it returns, a
+// client gets no changes until it has the scope of its new profile.
+func (c *Catalog) reviewProfiles() {
 	c.mu.Lock()
 	changes := c.mesh.Selectors.Changes
-	changed, review := changes != c.divided, c.review
-	c.divided = changes
+	changed, review := changes != c.reviewedChanges, c.review
+	c.reviewedChanges = changes
 	c.mu.Unlock()
 	if changed && review != nil {
 		review()
 	}
 }
 
-// reviewServers has clients ask for their profile again whose service ports have changed.
+// reviewServers makes clients with changed service ports request their profile again.
 func (c *Catalog) reviewServers() {
 	c.mu.Lock()
 	moved := c.mesh.Moved()
@@ -31,33 +31,33 @@ func (c *Catalog) reviewServers() {
 	}
 }
 
-// divideBefore divides clients by the conditions of objects that come with a change. Call done after the change: until then, the conditions
-// of objects that go are kept. So a client never loses by its old profile what its new profile has, and no client gets a scope that lacks
-// what another one has already.
-func (c *Catalog) divideBefore(objects iter.Seq[*resource.Resource]) (done func()) {
-	var all []index.Selectors
-	for r := range objects {
-		if r.Key().Kind == resource.ServiceEntry {
-			all = append(all, index.SelectorsOfEntry(r.Key().Namespace, index.ExportedTo(r.Body())))
+// reviewBefore divides clients by the conditions of objects in a change. Call finish after the change: before that, the
+// conditions of deleted objects stay. So a client never loses resources by its old profile that its new profile has,
+// and no client gets a scope without changes that another one already has.
+func (c *Catalog) reviewBefore(objects iter.Seq[*resource.Resource]) (finish func()) {
+	var conditions []index.Selectors
+	for object := range objects {
+		if object.Key().Kind == resource.ServiceEntry {
+			conditions = append(conditions, index.SelectorsOfEntry(object.Key().Namespace, index.ExportedTo(object.Body())))
 		}
-		if !slices.Contains(index.SelectingKinds, r.Key().Kind) {
+		if !slices.Contains(index.SelectingKinds, object.Key().Kind) {
 			continue
 		}
-		if spec, err := r.Spec(); err == nil { // else it is not served
-			all = append(all, index.SelectorsOf(r, spec))
+		if spec, err := object.Spec(); err == nil { // else it is not served
+			conditions = append(conditions, index.SelectorsOf(object, spec))
 		}
 	}
-	each := func(do func(*index.SelectorIndex, index.Selectors)) {
+	apply := func(edit func(*index.SelectorIndex, index.Selectors)) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, selectors := range all {
-			do(c.mesh.Selectors, selectors)
+		for _, selectors := range conditions {
+			edit(c.mesh.Selectors, selectors)
 		}
 	}
-	each((*index.SelectorIndex).Add)
-	c.divide()
+	apply((*index.SelectorIndex).Add)
+	c.reviewProfiles()
 	return func() {
-		each((*index.SelectorIndex).Remove)
-		c.divide()
+		apply((*index.SelectorIndex).Remove)
+		c.reviewProfiles()
 	}
 }

@@ -190,7 +190,7 @@ func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
 			"used (sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider nobody: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: the provider zipkin is none that Envoys log by: it logs nothing (sidecars in default)",
-		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: nothing is logged",
+		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: no log is written",
 	}, slices.Compact(found))
 }
 

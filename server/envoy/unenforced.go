@@ -10,10 +10,11 @@ import (
 	"tributary/server/xds"
 )
 
-// An Envoy enforces security objects at the listeners of gateways and at inbound listeners. gRPC clients, and sidecars without inbound
-// listeners, do not. Traffic for which mutual TLS is wanted is refused where a client has no identity. The log and status name the objects.
+// An Envoy enforces security objects at the listeners of gateways and at inbound listeners. gRPC clients, and sidecars
+// without inbound listeners, do not. Traffic that requires mutual TLS is refused at a client without an identity. The
+// log and status name the objects.
 
-// effectOfUnenforced returns what follows from clients not enforcing an object.
+// effectOfUnenforced returns the effect of clients that do not enforce an object.
 func (c *Catalog) effectOfUnenforced(key resource.Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -31,8 +32,8 @@ func (c *Catalog) effectOfUnenforced(key resource.Key) string {
 	return "clients without an identity have no endpoints for ISTIO_MUTUAL, and requests get 503"
 }
 
-// WhyUnenforced returns the effect of clients that do not enforce an object, and their collections. There are none if
-// the object applies to no client.
+// WhyUnenforced returns the effect of clients that do not enforce an object, and their collections: none if the object
+// applies to no client.
 func (c *Catalog) WhyUnenforced(key resource.Key) (effect string, served []*xds.Collection) {
 	effect = c.effectOfUnenforced(key)
 	c.mu.RLock()
@@ -40,37 +41,38 @@ func (c *Catalog) WhyUnenforced(key resource.Key) (effect string, served []*xds.
 	for s := range c.following {
 		mutual := key.Kind == resource.DestinationRule && s.profile.Identity == ""
 		if s.users.Load() > 0 && (mutual || slices.Contains(c.mesh.Unenforced(s.profile), key)) {
-			served = append(served, s.all()...)
+			served = append(served, s.list()...)
 		}
 	}
 	return effect, served
 }
 
-// Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or
-// Options only warn of them.
+// Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty without
+// clients, or if Options only warn of them.
 func (c *Catalog) Unenforced() (keys []resource.Key) {
-	if c.opts.WarnUnenforced {
+	if c.options.WarnUnenforced {
 		return nil
 	}
 	keys, _ = c.unenforced()
 	return keys
 }
 
-// unenforced returns the security objects that clients do not enforce, in order, and the view that has them.
-func (c *Catalog) unenforced() (keys []resource.Key, snap memstore.Snapshot) {
+// unenforced returns the security objects that clients do not enforce, in order, and the view that contains them.
+func (c *Catalog) unenforced() (keys []resource.Key, snapshot memstore.Snapshot) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	identified := true
 	profiles := c.profiles()
-	for _, p := range profiles {
-		keys = append(keys, c.mesh.Unenforced(p)...)
-		identified = identified && p.Identity != ""
+	for _, profile := range profiles {
+		keys = append(keys, c.mesh.Unenforced(profile)...)
+		identified = identified && profile.Identity != ""
 	}
 	if len(profiles) > 0 {
 		keys = append(keys, c.mesh.Unattached(profiles)...)
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
-		if !identified && index.WantsMutual(&model.Policy{Traffic: rule.Spec.GetTrafficPolicy(), Subsets: rule.Spec.GetSubsets()}) {
+		if !identified && index.WantsMutual(&model.Policy{Traffic: rule.Spec.GetTrafficPolicy(),
+			Subsets: rule.Spec.GetSubsets()}) {
 			keys = append(keys, key)
 		}
 	}
@@ -88,34 +90,37 @@ func (c *Catalog) profiles() (profiles []model.Profile) {
 	return profiles
 }
 
-// maxWarned is how many objects are named in the log at once; the others are counted.
+// maxWarned limits the objects that a log message names; the rest is counted.
 const maxWarned = 20
 
-// warnUnenforced logs the objects that clients do not enforce and that were not logged yet.
+// warnUnenforced logs unenforced objects that the log does not have yet.
 func (c *Catalog) warnUnenforced() {
 	c.warning.Lock()
 	defer c.warning.Unlock()
 	c.mu.RLock()
 	revision, visits := c.last.Revision(), c.visits.Load()
 	c.mu.RUnlock()
-	if revision == c.warnedAt && visits == c.warnedOf {
+	if revision == c.warnedRevision && visits == c.warnedVisits {
 		return
 	}
-	all, snap := c.unenforced()
-	news := slices.DeleteFunc(all, func(key resource.Key) bool {
-		_, was := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
-		return was
+	objects, snapshot := c.unenforced()
+	news := slices.DeleteFunc(objects, func(key resource.Key) bool {
+		_, warned := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
+		return warned
 	})
-	c.warned = append(slices.DeleteFunc(c.warned, func(key resource.Key) bool { return snap.Get(key) == nil }), news...)
+	c.warned = append(slices.DeleteFunc(c.warned, func(key resource.Key) bool { return snapshot.Get(key) == nil }),
+		news...)
 	slices.SortFunc(c.warned, resource.Key.Compare)
-	c.warnedAt, c.warnedOf = snap.Revision(), visits
+	c.warnedRevision, c.warnedVisits = snapshot.Revision(), visits
 	for _, key := range news[:min(len(news), maxWarned)] {
-		if r := snap.Get(key); r != nil {
-			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(),
+		if object := snapshot.Get(key); object != nil {
+			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin",
+				object.Origin().String(),
 				"effect", c.effectOfUnenforced(key))
 		}
 	}
-	if more := len(news) - maxWarned; more > 0 {
-		c.log.Warn("security objects are not enforced on Envoys and gRPC clients; tributary status and /debug/no-effect name them", "more", more)
+	if remaining := len(news) - maxWarned; remaining > 0 {
+		c.log.Warn("security objects are not enforced on Envoys and gRPC clients; tributary status and /debug/no-effect "+
+			"name them", "more", remaining)
 	}
 }

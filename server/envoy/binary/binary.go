@@ -1,4 +1,4 @@
-// Package binary has the binary of an Envoy check resources.
+// Package binary checks resources with the binary of an Envoy.
 package binary
 
 import (
@@ -27,36 +27,36 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// maxRun is how long one run of the binary may take.
+// maxRun limits the time of one run of the binary.
 const maxRun = time.Minute
 
 // envoyVersion matches the output of an Envoy with any file name: its path, and revision/version/….
 var envoyVersion = regexp.MustCompile(`(?m)  version: [0-9a-f]{8,}/[0-9]+\.[0-9]+`)
 
-// maxRejections is how many rejections are looked for.
+// maxRejections limits the search for rejections.
 const maxRejections = 20
 
-// Rejection is what Envoy says of resources: of one, or of several that it rejects only together.
+// Rejection is Envoy's message about a rejected resource, or about several that it rejects only together.
 type Rejection struct {
 	Resources []proto.Message
 	Text      string
 }
 
 type checker struct {
-	path, dir string
-	found     []Rejection
+	path, dir  string
+	rejections []Rejection
 }
 
-// Check returns what the Envoy of a path rejects of resources of one client. A RouteConfiguration has only those of its virtual hosts that
-// are rejected.
-func Check(ctx context.Context, path string, all []proto.Message) ([]Rejection, error) {
+// Check returns the resources of a client that the Envoy at a path rejects. A RouteConfiguration in the result has only
+// its rejected virtual hosts.
+func Check(ctx context.Context, path string, resources []proto.Message) ([]Rejection, error) {
 	dir, err := os.MkdirTemp("", "tributary-envoy-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if found, err := exec.LookPath(path); err == nil {
-		if path, err = filepath.Abs(found); err != nil {
+	if executable, err := exec.LookPath(path); err == nil {
+		if path, err = filepath.Abs(executable); err != nil {
 			return nil, err
 		}
 	}
@@ -68,75 +68,75 @@ func Check(ctx context.Context, path string, all []proto.Message) ([]Rejection, 
 	if err != nil {
 		return nil, fmt.Errorf("check with the Envoy %s: %w", path, err)
 	}
-	if text, err := c.validate(ctx, nil, all); err != nil || text == "" {
+	if text, err := c.validate(ctx, nil, resources); err != nil || text == "" {
 		return nil, err
 	}
-	var base, clusters, others []proto.Message
-	for _, m := range all {
-		switch m := m.(type) {
+	var base, clusters, routing []proto.Message
+	for _, message := range resources {
+		switch message := message.(type) {
 		case *clusterv3.Cluster:
-			clusters = append(clusters, m)
+			clusters = append(clusters, message)
 		case *endpointv3.ClusterLoadAssignment:
-			base = append(base, m)
+			base = append(base, message)
 		case *listenerv3.Listener, *routev3.RouteConfiguration:
-			others = append(others, m)
+			routing = append(routing, message)
 		}
 	}
-	if err := c.find(ctx, base, clusters); err != nil {
-		return c.found, err
+	if err := c.bisect(ctx, base, clusters); err != nil {
+		return c.rejections, err
 	}
 	rejected := make(map[proto.Message]bool)
-	for _, r := range c.found {
-		for _, m := range r.Resources {
-			rejected[m] = true
+	for _, rejection := range c.rejections {
+		for _, message := range rejection.Resources {
+			rejected[message] = true
 		}
 	}
-	for _, m := range clusters {
-		if !rejected[m] {
-			base = append(base, m)
+	for _, message := range clusters {
+		if !rejected[message] {
+			base = append(base, message)
 		}
 	}
-	return c.found, c.find(ctx, base, others)
+	return c.rejections, c.bisect(ctx, base, routing)
 }
 
-// find finds which of some resources are rejected, by halves: Envoy stops at the first, and does not always name it.
-func (c *checker) find(ctx context.Context, base, some []proto.Message) error {
-	if len(some) == 0 || len(c.found) == maxRejections {
+// bisect finds the rejected resources among the candidates: Envoy stops at the first, and does not always name it.
+func (c *checker) bisect(ctx context.Context, base, candidates []proto.Message) error {
+	if len(candidates) == 0 || len(c.rejections) == maxRejections {
 		return nil
 	}
-	text, err := c.validate(ctx, base, some)
+	text, err := c.validate(ctx, base, candidates)
 	if err != nil || text == "" {
 		return err
 	}
-	before := len(c.found)
-	for _, half := range halves(some) {
-		if err := c.find(ctx, base, half); err != nil {
+	before := len(c.rejections)
+	for _, half := range halves(candidates) {
+		if err := c.bisect(ctx, base, half); err != nil {
 			return err
 		}
 	}
-	if len(c.found) == before {
-		c.found = append(c.found, Rejection{some, text})
+	if len(c.rejections) == before {
+		c.rejections = append(c.rejections, Rejection{candidates, text})
 	}
 	return nil
 }
 
-func halves(all []proto.Message) [][]proto.Message {
-	if n := len(all) / 2; n > 0 {
-		return [][]proto.Message{all[:n], all[n:]}
+func halves(resources []proto.Message) [][]proto.Message {
+	if n := len(resources) / 2; n > 0 {
+		return [][]proto.Message{resources[:n], resources[n:]}
 	}
-	r, is := all[0].(*routev3.RouteConfiguration)
-	n := len(r.GetVirtualHosts()) / 2
-	if !is || n == 0 {
+	routes, ok := resources[0].(*routev3.RouteConfiguration)
+	n := len(routes.GetVirtualHosts()) / 2
+	if !ok || n == 0 {
 		return nil
 	}
-	first, second := proto.CloneOf(r), proto.CloneOf(r)
+	first, second := proto.CloneOf(routes), proto.CloneOf(routes)
 	first.VirtualHosts, second.VirtualHosts = first.VirtualHosts[:n], second.VirtualHosts[n:]
 	return [][]proto.Message{{first}, {second}}
 }
 
-// validate returns what Envoy says if it rejects some of the resources.
-func (c *checker) validate(ctx context.Context, base, some []proto.Message) (text string, err error) {
-	boot, err := bootstrap(slices.Concat(base, some))
+// validate returns Envoy's message if it rejects some of the resources.
+func (c *checker) validate(ctx context.Context, base, candidates []proto.Message) (text string, err error) {
+	boot, err := bootstrap(slices.Concat(base, candidates))
 	if err != nil {
 		return "", err
 	}
@@ -152,7 +152,7 @@ func (c *checker) validate(ctx context.Context, base, some []proto.Message) (tex
 	if exit := (*exec.ExitError)(nil); err == nil || ctx.Err() != nil || !errors.As(err, &exit) {
 		return "", err
 	}
-	if _, after, found := strings.Cut(text, file+"': "); found {
+	if _, after, ok := strings.Cut(text, file+"': "); ok {
 		text = after
 	}
 	return strings.TrimSpace(text) + " (" + err.Error() + ")", nil
@@ -170,9 +170,9 @@ func (c *checker) run(ctx context.Context, args ...string) (out string, err erro
 	return string(b), err
 }
 
-// bootstrap returns one that has all resources as static ones. Endpoints are within their clusters, and each RouteConfiguration in a
-// listener of its own.
-func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
+// bootstrap returns a bootstrap with all resources as static ones. Clusters contain their endpoints, and each
+// RouteConfiguration gets a listener.
+func bootstrap(resources []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	ads := &corev3.ApiConfigSource{
 		ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
 		GrpcServices: []*corev3.GrpcService{
@@ -186,48 +186,49 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 		},
 	}
 	endpoints := make(map[string]*endpointv3.ClusterLoadAssignment)
-	for _, m := range all {
-		if e, is := m.(*endpointv3.ClusterLoadAssignment); is {
+	for _, message := range resources {
+		if e, ok := message.(*endpointv3.ClusterLoadAssignment); ok {
 			endpoints[e.GetClusterName()] = e
 		}
 	}
 	router := &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{
 		TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
 	}}
-	for i, m := range all {
-		switch m := m.(type) {
+	for i, message := range resources {
+		switch message := message.(type) {
 		case *clusterv3.Cluster:
-			m = proto.CloneOf(m)
-			if e := m.GetEdsClusterConfig(); e != nil {
+			message = proto.CloneOf(message)
+			if e := message.GetEdsClusterConfig(); e != nil {
 				name := e.GetServiceName()
 				if name == "" {
-					name = m.GetName()
+					name = message.GetName()
 				}
-				m.ClusterDiscoveryType, m.EdsClusterConfig, m.LoadAssignment = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}, nil,
+				message.ClusterDiscoveryType, message.EdsClusterConfig,
+					message.LoadAssignment = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}, nil,
 					endpoints[name]
 			}
-			sockets := []*corev3.TransportSocket{m.GetTransportSocket()}
-			for _, s := range m.GetTransportSocketMatches() {
+			sockets := []*corev3.TransportSocket{message.GetTransportSocket()}
+			for _, s := range message.GetTransportSocketMatches() {
 				sockets = append(sockets, s.GetTransportSocket())
 			}
 			for _, s := range sockets {
 				if err := withoutSecrets(s); err != nil {
-					return nil, fmt.Errorf("cluster %s: %w", m.GetName(), err)
+					return nil, fmt.Errorf("cluster %s: %w", message.GetName(), err)
 				}
 			}
-			static.Clusters = append(static.Clusters, m)
+			static.Clusters = append(static.Clusters, message)
 		case *listenerv3.Listener:
-			static.Listeners = append(static.Listeners, m)
+			static.Listeners = append(static.Listeners, message)
 		case *routev3.RouteConfiguration:
 			config, err := anypb.New(&hcmv3.HttpConnectionManager{
-				StatPrefix: "routes", RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: m},
+				StatPrefix: "routes", RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: message},
 				HttpFilters: []*hcmv3.HttpFilter{router},
 			})
 			if err != nil {
-				return nil, fmt.Errorf("routes %s: %w", m.GetName(), err)
+				return nil, fmt.Errorf("routes %s: %w", message.GetName(), err)
 			}
 			static.Listeners = append(static.Listeners, &listenerv3.Listener{
-				Name:    "routes " + m.GetName(),
+				Name:    "routes " + message.GetName(),
 				Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: fmt.Sprint("@routes/", i)}}},
 				FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 					Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config},
@@ -241,8 +242,8 @@ func bootstrap(all []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	}, nil
 }
 
-// withoutSecrets makes a transport socket of a cluster ask for no secrets: Envoy 1.40 crashes over a static cluster that asks for some on a
-// stream that is not there yet.
+// withoutSecrets removes the secrets from a transport socket of a cluster: Envoy 1.40 crashes when a static cluster
+// requests secrets before the stream exists.
 func withoutSecrets(socket *corev3.TransportSocket) error {
 	context := &tlsv3.UpstreamTlsContext{}
 	if !socket.GetTypedConfig().MessageIs(context) {
@@ -255,7 +256,7 @@ func withoutSecrets(socket *corev3.TransportSocket) error {
 	common.TlsCertificateSdsSecretConfigs = nil
 	if v := common.GetCombinedValidationContext(); v != nil {
 		limits := v.GetDefaultValidationContext()
-		limits.MatchTypedSubjectAltNames = nil // Envoy takes them only with something to verify by
+		limits.MatchTypedSubjectAltNames = nil // Envoy accepts them only with a trusted authority
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: limits}
 	}
 	config, err := anypb.New(context)

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	ofIdentity   = "certificates are those of the Envoy's identity"
-	ofBootstrap  = "it belongs to the bootstrap of the Envoy"
-	ofAgent      = "it is for Istio's agent"
-	ofIstiod     = "it is for istiod"
-	ofKubernetes = "it is for Kubernetes"
-	asIstio      = "it is as Istio has it by default"
+	identityReason   = "certificates are those of the Envoy's identity"
+	bootstrapReason  = "it belongs to the bootstrap of the Envoy"
+	agentReason      = "it is for Istio's agent"
+	istiodReason     = "it is for istiod"
+	kubernetesReason = "it is for Kubernetes"
+	istioDefault     = "it is as Istio has it by default"
 )
 
-// because returns the same reason for several fields.
-func because(why string, fields ...string) map[string]string {
+// sameReason returns the same reason for several fields.
+func sameReason(why string, fields ...string) map[string]string {
 	m := make(map[string]string, len(fields))
 	for _, f := range fields {
 		m[f] = why
@@ -26,17 +26,17 @@ func because(why string, fields ...string) map[string]string {
 	return m
 }
 
-// merged returns the entries of several maps.
-func merged[K comparable, V any](parts ...map[K]V) map[K]V {
-	whole := make(map[K]V)
+// mergeMaps returns the entries of several maps.
+func mergeMaps[K comparable, V any](parts ...map[K]V) map[K]V {
+	result := make(map[K]V)
 	for _, p := range parts {
-		maps.Copy(whole, p)
+		maps.Copy(result, p)
 	}
-	return whole
+	return result
 }
 
-// declaredOfMesh is what declared has of Telemetry, ProxyConfig and MeshConfig.
-var declaredOfMesh = map[protoreflect.FullName]declaration{
+// meshDeclarations has Telemetry, ProxyConfig and MeshConfig.
+var meshDeclarations = map[protoreflect.FullName]declaration{
 	"istio.telemetry.v1alpha1.Telemetry": {
 		translated: "selector targetRef targetRefs tracing accessLogging",
 		unsupported: map[string]string{
@@ -64,44 +64,47 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.telemetry.v1alpha1.Tracing.RequestHeader": {translated: "name defaultValue"},
 
 	"istio.networking.v1beta1.ProxyConfig": {
-		meaningless: map[string]string{"image": ofKubernetes},
+		meaningless: map[string]string{"image": kubernetesReason},
 		unsupported: map[string]string{
-			"selector":             ofBootstrap,
+			"selector":             bootstrapReason,
 			"concurrency":          "an Envoy has as many threads as --concurrency says when it is started",
-			"environmentVariables": "the environment of an Envoy is that in which it is started",
+			"environmentVariables": "the environment of an Envoy is set when it is started",
 		},
 	},
 
 	"istio.mesh.v1alpha1.MeshConfig": {
-		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding " +
-			"disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders enableAutoMtls trustDomain trustDomainAliases meshMTLS " +
-			"pathNormalization",
-		meaningless: merged(
-			because(ofIstiod, "configSources", "proxyHttpPort"),
-			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors",
+		translated: "outboundTrafficPolicy inboundTrafficPolicy enableTracing accessLogFile accessLogFormat " +
+			"accessLogEncoding disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders enableAutoMtls " +
+			"trustDomain trustDomainAliases meshMTLS pathNormalization",
+		meaningless: mergeMaps(
+			sameReason(istiodReason, "configSources", "proxyHttpPort"),
+			sameReason(kubernetesReason, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector",
+				"discoverySelectors",
 				"serviceSettings", "serviceScopeConfigs"),
-			because(ofAgent, "enablePrometheusMerge"),
-			because(ofIdentity, "caCertificates", "certificates", "ca"),
-			because("there are no tunnels", "hboneIdleTimeout"),
+			sameReason(agentReason, "enablePrometheusMerge"),
+			sameReason(identityReason, "caCertificates", "certificates", "ca"),
+			sameReason("there are no tunnels", "hboneIdleTimeout"),
 		),
-		unsupported: merged(
-			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting",
+		unsupported: mergeMaps(
+			sameReason(istioDefault, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting",
+				"zoneAwareLbSetting",
 				"dnsRefreshRate", "h2UpgradePolicy",
 				"outboundClusterStatName", "inboundClusterStatName",
 				"defaultHttpRetryPolicy", "defaultInboundHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy",
 				"verifyCertificateAtClient"),
-			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
+			sameReason("objects without exportTo are visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo",
 				"defaultDestinationRuleExportTo", "serviceEntryVisibility"),
 			map[string]string{
-				"enableEnvoyAccessLogService": "the cluster of that service belongs to the bootstrap: nothing is sent to it",
+				"enableEnvoyAccessLogService": "the cluster of that service belongs to the bootstrap: no logs are sent to it",
 				"rootNamespace":               "it is " + model.RootNamespace, "proxyListenPort": "it is 15001",
 				"proxyInboundListenPort": "it is 15006",
 			},
 		),
 	},
-	"istio.mesh.v1alpha1.MeshConfig.ProxyPathNormalization": {translated: "normalization"}, // of inbound and of gateways' requests
+	// of inbound and of gateways' requests
+	"istio.mesh.v1alpha1.MeshConfig.ProxyPathNormalization": {translated: "normalization"},
 	"istio.mesh.v1alpha1.MeshConfig.TLSConfig": {
-		translated: "minProtocolVersion cipherSuites", unsupported: map[string]string{"ecdhCurves": asIstio},
+		translated: "minProtocolVersion cipherSuites", unsupported: map[string]string{"ecdhCurves": istioDefault},
 	},
 	"istio.security.v1beta1.PeerAuthentication":           {translated: "selector mtls portLevelMtls"},
 	"istio.security.v1beta1.PeerAuthentication.MutualTLS": {translated: "mode"},
@@ -114,13 +117,15 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider": {
 		translated: "name zipkin opentelemetry envoyFileAccessLog envoyExtAuthzHttp envoyExtAuthzGrpc",
-		unsupported: merged(
-			because("nothing is traced by it", "lightstep", "datadog", "stackdriver", "opencensus", "skywalking"),
-			because("nothing is logged by it", "envoyHttpAls", "envoyTcpAls", "envoyOtelAls"),
+		unsupported: mergeMaps(
+			sameReason("it gets no traces", "lightstep", "datadog", "stackdriver", "opencensus", "skywalking"),
+			sameReason("it gets no logs", "envoyHttpAls", "envoyTcpAls", "envoyOtelAls"),
 			map[string]string{"prometheus": "statistics are Envoy's own", "sds": "credentials are files"},
 		),
 	},
-	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.EnvoyFileAccessLogProvider":           {translated: "path logFormat omitEmptyValues"},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.EnvoyFileAccessLogProvider": {
+		translated: "path logFormat omitEmptyValues",
+	},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.EnvoyFileAccessLogProvider.LogFormat": {translated: "text labels"},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.ZipkinTracingProvider": {
 		translated: "service port maxTagLength enable64bitTraceId path",
@@ -138,7 +143,10 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.HttpService": {translated: "path timeout headers"},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.GrpcService": {translated: "timeout initialMetadata"},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.HttpHeader": {
-		translated: "name value", unsupported: map[string]string{"envName": "it would be in the environment of istiod: the header is left out"},
+		translated: "name value",
+		unsupported: map[string]string{
+			"envName": "it would be in the environment of istiod: the header is left out",
+		},
 	},
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.ResourceDetectors": {
 		translated: "environment", unsupported: map[string]string{"dynatrace": "it is not asked"},
@@ -146,26 +154,30 @@ var declaredOfMesh = map[protoreflect.FullName]declaration{
 	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.ResourceDetectors.EnvironmentResourceDetector": {},
 	"istio.mesh.v1alpha1.ProxyConfig": {
 		translated: "tracing",
-		meaningless: merged(
-			because(ofAgent, "configPath", "binaryPath", "drainDuration", "discoveryAddress", "discoveryRefreshDelay", "availabilityZone",
+		meaningless: mergeMaps(
+			sameReason(agentReason, "configPath", "binaryPath", "drainDuration", "discoveryAddress", "discoveryRefreshDelay",
+				"availabilityZone",
 				"controlPlaneAuthPolicy", "customConfigFile",
-				"proxyBootstrapTemplatePath", "statusPort", "terminationDrainDuration", "readinessProbe", "sds", "caCertificatesPem", "meshId",
+				"proxyBootstrapTemplatePath", "statusPort", "terminationDrainDuration", "readinessProbe", "sds",
+				"caCertificatesPem", "meshId",
 				"proxyMetadata", "serviceCluster",
 				"tracingServiceName", "interceptionMode", "statNameLength"),
-			because(ofKubernetes, "holdApplicationUntilProxyStarts", "image"),
+			sameReason(kubernetesReason, "holdApplicationUntilProxyStarts", "image"),
 		),
-		unsupported: merged(
-			because(ofBootstrap, "zipkinAddress", "statsdUdpAddress", "envoyMetricsServiceAddress", "envoyMetricsService", "envoyAccessLogService",
+		unsupported: mergeMaps(
+			sameReason(bootstrapReason, "zipkinAddress", "statsdUdpAddress", "envoyMetricsServiceAddress", "envoyMetricsService",
+				"envoyAccessLogService",
 				"proxyAdminPort", "runtimeValues", "extraStatTags",
 				"proxyStatsMatcher", "statsCompression", "fileFlushInterval", "fileFlushMinSizeKb", "privateKeyProvider"),
-			because(asIstio, "gatewayTopology", "proxyHeaders", "connectionSettings"),
+			sameReason(istioDefault, "gatewayTopology", "proxyHeaders", "connectionSettings"),
 			map[string]string{"concurrency": "an Envoy has as many threads as --concurrency says when it is started"},
 		),
 	},
 	"istio.mesh.v1alpha1.Tracing": {
 		translated: "customTags maxPathTagLength sampling",
-		unsupported: merged(
-			because("it belongs to the bootstrap of the Envoy, or to extensionProviders", "zipkin", "lightstep", "datadog", "stackdriver",
+		unsupported: mergeMaps(
+			sameReason("it belongs to the bootstrap of the Envoy, or to extensionProviders", "zipkin", "lightstep", "datadog",
+				"stackdriver",
 				"openCensusAgent", "tlsSettings"),
 			map[string]string{"enableIstioTags": "spans have none of Istio's tags"},
 		),

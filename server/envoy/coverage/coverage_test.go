@@ -33,12 +33,12 @@ var translatedKinds = []proto.Message{
 
 // Each field of each message that can be part of a translated kind is declared, once, and nothing else is.
 func TestEveryFieldIsDeclared(t *testing.T) {
-	left := maps.Clone(declared)
+	remaining := maps.Clone(declarations)
 	for _, kind := range translatedKinds {
 		eachMessage(kind.ProtoReflect().Descriptor(), func(m protoreflect.MessageDescriptor) {
-			d, ok := declared[m.FullName()]
+			d, ok := declarations[m.FullName()]
 			require.True(t, ok, "%s is not declared", m.FullName())
-			delete(left, m.FullName())
+			delete(remaining, m.FullName())
 			names := append(append(strings.Fields(d.translated), slices.Collect(maps.Keys(d.meaningless))...),
 				slices.Collect(maps.Keys(d.unsupported))...)
 			var fields []string
@@ -48,7 +48,7 @@ func TestEveryFieldIsDeclared(t *testing.T) {
 			require.ElementsMatch(t, fields, names, "%s", m.FullName())
 		})
 	}
-	require.Empty(t, left)
+	require.Empty(t, remaining)
 }
 
 // eachMessage calls f with a message and all that can be in it, but for what is in fields that have no effect.
@@ -63,7 +63,7 @@ func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDe
 		f(m)
 		for i := range m.Fields().Len() {
 			field := m.Fields().Get(i)
-			d := declared[m.FullName()]
+			d := declarations[m.FullName()]
 			if _, not := d.unsupported[field.JSONName()]; not {
 				continue
 			}
@@ -101,21 +101,21 @@ func TestTable(t *testing.T) {
 func table() string {
 	var b strings.Builder
 	b.WriteString("| message | has effect | has none |\n| --- | --- | --- |\n")
-	for _, name := range slices.Sorted(maps.Keys(declared)) {
-		d := declared[name]
-		var none []string
+	for _, name := range slices.Sorted(maps.Keys(declarations)) {
+		d := declarations[name]
+		var unsupported []string
 		for _, f := range slices.Sorted(maps.Keys(d.unsupported)) {
-			none = append(none, fmt.Sprintf("**`%s`**: %s", f, d.unsupported[f]))
+			unsupported = append(unsupported, fmt.Sprintf("**`%s`**: %s", f, d.unsupported[f]))
 		}
 		for _, f := range slices.Sorted(maps.Keys(d.meaningless)) {
-			none = append(none, fmt.Sprintf("`%s`: %s", f, d.meaningless[f]))
+			unsupported = append(unsupported, fmt.Sprintf("`%s`: %s", f, d.meaningless[f]))
 		}
-		var some string
+		var translated string
 		if d.translated != "" {
-			some = "`" + strings.ReplaceAll(d.translated, " ", "` `") + "`"
+			translated = "`" + strings.ReplaceAll(d.translated, " ", "` `") + "`"
 		}
-		of := strings.TrimPrefix(strings.TrimPrefix(string(name), "istio."), "networking.v1alpha3.")
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", of, some, strings.Join(none, "; "))
+		message := strings.TrimPrefix(strings.TrimPrefix(string(name), "istio."), "networking.v1alpha3.")
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", message, translated, strings.Join(unsupported, "; "))
 	}
 	return b.String()
 }

@@ -20,23 +20,24 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// refused says why Envoy would refuse a message, or returns nothing. largest is how many instructions a regular expression may have, or 0.
-func refused(m proto.Message, largest int) string {
-	return cmp.Or(invalid(m), misplaced(m), refusedIn(m, largest))
+// refused says why Envoy would refuse a message, or returns "". maxProgram is the limit of a regular expression's
+// instructions, or 0 for none.
+func refused(message proto.Message, maxProgram int) string {
+	return cmp.Or(invalid(message), misplaced(message), refusedPart(message, maxProgram))
 }
 
 // invalid says which rule of Envoy's API a message breaks.
-func invalid(m proto.Message) string {
-	if v, ok := m.(interface{ Validate() error }); ok {
+func invalid(message proto.Message) string {
+	if v, ok := message.(interface{ Validate() error }); ok {
 		return model.Refused(v)
 	}
 	return ""
 }
 
-// refusedIn says why Envoy would refuse what is in a message.
-func refusedIn(root proto.Message, largest int) (why string) {
-	model.Visit(root, func(m proto.Message, whole bool) {
-		if whole && why == "" && m != root {
+// refusedPart says why Envoy would refuse a message within a message.
+func refusedPart(root proto.Message, maxProgram int) (why string) {
+	model.Visit(root, func(m proto.Message, complete bool) {
+		if complete && why == "" && m != root {
 			why = invalid(m)
 		}
 		if why == "" && m != root {
@@ -47,13 +48,15 @@ func refusedIn(root proto.Message, largest int) (why string) {
 		}
 		switch m := m.(type) {
 		case *clusterv3.Cluster:
-			if original := m.GetType() == clusterv3.Cluster_ORIGINAL_DST; m.GetClusterType() == nil && m.GetLoadBalancingPolicy() == nil &&
+			if original := m.GetType() == clusterv3.Cluster_ORIGINAL_DST; m.GetClusterType() == nil &&
+				m.GetLoadBalancingPolicy() == nil &&
 				original != (m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED) {
-				why = fmt.Sprintf("Envoy would refuse it: the type of the cluster, %s, does not go with the policy %s", m.GetType(), m.GetLbPolicy())
+				why = fmt.Sprintf("Envoy would refuse it: the type of the cluster, %s, does not go with the policy %s", m.GetType(),
+					m.GetLbPolicy())
 			}
 		case *matcherv3.RegexMatcher:
-			if largest > 0 {
-				why = model.RegexProblem(m.GetRegex(), largest)
+			if maxProgram > 0 {
+				why = model.RegexProblem(m.GetRegex(), maxProgram)
 			}
 		case *corev3.ExtensionConfigSource:
 			if m.GetConfigSource().GetAds() != nil {
@@ -65,16 +68,16 @@ func refusedIn(root proto.Message, largest int) (why string) {
 	return why
 }
 
-// misplaced says why Envoy would refuse what a message lists, each valid alone.
+// misplaced says why Envoy would refuse the combination of a message's elements, each valid alone.
 func misplaced(m proto.Message) string {
 	switch m := m.(type) {
 	case *listenerv3.Listener:
 		if m.GetApiListener() != nil {
 			return "Envoy would ignore it: a listener with an api_listener belongs to the bootstrap"
 		}
-		return sameMatch(m)
+		return duplicateMatch(m)
 	case *routev3.RouteConfiguration:
-		return sharedDomain(m, m.GetVirtualHosts())
+		return duplicateDomain(m, m.GetVirtualHosts())
 	case *hcmv3.HttpConnectionManager:
 		return outOfOrder("HTTP filter", m.GetHttpFilters(), terminalHTTP)
 	case *listenerv3.FilterChain:
@@ -83,65 +86,66 @@ func misplaced(m proto.Message) string {
 	return ""
 }
 
-// The types of filters that answer, or pass on: the last one, and no other, is one of them.
+// The types of filters that answer requests or pass them on: only the last filter of a chain has such a type.
 var (
 	terminal = []string{
-		"TcpProxy", "HttpConnectionManager", "RedisProxy", "ThriftProxy", "DubboProxy", "GenericProxy", "SipProxy", "RocketmqProxy", "Echo",
-		"ReverseTunnel", "direct_response.v3.Config",
+		"TcpProxy", "HttpConnectionManager", "RedisProxy", "ThriftProxy", "DubboProxy", "GenericProxy", "SipProxy",
+		"RocketmqProxy", "Echo", "ReverseTunnel", "direct_response.v3.Config",
 	}
 	terminalHTTP = []string{"http.router.v3.Router"}
 )
 
-// outOfOrder says why the order of filters is none that Envoy takes.
-func outOfOrder[F filter](what string, filters []F, terminal []string) string {
-	for i, f := range filters {
+// outOfOrder says why Envoy would refuse the order of filters.
+func outOfOrder[F typedFilter](kind string, filters []F, terminal []string) string {
+	for i, filter := range filters {
 		isLast := i == len(filters)-1
-		url := f.GetTypedConfig().GetTypeUrl()
-		switch is := slices.ContainsFunc(terminal, func(suffix string) bool { return strings.HasSuffix(url, suffix) }); {
-		case is && !isLast:
-			return "Envoy would refuse it: " + f.GetName() + " has to be the last " + what
-		case !is && isLast:
-			return "Envoy would refuse it: " + f.GetName() + " cannot be the last " + what
+		url := filter.GetTypedConfig().GetTypeUrl()
+		isTerminal := slices.ContainsFunc(terminal, func(suffix string) bool { return strings.HasSuffix(url, suffix) })
+		switch {
+		case isTerminal && !isLast:
+			return "Envoy would refuse it: " + filter.GetName() + " has to be the last " + kind
+		case !isTerminal && isLast:
+			return "Envoy would refuse it: " + filter.GetName() + " cannot be the last " + kind
 		}
 	}
 	return ""
 }
 
-// sameMatch says why Envoy would refuse the filter chains of a listener.
-func sameMatch(l *listenerv3.Listener) string {
+// duplicateMatch says why Envoy would refuse the filter chains of a listener.
+func duplicateMatch(listener *listenerv3.Listener) string {
 	matches := make(map[string]bool)
-	for _, c := range l.GetFilterChains() {
-		if isEmpty(c) { // dropped in the end
+	for _, chain := range listener.GetFilterChains() {
+		if isEmpty(chain) { // dropped in the end
 			continue
 		}
-		m := string(model.MustMarshal(c.GetFilterChainMatch()))
+		m := string(model.MustMarshal(chain.GetFilterChainMatch()))
 		if matches[m] {
-			return "Envoy would refuse it: several filter chains of " + l.GetName() + " have the same match"
+			return "Envoy would refuse it: several filter chains of " + listener.GetName() + " have the same match"
 		}
 		matches[m] = true
 	}
-	if udp := l.GetAddress().GetSocketAddress().GetProtocol() == corev3.SocketAddress_UDP; len(matches) == 0 &&
-		isEmpty(l.GetDefaultFilterChain()) && !udp && l.GetApiListener() == nil {
-		return "Envoy would refuse it: " + l.GetName() + " has no filter chain left"
+	if udp := listener.GetAddress().GetSocketAddress().GetProtocol() == corev3.SocketAddress_UDP; len(matches) == 0 &&
+		isEmpty(listener.GetDefaultFilterChain()) && !udp && listener.GetApiListener() == nil {
+		return "Envoy would refuse it: " + listener.GetName() + " has no filter chain left"
 	}
 	return ""
 }
 
-// sharedDomain says why Envoy would refuse routes of which several virtual hosts have a domain that is one of others.
-func sharedDomain(r *routev3.RouteConfiguration, of []*routev3.VirtualHost) string {
-	domains := make(map[string]bool) // whether a virtual host of the routes has it
-	for _, v := range of {
-		for _, d := range v.GetDomains() {
+// duplicateDomain says why Envoy would refuse routes: several virtual hosts share a domain of hosts.
+func duplicateDomain(routes *routev3.RouteConfiguration, hosts []*routev3.VirtualHost) string {
+	domains := make(map[string]bool) // whether a virtual host of the routes claims the domain
+	for _, host := range hosts {
+		for _, d := range host.GetDomains() {
 			domains[strings.ToLower(d)] = false
 		}
 	}
-	for _, v := range r.GetVirtualHosts() {
-		for _, d := range v.GetDomains() {
+	for _, host := range routes.GetVirtualHosts() {
+		for _, d := range host.GetDomains() {
 			d = strings.ToLower(d)
-			switch has, is := domains[d]; {
-			case has:
-				return "Envoy would refuse it: several virtual hosts of " + r.GetName() + " have the domain " + d
-			case is:
+			switch duplicate, listed := domains[d]; {
+			case duplicate:
+				return "Envoy would refuse it: several virtual hosts of " + routes.GetName() + " have the domain " + d
+			case listed:
 				domains[d] = true
 			}
 		}
@@ -171,13 +175,13 @@ type protection struct {
 	open   int
 }
 
-func protectionOf(m proto.Message) protection {
-	l, _ := m.(*listenerv3.Listener)
-	p := protection{guards: make(map[string]int)}
-	for match, c := range chainsByMatch(l) {
+func protectionBy(m proto.Message) protection {
+	listener, _ := m.(*listenerv3.Listener)
+	result := protection{guards: make(map[string]int)}
+	for match, chain := range chainsByMatch(listener) {
 		var guards []string
 		paths := ""
-		model.Visit(c, func(m proto.Message, _ bool) {
+		model.Visit(chain, func(m proto.Message, _ bool) {
 			switch m := m.(type) {
 			case *hcmv3.HttpConnectionManager:
 				paths += fmt.Sprint(m.GetNormalizePath(), m.GetMergeSlashes(), m.GetPathWithEscapedSlashesAction())
@@ -185,20 +189,20 @@ func protectionOf(m proto.Message) protection {
 				if m.GetRequireClientCertificate().GetValue() {
 					guards = append(guards, "certificates")
 				}
-			case filter:
+			case typedFilter:
 				if isSecurity(m.GetName()) {
 					guards = append(guards, string(model.MustMarshal(m)))
 				}
 			}
 		})
 		for _, guard := range guards {
-			p.guards[match+paths+guard]++
+			result.guards[match+paths+guard]++
 		}
 		if len(guards) == 0 {
-			p.open++
+			result.open++
 		}
 	}
-	return p
+	return result
 }
 
 // lessThan reports whether a listener enforces less than it did before.
@@ -212,18 +216,18 @@ func (p protection) lessThan(before protection) bool {
 }
 
 // equals reports whether two listeners enforce the same.
-func (p protection) equals(other protection) bool {
-	return maps.Equal(p.guards, other.guards) && (len(p.guards) == 0 || p.open == other.open)
+func (p protection) equals(expected protection) bool {
+	return maps.Equal(p.guards, expected.guards) && (len(p.guards) == 0 || p.open == expected.open)
 }
 
 // switchesOff says whether routes change filters that enforce security.
-func switchesOff(m proto.Message) (some bool) {
+func switchesOff(m proto.Message) (overrides bool) {
 	model.Visit(m, func(m proto.Message, _ bool) {
-		if f, is := m.(interface {
+		if f, ok := m.(interface {
 			GetTypedPerFilterConfig() map[string]*anypb.Any
-		}); is {
-			some = some || slices.ContainsFunc(slices.Collect(maps.Keys(f.GetTypedPerFilterConfig())), isSecurity)
+		}); ok {
+			overrides = overrides || slices.ContainsFunc(slices.Collect(maps.Keys(f.GetTypedPerFilterConfig())), isSecurity)
 		}
 	})
-	return some
+	return overrides
 }

@@ -21,8 +21,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// values are the messages of the values of patches.
-var values = map[networking.EnvoyFilter_ApplyTo]proto.Message{
+// valueTypes are the messages that the values of patches are decoded into.
+var valueTypes = map[networking.EnvoyFilter_ApplyTo]proto.Message{
 	networking.EnvoyFilter_LISTENER:            &listenerv3.Listener{},
 	networking.EnvoyFilter_LISTENER_FILTER:     &listenerv3.ListenerFilter{},
 	networking.EnvoyFilter_FILTER_CHAIN:        &listenerv3.FilterChain{},
@@ -34,46 +34,47 @@ var values = map[networking.EnvoyFilter_ApplyTo]proto.Message{
 	networking.EnvoyFilter_CLUSTER:             &clusterv3.Cluster{},
 }
 
-// Decode decodes the patches of an EnvoyFilter. It returns nil without one.
+// Decode decodes the patches of an EnvoyFilter. It returns nil for a nil spec.
 func Decode(key resource.Key, spec *networking.EnvoyFilter) *Decoded {
 	if spec == nil {
 		return nil
 	}
-	d := &Decoded{EnvoyFilter: spec}
-	for i, c := range spec.GetConfigPatches() {
-		p := &model.Patch{
-			Place:   model.Place{Of: key, Field: fmt.Sprintf("spec.configPatches[%d]", i)},
-			ApplyTo: c.GetApplyTo(), Operation: c.GetPatch().GetOperation(), Match: c.GetMatch(),
+	decoded := &Decoded{EnvoyFilter: spec}
+	for i, config := range spec.GetConfigPatches() {
+		patch := &model.Patch{
+			Place:   model.Place{Object: key, Field: fmt.Sprintf("spec.configPatches[%d]", i)},
+			ApplyTo: config.GetApplyTo(), Operation: config.GetPatch().GetOperation(), Match: config.GetMatch(),
 		}
-		var from model.Digest
-		from.Object(key)
-		from.Text(p.Field, string(model.MustMarshal(c)))
-		p.From = string(from)
-		if why := decode(p, c.GetPatch().GetValue(), &d.found); why != "" {
-			d.found.Note(p.Place, "%s", why)
+		var digest model.Digest
+		digest.Object(key)
+		digest.Text(patch.Field, string(model.MustMarshal(config)))
+		patch.From = string(digest)
+		if why := decode(patch, config.GetPatch().GetValue(), &decoded.findings); why != "" {
+			decoded.findings.Note(patch.Place, "%s", why)
 		} else {
-			d.Patches = append(d.Patches, p)
+			decoded.Patches = append(decoded.Patches, patch)
 		}
 	}
-	return d
+	return decoded
 }
 
 // decode sets the value of a patch, or returns why it has no effect.
-func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why string) {
-	kind := values[p.ApplyTo]
+func decode(patch *model.Patch, value *structpb.Struct, findings *model.Findings) (why string) {
+	kind := valueTypes[patch.ApplyTo]
 	if kind == nil {
-		return p.ApplyTo.String() + " belongs to the bootstrap of the Envoy, or to what is not served"
+		return patch.ApplyTo.String() + " belongs to the bootstrap of the Envoy, or to a resource that is not served"
 	}
-	has := func() bool {
-		return slices.ContainsFunc(slices.Concat(ToClusters, toListeners, added), func(ph phase) bool { return ph.has(p) })
+	applicable := func() bool {
+		return slices.ContainsFunc(slices.Concat(ClusterPhases, listenerPhases, additions),
+			func(ph phase) bool { return ph.selects(patch) })
 	}
-	if slices.Contains(inserting, p.Operation) && !has() { // there is no order
-		p.Operation = networking.EnvoyFilter_Patch_ADD
+	if slices.Contains(inserting, patch.Operation) && !applicable() { // there is no order
+		patch.Operation = networking.EnvoyFilter_Patch_ADD
 	}
-	if !has() {
-		return fmt.Sprintf("%s has no effect on %s, as with istiod", p.Operation, p.ApplyTo)
+	if !applicable() {
+		return fmt.Sprintf("%s has no effect on %s, as with istiod", patch.Operation, patch.ApplyTo)
 	}
-	if p.Operation == networking.EnvoyFilter_Patch_REMOVE {
+	if patch.Operation == networking.EnvoyFilter_Patch_REMOVE {
 		return ""
 	}
 	m := proto.Clone(kind)
@@ -85,29 +86,29 @@ func decode(p *model.Patch, value *structpb.Struct, found *model.Findings) (why 
 		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m) != nil {
 			return "the value is not read: " + reason(err)
 		}
-		found.Warn(p.Place, "a part of the value is ignored: %s", reason(err))
+		findings.Warn(patch.Place, "a part of the value is ignored: %s", reason(err))
 	}
-	if why := cmp.Or(tooDeep(m), invalidScript(m), slow(m)); why != "" {
+	if why := cmp.Or(nestedTooDeep(m), invalidScript(m), longWait(m)); why != "" {
 		return why
 	}
-	if p.Value = m; p.Operation != networking.EnvoyFilter_Patch_MERGE {
+	if patch.Value = m; patch.Operation != networking.EnvoyFilter_Patch_MERGE {
 		return refused(m, 0)
 	}
-	if c, is := m.(*clusterv3.Cluster); is && c.GetTransportSocket() != nil {
+	if cluster, isCluster := m.(*clusterv3.Cluster); isCluster && cluster.GetTransportSocket() != nil {
 		for name := range value.GetFields() {
 			if name != "transport_socket" && name != "transportSocket" {
-				found.Warn(p.Place, "%s is ignored beside transport_socket, as with istiod", name)
+				findings.Warn(patch.Place, "%s is ignored beside transport_socket, as with istiod", name)
 			}
 		}
 	}
 	return ""
 }
 
-// untyped returns a value with what each TypedStruct in it stands for.
+// untyped replaces each TypedStruct in a value by the message that it stands for.
 func untyped(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
-		if of, _ := v["@type"].(string); strings.HasSuffix(of, ".TypedStruct") {
+		if typeURL, _ := v["@type"].(string); strings.HasSuffix(typeURL, ".TypedStruct") {
 			content, _ := v["value"].(map[string]any)
 			typed := map[string]any{"@type": cmp.Or(v["type_url"], v["typeUrl"])}
 			maps.Copy(typed, content)

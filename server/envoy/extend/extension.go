@@ -15,14 +15,14 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Decoded is an EnvoyFilter with its patches. It is not modified once it was made.
+// Decoded is an immutable EnvoyFilter with its patches.
 type Decoded struct {
 	*networking.EnvoyFilter
-	Patches []*model.Patch // that can have an effect
-	found   model.Findings
+	Patches  []*model.Patch // that can have an effect
+	findings model.Findings
 }
 
-// GetSelector returns the labels of the clients that it is for, as other objects do.
+// GetSelector returns the labels of the clients that the filter selects, with the signature of other objects.
 func (d *Decoded) GetSelector() *typev1beta1.WorkloadSelector {
 	return &typev1beta1.WorkloadSelector{MatchLabels: d.GetWorkloadSelector().GetLabels()}
 }
@@ -33,15 +33,17 @@ type Filter = model.Object[*Decoded]
 // WasmPlugin is a WasmPlugin.
 type WasmPlugin = model.Object[*extensionsv1alpha1.WasmPlugin]
 
-// Of returns what EnvoyFilters and WasmPlugins change for the clients of a profile, or nil. They are those that select the clients, of the
-// clients' namespace and then of the root namespace, the oldest first. Those of the root namespace are applied first.
-func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster ClusterOf) *model.Extension {
+// ForProfile returns the changes that EnvoyFilters and WasmPlugins make for the clients of a profile, or nil. The
+// arguments are the objects that select the clients: those of the clients' namespace before those of the root
+// namespace, the oldest first. Filters of the root namespace are applied first.
+func ForProfile(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster ClusterOf) *model.Extension {
 	if len(filters)+len(plugins) == 0 {
 		return nil
 	}
-	e := &model.Extension{MaxProgram: client.LargestProgram()}
+	extension := &model.Extension{MaxProgram: client.LargestProgram()}
 	slices.SortStableFunc(filters, func(a, b *Filter) int {
-		if order := cmp.Compare(a.Spec.GetPriority(), b.Spec.GetPriority()); order != 0 || a.Key.Namespace == b.Key.Namespace {
+		if order := cmp.Compare(a.Spec.GetPriority(), b.Spec.GetPriority()); order != 0 ||
+			a.Key.Namespace == b.Key.Namespace {
 			return order
 		} else if a.Key.Namespace == model.RootNamespace {
 			return -1
@@ -49,38 +51,40 @@ func Of(filters []*Filter, plugins []*WasmPlugin, client model.Profile, cluster 
 		return 1
 	})
 	for _, f := range filters {
-		e.Objects, e.Findings = append(e.Objects, f.Key), append(e.Findings, f.Spec.found...)
-		for _, p := range f.Spec.Patches {
-			if isFor(p.Match.GetProxy(), client) {
-				e.Patches = append(e.Patches, p)
+		extension.Objects, extension.Findings = append(extension.Objects, f.Key),
+			append(extension.Findings, f.Spec.findings...)
+		for _, filterOfPlugin := range f.Spec.Patches {
+			if appliesTo(filterOfPlugin.Match.GetProxy(), client) {
+				extension.Patches = append(extension.Patches, filterOfPlugin)
 			}
 		}
 	}
 	slices.SortStableFunc(plugins, func(a, b *WasmPlugin) int {
-		return cmp.Or(cmp.Compare(slotOf(a.Spec), slotOf(b.Spec)), cmp.Compare(rank(a.Spec), rank(b.Spec)))
+		return cmp.Or(cmp.Compare(phaseRank(a.Spec), phaseRank(b.Spec)),
+			cmp.Compare(priorityRank(a.Spec), priorityRank(b.Spec)))
 	})
-	for _, o := range plugins {
-		e.Objects = append(e.Objects, o.Key)
-		if p := plugin(o, cluster, &e.Findings); p != nil {
-			e.Plugins = append(e.Plugins, p)
+	for _, object := range plugins {
+		extension.Objects = append(extension.Objects, object.Key)
+		if filterOfPlugin := pluginFilter(object, cluster, &extension.Findings); filterOfPlugin != nil {
+			extension.Plugins = append(extension.Plugins, filterOfPlugin)
 		}
 	}
-	e.Findings = e.Findings.Sorted()
-	e.From = digest(e)
-	return e
+	extension.Findings = extension.Findings.Sorted()
+	extension.From = digest(extension)
+	return extension
 }
 
-// isFor says whether a patch is for the clients of a profile.
-func isFor(m *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
-	if expression := m.GetProxyVersion(); expression != "" {
+// appliesTo says whether a patch applies to the clients of a profile.
+func appliesTo(match *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
+	if expression := match.GetProxyVersion(); expression != "" {
 		re, err := regexp.Compile(expression)
 		if err != nil || client.Version == "" || !re.MatchString(client.Version) {
 			return false
 		}
 	}
-	has := model.LabelMapOf(client.Metadata)
-	for name, value := range m.GetMetadata() {
-		if got, ok := has[name]; !ok || got != value {
+	labels := model.LabelMapOf(client.Metadata)
+	for name, value := range match.GetMetadata() {
+		if label, ok := labels[name]; !ok || label != value {
 			return false
 		}
 	}
@@ -88,11 +92,12 @@ func isFor(m *networking.EnvoyFilter_ProxyMatch, client model.Profile) bool {
 }
 
 // Only returns the part of an extension that has patches of some phases, or nil if there are none.
-func Only(e *model.Extension, phases []phase) *model.Extension {
-	if e == nil {
+func Only(extension *model.Extension, phases []phase) *model.Extension {
+	if extension == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: e.MaxProgram, Guards: e.Guards, Patches: inPhases(e.Patches, phases)}
+	part := &model.Extension{MaxProgram: extension.MaxProgram, Guards: extension.Guards,
+		Patches: inPhases(extension.Patches, phases)}
 	if len(part.Patches) == 0 {
 		return nil
 	}
@@ -100,54 +105,57 @@ func Only(e *model.Extension, phases []phase) *model.Extension {
 	return part
 }
 
-func digest(e *model.Extension) string {
+func digest(extension *model.Extension) string {
 	var from model.Digest
-	from.Number(int64(e.MaxProgram))
-	from.Number(int64(len(e.Patches)))
-	for _, p := range e.Patches {
-		from.Text(p.From)
+	from.Number(int64(extension.MaxProgram))
+	from.Number(int64(len(extension.Patches)))
+	for _, patch := range extension.Patches {
+		from.Text(patch.From)
 	}
-	for _, p := range e.Plugins {
-		model.AddMessages[proto.Message](&from, p.Filter, p.Spec)
+	for _, plugin := range extension.Plugins {
+		model.AddMessages[proto.Message](&from, plugin.Filter, plugin.Spec)
 	}
-	from.Found(e.Objects, e.Findings)
+	from.Findings(extension.Objects, extension.Findings)
 	return string(from)
 }
 
-// Added returns the clusters and listeners that patches add for clients of a role, and adds to found as New says.
-func Added(e *model.Extension, role model.Role, found *model.Findings) (all []proto.Message) {
-	if e == nil {
+// Added returns the clusters and listeners that patches add for clients of a role. It records findings as New does.
+func Added(extension *model.Extension, role model.Role, findings *model.Findings) (resources []proto.Message) {
+	if extension == nil {
 		return nil
 	}
 	names := make(map[string]bool)
-	for _, p := range inPhases(e.Patches, added) {
-		if !p.In(ContextOf(role)) && (role != model.Sidecar || !p.In(networking.EnvoyFilter_SIDECAR_INBOUND)) {
+	for _, patch := range inPhases(extension.Patches, additions) {
+		if !patch.InContext(ContextOf(role)) &&
+			(role != model.Sidecar || !patch.InContext(networking.EnvoyFilter_SIDECAR_INBOUND)) {
 			continue
 		}
-		own := p.Value.(named).GetName()
-		name, why := p.ApplyTo.String()+" "+own, refused(p.Value, e.MaxProgram)
+		name := patch.Value.(namedMessage).GetName()
+		qualified, why := patch.ApplyTo.String()+" "+name, refused(patch.Value, extension.MaxProgram)
 		switch {
 		case why != "":
-		case e.Guards && p.ApplyTo == networking.EnvoyFilter_LISTENER && p.Of.Namespace != model.RootNamespace:
-			why = leftToRoot // a listener without policies
-		case isOurs(own):
-			why = own + " is a name, or of the form of the names, of what is made of other objects"
-		case names[name]:
-			why = "there is another " + name
+		case extension.Guards && patch.ApplyTo == networking.EnvoyFilter_LISTENER &&
+			patch.Object.Namespace != model.RootNamespace:
+			why = rootOnly // a listener without policies
+		case isReserved(name):
+			why = name + " is reserved for resources that are made from other objects"
+		case names[qualified]:
+			why = "there is another " + qualified
 		default:
-			names[name] = true
-			all = append(all, p.Value)
-			found.Applied(p.Place)
+			names[qualified] = true
+			resources = append(resources, patch.Value)
+			findings.Applied(patch.Place)
 			continue
 		}
-		found.Note(p.Place, "%s", why)
+		findings.Note(patch.Place, "%s", why)
 	}
-	return all
+	return resources
 }
 
-// isOurs says whether a name is one that resources have which are made of other objects.
-func isOurs(name string) bool {
+// isReserved says whether resources that are made from other objects have names of this form.
+func isReserved(name string) bool {
 	_, err := netip.ParseAddr(name[:max(strings.LastIndexByte(name, '_'), 0)])
-	return err == nil || name == "" || name == model.BlackHole || name == model.Passthrough || strings.HasPrefix(name, "virtual") ||
+	return err == nil || name == "" || name == model.BlackHole || name == model.Passthrough ||
+		strings.HasPrefix(name, "virtual") ||
 		strings.HasPrefix(name, "outbound|") || strings.HasPrefix(name, "inbound|")
 }

@@ -33,16 +33,16 @@ func TestOrder(t *testing.T) {
 		return decoded(object(resource.EnvoyFilter, namespace, name, age, read(t, &networking.EnvoyFilter{},
 			fmt.Sprintf("{priority: %d, configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}", priority))))
 	}
-	e := Of([]*Filter{
+	e := ForProfile([]*Filter{
 		filter("default", "late", 9, 1), filter("default", "old", 2, 0), filter("default", "a", 1, 0), filter("default", "b", 1, 0),
 		filter("default", "early", 0, -1), filter("istio-system", "root", 0, 0),
 	}, nil, model.Profile{}, nil)
 	var names []string
 	for _, p := range e.Patches {
-		names = append(names, p.Of.Name)
+		names = append(names, p.Object.Name)
 	}
 	require.Equal(t, []string{"early", "root", "old", "a", "b", "late"}, names)
-	require.Nil(t, Of(nil, nil, model.Profile{}, nil))
+	require.Nil(t, ForProfile(nil, nil, model.Profile{}, nil))
 }
 
 // Patches are for clients of some versions, and for those that say something of themselves.
@@ -61,7 +61,7 @@ func TestProxies(t *testing.T) {
 	} {
 		f := decoded(object(resource.EnvoyFilter, "default", "a", 0, read(t, &networking.EnvoyFilter{},
 			"{configPatches: [{applyTo: CLUSTER, match: {proxy: {"+tt.match+"}}, patch: {operation: REMOVE}}]}")))
-		e := Of([]*Filter{f}, nil, model.Profile{Version: tt.version, Metadata: model.LabelText(tt.metadata)}, nil)
+		e := ForProfile([]*Filter{f}, nil, model.Profile{Version: tt.version, Metadata: model.LabelText(tt.metadata)}, nil)
 		require.Equal(t, tt.is, len(e.Patches) == 1, tt)
 	}
 }
@@ -80,9 +80,9 @@ func TestFrom(t *testing.T) {
 	}
 	more := extension(t, text+"- {applyTo: VIRTUAL_HOST, patch: {operation: REMOVE}}\n")
 	require.False(t, one.Equal(more))
-	require.True(t, Only(one, ToClusters).Equal(Only(more, ToClusters)))
-	require.Nil(t, Only(one, ToRoutes))
-	require.NotNil(t, Only(more, ToRoutes))
+	require.True(t, Only(one, ClusterPhases).Equal(Only(more, ClusterPhases)))
+	require.Nil(t, Only(one, RoutePhases))
+	require.NotNil(t, Only(more, RoutePhases))
 }
 
 func TestAdded(t *testing.T) {
@@ -98,11 +98,11 @@ func TestAdded(t *testing.T) {
 	var found model.Findings
 	var names []string
 	for _, m := range Added(e, model.Sidecar, &found) {
-		names = append(names, m.(named).GetName())
+		names = append(names, m.(namedMessage).GetName())
 	}
 	require.Equal(t, []string{"own", "my_80"}, names)
 	require.Equal(t, []string{"[0] ", "[5] "}, applied(found))
-	const ours = " is a name, or of the form of the names, of what is made of other objects"
+	const ours = " is reserved for resources that are made from other objects"
 	require.Equal(t, []string{
 		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] " +
 			"virtualInbound" + ours,
@@ -122,7 +122,7 @@ const sum = "a123456789012345678901234567890123456789012345678901234567890123"
 func TestPlugin(t *testing.T) {
 	of := func(spec string) *model.Extension {
 		o := object(resource.WasmPlugin, "shop", "a", 0, read(t, &extensionsv1alpha1.WasmPlugin{}, spec))
-		return Of(nil, []*WasmPlugin{&o}, model.Profile{}, known)
+		return ForProfile(nil, []*WasmPlugin{&o}, model.Profile{}, known)
 	}
 	e := of(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]}, failStrategy: FAIL_RELOAD,
 vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
@@ -145,7 +145,7 @@ cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 	for _, tt := range []struct{ spec, found string }{
 		{"{url: 'oci://image'}", "spec.url: " + image},
 		{"{url: image}", "spec.url: " + image},
-		{"{url: 'http://files.internal/a'}", "spec.sha256: Envoy fetches nothing of which it does not know the checksum"},
+		{"{url: 'http://files.internal/a'}", "spec.sha256: Envoy fetches only modules with a known checksum"},
 		{"{url: 'http://none.internal/a', sha256: " + sum + "}", "spec.url: there is no service none.internal here"},
 	} {
 		e := of(tt.spec)
@@ -173,7 +173,7 @@ func TestPluginsInOrder(t *testing.T) {
 		o := object(resource.WasmPlugin, namespace, name, 0, read(t, &extensionsv1alpha1.WasmPlugin{}, "{url: 'file:///a', "+spec+"}"))
 		return &o
 	}
-	e := Of(nil, []*WasmPlugin{
+	e := ForProfile(nil, []*WasmPlugin{
 		plugin("shop", "none", "phase: AUTHZ"), plugin("shop", "low", "phase: AUTHZ, priority: -5"), plugin("shop", "authn", "phase: AUTHN"),
 		plugin("shop", "stats", "phase: STATS"),
 		plugin("shop", "any", ""), plugin("shop", "server", "match: [{mode: SERVER}]"), plugin("shop", "port",
@@ -225,6 +225,6 @@ func TestPluginsInOrder(t *testing.T) {
 // A plugin of a phase of a newer version may refuse requests, so it is not left out.
 func TestPluginOfAnUnknownPhase(t *testing.T) {
 	p := object(resource.WasmPlugin, "default", "p", 0, &extensionsv1alpha1.WasmPlugin{Url: "file:///a.wasm", Phase: 17})
-	e := Of(nil, []*WasmPlugin{&p}, model.Profile{}, nil)
+	e := ForProfile(nil, []*WasmPlugin{&p}, model.Profile{}, nil)
 	require.Len(t, WithPlugins(e, []*hcmv3.HttpFilter(nil), typev1beta1.WorkloadMode_SERVER, 80), 1)
 }

@@ -14,38 +14,38 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// leftToRoot says why a patch is left out that bypasses what enforces security objects.
-const leftToRoot = "envoy.weakeningFilters allows only EnvoyFilters of " + model.RootNamespace + " to change, to precede or to go round " +
-	"what enforces security objects"
+// rootOnly says why a patch that bypasses security objects is left out.
+const rootOnly = "envoy.weakeningFilters allows only EnvoyFilters of " + model.RootNamespace +
+	" to change, precede or bypass the enforcement of security objects"
 
-// ofListeners are the parts of listeners that decide which policies a request or connection meets.
-var ofListeners = []networking.EnvoyFilter_ApplyTo{
+// protectedParts are the parts of listeners that decide which policies a request or connection meets.
+var protectedParts = []networking.EnvoyFilter_ApplyTo{
 	networking.EnvoyFilter_LISTENER, networking.EnvoyFilter_LISTENER_FILTER, networking.EnvoyFilter_FILTER_CHAIN,
 	networking.EnvoyFilter_NETWORK_FILTER, networking.EnvoyFilter_HTTP_FILTER,
 }
 
-// mayBypass reports whether the patch is of a namespace other than the root, and of a kind that can bypass policies.
+// mayBypass reports whether the patch belongs to a namespace other than the root, and can bypass policies.
 func (s *step) mayBypass() bool {
-	return s.Of.Namespace != model.RootNamespace && (slices.Contains(ofListeners, s.ApplyTo) || s.switchesOff())
+	return s.Object.Namespace != model.RootNamespace && (slices.Contains(protectedParts, s.ApplyTo) || s.switchesOff())
 }
 
-// switchesOff reports whether the patch configures filters that enforce security for some routes.
+// switchesOff reports whether the patch configures security filters for single routes.
 func (s *step) switchesOff() bool { return s.Value != nil && switchesOff(s.Value) }
 
-// mayBypass reports whether one of the steps from a resource before to now may bypass policies.
-func mayBypass(steps []*step, before, now proto.Message, keep bool) bool {
-	used := slices.DeleteFunc(slices.Clone(steps), func(s *step) bool { return !s.used || !s.mayBypass() })
-	return slices.ContainsFunc(used, (*step).switchesOff) || len(used) > 0 && enforcesLess(before, now, keep)
+// mayBypass reports whether one of the steps between two versions of a resource may bypass policies.
+func mayBypass(steps []*step, before, patched proto.Message, keep bool) bool {
+	used := slices.DeleteFunc(slices.Clone(steps), func(s *step) bool { return !s.matched || !s.mayBypass() })
+	return slices.ContainsFunc(used, (*step).switchesOff) || len(used) > 0 && enforcesLess(before, patched, keep)
 }
 
-// guard takes back patches that bypass policies. It measures at most maxMeasured of a resource.
+// guard takes back patches that bypass policies. It measures at most maxMeasured patches of a resource.
 type guard[M proto.Message] struct {
 	before   M // the resource before the last patch that may bypass policies
 	saved    bool
 	measured int
 }
 
-// save remembers a resource, unless the step cannot bypass policies. It returns false for a step that it does not measure.
+// save copies the resource before a step that may bypass policies. It returns false for such a step beyond maxMeasured.
 func (g *guard[M]) save(s *step, m M) bool {
 	if s.mayBypass() && !g.saved {
 		s.flush()
@@ -54,9 +54,9 @@ func (g *guard[M]) save(s *step, m M) bool {
 	return g.measured < maxMeasured || !s.mayBypass()
 }
 
-// bypassed reports whether the step, after which the resource is now, bypasses policies.
-func (g *guard[M]) bypassed(s *step, now M, keep bool) bool {
-	if !s.used {
+// bypassed reports whether the step that led to the patched resource bypasses policies.
+func (g *guard[M]) bypassed(s *step, patched M, keep bool) bool {
+	if !s.matched {
 		return false
 	}
 	if g.saved = false; !s.mayBypass() {
@@ -64,86 +64,91 @@ func (g *guard[M]) bypassed(s *step, now M, keep bool) bool {
 	}
 	g.measured++
 	s.flush()
-	return s.switchesOff() || enforcesLess(g.before, now, keep)
+	return s.switchesOff() || enforcesLess(g.before, patched, keep)
 }
 
-// enforcesLess reports whether policies of a listener are not enforced now, or not as before.
-func enforcesLess(before, now proto.Message, keep bool) bool {
-	was, is := before.(*listenerv3.Listener)
-	if !is {
+// enforcesLess reports whether a patched listener no longer enforces policies in the same way.
+func enforcesLess(before, patched proto.Message, keep bool) bool {
+	previous, ok := before.(*listenerv3.Listener)
+	if !ok {
 		return false
 	}
 	policies := make(map[string]bool)
-	model.Visit(was, func(m proto.Message, _ bool) {
-		if f, is := m.(filter); is && isPolicy(f.GetName()) {
+	model.Visit(previous, func(m proto.Message, _ bool) {
+		if f, ok := m.(typedFilter); ok && isPolicy(f.GetName()) {
 			policies[string(model.MustMarshal(f))] = true
 		}
 	})
-	required := slices.ContainsFunc(was.GetFilterChains(), requiresCertificate) || requiresCertificate(was.GetDefaultFilterChain())
+	required := slices.ContainsFunc(previous.GetFilterChains(), requiresCertificate) ||
+		requiresCertificate(previous.GetDefaultFilterChain())
 	if len(policies) == 0 && !required {
 		return false
 	}
-	return !keep || !proto.Equal(enforcement(was, policies), enforcement(now.(*listenerv3.Listener), policies))
+	return !keep || !proto.Equal(enforcement(previous, policies), enforcement(patched.(*listenerv3.Listener), policies))
 }
 
-// isPolicy reports whether a filter of this name enforces a security object; a plugin does not.
+// isPolicy reports whether a filter of this name enforces a security object. A plugin enforces none.
 func isPolicy(name string) bool { return isSecurity(name) && !strings.HasPrefix(name, pluginPrefix) }
 
-func requiresCertificate(c *listenerv3.FilterChain) bool {
+func requiresCertificate(chain *listenerv3.FilterChain) bool {
 	tls := &tlsv3.DownstreamTlsContext{}
-	return c.GetTransportSocket().GetTypedConfig().UnmarshalTo(tls) == nil && tls.GetRequireClientCertificate().GetValue()
+	return chain.GetTransportSocket().GetTypedConfig().UnmarshalTo(tls) == nil &&
+		tls.GetRequireClientCertificate().GetValue()
 }
 
-// enforcement returns what of a listener has a say in how policies are enforced: which filter chain a connection gets, the client
-// certificates, and the filters up to the last one that is among policies, with what these can see.
-func enforcement(l *listenerv3.Listener, policies map[string]bool) *listenerv3.Listener {
-	l = proto.CloneOf(l)
-	dropHarmless(l)
-	for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-		if c == nil {
+// enforcement returns the parts of a listener that influence the enforcement of policies: the choice of a filter
+// chain, the client certificates, and the filters up to the last policy, since earlier filters change its input.
+func enforcement(listener *listenerv3.Listener, policies map[string]bool) *listenerv3.Listener {
+	listener = proto.CloneOf(listener)
+	clearIrrelevant(listener)
+	for _, chain := range append(slices.Clip(listener.GetFilterChains()), listener.GetDefaultFilterChain()) {
+		if chain == nil {
 			continue
 		}
-		if dropHarmless(c); !requiresCertificate(c) {
-			c.TransportSocket = nil
+		if clearIrrelevant(chain); !requiresCertificate(chain) {
+			chain.TransportSocket = nil
 		}
-		kept := upToLast(c.GetFilters(), policies)
-		for i, f := range c.GetFilters() {
-			m := &hcmv3.HttpConnectionManager{}
-			if f.GetTypedConfig().UnmarshalTo(m) != nil {
+		enforcing := throughLast(chain.GetFilters(), policies)
+		for i, filter := range chain.GetFilters() {
+			manager := &hcmv3.HttpConnectionManager{}
+			if filter.GetTypedConfig().UnmarshalTo(manager) != nil {
 				continue
 			}
-			if m.HttpFilters = upToLast(m.GetHttpFilters(), policies); len(m.GetHttpFilters()) > 0 {
-				dropHarmless(m)
-				kept, f.GetTypedConfig().Value = c.GetFilters()[:i+1], model.MustMarshal(m)
+			if manager.HttpFilters = throughLast(manager.GetHttpFilters(), policies); len(manager.GetHttpFilters()) > 0 {
+				clearIrrelevant(manager)
+				enforcing, filter.GetTypedConfig().Value = chain.GetFilters()[:i+1], model.MustMarshal(manager)
 			}
 		}
-		c.Filters = kept
+		chain.Filters = enforcing
 	}
-	return l
+	return listener
 }
 
-// upToLast returns the filters up to the last one that is among policies.
-func upToLast[F filter](filters []F, policies map[string]bool) []F {
-	for i, f := range slices.Backward(filters) {
-		if policies[string(model.MustMarshal(f))] {
+// throughLast returns the filters up to the last policy.
+func throughLast[F typedFilter](filters []F, policies map[string]bool) []F {
+	for i, filter := range slices.Backward(filters) {
+		if policies[string(model.MustMarshal(filter))] {
 			return filters[:i+1]
 		}
 	}
 	return nil
 }
 
-// harmless are the fields of listeners, filter chains and HTTP connection managers that do not bear on policies.
-var harmless = []protoreflect.Name{
-	"name", "stat_prefix", "metadata", "access_log", "tracing", "tcp_backlog_size", "connection_balance_config", "drain_type",
+// irrelevantFields of listeners, filter chains and HTTP connection managers do not influence policies.
+var irrelevantFields = []protoreflect.Name{
+	"name", "stat_prefix", "metadata", "access_log", "tracing", "tcp_backlog_size", "connection_balance_config",
+	"drain_type",
 	"per_connection_buffer_limit_bytes", "transport_socket_connect_timeout", "server_name", "server_header_transformation",
-	"rds", "route_config", "scoped_routes", "stream_idle_timeout", "request_timeout", "request_headers_timeout", "drain_timeout",
-	"delayed_close_timeout", "max_request_headers_kb", "local_reply_config", "http2_protocol_options", "generate_request_id",
+	"rds", "route_config", "scoped_routes", "stream_idle_timeout", "request_timeout", "request_headers_timeout",
+	"drain_timeout",
+	"delayed_close_timeout", "max_request_headers_kb", "local_reply_config", "http2_protocol_options",
+	"generate_request_id",
 	"preserve_external_request_id", "always_set_request_id_in_response",
 }
 
-func dropHarmless(m proto.Message) {
+func clearIrrelevant(m proto.Message) {
 	fields := m.ProtoReflect().Descriptor().Fields()
-	for _, name := range harmless {
+	for _, name := range irrelevantFields {
 		if field := fields.ByName(name); field != nil {
 			m.ProtoReflect().Clear(field)
 		}

@@ -134,7 +134,7 @@ func extensionOf(t *testing.T, guards bool, patches map[string][]string) *model.
 			}))
 		}
 	}
-	e := Of(filters, nil, model.Profile{}, nil)
+	e := ForProfile(filters, nil, model.Profile{}, nil)
 	e.Guards = guards
 	require.Empty(t, texts(e.Findings))
 	return e
@@ -163,9 +163,9 @@ func TestGuard_PatchesOfNamespaces(t *testing.T) {
 				guarded := guards && namespace == "default"
 				require.Equal(t, guarded, l != nil && proto.Equal(unpatched, l), "%s in %s, %v: %v", patch, namespace, guards, found)
 				if guarded {
-					require.Equal(t, []string{"[0] " + leftToRoot}, found, patch)
+					require.Equal(t, []string{"[0] " + rootOnly}, found, patch)
 				} else {
-					require.NotContains(t, strings.Join(found, "\n"), leftToRoot, patch)
+					require.NotContains(t, strings.Join(found, "\n"), rootOnly, patch)
 				}
 			}
 		}
@@ -175,7 +175,7 @@ func TestGuard_PatchesOfNamespaces(t *testing.T) {
 		l, found := patchSecured(t, true, map[string][]string{"default": {patch}})
 		require.True(t, proto.Equal(open, l), "%s: %v", patch, found)
 		require.False(t, proto.Equal(unpatched, l), patch)
-		require.NotContains(t, strings.Join(found, "\n"), leftToRoot, patch)
+		require.NotContains(t, strings.Join(found, "\n"), rootOnly, patch)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestGuard_Limits(t *testing.T) {
 		e := extensionOf(t, true, map[string][]string{"default": {patch, bypassing()[0], chainPatch("mail", "REMOVE", "{}")}})
 		_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &found).Listener(read(t, &listenerv3.Listener{}, open))
 		require.True(t, kept)
-		require.NotContains(t, strings.Join(texts(found), "\n"), leftToRoot, patch)
+		require.NotContains(t, strings.Join(texts(found), "\n"), rootOnly, patch)
 	}
 	for _, patch := range bypassing() {
 		if strings.Contains(patch, "typed_per_filter_config") {

@@ -141,7 +141,7 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 				var found model.Findings
 				m = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &found))
 				for _, f := range found {
-					if f.Why != "" && !f.Has && !strings.Contains(f.Why, "typed_config") {
+					if f.Why != "" && !f.Effective && !strings.Contains(f.Why, "typed_config") {
 						left = append(left, f.Field)
 					}
 				}
@@ -152,10 +152,10 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 			if len(wrong) > 0 {
 				var good []*model.Patch
 				wrong = nil
-				for _, phases := range [][]phase{{{networking.EnvoyFilter_CLUSTER, changing}}, toListeners} {
+				for _, phases := range [][]phase{{{networking.EnvoyFilter_CLUSTER, changing}}, listenerPhases} {
 					for _, p := range inPhases(list, phases) {
 						if name == "cluster" != (p.ApplyTo == networking.EnvoyFilter_CLUSTER) ||
-							name == "routes" && !slices.ContainsFunc(ToRoutes, func(ph phase) bool { return ph.has(p) }) {
+							name == "routes" && !slices.ContainsFunc(RoutePhases, func(ph phase) bool { return ph.selects(p) }) {
 							continue
 						}
 						if _, left := with(append(slices.Clone(good), p)); len(left) > 0 {

@@ -39,7 +39,7 @@ func extension(t *testing.T, patches string) *model.Extension {
 		Key:  resource.Key{Kind: resource.EnvoyFilter, Namespace: "default", Name: "a"},
 		Spec: read(t, &networking.EnvoyFilter{}, "configPatches:\n"+patches),
 	})
-	return Of([]*Filter{f}, nil, model.Profile{}, nil)
+	return ForProfile([]*Filter{f}, nil, model.Profile{}, nil)
 }
 
 func texts(found model.Findings) (all []string) {
@@ -122,7 +122,7 @@ func summary(t *testing.T, l *listenerv3.Listener) string {
 
 const (
 	unpatched = "tls | web: web(rbac buffer router) | mail: mongo tcp_proxy | rest: tcp_proxy"
-	weakened  = "what enforces security is changed by it, as with istiod: requests or connections that were refused may pass"
+	weakened  = "it changes the enforcement of security, as with istiod: requests or connections that were refused may pass"
 )
 
 // Each operation on what belongs to listeners does what istiod does, where the patch matches.
@@ -470,7 +470,7 @@ func TestRoutes(t *testing.T) {
 		},
 		"a command in a header": {
 			patch("VIRTUAL_HOST", "", "MERGE", "{request_headers_to_add: [{header: {key: a, value: '%NONE%'}}]}"), unpatched,
-			[]string{"[0] Envoy does not know what is between the percent signs of %NONE%"},
+			[]string{"[0] Envoy has no such command between the percent signs of %NONE%"},
 		},
 		"security is switched off": {
 			patch("VIRTUAL_HOST", "", "MERGE",
@@ -587,7 +587,7 @@ func TestDecode(t *testing.T) {
 		"wrong value":      {"CLUSTER", "MERGE", "{lb_policy: NONE}", "a part of the value is ignored: invalid value for enum"},
 		"wrong shape":      {"CLUSTER", "MERGE", "{lb_policy: []}", "the value is not read: "},
 		"unknown field":    {"CLUSTER", "MERGE", "{lb_policy: RANDOM, none: 1}", `a part of the value is ignored: unknown field "none"`},
-		"bootstrap":        {"BOOTSTRAP", "MERGE", "{}", "BOOTSTRAP belongs to the bootstrap of the Envoy, or to what is not served"},
+		"bootstrap":        {"BOOTSTRAP", "MERGE", "{}", "BOOTSTRAP belongs to the bootstrap of the Envoy, or to a resource that is not served"},
 		"extension config": {"EXTENSION_CONFIG", "ADD", "{}", "EXTENSION_CONFIG belongs"},
 		"discovery": {
 			"HTTP_FILTER",

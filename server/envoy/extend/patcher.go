@@ -1,7 +1,8 @@
-// Package extend changes resources for Envoys as EnvoyFilters and WasmPlugins ask, as istiod 1.27 does. It is pure.
+// Package extend applies EnvoyFilters and WasmPlugins to the resources of Envoys, as istiod 1.27 does. It is pure.
 //
-// A patch is left out, and a finding names it and the reason, if its value is no message of Envoy's or Envoy would refuse the result. All
-// other patches are applied, also one that disarms a filter that enforces security, with a finding, unless model.Extension.Guards is set.
+// Patches with an invalid value, and patches after which Envoy would refuse the result, are left out with a finding
+// that names the reason. All other patches are applied. A patch that weakens a security filter is applied with a
+// finding, or left out if model.Extension.Guards is set.
 package extend
 
 import (
@@ -19,7 +20,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// ContextOf returns the context of patches for what clients of a role send out.
+// ContextOf returns the patch context of the outbound traffic of a role.
 func ContextOf(role model.Role) networking.EnvoyFilter_PatchContext {
 	if role == model.Ingress {
 		return networking.EnvoyFilter_GATEWAY
@@ -29,21 +30,22 @@ func ContextOf(role model.Role) networking.EnvoyFilter_PatchContext {
 
 // Patcher applies the patches of a context to resources.
 type Patcher struct {
-	list    []*model.Patch
-	context networking.EnvoyFilter_PatchContext
-	largest int  // how many instructions a regular expression may have
-	guards  bool // see model.Extension
-	found   *model.Findings
+	patches    []*model.Patch
+	context    networking.EnvoyFilter_PatchContext
+	maxProgram int  // how many instructions a regular expression may have
+	guards     bool // see model.Extension
+	findings   *model.Findings
 }
 
-// New returns a Patcher with those patches of an extension, which may be nil, that are for a context. It adds to found the patches that
-// changed something, see model.Findings.Applied, and what is wrong with patches.
-func New(e *model.Extension, context networking.EnvoyFilter_PatchContext, found *model.Findings) *Patcher {
-	if e == nil {
+// New returns a Patcher with the patches of an extension for a context. The extension may be nil. The Patcher adds
+// applied patches (see model.Findings.Applied) and the problems of patches to findings.
+func New(extension *model.Extension, context networking.EnvoyFilter_PatchContext, findings *model.Findings) *Patcher {
+	if extension == nil {
 		return &Patcher{}
 	}
-	return &Patcher{context: context, largest: e.MaxProgram, guards: e.Guards, found: found, list: slices.DeleteFunc(slices.Clone(e.Patches),
-		func(p *model.Patch) bool { return !p.In(context) })}
+	return &Patcher{context: context, maxProgram: extension.MaxProgram, guards: extension.Guards, findings: findings,
+		patches: slices.DeleteFunc(slices.Clone(extension.Patches),
+			func(patch *model.Patch) bool { return !patch.InContext(context) })}
 }
 
 type operations []networking.EnvoyFilter_Patch_Operation
@@ -53,34 +55,35 @@ var (
 	merging  = operations{networking.EnvoyFilter_Patch_MERGE}
 	changing = operations{networking.EnvoyFilter_Patch_MERGE, networking.EnvoyFilter_Patch_REMOVE}
 	adding   = operations{networking.EnvoyFilter_Patch_ADD}
-	// inserting is for lists in an order.
+	// inserting applies to ordered lists.
 	inserting = append(operations{
-		networking.EnvoyFilter_Patch_INSERT_FIRST, networking.EnvoyFilter_Patch_INSERT_BEFORE, networking.EnvoyFilter_Patch_INSERT_AFTER,
+		networking.EnvoyFilter_Patch_INSERT_FIRST, networking.EnvoyFilter_Patch_INSERT_BEFORE,
+		networking.EnvoyFilter_Patch_INSERT_AFTER,
 	}, adding...)
 	editing = append(operations{networking.EnvoyFilter_Patch_REMOVE, networking.EnvoyFilter_Patch_REPLACE}, inserting...)
 )
 
-// phase has the patches that apply to a kind of thing by some operations. They are applied in their order.
+// phase selects patches by target and operation. Patches of a phase are applied in their order.
 type phase struct {
 	to networking.EnvoyFilter_ApplyTo
 	operations
 }
 
-func (ph phase) has(p *model.Patch) bool {
-	return p.ApplyTo == ph.to && slices.Contains(ph.operations, p.Operation)
+func (ph phase) selects(patch *model.Patch) bool {
+	return patch.ApplyTo == ph.to && slices.Contains(ph.operations, patch.Operation)
 }
 
-// The phases in which resources are patched, which are all that have an effect, as with istiod.
+// The phases of patching, in order. Patches outside of them have no effect, as with istiod.
 var (
-	ToClusters = []phase{{networking.EnvoyFilter_CLUSTER, changing}}
-	ToRoutes   = []phase{
+	ClusterPhases = []phase{{networking.EnvoyFilter_CLUSTER, changing}}
+	RoutePhases   = []phase{
 		{networking.EnvoyFilter_ROUTE_CONFIGURATION, merging},
 		{networking.EnvoyFilter_VIRTUAL_HOST, append(operations{networking.EnvoyFilter_Patch_REPLACE}, changing...)},
 		{networking.EnvoyFilter_HTTP_ROUTE, changing},
 		{networking.EnvoyFilter_HTTP_ROUTE, inserting},
 		{networking.EnvoyFilter_VIRTUAL_HOST, adding},
 	}
-	toListeners = slices.Concat([]phase{ // and the routes that are a part of them
+	listenerPhases = slices.Concat([]phase{ // includes inline routes
 		{networking.EnvoyFilter_LISTENER, changing},
 		{networking.EnvoyFilter_LISTENER_FILTER, append(merging, editing...)},
 		{networking.EnvoyFilter_FILTER_CHAIN, changing},
@@ -88,33 +91,34 @@ var (
 		{networking.EnvoyFilter_NETWORK_FILTER, merging},
 		{networking.EnvoyFilter_HTTP_FILTER, editing},
 		{networking.EnvoyFilter_HTTP_FILTER, merging},
-	}, ToRoutes, []phase{{networking.EnvoyFilter_FILTER_CHAIN, adding}})
-	added = []phase{{networking.EnvoyFilter_CLUSTER, adding}, {networking.EnvoyFilter_LISTENER, adding}}
+	}, RoutePhases, []phase{{networking.EnvoyFilter_FILTER_CHAIN, adding}})
+	additions = []phase{{networking.EnvoyFilter_CLUSTER, adding}, {networking.EnvoyFilter_LISTENER, adding}}
 )
 
 // inPhases returns patches in the order of phases.
-func inPhases(list []*model.Patch, phases []phase) (all []*model.Patch) {
+func inPhases(patches []*model.Patch, phases []phase) (ordered []*model.Patch) {
 	for _, ph := range phases {
-		for _, p := range list {
-			if ph.has(p) {
-				all = append(all, p)
+		for _, patch := range patches {
+			if ph.selects(patch) {
+				ordered = append(ordered, patch)
 			}
 		}
 	}
-	return all
+	return ordered
 }
 
 // pass is one application of patches to a resource.
 type pass struct {
-	context networking.EnvoyFilter_PatchContext
-	largest int
-	configs map[*anypb.Any]proto.Message // decoded once for all patches
-	decoded []*anypb.Any                 // in this order: a typed_config comes after that of which it is a part
+	context    networking.EnvoyFilter_PatchContext
+	maxProgram int
+	configs    map[*anypb.Any]proto.Message // decoded once for all patches
+	decoded    []*anypb.Any                 // in this order: a nested typed_config follows its container
 
-	// checked passes validate what each patch touches. They cost as much as the patches, and not as much as the resource for each patch.
+	// checked passes validate the messages that each patch touches, and not the resource after each patch: their cost
+	// grows with the patches alone.
 	checked bool
-	undo    []func() // takes back the changes of the current patch
-	why     string   // Envoy would refuse the result of the current patch
+	undoes  []func() // take back the changes of the current patch
+	problem string   // why Envoy would refuse the result of the current patch
 }
 
 // step is an application of a patch to a resource.
@@ -122,159 +126,196 @@ type step struct {
 	*model.Patch
 	*pass
 
-	used    bool
-	failed  string // why it did not change something that it matches
-	weakens bool   // what enforces security
+	matched      bool
+	mergeProblem string // why a matching patch changed no filter
+	weakens      bool   // the enforcement of security
 }
 
-type named interface {
+type namedMessage interface {
 	proto.Message
 	GetName() string
 }
 
-// apply patches a copy of a resource, and returns it, or nothing if the resource is removed. If Envoy would refuse the result, each patch
-// with which it would refuse that of those before it is left out.
-func apply[M named](p *Patcher, m M, phases []phase, patch func(*step, M) (keep bool)) (now M, keep bool) {
-	list := inPhases(p.list, phases)
-	if len(list) == 0 {
-		return m, true
-	}
-	var steps []*step
-	guarding, routes := false, routesOf(m)
-	run := func(checked bool, each func(*step)) (why string) {
-		var guard guard[M]
-		pass := &pass{context: p.context, largest: p.largest, checked: checked, configs: make(map[*anypb.Any]proto.Message)}
-		now, keep, steps = proto.CloneOf(m), true, nil
-		for i := 0; keep && i < len(list); i++ {
-			s := &step{Patch: list[i], pass: pass}
-			pass.undo, pass.why = nil, ""
-			if guarding && !guard.save(s, now) {
-				p.found.Note(s.Place, "%s", leftToRoot)
-				continue
-			}
-			keep = patch(s, now)
-			if now.GetName() != m.GetName() {
-				pass.why = m.GetName() + " cannot be renamed"
-			}
-			if checked && s.used && s.Value != nil && pass.why == "" {
-				pass.why = unserved(s.Value, routes)
-			}
-			if checked && keep && pass.why != "" {
-				pass.takeBack()
-				p.found.Note(s.Place, "%s", pass.why)
-				continue
-			}
-			if guarding && guard.bypassed(s, now, keep) {
-				now, keep = guard.before, true
-				p.found.Note(s.Place, "%s", leftToRoot)
-				continue
-			}
-			steps = append(steps, s)
-			each(s)
-		}
-		pass.flush()
-		if l, is := any(now).(*listenerv3.Listener); is {
-			dropEmpty(l)
-		}
-		switch {
-		case !keep || !slices.ContainsFunc(steps, func(s *step) bool { return s.used }):
-			return ""
-		case now.GetName() != m.GetName():
-			return pass.why
-		}
-		return cmp.Or(refused(now, p.largest), unserved(now, routes))
-	}
-	unobserved := func(*step) {}
-	checkedRun := func() (why string) {
-		if run(false, unobserved) == "" {
-			return ""
-		}
-		return run(true, unobserved)
-	}
-	why := checkedRun()
-	if guarding = p.guards && mayBypass(steps, m, now, keep); guarding {
-		why = checkedRun()
-		guarding = false
-	}
-	if why != "" { // unpatched, Envoy would refuse it, too
-		for _, s := range steps {
-			if s.used {
-				p.found.Note(s.Place, "%s", why)
-			}
-		}
-		return m, true
-	}
-	protected := protectionOf(m)
-	weaker := keep && protectionOf(now).lessThan(protected)
-	if weaker {
-		list = list[:0]
-		for _, s := range steps {
-			list = append(list, s.Patch)
-		}
-		left := maxMeasured
-		run(false, func(s *step) { protected = s.measure(protected, now, &left) })
-	}
-	for _, s := range steps {
-		if s.failed != "" {
-			p.found.Note(s.Place, "%s", s.failed)
-		}
-		if s.used {
-			p.found.Applied(s.Place)
-		}
-		if weaker && s.weakens || keep && s.used && s.Value != nil && switchesOff(s.Value) {
-			p.found.Warn(s.Place, "what enforces security is changed by it, as with istiod: requests or connections that were refused "+
-				"may pass")
-		}
-	}
-	return now, keep
+// application applies patches to copies of a resource.
+type application[M namedMessage] struct {
+	*Patcher
+	resource M
+	patches  []*model.Patch
+	patch    func(*step, M) (keep bool)
+	routes   map[string]bool // that the unpatched resource requests
+	guarding bool            // leaves out patches that bypass policies
+
+	// The result of the last run.
+	patched M
+	keep    bool
+	steps   []*step
 }
 
-// maxMeasured is how many patches of a resource with weakened security are told apart, which costs as much as the resource for each patch.
-// All further patches that can weaken security are reported.
+// apply patches a copy of a resource, and returns it. keep is false if a patch removes the resource. Envoy would
+// refuse the whole resource for one bad patch, so patches after which it would refuse the result are left out.
+func apply[M namedMessage](
+	patcher *Patcher, resource M, phases []phase, patch func(*step, M) (keep bool),
+) (patched M, keep bool) {
+	a := &application[M]{
+		Patcher: patcher, resource: resource, patches: inPhases(patcher.patches, phases), patch: patch,
+	}
+	if len(a.patches) == 0 {
+		return resource, true
+	}
+	a.routes = requestedRoutes(resource)
+	why := a.runChecked()
+	if a.guarding = patcher.guards && mayBypass(a.steps, resource, a.patched, a.keep); a.guarding {
+		why = a.runChecked()
+		a.guarding = false
+	}
+	if why != "" { // Envoy would refuse the unpatched resource, too
+		for _, s := range a.steps {
+			if s.matched {
+				a.findings.Note(s.Place, "%s", why)
+			}
+		}
+		return resource, true
+	}
+	a.report(a.measure())
+	return a.patched, a.keep
+}
+
+// runChecked validates each patch only if the result of all together is invalid: that costs more.
+func (a *application[M]) runChecked() (why string) {
+	unobserved := func(*step) {}
+	if a.run(false, unobserved) == "" {
+		return ""
+	}
+	return a.run(true, unobserved)
+}
+
+// run applies the patches to a copy of the resource, and says why Envoy would refuse the result. observe gets each
+// applied step.
+func (a *application[M]) run(checked bool, observe func(*step)) (why string) {
+	var guard guard[M]
+	pass := &pass{
+		context: a.context, maxProgram: a.maxProgram, checked: checked, configs: make(map[*anypb.Any]proto.Message),
+	}
+	a.patched, a.keep, a.steps = proto.CloneOf(a.resource), true, nil
+	for i := 0; a.keep && i < len(a.patches); i++ {
+		s := &step{Patch: a.patches[i], pass: pass}
+		pass.undoes, pass.problem = nil, ""
+		if a.guarding && !guard.save(s, a.patched) {
+			a.findings.Note(s.Place, "%s", rootOnly)
+			continue
+		}
+		a.keep = a.patch(s, a.patched)
+		if a.patched.GetName() != a.resource.GetName() {
+			pass.problem = a.resource.GetName() + " cannot be renamed"
+		}
+		if checked && s.matched && s.Value != nil && pass.problem == "" {
+			pass.problem = unserved(s.Value, a.routes)
+		}
+		if checked && a.keep && pass.problem != "" {
+			pass.takeBack()
+			a.findings.Note(s.Place, "%s", pass.problem)
+			continue
+		}
+		if a.guarding && guard.bypassed(s, a.patched, a.keep) {
+			a.patched, a.keep = guard.before, true
+			a.findings.Note(s.Place, "%s", rootOnly)
+			continue
+		}
+		a.steps = append(a.steps, s)
+		observe(s)
+	}
+	pass.flush()
+	if listener, ok := any(a.patched).(*listenerv3.Listener); ok {
+		dropEmpty(listener)
+	}
+	switch {
+	case !a.keep || !slices.ContainsFunc(a.steps, func(s *step) bool { return s.matched }):
+		return ""
+	case a.patched.GetName() != a.resource.GetName():
+		return pass.problem
+	}
+	return cmp.Or(refused(a.patched, a.maxProgram), unserved(a.patched, a.routes))
+}
+
+// measure reports whether the result enforces less than the resource, and if so runs again to find the steps that
+// weaken it.
+func (a *application[M]) measure() (weaker bool) {
+	protected := protectionBy(a.resource)
+	if !a.keep || !protectionBy(a.patched).lessThan(protected) {
+		return false
+	}
+	a.patches = a.patches[:0]
+	for _, s := range a.steps {
+		a.patches = append(a.patches, s.Patch)
+	}
+	remaining := maxMeasured
+	a.run(false, func(s *step) { protected = s.measure(protected, a.patched, &remaining) })
+	return true
+}
+
+// report notes for each step whether it had an effect, and whether it weakens security.
+func (a *application[M]) report(weaker bool) {
+	for _, s := range a.steps {
+		if s.mergeProblem != "" {
+			a.findings.Note(s.Place, "%s", s.mergeProblem)
+		}
+		if s.matched {
+			a.findings.Applied(s.Place)
+		}
+		if weaker && s.weakens || a.keep && s.matched && s.Value != nil && switchesOff(s.Value) {
+			a.findings.Warn(s.Place, "it changes the enforcement of security, as with istiod: requests or connections "+
+				"that were refused may pass")
+		}
+	}
+}
+
+// maxMeasured limits the measurements of the effect on security for each resource, because each measurement reads
+// the resource. Further patches that can weaken security are reported unmeasured.
 const maxMeasured = 64
 
-// measure sets weakens by the protection before the step and of the result now, which it returns, if it may yet measure one.
-func (s *step) measure(before protection, now proto.Message, left *int) protection {
-	if !s.used || !s.canWeaken() {
+// measure compares the protection before and after the step, sets weakens, and returns the latter. It measures only if
+// some measurements remain.
+func (s *step) measure(before protection, patched proto.Message, remaining *int) protection {
+	if !s.matched || !s.canWeaken() {
 		return before
 	}
-	if *left--; *left < 0 {
+	if *remaining--; *remaining < 0 {
 		s.weakens = true
 		return before
 	}
 	s.flush()
-	after := protectionOf(now)
+	after := protectionBy(patched)
 	s.weakens = after.lessThan(before)
 	return after
 }
 
-// canWeaken reports whether the patch may remove or change what enforces security, or add a filter chain without it.
+// canWeaken reports whether the patch may remove or change security filters, or add a filter chain without them.
 func (s *step) canWeaken() bool {
 	return !slices.Contains(inserting, s.Operation) || s.ApplyTo == networking.EnvoyFilter_FILTER_CHAIN
 }
 
-// onUndo adds what takes back a change of the current patch.
+// onUndo adds a function that takes back a change of the current patch.
 func (p *pass) onUndo(undo func()) {
 	if p.checked {
-		p.undo = append(p.undo, undo)
+		p.undoes = append(p.undoes, undo)
 	}
 }
 
-// takeBack undoes what the current patch changed.
+// takeBack undoes the changes of the current patch.
 func (p *pass) takeBack() {
-	for _, undo := range slices.Backward(p.undo) {
+	for _, undo := range slices.Backward(p.undoes) {
 		undo()
 	}
 }
 
-// check validates what the current patch touched.
+// check validates a message that the current patch touched.
 func (p *pass) check(problem func() (why string)) {
-	if p.checked && p.why == "" {
-		p.why = problem()
+	if p.checked && p.problem == "" {
+		p.problem = problem()
 	}
 }
 
-// config returns what is in a typed_config, which flush writes back, or nil.
+// config decodes a typed_config, which flush writes back. It returns nil for an unknown type.
 func (p *pass) config(a *anypb.Any) proto.Message {
 	m := p.configs[a]
 	if m == nil && a != nil {
@@ -285,7 +326,7 @@ func (p *pass) config(a *anypb.Any) proto.Message {
 	return m
 }
 
-// flush encodes what was decoded.
+// flush encodes the decoded typed_configs.
 func (p *pass) flush() {
 	for _, a := range slices.Backward(p.decoded) {
 		a.Value = model.MustMarshal(p.configs[a])
@@ -294,39 +335,39 @@ func (p *pass) flush() {
 	p.decoded = nil
 }
 
-// edit applies the patch to a list. named says that it names elements of the list; matches, that it is about one. merges merges into one;
-// nil merges messages. As with istiod, only a part of the operations needs an element that is named.
+// edit applies the patch to a list. named reports that the patch names elements; matches selects the elements; merges
+// merges into an element, by s.merge if it is nil. As with istiod, only some operations need a named element.
 func edit[E proto.Message](s *step, list *[]E, named bool, matches func(E) bool, merges func(E)) {
 	value := func() E {
-		s.used = true
+		s.matched = true
 		e := proto.Clone(s.Value).(E)
-		s.check(func() string { return refused(e, s.largest) })
+		s.check(func() string { return refused(e, s.maxProgram) })
 		return e
 	}
-	i, at := slices.IndexFunc(*list, matches), -1
+	i, position := slices.IndexFunc(*list, matches), -1
 	switch s.Operation {
 	case networking.EnvoyFilter_Patch_ADD:
-		at = len(*list)
+		position = len(*list)
 	case networking.EnvoyFilter_Patch_INSERT_FIRST:
 		if i >= 0 || !named || s.ApplyTo != networking.EnvoyFilter_HTTP_ROUTE {
-			at = 0
+			position = 0
 		}
 	case networking.EnvoyFilter_Patch_INSERT_BEFORE:
-		if at = i; !named {
-			at = 0
+		if position = i; !named {
+			position = 0
 		}
 	case networking.EnvoyFilter_Patch_INSERT_AFTER:
 		if !named {
-			at = len(*list)
+			position = len(*list)
 		} else if i >= 0 {
-			at = i + 1
+			position = i + 1
 		}
 	case networking.EnvoyFilter_Patch_REPLACE:
-		all := s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST
+		replaceEvery := s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST
 		for i, e := range *list {
-			if (named || all) && matches(e) {
+			if (named || replaceEvery) && matches(e) {
 				s.onUndo(func() { (*list)[i] = e })
-				if (*list)[i] = value(); !all {
+				if (*list)[i] = value(); !replaceEvery {
 					break
 				}
 			}
@@ -335,7 +376,7 @@ func edit[E proto.Message](s *step, list *[]E, named bool, matches func(E) bool,
 		if i >= 0 && (named || !strings.HasSuffix(s.ApplyTo.String(), "_FILTER")) {
 			before := slices.Clone(*list)
 			s.onUndo(func() { *list = before })
-			*list, s.used = slices.DeleteFunc(*list, matches), true
+			*list, s.matched = slices.DeleteFunc(*list, matches), true
 		}
 	case networking.EnvoyFilter_Patch_MERGE:
 		for _, e := range *list {
@@ -348,18 +389,19 @@ func edit[E proto.Message](s *step, list *[]E, named bool, matches func(E) bool,
 			}
 		}
 	}
-	if at >= 0 {
-		*list = slices.Insert(*list, at, value())
-		s.onUndo(func() { *list = slices.Delete(*list, at, at+1) })
+	if position >= 0 {
+		*list = slices.Insert(*list, position, value())
+		s.onUndo(func() { *list = slices.Delete(*list, position, position+1) })
 	}
 }
 
-// merge merges the value of the patch into a message. A typed_config to which the value has one must not be decoded: see flush.
+// merge merges the value of the patch into a message. A typed_config that the value changes must not be decoded at
+// that time: see flush.
 func (s *step) merge(m proto.Message) { s.mergeValue(m, s.Value) }
 
-// mergeValue merges a value, of which lists are appended, into a message.
+// mergeValue merges a value into a message, and appends to its lists.
 func (s *step) mergeValue(m, value proto.Message) {
-	s.used = true
+	s.matched = true
 	if !s.checked {
 		merge.Merge(m, value)
 		return
@@ -370,16 +412,16 @@ func (s *step) mergeValue(m, value proto.Message) {
 		return true
 	})
 	merge.Merge(m, value)
-	cut := func(field protoreflect.FieldDescriptor, v protoreflect.Value) { // leaves out what was there before
-		all, added := v.List(), part.NewField(field).List()
-		for i := all.Len() - from.Get(field).List().Len(); i < all.Len(); i++ {
-			added.Append(all.Get(i))
+	cut := func(field protoreflect.FieldDescriptor, value protoreflect.Value) { // drops the elements from before the merge
+		elements, addition := value.List(), part.NewField(field).List()
+		for i := elements.Len() - from.Get(field).List().Len(); i < elements.Len(); i++ {
+			addition.Append(elements.Get(i))
 		}
-		part.Set(field, protoreflect.ValueOfList(added))
+		part.Set(field, protoreflect.ValueOfList(addition))
 	}
-	into.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if part.Set(field, v); slices.Contains(long, field.Name()) {
-			cut(field, v)
+	into.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if part.Set(field, value); slices.Contains(unlimitedLists, field.Name()) {
+			cut(field, value)
 		}
 		return true
 	})
@@ -387,62 +429,63 @@ func (s *step) mergeValue(m, value proto.Message) {
 		if why := invalid(part.Interface()); why != "" {
 			return why
 		}
-		into.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		into.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 			if field.IsList() {
-				cut(field, v)
+				cut(field, value)
 			}
 			return true
 		})
-		return cmp.Or(refusedIn(part.Interface(), s.largest), misplaced(m))
+		return cmp.Or(refusedPart(part.Interface(), s.maxProgram), misplaced(m))
 	})
 }
 
-// long are the lists without limits, of which a message is valid whatever the other elements are.
-var long = []protoreflect.Name{"filter_chains", "http_filters", "virtual_hosts", "routes"}
+// unlimitedLists have no limits on their length, so that their elements are validated one by one.
+var unlimitedLists = []protoreflect.Name{"filter_chains", "http_filters", "virtual_hosts", "routes"}
 
-// saveField has takeBack restore a field to which a value is about to be merged.
-func (s *step) saveField(m protoreflect.Message, field protoreflect.FieldDescriptor) {
+// saveField makes takeBack restore a field that a merge is about to change.
+func (s *step) saveField(message protoreflect.Message, field protoreflect.FieldDescriptor) {
 	if choice := field.ContainingOneof(); choice != nil {
-		if other := m.WhichOneof(choice); other != nil && other != field {
-			v := m.Get(other)
-			s.onUndo(func() { m.Set(other, v) })
+		if current := message.WhichOneof(choice); current != nil && current != field {
+			value := message.Get(current)
+			s.onUndo(func() { message.Set(current, value) })
 			return
 		}
 	}
-	v := m.Get(field)
+	value := message.Get(field)
 	switch {
-	case !m.Has(field):
-		s.onUndo(func() { m.Clear(field) })
+	case !message.Has(field):
+		s.onUndo(func() { message.Clear(field) })
 	case field.IsList():
-		n := v.List().Len()
-		s.onUndo(func() { m.Mutable(field).List().Truncate(n) })
+		n := value.List().Len()
+		s.onUndo(func() { message.Mutable(field).List().Truncate(n) })
 	case field.IsMap() || field.Message() != nil:
-		before := m.New() // has a copy of the field
-		before.Set(field, v)
-		v = proto.Clone(before.Interface()).ProtoReflect().Get(field)
-		s.onUndo(func() { m.Set(field, v) })
+		before := message.New() // holds a copy of the field
+		before.Set(field, value)
+		value = proto.Clone(before.Interface()).ProtoReflect().Get(field)
+		s.onUndo(func() { message.Set(field, value) })
 	default:
-		s.onUndo(func() { m.Set(field, v) })
+		s.onUndo(func() { message.Set(field, value) })
 	}
 }
 
-// mergeConfig merges the typed_config of the patch into that of an element, and says whether it could.
-func (s *step) mergeConfig(config, with *anypb.Any) bool {
+// mergeConfig merges the typed_config of the patch into that of an element, and reports whether it succeeded.
+func (s *step) mergeConfig(config, addition *anypb.Any) bool {
 	switch {
 	case config == nil:
-		s.failed = "the filter has no typed_config, into which nothing can be merged"
+		s.mergeProblem = "the filter has no typed_config to merge into"
 		return false
-	case with != nil && config.GetTypeUrl() != with.GetTypeUrl():
-		s.failed = "a typed_config of type " + with.GetTypeUrl() + " cannot be merged into one of type " + config.GetTypeUrl()
+	case addition != nil && config.GetTypeUrl() != addition.GetTypeUrl():
+		s.mergeProblem = "a typed_config of type " + addition.GetTypeUrl() + " cannot be merged into one of type " +
+			config.GetTypeUrl()
 		return false
-	case with != nil:
+	case addition != nil:
 		to := s.config(config)
-		from, err := with.UnmarshalNew()
+		from, err := addition.UnmarshalNew()
 		if err != nil || to == nil { // all types are known
 			return false
 		}
 		s.mergeValue(to, from)
 	}
-	s.used = true
+	s.matched = true
 	return true
 }

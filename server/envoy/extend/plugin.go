@@ -31,28 +31,32 @@ const (
 	fetchTimeout = 30 * time.Second // of a module
 )
 
-// slotOf orders WasmPlugins by phase. Those without one come last.
-func slotOf(spec *extensionsv1alpha1.WasmPlugin) uint32 { return uint32(spec.GetPhase() - 1) } //nolint:gosec // it may wrap
+// phaseRank orders WasmPlugins by phase. Those without one come last.
+func phaseRank(spec *extensionsv1alpha1.WasmPlugin) uint32 {
+	return uint32(spec.GetPhase() - 1) //nolint:gosec // it may wrap
+}
 
-// rank orders WasmPlugins by priority, the highest first, and then those without one.
-func rank(spec *extensionsv1alpha1.WasmPlugin) int64 {
+// priorityRank orders WasmPlugins by priority, the highest first, and then those without one.
+func priorityRank(spec *extensionsv1alpha1.WasmPlugin) int64 {
 	if p := spec.GetPriority(); p != nil {
 		return -int64(p.GetValue())
 	}
 	return math.MaxInt64
 }
 
-// ClusterOf returns the cluster of a port of a host, or why there is none.
+// ClusterOf returns the cluster of a host's port, or the reason why it has none.
 type ClusterOf func(host string, port uint32) (name, why string)
 
-// plugin returns the filter of a WasmPlugin. One that cannot be run refuses everything, unless it may fail: then it is nil.
-func plugin(o *WasmPlugin, cluster ClusterOf, found *model.Findings) *model.Plugin {
-	spec, name := o.Spec, o.Key.Namespace+"."+o.Key.Name
-	policy := wasmv3.FailurePolicy(wasmv3.FailurePolicy_value[spec.GetFailStrategy().String()]) // its names are the same, but for FAIL_CLOSE
+// pluginFilter returns the filter of a WasmPlugin. A plugin that cannot run becomes a filter that refuses all traffic,
+// or nil if its failStrategy is FAIL_OPEN.
+func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Findings) *model.Plugin {
+	spec, name := object.Spec, object.Key.Namespace+"."+object.Key.Name
+	// its names are the same, but for FAIL_CLOSE
+	policy := wasmv3.FailurePolicy(wasmv3.FailurePolicy_value[spec.GetFailStrategy().String()])
 	config := &wasmv3.PluginConfig{
 		Name: name, RootId: spec.GetPluginName(), FailurePolicy: cmp.Or(policy, wasmv3.FailurePolicy_FAIL_CLOSED),
 	}
-	code, field, why := codeOf(spec, cluster)
+	code, field, why := moduleSource(spec, cluster)
 	if len(spec.GetPluginConfig().GetFields()) > 0 {
 		text, err := json.Marshal(spec.GetPluginConfig().AsMap())
 		if err != nil { // NaN, from a binary upstream
@@ -64,25 +68,26 @@ func plugin(o *WasmPlugin, cluster ClusterOf, found *model.Findings) *model.Plug
 		Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
 	}}
 	var http, tcp proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
-	then := "requests get 403"
+	consequence := "requests get 403"
 	if why != "" {
-		http, tcp = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}}, &rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
+		http, tcp = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}},
+			&rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
 	}
-	p := &model.Plugin{Key: o.Key, Spec: spec, Filter: model.HTTPFilter(pluginPrefix+name, http)}
+	plugin := &model.Plugin{Key: object.Key, Spec: spec, Filter: model.HTTPFilter(pluginPrefix+name, http)}
 	if spec.GetType() == extensionsv1alpha1.PluginType_NETWORK {
-		p.Filter, then = model.NetworkFilter(pluginPrefix+name, tcp), "connections are closed"
+		plugin.Filter, consequence = model.NetworkFilter(pluginPrefix+name, tcp), "connections are closed"
 	}
 	if why != "" && policy == wasmv3.FailurePolicy_FAIL_OPEN {
-		p, then = nil, "the plugin is left out"
+		plugin, consequence = nil, "the plugin is left out"
 	}
 	if why != "" {
-		found.Note(model.Place{Of: o.Key, Field: field}, "%s: %s", why, then)
+		findings.Note(model.Place{Object: object.Key, Field: field}, "%s: %s", why, consequence)
 	}
-	return p
+	return plugin
 }
 
-// environment returns the environment variables of a plugin. One that it has a value for is not read from the Envoy's environment: Envoy
-// refuses what has both.
+// environment returns the environment variables of a plugin. A variable with a value is not read from the Envoy's
+// environment, because Envoy refuses a name in both lists.
 func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariables {
 	values, host := make(map[string]string), make(map[string]bool)
 	for _, e := range spec.GetVmConfig().GetEnv() {
@@ -93,29 +98,31 @@ func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariabl
 			host[e.GetName()] = true
 		}
 	}
-	maps.DeleteFunc(host, func(name string, _ bool) bool { _, has := values[name]; return has })
+	maps.DeleteFunc(host, func(name string, _ bool) bool { _, inline := values[name]; return inline })
 	if len(values)+len(host) == 0 {
 		return nil
 	}
 	return &wasmv3.EnvironmentVariables{KeyValues: values, HostEnvKeys: slices.Sorted(maps.Keys(host))}
 }
 
-// codeOf returns where Envoy has the module of a plugin from, or why it has none, and because of which field.
-func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code *corev3.AsyncDataSource, field, why string) {
+// moduleSource returns the source of a plugin's module, or the reason why it has none, and the field at fault.
+func moduleSource(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code *corev3.AsyncDataSource, field,
+	why string) {
 	if path, local := strings.CutPrefix(spec.GetUrl(), "file://"); local {
 		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
 			Specifier: &corev3.DataSource_Filename{Filename: path},
 		}}}, "", ""
 	}
-	at, err := security.ParseJwksURI(spec.GetUrl())
+	location, err := security.ParseJwksURI(spec.GetUrl())
 	if err != nil {
-		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a " +
+		return nil, "spec.url", "images are fetched by Istio's agent, and not by Envoy: put the module on the machine " +
+			"(file://), or on a " +
 			"web server"
 	}
 	if spec.GetSha256() == "" {
-		return nil, "spec.sha256", "Envoy fetches nothing of which it does not know the checksum"
+		return nil, "spec.sha256", "Envoy fetches only modules with a known checksum"
 	}
-	name, why := cluster(at.Hostname.String(), uint32(at.Port)) //nolint:gosec // of digits
+	name, why := cluster(location.Hostname.String(), uint32(location.Port)) //nolint:gosec // of digits
 	return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Remote{Remote: &corev3.RemoteDataSource{
 		HttpUri: &corev3.HttpUri{
 			Uri: spec.GetUrl(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
@@ -124,61 +131,63 @@ func codeOf(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code *corev
 	}}}, "spec.url", why
 }
 
-// isAt says whether a plugin is for a listener with a port; mode is SERVER for inbound connections, else CLIENT.
-func isAt(p *model.Plugin, mode typev1beta1.WorkloadMode, port uint32) bool {
-	matches := p.Spec.GetMatch()
+// appliesAt says whether a plugin applies to a listener with a port. mode is SERVER for inbound connections, else
+// CLIENT.
+func appliesAt(plugin *model.Plugin, mode typev1beta1.WorkloadMode, port uint32) bool {
+	matches := plugin.Spec.GetMatch()
 	return len(matches) == 0 || slices.ContainsFunc(matches, func(m *extensionsv1alpha1.WasmPlugin_TrafficSelector) bool {
-		return (is(m.GetMode(), mode) || m.GetMode() == typev1beta1.WorkloadMode_CLIENT_AND_SERVER) && (len(m.GetPorts()) == 0 ||
-			slices.ContainsFunc(m.GetPorts(), func(s *typev1beta1.PortSelector) bool { return s.GetNumber() == port }))
+		return (satisfies(m.GetMode(), mode) || m.GetMode() == typev1beta1.WorkloadMode_CLIENT_AND_SERVER) &&
+			(len(m.GetPorts()) == 0 ||
+				slices.ContainsFunc(m.GetPorts(), func(s *typev1beta1.PortSelector) bool { return s.GetNumber() == port }))
 	})
 }
 
-// NotePlugins notes the plugins that have filters in an outbound listener with a port, which has requests or not.
-func NotePlugins(e *model.Extension, port uint32, requests bool, findings *model.Findings) {
-	if e == nil {
+// NotePlugins records the plugins with filters in an outbound listener. requests says that the listener serves HTTP.
+func NotePlugins(extension *model.Extension, port uint32, requests bool, findings *model.Findings) {
+	if extension == nil {
 		return
 	}
-	for _, plugin := range e.Plugins {
+	for _, plugin := range extension.Plugins {
 		used := requests || plugin.Spec.GetType() == extensionsv1alpha1.PluginType_NETWORK
-		if used && isAt(plugin, typev1beta1.WorkloadMode_CLIENT, port) {
-			findings.Applied(model.Place{Of: plugin.Key})
+		if used && appliesAt(plugin, typev1beta1.WorkloadMode_CLIENT, port) {
+			findings.Applied(model.Place{Object: plugin.Key})
 		}
 	}
 }
 
-// WithPlugins adds the filters of plugins that are for a listener, see isAt, to a list of HTTP or network filters, among those that enforce
-// security, with which the list begins, as istiod orders them.
-func WithPlugins[F filter](e *model.Extension, list []F, mode typev1beta1.WorkloadMode, port uint32) []F {
-	if e == nil || len(e.Plugins) == 0 {
+// WithPlugins adds the filters of plugins that apply at a listener to a list of HTTP or network filters. The list
+// begins with security filters; the plugins go between them in the order of istiod.
+func WithPlugins[F typedFilter](extension *model.Extension, list []F, mode typev1beta1.WorkloadMode, port uint32) []F {
+	if extension == nil || len(extension.Plugins) == 0 {
 		return list
 	}
-	security := slices.IndexFunc(list, func(f F) bool { return !isSecurity(f.GetName()) })
-	if security < 0 {
-		security = len(list)
+	securityEnd := slices.IndexFunc(list, func(filter F) bool { return !isSecurity(filter.GetName()) })
+	if securityEnd < 0 {
+		securityEnd = len(list)
 	}
 	after := func(suffix string) (end int) {
-		for i, f := range list[:security] {
-			if strings.HasSuffix(f.GetName(), suffix) {
+		for i, filter := range list[:securityEnd] {
+			if strings.HasSuffix(filter.GetName(), suffix) {
 				end = i + 1
 			}
 		}
 		return end
 	}
-	custom := after(".ext_authz")
-	tokens := max(after(".jwt_authn"), custom)
-	for _, p := range slices.Backward(e.Plugins) { // which are sorted by slot
-		f, ok := p.Filter.(F)
-		if !ok || !isAt(p, mode, port) {
+	afterAuthz := after(".ext_authz")
+	afterTokens := max(after(".jwt_authn"), afterAuthz)
+	for _, plugin := range slices.Backward(extension.Plugins) { // sorted by phase
+		filter, ok := plugin.Filter.(F)
+		if !ok || !appliesAt(plugin, mode, port) {
 			continue
 		}
-		at := security
-		switch p.Spec.GetPhase() {
+		position := securityEnd
+		switch plugin.Spec.GetPhase() {
 		case extensionsv1alpha1.PluginPhase_AUTHN:
-			at = custom
+			position = afterAuthz
 		case extensionsv1alpha1.PluginPhase_AUTHZ:
-			at = tokens
+			position = afterTokens
 		}
-		list = slices.Insert(list, at, f)
+		list = slices.Insert(list, position, filter)
 	}
 	return list
 }

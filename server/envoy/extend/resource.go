@@ -19,268 +19,277 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Cluster returns a cluster as the patches have it, and whether there is still one. services are the hosts of an inbound cluster, whose
-// name has none.
-func (p *Patcher) Cluster(c *clusterv3.Cluster, services ...string) (*clusterv3.Cluster, bool) {
-	return apply(p, c, ToClusters, func(s *step, c *clusterv3.Cluster) (keep bool) {
+// Cluster returns a patched cluster, or false if a patch removes it. services are the hosts of an inbound cluster,
+// because its name has no host.
+func (p *Patcher) Cluster(cluster *clusterv3.Cluster, services ...string) (*clusterv3.Cluster, bool) {
+	return apply(p, cluster, ClusterPhases, func(s *step, cluster *clusterv3.Cluster) (keep bool) {
 		switch {
-		case !s.matchesCluster(c, services):
+		case !s.matchesCluster(cluster, services):
 		case s.Operation == networking.EnvoyFilter_Patch_REMOVE:
-			s.used = true
+			s.matched = true
 			return false
 		default:
-			s.mergeCluster(c)
+			s.mergeCluster(cluster)
 		}
 		return true
 	})
 }
 
-// mergeCluster merges into a cluster. If the patch has a transport socket, it is that alone, as with istiod.
-func (s *step) mergeCluster(c *clusterv3.Cluster) {
-	own, with := c.GetTransportSocket(), s.Value.(*clusterv3.Cluster).GetTransportSocket()
-	if with == nil {
-		s.merge(c)
+// mergeCluster merges into a cluster. If the patch has a transport socket, only the socket is merged, as with istiod.
+func (s *step) mergeCluster(cluster *clusterv3.Cluster) {
+	socket, addition := cluster.GetTransportSocket(), s.Value.(*clusterv3.Cluster).GetTransportSocket()
+	if addition == nil {
+		s.merge(cluster)
 		return
 	}
-	if matches := c.GetTransportSocketMatches(); len(matches) > 0 {
+	if matches := cluster.GetTransportSocketMatches(); len(matches) > 0 {
 		i := slices.IndexFunc(matches, func(m *clusterv3.Cluster_TransportSocketMatch) bool {
-			return m.GetTransportSocket().GetName() == with.GetName()
+			return m.GetTransportSocket().GetName() == addition.GetName()
 		})
 		if i < 0 {
 			return
 		}
-		own = matches[i].GetTransportSocket()
+		socket = matches[i].GetTransportSocket()
 	}
-	if !s.mergeSocket(own, with) {
-		before := c.GetTransportSocket()
-		s.onUndo(func() { c.TransportSocket = before })
-		c.TransportSocket, s.used = proto.CloneOf(with), true
-		s.check(func() string { return refused(c, s.largest) })
+	if !s.mergeSocket(socket, addition) {
+		before := cluster.GetTransportSocket()
+		s.onUndo(func() { cluster.TransportSocket = before })
+		cluster.TransportSocket, s.matched = proto.CloneOf(addition), true
+		s.check(func() string { return refused(cluster, s.maxProgram) })
 	}
 }
 
-func (s *step) matchesCluster(c *clusterv3.Cluster, services []string) bool {
-	m := s.Match.GetCluster()
-	if m.GetName() != "" {
-		return m.GetName() == c.GetName()
+func (s *step) matchesCluster(cluster *clusterv3.Cluster, services []string) bool {
+	match := s.Match.GetCluster()
+	if match.GetName() != "" {
+		return match.GetName() == cluster.GetName()
 	}
 	var parts [4]string // direction, port, subset, host
-	if list := strings.Split(c.GetName(), "|"); len(list) == len(parts) {
+	if list := strings.Split(cluster.GetName(), "|"); len(list) == len(parts) {
 		parts = [4]string(list)
 	}
 	if parts[0] != "inbound" || len(services) == 0 {
 		services = []string{parts[3]}
 	}
-	return is(m.GetSubset(), parts[2]) && (m.GetService() == "" || slices.Contains(services, m.GetService())) &&
-		(m.GetPortNumber() == 0 || model.RouteName(m.GetPortNumber()) == parts[1])
+	return satisfies(match.GetSubset(), parts[2]) &&
+		(match.GetService() == "" || slices.Contains(services, match.GetService())) &&
+		(match.GetPortNumber() == 0 || model.RouteName(match.GetPortNumber()) == parts[1])
 }
 
-// httpManager is the name of the filter of which patches of HTTP filters are.
+// httpManager is the name of the network filter that contains HTTP filters.
 const httpManager = "envoy.filters.network.http_connection_manager"
 
-// Listener returns a listener as the patches have it, and whether there is still one. Routes that are a part of the listener are patched as
-// well.
-func (p *Patcher) Listener(l *listenerv3.Listener) (*listenerv3.Listener, bool) {
-	return apply(p, l, toListeners, (*step).listener)
+// Listener returns a patched listener, or false if a patch removes it. Inline routes of the listener are patched, too.
+func (p *Patcher) Listener(listener *listenerv3.Listener) (*listenerv3.Listener, bool) {
+	return apply(p, listener, listenerPhases, (*step).listener)
 }
 
-func (s *step) listener(l *listenerv3.Listener) (keep bool) {
-	if !s.matchesListener(l) {
+func (s *step) listener(listener *listenerv3.Listener) (keep bool) {
+	if !s.matchesListener(listener) {
 		return true
 	}
-	isChain := func(c *listenerv3.FilterChain) bool { return s.matchesChain(l, c) }
+	isChain := func(chain *listenerv3.FilterChain) bool { return s.matchesChain(listener, chain) }
 	switch s.ApplyTo {
 	case networking.EnvoyFilter_LISTENER:
 		if s.Operation == networking.EnvoyFilter_Patch_REMOVE {
-			s.used = true
+			s.matched = true
 			return false
 		}
 		s.flush()
-		s.merge(l)
+		s.merge(listener)
 	case networking.EnvoyFilter_LISTENER_FILTER:
 		name := s.Match.GetListener().GetListenerFilter()
-		editFilters(s, &l.ListenerFilters, name, name != "" || s.Operation == networking.EnvoyFilter_Patch_MERGE)
+		editFilters(s, &listener.ListenerFilters, name, name != "" || s.Operation == networking.EnvoyFilter_Patch_MERGE)
 	case networking.EnvoyFilter_FILTER_CHAIN:
-		edit(s, &l.FilterChains, false, isChain, s.mergeChain)
-		if c := l.GetDefaultFilterChain(); c != nil && s.Operation != networking.EnvoyFilter_Patch_ADD {
-			chains := []*listenerv3.FilterChain{c}
+		edit(s, &listener.FilterChains, false, isChain, s.mergeChain)
+		if chain := listener.GetDefaultFilterChain(); chain != nil && s.Operation != networking.EnvoyFilter_Patch_ADD {
+			chains := []*listenerv3.FilterChain{chain}
 			if edit(s, &chains, false, isChain, s.mergeChain); len(chains) == 0 {
-				s.onUndo(func() { l.DefaultFilterChain = c })
-				l.DefaultFilterChain = nil
+				s.onUndo(func() { listener.DefaultFilterChain = chain })
+				listener.DefaultFilterChain = nil
 			}
 		}
 	default:
-		for _, c := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
-			if c != nil && isChain(c) {
-				s.chain(c)
+		for _, chain := range append(slices.Clip(listener.GetFilterChains()), listener.GetDefaultFilterChain()) {
+			if chain != nil && isChain(chain) {
+				s.chain(chain)
 			}
 		}
 	}
-	if s.used && (s.ApplyTo == networking.EnvoyFilter_FILTER_CHAIN || s.ApplyTo == networking.EnvoyFilter_NETWORK_FILTER &&
-		s.Operation == networking.EnvoyFilter_Patch_REMOVE) {
-		s.check(func() string { return s.misplacedChain(l) })
+	if s.matched && (s.ApplyTo == networking.EnvoyFilter_FILTER_CHAIN ||
+		s.ApplyTo == networking.EnvoyFilter_NETWORK_FILTER &&
+			s.Operation == networking.EnvoyFilter_Patch_REMOVE) {
+		s.check(func() string { return s.misplacedChain(listener) })
 	}
 	return true
 }
 
-// misplacedChain says why Envoy would refuse the filter chains of a listener after the patch. An added chain is compared with each other.
-func (s *step) misplacedChain(l *listenerv3.Listener) string {
-	last := len(l.GetFilterChains()) - 1
-	if s.Operation != networking.EnvoyFilter_Patch_ADD || isEmpty(l.FilterChains[last]) {
-		return sameMatch(l)
+// misplacedChain says why Envoy would refuse the filter chains of a listener after the patch. It compares an added
+// chain with each other one.
+func (s *step) misplacedChain(listener *listenerv3.Listener) string {
+	last := len(listener.GetFilterChains()) - 1
+	if s.Operation != networking.EnvoyFilter_Patch_ADD || isEmpty(listener.FilterChains[last]) {
+		return duplicateMatch(listener)
 	}
-	none := &listenerv3.FilterChainMatch{}
-	for _, c := range l.GetFilterChains()[:last] {
-		if !isEmpty(c) && proto.Equal(cmp.Or(c.GetFilterChainMatch(), none), cmp.Or(l.FilterChains[last].GetFilterChainMatch(), none)) {
-			return sameMatch(l)
+	matchAny := &listenerv3.FilterChainMatch{}
+	for _, chain := range listener.GetFilterChains()[:last] {
+		if !isEmpty(chain) && proto.Equal(cmp.Or(chain.GetFilterChainMatch(), matchAny),
+			cmp.Or(listener.FilterChains[last].GetFilterChainMatch(), matchAny)) {
+			return duplicateMatch(listener)
 		}
 	}
 	return ""
 }
 
 // dropEmpty drops filter chains without filters, as istiod does.
-func dropEmpty(l *listenerv3.Listener) {
-	if l.FilterChains = slices.DeleteFunc(l.GetFilterChains(), isEmpty); isEmpty(l.GetDefaultFilterChain()) {
-		l.DefaultFilterChain = nil
+func dropEmpty(listener *listenerv3.Listener) {
+	if listener.FilterChains = slices.DeleteFunc(listener.GetFilterChains(),
+		isEmpty); isEmpty(listener.GetDefaultFilterChain()) {
+		listener.DefaultFilterChain = nil
 	}
 }
 
-func isEmpty(c *listenerv3.FilterChain) bool { return len(c.GetFilters()) == 0 }
+func isEmpty(chain *listenerv3.FilterChain) bool { return len(chain.GetFilters()) == 0 }
 
-// mergeChain merges into a filter chain. If both have transport sockets of one name, only these are merged, as with istiod.
-func (s *step) mergeChain(c *listenerv3.FilterChain) {
-	if !s.mergeSocket(c.GetTransportSocket(), s.Value.(*listenerv3.FilterChain).GetTransportSocket()) {
+// mergeChain merges into a filter chain. If both have transport sockets of the same name, only the sockets are merged,
+// as with istiod.
+func (s *step) mergeChain(chain *listenerv3.FilterChain) {
+	if !s.mergeSocket(chain.GetTransportSocket(), s.Value.(*listenerv3.FilterChain).GetTransportSocket()) {
 		s.flush()
-		s.merge(c)
+		s.merge(chain)
 	}
 }
 
-// mergeSocket merges a transport socket of the patch into one of the same name, and says whether it has that name.
-func (s *step) mergeSocket(own, with *corev3.TransportSocket) (same bool) {
-	if own == nil || with == nil || own.GetName() != with.GetName() {
+// mergeSocket merges a transport socket of the patch into a socket of the same name, and reports whether the names
+// agree.
+func (s *step) mergeSocket(socket, addition *corev3.TransportSocket) (same bool) {
+	if socket == nil || addition == nil || socket.GetName() != addition.GetName() {
 		return false
 	}
-	if s.used = true; own.GetTypedConfig() != nil && with.GetTypedConfig() != nil {
-		s.used = s.mergeConfig(own.GetTypedConfig(), with.GetTypedConfig())
+	if s.matched = true; socket.GetTypedConfig() != nil && addition.GetTypedConfig() != nil {
+		s.matched = s.mergeConfig(socket.GetTypedConfig(), addition.GetTypedConfig())
 	}
 	return true
 }
 
-type filter interface {
-	named
+type typedFilter interface {
+	namedMessage
 	GetTypedConfig() *anypb.Any
 }
 
-// editFilters applies the patch to a list of filters, of which it names one if named is set.
-func editFilters[F filter](s *step, list *[]F, name string, named bool) {
-	edit(s, list, named, func(f F) bool { return !named || f.GetName() == name }, func(f F) {
+// editFilters applies the patch to a list of filters. named reports that the patch names a filter.
+func editFilters[F typedFilter](s *step, list *[]F, name string, named bool) {
+	edit(s, list, named, func(filter F) bool { return !named || filter.GetName() == name }, func(filter F) {
 		value := s.Value.(F)
-		if s.mergeConfig(f.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
-			s.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER { // these are not renamed, as with istiod
-			m := f.ProtoReflect()
-			field := m.Descriptor().Fields().ByName("name")
-			s.saveField(m, field)
-			m.Set(field, protoreflect.ValueOfString(value.GetName()))
+		if s.mergeConfig(filter.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
+			s.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER { // istiod does not rename them, either
+			message := filter.ProtoReflect()
+			field := message.Descriptor().Fields().ByName("name")
+			s.saveField(message, field)
+			message.Set(field, protoreflect.ValueOfString(value.GetName()))
 		}
 	})
 }
 
-// chain patches the filters of a filter chain, or those of its HTTP connection managers, or the routes that these have.
-func (s *step) chain(c *listenerv3.FilterChain) {
-	wanted := s.Match.GetListener().GetFilterChain().GetFilter()
+// chain patches the filters of a filter chain, the filters of its HTTP connection managers, or their inline routes.
+func (s *step) chain(chain *listenerv3.FilterChain) {
+	filterMatch := s.Match.GetListener().GetFilterChain().GetFilter()
 	if s.ApplyTo == networking.EnvoyFilter_NETWORK_FILTER {
-		editFilters(s, &c.Filters, wanted.GetName(), wanted != nil)
-		s.check(func() string { return misplaced(c) })
+		editFilters(s, &chain.Filters, filterMatch.GetName(), filterMatch != nil)
+		s.check(func() string { return misplaced(chain) })
 		return
 	}
-	for _, f := range c.GetFilters() {
-		if f.GetName() != httpManager || wanted != nil && wanted.GetName() != f.GetName() {
+	for _, filter := range chain.GetFilters() {
+		if filter.GetName() != httpManager || filterMatch != nil && filterMatch.GetName() != filter.GetName() {
 			continue
 		}
-		m, is := s.config(f.GetTypedConfig()).(*hcmv3.HttpConnectionManager)
+		manager, ok := s.config(filter.GetTypedConfig()).(*hcmv3.HttpConnectionManager)
 		switch {
-		case !is:
+		case !ok:
 		case s.ApplyTo == networking.EnvoyFilter_HTTP_FILTER:
-			within := wanted.GetSubFilter()
-			editFilters(s, &m.HttpFilters, within.GetName(), within != nil)
-			s.check(func() string { return misplaced(m) })
-		case m.GetRouteConfig() != nil:
-			s.routes(m.GetRouteConfig())
+			subFilter := filterMatch.GetSubFilter()
+			editFilters(s, &manager.HttpFilters, subFilter.GetName(), subFilter != nil)
+			s.check(func() string { return misplaced(manager) })
+		case manager.GetRouteConfig() != nil:
+			s.routes(manager.GetRouteConfig())
 		}
 	}
 }
 
-// isVirtual says whether connections come through a listener that others are the destinations of. Ports of patches are then those of
+// isVirtual reports whether a listener hands connections on to other listeners. Ports in patches are then the ports of
 // filter chains.
-func isVirtual(l *listenerv3.Listener) bool {
-	return l.GetName() == "virtualOutbound" || l.GetName() == "virtualInbound"
+func isVirtual(listener *listenerv3.Listener) bool {
+	return listener.GetName() == "virtualOutbound" || listener.GetName() == "virtualInbound"
 }
 
-// is says whether there is what a patch wants; it wants nothing in particular if wanted is zero.
-func is[T comparable](wanted, there T) bool {
-	var nothing T
-	return wanted == nothing || wanted == there
+// satisfies reports whether an actual value equals the required one. The zero value of required accepts any.
+func satisfies[T comparable](required, actual T) bool {
+	var anything T
+	return required == anything || required == actual
 }
 
-func (s *step) matchesListener(l *listenerv3.Listener) bool {
-	m := s.Match.GetListener()
-	return is(m.GetName(), l.GetName()) && (s.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(l) ||
-		is(m.GetPortNumber(), l.GetAddress().GetSocketAddress().GetPortValue()))
+func (s *step) matchesListener(listener *listenerv3.Listener) bool {
+	match := s.Match.GetListener()
+	return satisfies(match.GetName(), listener.GetName()) &&
+		(s.ApplyTo != networking.EnvoyFilter_LISTENER && isVirtual(listener) ||
+			satisfies(match.GetPortNumber(), listener.GetAddress().GetSocketAddress().GetPortValue()))
 }
 
-func (s *step) matchesChain(l *listenerv3.Listener, c *listenerv3.FilterChain) bool {
-	m, has := s.Match.GetListener().GetFilterChain(), c.GetFilterChainMatch()
-	if port := has.GetDestinationPort().GetValue(); !is(m.GetDestinationPort(), port) ||
-		isVirtual(l) && !is(s.Match.GetListener().GetPortNumber(), port) {
+func (s *step) matchesChain(listener *listenerv3.Listener, chain *listenerv3.FilterChain) bool {
+	match, chainMatch := s.Match.GetListener().GetFilterChain(), chain.GetFilterChainMatch()
+	if port := chainMatch.GetDestinationPort().GetValue(); !satisfies(match.GetDestinationPort(), port) ||
+		isVirtual(listener) && !satisfies(s.Match.GetListener().GetPortNumber(), port) {
 		return false
 	}
-	for name := range strings.SplitSeq(m.GetApplicationProtocols(), ",") {
-		if m.GetApplicationProtocols() != "" && !slices.Contains(has.GetApplicationProtocols(), name) {
+	for name := range strings.SplitSeq(match.GetApplicationProtocols(), ",") {
+		if match.GetApplicationProtocols() != "" && !slices.Contains(chainMatch.GetApplicationProtocols(), name) {
 			return false
 		}
 	}
-	socket := cmp.Or(c.GetTransportSocket().GetName(), "envoy.transport_sockets.raw_buffer")
-	return is(m.GetName(), c.GetName()) && is(m.GetTransportProtocol(), has.GetTransportProtocol()) &&
-		is(m.GetTransportSocket(), socket) &&
-		(m.GetSni() == "" || slices.Contains(has.GetServerNames(), m.GetSni()))
+	socket := cmp.Or(chain.GetTransportSocket().GetName(), "envoy.transport_sockets.raw_buffer")
+	return satisfies(match.GetName(), chain.GetName()) &&
+		satisfies(match.GetTransportProtocol(), chainMatch.GetTransportProtocol()) &&
+		satisfies(match.GetTransportSocket(), socket) &&
+		(match.GetSni() == "" || slices.Contains(chainMatch.GetServerNames(), match.GetSni()))
 }
 
-// Routes returns routes as the patches have them.
-func (p *Patcher) Routes(r *routev3.RouteConfiguration) *routev3.RouteConfiguration {
-	now, _ := apply(p, r, ToRoutes, (*step).routes)
-	return now
+// Routes returns patched routes.
+func (p *Patcher) Routes(routes *routev3.RouteConfiguration) *routev3.RouteConfiguration {
+	patched, _ := apply(p, routes, RoutePhases, (*step).routes)
+	return patched
 }
 
-func (s *step) routes(r *routev3.RouteConfiguration) (keep bool) {
+func (s *step) routes(routes *routev3.RouteConfiguration) (keep bool) {
 	switch {
-	case !s.matchesRoutes(r):
+	case !s.matchesRoutes(routes):
 	case s.ApplyTo == networking.EnvoyFilter_ROUTE_CONFIGURATION:
-		s.merge(r)
+		s.merge(routes)
 	case s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST:
-		if edit(s, &r.VirtualHosts, false, s.matchesHost, nil); s.used {
+		if edit(s, &routes.VirtualHosts, false, s.matchesHost, nil); s.matched {
 			value, _ := s.Value.(*routev3.VirtualHost)
-			s.check(func() string { return sharedDomain(r, []*routev3.VirtualHost{value}) })
+			s.check(func() string { return duplicateDomain(routes, []*routev3.VirtualHost{value}) })
 		}
 	default:
 		named := s.Match.GetRouteConfiguration().GetVhost().GetRoute() != nil
-		for _, v := range r.GetVirtualHosts() {
-			if s.matchesHost(v) {
-				edit(s, &v.Routes, named, s.matchesRoute, nil)
+		for _, host := range routes.GetVirtualHosts() {
+			if s.matchesHost(host) {
+				edit(s, &host.Routes, named, s.matchesRoute, nil)
 			}
 		}
 	}
 	return true
 }
 
-func (s *step) matchesRoutes(r *routev3.RouteConfiguration) bool {
-	m, gateways := s.Match.GetRouteConfiguration(), s.context == networking.EnvoyFilter_GATEWAY
-	port, portName, gateway := namesOf(r.GetName(), gateways)
-	return is(m.GetName(), r.GetName()) && is(m.GetPortNumber(), port) &&
-		(!gateways || is(m.GetPortName(), portName) && is(m.GetGateway(), gateway))
+func (s *step) matchesRoutes(routes *routev3.RouteConfiguration) bool {
+	match, gateways := s.Match.GetRouteConfiguration(), s.context == networking.EnvoyFilter_GATEWAY
+	port, portName, gateway := parseRouteName(routes.GetName(), gateways)
+	return satisfies(match.GetName(), routes.GetName()) && satisfies(match.GetPortNumber(), port) &&
+		(!gateways || satisfies(match.GetPortName(), portName) && satisfies(match.GetGateway(), gateway))
 }
 
-// namesOf returns what the name of routes says: PORT, inbound|PORT||, and of gateways http.PORT, or https.PORT.PORTNAME.GATEWAY.NAMESPACE.
-func namesOf(name string, gateways bool) (port uint32, portName, gateway string) {
+// parseRouteName parses the name of routes: PORT, inbound|PORT||, and with gateways http.PORT or
+// https.PORT.PORTNAME.GATEWAY.NAMESPACE.
+func parseRouteName(name string, gateways bool) (port uint32, portName, gateway string) {
 	number := name
 	switch parts := strings.Split(name, "."); {
 	case gateways && parts[0] == "http" && len(parts) > 1:
@@ -294,15 +303,16 @@ func namesOf(name string, gateways bool) (port uint32, portName, gateway string)
 	return uint32(n), portName, gateway
 }
 
-func (s *step) matchesHost(v *routev3.VirtualHost) bool {
-	m := s.Match.GetRouteConfiguration().GetVhost()
-	return is(m.GetName(), v.GetName()) && (m.GetDomainName() == "" || slices.Contains(v.GetDomains(), m.GetDomainName()))
+func (s *step) matchesHost(host *routev3.VirtualHost) bool {
+	match := s.Match.GetRouteConfiguration().GetVhost()
+	return satisfies(match.GetName(), host.GetName()) &&
+		(match.GetDomainName() == "" || slices.Contains(host.GetDomains(), match.GetDomainName()))
 }
 
-func (s *step) matchesRoute(r *routev3.Route) bool {
-	m := s.Match.GetRouteConfiguration().GetVhost().GetRoute()
-	action := m.GetAction()
-	switch r.GetAction().(type) {
+func (s *step) matchesRoute(route *routev3.Route) bool {
+	match := s.Match.GetRouteConfiguration().GetVhost().GetRoute()
+	action := match.GetAction()
+	switch route.GetAction().(type) {
 	case *routev3.Route_Route:
 		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_ROUTE
 	case *routev3.Route_Redirect:
@@ -310,5 +320,5 @@ func (s *step) matchesRoute(r *routev3.Route) bool {
 	case *routev3.Route_DirectResponse:
 		action = networking.EnvoyFilter_RouteConfigurationMatch_RouteMatch_DIRECT_RESPONSE
 	}
-	return is(m.GetName(), r.GetName()) && is(m.GetAction(), action) // ANY is zero
+	return satisfies(match.GetName(), route.GetName()) && satisfies(match.GetAction(), action) // ANY is zero
 }

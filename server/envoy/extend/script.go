@@ -19,23 +19,23 @@ import (
 var beyondLua = regexp.MustCompile(`(?i)[0-9a-f.](u?ll|i)\b|\b0[xb]|[^\x00-\x7f]`)
 
 // invalidScript reports why Envoy would refuse the syntax of a Lua script in a message.
-func invalidScript(m proto.Message) (problem string) {
+func invalidScript(message proto.Message) (problem string) {
 	check := func(script string) {
 		_, err := parse.Parse(strings.NewReader(script), "script")
 		if err != nil && problem == "" && !beyondLua.MatchString(script) {
 			problem = "Envoy would refuse the Lua script: " + strings.Join(strings.Fields(fmt.Sprint(err)), " ")
 		}
 	}
-	model.Visit(m, func(m proto.Message, _ bool) {
-		switch m := m.(type) {
+	model.Visit(message, func(message proto.Message, _ bool) {
+		switch message := message.(type) {
 		case *luav3.Lua:
-			check(m.GetInlineCode()) //nolint:staticcheck // of EnvoyFilters
-			check(m.GetDefaultSourceCode().GetInlineString())
-			for _, name := range slices.Sorted(maps.Keys(m.GetSourceCodes())) {
-				check(m.GetSourceCodes()[name].GetInlineString())
+			check(message.GetInlineCode()) //nolint:staticcheck // of EnvoyFilters
+			check(message.GetDefaultSourceCode().GetInlineString())
+			for _, name := range slices.Sorted(maps.Keys(message.GetSourceCodes())) {
+				check(message.GetSourceCodes()[name].GetInlineString())
 			}
 		case *luav3.LuaPerRoute:
-			check(m.GetSourceCode().GetInlineString())
+			check(message.GetSourceCode().GetInlineString())
 		}
 	})
 	return problem

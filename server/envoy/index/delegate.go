@@ -14,16 +14,18 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// delegatePrefix, with the name of a VirtualService, stands for it among the targets of routes that delegate to it.
+// delegatePrefix marks the name of a delegate VirtualService among the targets of routes.
 const delegatePrefix = "~delegate/"
 
-// delegates returns the VirtualServices that r delegates to.
-func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (rules []*model.Rule[*networking.VirtualService]) {
-	if !hasDelegates(r) {
+// delegates returns the VirtualServices that a rule delegates to.
+func (m *Mesh) delegates(
+	rule *model.Rule[*networking.VirtualService],
+) (rules []*model.Rule[*networking.VirtualService]) {
+	if !hasDelegates(rule) {
 		return nil
 	}
-	for _, h := range r.Spec.GetHttp() {
-		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil && !slices.Contains(rules, d) {
+	for _, route := range rule.Spec.GetHttp() {
+		if d := m.Delegate(route.GetDelegate(), rule.Key.Namespace); d != nil && !slices.Contains(rules, d) {
 			rules = append(rules, d)
 		}
 	}
@@ -31,20 +33,21 @@ func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (rules []*mo
 }
 
 // Delegate returns the VirtualService that a route delegates to, or nil.
-func (m *Mesh) Delegate(d *networking.Delegate, namespace string) *model.Rule[*networking.VirtualService] {
-	r := m.Virtuals.ByKey[resource.DelegateKey(d, namespace)]
-	if d == nil || r == nil || len(r.Spec.GetHosts()) > 0 || !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) {
+func (m *Mesh) Delegate(delegate *networking.Delegate, namespace string) *model.Rule[*networking.VirtualService] {
+	rule := m.Virtuals.ByKey[resource.DelegateKey(delegate, namespace)]
+	if delegate == nil || rule == nil || len(rule.Spec.GetHosts()) > 0 ||
+		!model.VisibleTo(rule.ExportTo, rule.Key.Namespace, namespace) {
 		return nil
 	}
-	return r
+	return rule
 }
 
-func hasDelegates(r *model.Rule[*networking.VirtualService]) bool {
-	return slices.ContainsFunc(r.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
+func hasDelegates(rule *model.Rule[*networking.VirtualService]) bool {
+	return slices.ContainsFunc(rule.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
 }
 
-// merged is a VirtualService with the routes of its delegates.
-type merged struct {
+// mergedRule is a VirtualService with the routes of its delegates.
+type mergedRule struct {
 	rule     *model.Rule[*networking.VirtualService]
 	findings model.Findings
 }
@@ -52,36 +55,36 @@ type merged struct {
 // mergedRules caches the merged VirtualServices by key. All hosts of a VirtualService share its result.
 type mergedRules struct {
 	mu    sync.Mutex
-	byKey map[resource.Key]merged
+	byKey map[resource.Key]mergedRule
 }
 
 // withDelegates returns the VirtualService with the routes of its delegates in place of the routes that delegate. As
 // with istiod, a delegate does not delegate any further, so that there are no circles. A route without its delegate,
 // and a route of a delegate with a condition that no delegated request can meet, are left out.
 func (m *Mesh) withDelegates(
-	r *model.Rule[*networking.VirtualService], findings *model.Findings,
+	rule *model.Rule[*networking.VirtualService], findings *model.Findings,
 ) *model.Rule[*networking.VirtualService] {
-	if !hasDelegates(r) {
-		return r
+	if !hasDelegates(rule) {
+		return rule
 	}
-	version := m.mergedVersion(r)
+	version := m.mergedVersion(rule)
 	m.merged.mu.Lock()
 	defer m.merged.mu.Unlock()
-	result, cached := m.merged.byKey[r.Key]
+	result, cached := m.merged.byKey[rule.Key]
 	if !cached || result.rule.Version != version {
-		result = m.merge(r, version)
-		m.merged.byKey[r.Key] = result
+		result = m.merge(rule, version)
+		m.merged.byKey[rule.Key] = result
 	}
 	*findings = append(*findings, result.findings...)
 	return result.rule
 }
 
 // mergedVersion identifies a VirtualService and its delegates.
-func (m *Mesh) mergedVersion(r *model.Rule[*networking.VirtualService]) string {
+func (m *Mesh) mergedVersion(rule *model.Rule[*networking.VirtualService]) string {
 	var version model.Digest
-	version.Text(r.Version)
-	for i, h := range r.Spec.GetHttp() {
-		if d := m.Delegate(h.GetDelegate(), r.Key.Namespace); d != nil {
+	version.Text(rule.Version)
+	for i, route := range rule.Spec.GetHttp() {
+		if d := m.Delegate(route.GetDelegate(), rule.Key.Namespace); d != nil {
 			version.Number(int64(i))
 			version.Object(d.Key)
 			version.Text(d.Version)
@@ -91,7 +94,7 @@ func (m *Mesh) mergedVersion(r *model.Rule[*networking.VirtualService]) string {
 	return string(sum[:])
 }
 
-func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) (result merged) {
+func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) (result mergedRule) {
 	rule := *r
 	rule.Version = version
 	rule.Spec = proto.CloneOf(r.Spec)
@@ -117,22 +120,22 @@ func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) 
 			}
 		}
 	}
-	rule.Uniform = !model.TellsApart(rule.Spec)
+	rule.Uniform = !model.DependsOnClient(rule.Spec)
 	result.rule = &rule
 	return result
 }
 
-// completed returns a route with full names of its destinations, short names being relative to a namespace.
-func completed(h *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
-	h = proto.CloneOf(h)
-	for d := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{h}}) {
-		d.Host = model.WholeName(d.GetHost(), namespace)
+// completed returns a route with the full names of its destinations. Short names are relative to a namespace.
+func completed(route *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
+	route = proto.CloneOf(route)
+	for destination := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
+		destination.Host = model.WholeName(destination.GetHost(), namespace)
 	}
-	return h
+	return route
 }
 
 // delegated merges a route of a delegate into root, the route that delegates to it. It returns nil if a match of the
-// delegate is within no match of root. The delegate's settings for requests take precedence over those of root.
+// delegate contradicts each match of root. The delegate's settings for requests take precedence over those of root.
 func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
 	out := proto.CloneOf(root)
 	out.Delegate, out.Match = nil, nil
@@ -222,16 +225,16 @@ func joined[V any](a, b map[string]V) map[string]V {
 	return out
 }
 
-// contradict says whether the condition of a delegate is not one within that of the one that delegates.
-func contradict(root, of *networking.StringMatch) bool {
-	if root == nil || of == nil {
+// contradict reports whether the condition of a delegate may accept values that the root's condition refuses.
+func contradict(root, delegate *networking.StringMatch) bool {
+	if root == nil || delegate == nil {
 		return false
 	}
 	switch r := root.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
-		return !proto.Equal(root, of)
+		return !proto.Equal(root, delegate)
 	case *networking.StringMatch_Prefix:
-		switch d := of.GetMatchType().(type) {
+		switch d := delegate.GetMatchType().(type) {
 		case *networking.StringMatch_Exact:
 			return !strings.HasPrefix(d.Exact, r.Prefix)
 		case *networking.StringMatch_Prefix:
@@ -241,8 +244,8 @@ func contradict(root, of *networking.StringMatch) bool {
 	return true
 }
 
-func contradictAny(root, of map[string]*networking.StringMatch) bool {
-	for name, m := range of {
+func contradictAny(root, delegate map[string]*networking.StringMatch) bool {
+	for name, m := range delegate {
 		if contradict(root[name], m) {
 			return true
 		}

@@ -1,3 +1,3 @@
-// Package index keeps the objects that Envoys are served, decoded. It says which hosts a change of an object touches, and makes the view
-// that clients of a profile have of a host.
+// Package index keeps the decoded objects for Envoys. It lists the hosts that a change of an object touches, and builds
+// the view of a host for the clients of a profile.
 package index

@@ -13,7 +13,7 @@ import (
 	"tributary/resource"
 )
 
-// Field numbers of the messages that are read without decoding all of them.
+// Field numbers of messages that are decoded in part.
 const (
 	entryEndpoints  protowire.Number = 6 // of ServiceEntry
 	workloadAddress protowire.Number = 1 // of WorkloadEntry
@@ -24,77 +24,78 @@ var (
 	errNotText   = errors.New("an address is not UTF-8")
 )
 
-// listed is an endpoint that a ServiceEntry lists: an address, and a WorkloadEntry with the rest. Successive endpoints that differ by
-// address only have the same WorkloadEntry, which is not modified.
-type listed struct {
+// listedEndpoint is an endpoint in a ServiceEntry: an address, and a WorkloadEntry with the other fields. Successive
+// endpoints that differ only by address share the immutable WorkloadEntry.
+type listedEndpoint struct {
 	address string
-	rest    *networking.WorkloadEntry
+	spec    *networking.WorkloadEntry
 }
 
-// decodeEntry decodes a ServiceEntry, which may be nil, with its endpoints apart: they are most of it, and are mostly alike.
-func decodeEntry(r *resource.Resource) (*networking.ServiceEntry, []listed, error) {
-	if r == nil {
+// decodeEntry decodes a ServiceEntry, which may be nil, and its endpoints separately: most of the object are endpoints,
+// and most of these are alike.
+func decodeEntry(object *resource.Resource) (*networking.ServiceEntry, []listedEndpoint, error) {
+	if object == nil {
 		return nil, nil, nil
 	}
-	var endpoints []listed
+	var endpoints []listedEndpoint
 	var last []byte
-	others := make([]byte, 0, 256) // enough for most
-	for b := r.Body(); len(b) > 0; {
-		field, number, value, err := nextField(b)
+	otherFields := make([]byte, 0, 256) // enough for most
+	for encoded := object.Body(); len(encoded) > 0; {
+		field, number, value, err := nextField(encoded)
 		if err != nil {
 			return nil, nil, err
 		}
-		b = b[len(field):]
+		encoded = encoded[len(field):]
 		if number != entryEndpoints || value == nil {
-			others = append(others, field...)
+			otherFields = append(otherFields, field...)
 			continue
 		}
-		var e listed
+		var e listedEndpoint
 		address, rest := splitAddress(value)
-		if endpoints == nil { // as many as there are if all are as long as this one
-			endpoints = make([]listed, 0, 1+len(b)/len(field))
+		if endpoints == nil { // the estimate assumes endpoints of equal length
+			endpoints = make([]listedEndpoint, 0, 1+len(encoded)/len(field))
 		}
 		if len(endpoints) > 0 && bytes.Equal(rest, last) {
-			e.rest = endpoints[len(endpoints)-1].rest
+			e.spec = endpoints[len(endpoints)-1].spec
 		} else {
-			last, e.rest = rest, new(networking.WorkloadEntry)
-			if err := proto.Unmarshal(rest, e.rest); err != nil {
+			last, e.spec = rest, new(networking.WorkloadEntry)
+			if err := proto.Unmarshal(rest, e.spec); err != nil {
 				return nil, nil, err
 			}
 		}
 		if !utf8.Valid(address) {
 			return nil, nil, errNotText
 		}
-		e.address = cmp.Or(e.rest.GetAddress(), string(address))
+		e.address = cmp.Or(e.spec.GetAddress(), string(address))
 		endpoints = append(endpoints, e)
 	}
 	spec := new(networking.ServiceEntry)
-	if err := proto.Unmarshal(others, spec); err != nil {
+	if err := proto.Unmarshal(otherFields, spec); err != nil {
 		return nil, nil, err
 	}
 	return spec, endpoints, nil
 }
 
-// splitAddress returns the address of an encoded WorkloadEntry that begins with it, and the other fields.
-func splitAddress(b []byte) (address, rest []byte) {
-	if field, number, value, err := nextField(b); err == nil && number == workloadAddress && value != nil {
-		return value, b[len(field):]
+// splitAddress splits an encoded WorkloadEntry that begins with its address into address and other fields.
+func splitAddress(encoded []byte) (address, rest []byte) {
+	if field, number, value, err := nextField(encoded); err == nil && number == workloadAddress && value != nil {
+		return value, encoded[len(field):]
 	}
-	return nil, b
+	return nil, encoded
 }
 
-// nextField returns the first field of an encoded message, its number, and its value if that has a length.
-func nextField(b []byte) (field []byte, number protowire.Number, value []byte, err error) {
-	number, kind, n := protowire.ConsumeTag(b)
+// nextField returns the first field of an encoded message, its number, and its value if the value has a length.
+func nextField(encoded []byte) (field []byte, number protowire.Number, value []byte, err error) {
+	number, kind, n := protowire.ConsumeTag(encoded)
 	if n < 0 {
 		return nil, 0, nil, errTruncated
 	}
-	m := protowire.ConsumeFieldValue(number, kind, b[n:])
+	m := protowire.ConsumeFieldValue(number, kind, encoded[n:])
 	if m < 0 {
 		return nil, 0, nil, errTruncated
 	}
 	if kind == protowire.BytesType {
-		value, _ = protowire.ConsumeBytes(b[n:])
+		value, _ = protowire.ConsumeBytes(encoded[n:])
 	}
-	return b[:n+m], number, value, nil
+	return encoded[:n+m], number, value, nil
 }

@@ -39,7 +39,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		spec, endpoints, err := decodeEntry(resource.FromBody(resource.Meta{}, body))
 		require.NoError(t, err)
 		for _, e := range endpoints {
-			w := proto.CloneOf(e.rest)
+			w := proto.CloneOf(e.spec)
 			w.Address = e.address
 			spec.Endpoints = append(spec.Endpoints, w)
 		}

@@ -9,31 +9,32 @@ import (
 	"tributary/server/envoy/model"
 )
 
-func (m *Mesh) setExtension(key resource.Key, r *resource.Resource, spec any, touched map[string]struct{}) {
+func (m *Mesh) setExtension(key resource.Key, object *resource.Resource, spec any, touched map[string]struct{}) {
 	if key.Kind == resource.EnvoyFilter {
-		m.filters.set(key, r, extend.Decode(key, as[*networking.EnvoyFilter](spec)))
+		m.filters.set(key, object, extend.Decode(key, specAs[*networking.EnvoyFilter](spec)))
 	} else {
-		m.plugins.set(key, r, as[*extensionsv1alpha1.WasmPlugin](spec))
-		m.sought = nil
+		m.plugins.set(key, object, specAs[*extensionsv1alpha1.WasmPlugin](spec))
+		m.referencedHosts = nil
 	}
-	m.extendAnew(touched)
+	m.extensionsChanged(touched)
 }
 
-// extendAnew has all clients look again at what they log and trace, and at what security objects, EnvoyFilters and WasmPlugins ask of them.
-func (m *Mesh) extendAnew(touched map[string]struct{}) {
-	m.Extends++
-	secureAnew(touched)
+// extensionsChanged makes all clients evaluate Telemetries, security objects, EnvoyFilters and WasmPlugins again.
+func (m *Mesh) extensionsChanged(touched map[string]struct{}) {
+	m.ExtensionChanges++
+	securityChanged(touched)
 }
 
-// Extension returns what EnvoyFilters and WasmPlugins change for the clients of a profile, or nil.
-func (m *Mesh) Extension(p model.Profile, only *SidecarRule) *model.Extension {
-	if p.Role == model.Proxyless {
+// Extension returns the changes of EnvoyFilters and WasmPlugins for the clients of a profile, or nil.
+func (m *Mesh) Extension(profile model.Profile, sidecar *SidecarRule) *model.Extension {
+	if profile.Role == model.Proxyless {
 		return nil
 	}
-	e := extend.Of(forClient(m, m.filters, p), forClient(m, m.plugins, p), p, func(host string, port uint32) (name, why string) {
-		_, name, why = m.clusterTo(host, port, p, only)
-		return name, why
-	})
+	e := extend.ForProfile(forClient(m, m.filters, profile), forClient(m, m.plugins, profile), profile,
+		func(host string, port uint32) (name, why string) {
+			_, name, why = m.clusterTo(host, port, profile, sidecar)
+			return name, why
+		})
 	if e != nil {
 		e.Guards = m.GuardFilters
 	}
@@ -50,7 +51,7 @@ func (m *Mesh) PatchesOf(key resource.Key) []*model.Patch {
 	return nil
 }
 
-// proxies adds what clients say of themselves by which patches select them.
+// proxies adds the versions and metadata of proxies that patches select by.
 func (s Selectors) proxies(spec *networking.EnvoyFilter) {
 	for _, c := range spec.GetConfigPatches() {
 		if c.GetMatch().GetProxy().GetProxyVersion() != "" {

@@ -10,7 +10,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// registeredBy is the annotation that names the group of a WorkloadEntry that istiod has made for a workload of it.
+// registeredBy is the annotation of a WorkloadEntry that names the group behind its registration by istiod.
 const registeredBy = "istio.io/autoRegistrationGroup"
 
 // group is a WorkloadGroup, with the labels that istiod gives to its workloads.
@@ -19,22 +19,23 @@ type group struct {
 	labels map[string]string
 }
 
-// setGroup replaces a WorkloadGroup. Only hosts with a workload that is, or was, in it are touched.
-func (m *Mesh) setGroup(key resource.Key, r *resource.Resource, spec *networking.WorkloadGroup) {
-	m.in(key.Namespace, func(s *space) {
+// setGroup replaces a WorkloadGroup. It touches only hosts with a workload that is, or was, in the group.
+func (m *Mesh) setGroup(key resource.Key, object *resource.Resource, spec *networking.WorkloadGroup) {
+	m.editNamespace(key.Namespace, func(s *space) {
 		if delete(s.groups, key.Name); spec != nil {
 			labels := make(map[string]string)
 			maps.Copy(labels, spec.GetTemplate().GetLabels())
 			maps.Copy(labels, spec.GetMetadata().GetLabels())
-			s.groups[key.Name] = &group{model.WorkloadGroup{Key: key, Created: r.Created(), Version: r.Version(), Spec: spec}, labels}
+			s.groups[key.Name] = &group{model.WorkloadGroup{Key: key, Created: object.Created(), Version: object.Version(),
+				Spec: spec}, labels}
 		}
-		for _, w := range s.workloads {
-			was := w.group
-			if w.group = s.groupOf(w); w.group == was {
+		for _, workload := range s.workloads {
+			previous := workload.group
+			if workload.group = s.groupOf(workload); workload.group == previous {
 				continue
 			}
 			for _, e := range s.selectors {
-				if e.selected[w.name] != nil {
+				if e.selected[workload.name] != nil {
 					e.touch(m.moved)
 				}
 			}
@@ -42,8 +43,8 @@ func (m *Mesh) setGroup(key resource.Key, r *resource.Resource, spec *networking
 	})
 }
 
-// groupOf returns the WorkloadGroup of a workload, or nil: the one that it was registered by; else, of those whose labels it has, the one
-// with the most labels, and of these the oldest.
+// groupOf returns the WorkloadGroup of a workload, or nil: the group that registered it; else the matching group with
+// the most labels, and of these the oldest.
 func (s *space) groupOf(w *workload) (first *group) {
 	if w.registeredBy != "" {
 		return s.groups[w.registeredBy]

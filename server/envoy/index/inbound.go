@@ -25,7 +25,7 @@ func (s *SidecarRule) ingress() []*networking.IstioIngressListener {
 	return s.spec.GetIngress()
 }
 
-// isBound says whether an ingress listener binds its port for clients with or without redirection.
+// isBound reports whether an ingress listener binds its port. captures says whether the clients have redirection.
 func isBound(i *networking.IstioIngressListener, captures bool) bool {
 	if i.GetCaptureMode() == networking.CaptureMode_DEFAULT {
 		return !captures
@@ -33,7 +33,8 @@ func isBound(i *networking.IstioIngressListener, captures bool) bool {
 	return i.GetCaptureMode() == networking.CaptureMode_NONE
 }
 
-// toWorkload returns the port of a default endpoint at the address of the workload, whatever that is, and which family the address is of.
+// toWorkload parses a default endpoint that stands for the address of the workload: the port, and whether the family is
+// IPv6.
 func toWorkload(endpoint string) (port string, v6, ok bool) {
 	if port, ok = strings.CutPrefix(endpoint, "0.0.0.0:"); ok {
 		return port, false, true
@@ -42,151 +43,158 @@ func toWorkload(endpoint string) (port string, v6, ok bool) {
 	return port, true, ok
 }
 
-// needsAddress says whether an ingress listener depends on the addresses of a client.
+// needsAddress reports whether an ingress listener depends on the addresses of a client.
 func needsAddress(i *networking.IstioIngressListener, captures bool) bool {
 	_, _, ok := toWorkload(i.GetDefaultEndpoint())
 	return ok || isBound(i, captures) && i.GetBind() == ""
 }
 
-// ingressHost is the host of an ingress listener whose port no service has.
+// ingressHost is the host of an ingress listener on a port without a service.
 func ingressHost(sidecar resource.Key) string { return sidecar.Name + "." + sidecar.Namespace }
 
-// touchIngress has clients look again at their inbound listeners if hosts are, or match, that of an ingress listener.
+// touchIngress makes clients evaluate their inbound listeners again if a host matches that of an ingress listener.
 func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
 	for key, s := range m.sidecars {
-		if len(s.ingress()) > 0 && slices.ContainsFunc(hosts, func(h string) bool { return model.Matches(h, ingressHost(key)) }) {
-			touched[model.InboundUnit] = struct{}{}
+		if len(s.ingress()) > 0 && slices.ContainsFunc(hosts,
+			func(h string) bool { return model.Matches(h, ingressHost(key)) }) {
+			touched[model.InboundPseudoHost] = struct{}{}
 		}
 	}
 }
 
-// hasInbound says whether clients of a profile have inbound listeners.
-func hasInbound(p model.Profile, only *SidecarRule) bool {
-	return p.Role == model.Sidecar && (p.Captures || slices.ContainsFunc(only.ingress(), func(i *networking.IstioIngressListener) bool {
-		return isBound(i, p.Captures) // no connection comes to another one
-	}))
+// hasInbound reports whether clients of a profile have inbound listeners.
+func hasInbound(profile model.Profile, sidecar *SidecarRule) bool {
+	return profile.Role == model.Sidecar &&
+		(profile.Captures || slices.ContainsFunc(sidecar.ingress(), func(i *networking.IstioIngressListener) bool {
+			return isBound(i, profile.Captures) // an unbound listener gets no connections
+		}))
 }
 
-// inbound returns what comes to the workloads of the clients of a profile, or nil.
-func (m *Mesh) inbound(p model.Profile, only *SidecarRule, secured *model.Security) *model.View {
-	if !hasInbound(p, only) {
+// inbound returns the view of the inbound traffic of the clients of a profile, or nil.
+func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *model.Security) *model.View {
+	if !hasInbound(profile, sidecar) {
 		return nil
 	}
-	v := &model.View{Host: model.InboundUnit, Secured: secured}
-	v.Seen = m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_SERVER)
+	view := &model.View{Host: model.InboundPseudoHost, Security: secured}
+	view.Observability = m.observationOf(profile, sidecar, telemetryv1alpha1.WorkloadMode_SERVER)
 	config := m.config()
-	in := &model.Inbound{
-		Captured: p.Captures, Transparent: p.Transparent,
+	inbound := &model.Inbound{
+		Captured: profile.Captures, Transparent: profile.Transparent,
 		Localhost: config.Spec.GetInboundTrafficPolicy().GetMode() == meshv1alpha1.MeshConfig_InboundTrafficPolicy_LOCALHOST,
 	}
 	var from model.Digest
-	from.Flag(in.Localhost)
-	if only != nil {
-		v.Objects = append(v.Objects, only.key)
-		from.Object(only.key)
-		from.Text(only.version)
+	from.Flag(inbound.Localhost)
+	if sidecar != nil {
+		view.Objects = append(view.Objects, sidecar.key)
+		from.Object(sidecar.key)
+		from.Text(sidecar.version)
 	}
-	text, ports := p.ServedPorts()
-	if keys := m.blocking(p, ports); len(keys) > 0 && !m.Warn {
-		v.Secured = security.Deny(keys, "only waypoints enforce targetRefs to a Service or a ServiceEntry")
+	text, ports := profile.ServedPorts()
+	if keys := m.blocking(profile, ports); len(keys) > 0 && !m.Warn {
+		view.Security = security.Deny(keys, "only waypoints enforce targetRefs to a Service or a ServiceEntry")
 	}
-	if len(only.ingress()) > 0 {
-		addIngress(v, in, p, only, strings.Split(text, ","), ports)
+	if len(sidecar.ingress()) > 0 {
+		addIngress(view, inbound, profile, sidecar, strings.Split(text, ","), ports)
 	} else {
-		addServices(in, ports)
+		addServices(inbound, ports)
 	}
-	slices.SortFunc(in.Ports, func(a, b model.Workport) int { return cmp.Compare(a.Target, b.Target) })
-	for i := range in.Ports {
-		w := &in.Ports[i]
-		policy := m.policy(&model.Service{Host: slices.Concat(w.Hosts, []string{w.Host})[0], Namespace: p.Namespace}, p.Namespace)
+	slices.SortFunc(inbound.Ports, func(a, b model.WorkloadPort) int { return cmp.Compare(a.Target, b.Target) })
+	for i := range inbound.Ports {
+		workport := &inbound.Ports[i]
+		policy := m.policy(&model.Service{Host: slices.Concat(workport.Hosts, []string{workport.Host})[0],
+			Namespace: profile.Namespace}, profile.Namespace)
 		if policy.Traffic != nil {
-			w.Policy = policy
-			v.Objects = append(v.Objects, policy.Objects...)
+			workport.Policy = policy
+			view.Objects = append(view.Objects, policy.Objects...)
 		}
 		from.Text(policy.From)
-		if w.Pool == nil && only != nil {
-			w.Pool = only.spec.GetInboundConnectionPool()
+		if workport.Pool == nil && sidecar != nil {
+			workport.Pool = sidecar.spec.GetInboundConnectionPool()
 		}
 	}
-	in.From = string(from)
-	v.Inbound = in
-	v.Objects = append(append(v.Objects, v.Seen.Objects...), v.Secured.Objects...)
-	v.Findings = append(append(v.Findings, v.Seen.Findings...), v.Secured.Findings...)
-	return complete(v, p)
+	inbound.From = string(from)
+	view.Inbound = inbound
+	view.Objects = append(append(view.Objects, view.Observability.Objects...), view.Security.Objects...)
+	view.Findings = append(append(view.Findings, view.Observability.Findings...), view.Security.Findings...)
+	return completeView(view, profile)
 }
 
-// addServices adds the ports of services, of which there may be thousands. Of several on one port of the workload, the first says how it is
-// spoken to.
-func addServices(in *model.Inbound, ports []model.ServicePort) {
-	at, had := make(map[uint32]int), make(map[model.ServicePort]bool)
+// addServices adds the ports of services; there may be thousands. The first service on a port of the workload decides
+// about the protocol.
+func addServices(inbound *model.Inbound, ports []model.ServicePort) {
+	positions, listed := make(map[uint32]int), make(map[model.ServicePort]bool)
 	for _, p := range ports {
-		if p.Target == model.InboundPort || p.Target == model.OutboundPort { // of the Envoy itself
+		if p.Target == model.InboundCapturePort || p.Target == model.OutboundCapturePort { // the Envoy itself uses the port
 			continue
 		}
-		i, known := at[p.Target]
-		if !known {
-			i = len(in.Ports)
-			at[p.Target] = i
-			in.Ports = append(in.Ports, model.Workport{ServicePort: p, Address: model.Wildcard})
+		i, exists := positions[p.Target]
+		if !exists {
+			i = len(inbound.Ports)
+			positions[p.Target] = i
+			inbound.Ports = append(inbound.Ports, model.WorkloadPort{ServicePort: p, Address: model.Wildcard})
 		}
-		if host := (model.ServicePort{Target: p.Target, Host: p.Host}); in.Ports[i].Number == p.Number && !had[host] {
-			had[host] = true
-			in.Ports[i].Hosts = append(in.Ports[i].Hosts, p.Host)
+		if host := (model.ServicePort{Target: p.Target, Host: p.Host}); inbound.Ports[i].Number == p.Number && !listed[host] {
+			listed[host] = true
+			inbound.Ports[i].Hosts = append(inbound.Ports[i].Hosts, p.Host)
 		}
 	}
 }
 
-// addIngress adds the ingress listeners of a Sidecar, which are instead of all ports of services.
-func addIngress(v *model.View, in *model.Inbound, p model.Profile, only *SidecarRule, addresses []string, ports []model.ServicePort) {
-	for i, spec := range only.ingress() {
+// addIngress adds the ingress listeners of a Sidecar. They replace all ports of services.
+func addIngress(
+	view *model.View, inbound *model.Inbound, profile model.Profile, sidecar *SidecarRule,
+	addresses []string, ports []model.ServicePort,
+) {
+	for i, spec := range sidecar.ingress() {
 		number := spec.GetPort().GetNumber()
-		w := model.Workport{
+		workport := model.WorkloadPort{
 			ServicePort: model.ServicePort{
-				Host: ingressHost(only.key), Number: number, Target: number,
+				Host: ingressHost(sidecar.key), Number: number, Target: number,
 				Protocol: model.InboundProtocol(spec.GetPort().GetProtocol(), spec.GetTls() != nil),
 			},
-			Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, p.Captures), Pool: spec.GetConnectionPool(),
-			Ingress: spec, Endpoint: spec.GetDefaultEndpoint(), Place: model.Place{Of: only.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
+			Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, profile.Captures), Pool: spec.GetConnectionPool(),
+			Ingress: spec, Endpoint: spec.GetDefaultEndpoint(),
+			Place: model.Place{Object: sidecar.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
 		}
 		switch {
-		case number == model.InboundPort || number == model.OutboundPort:
-			v.Findings.Note(w.Place.In("port"), "the Envoy itself has the port: there is no listener")
+		case number == model.InboundCapturePort || number == model.OutboundCapturePort:
+			view.Findings.Note(workport.Place.Subfield("port"), "the Envoy itself has the port: there is no listener")
 			continue
-		case slices.ContainsFunc(in.Ports, func(o model.Workport) bool { return o.Target == number }):
-			v.Findings.Note(w.Place.In("port"), "an ingress listener before has the port: there is no other one")
+		case slices.ContainsFunc(inbound.Ports, func(workport model.WorkloadPort) bool { return workport.Target == number }):
+			view.Findings.Note(workport.Place.Subfield("port"), "an ingress listener before has the port: there is no other one")
 			continue
-		case addresses[0] == "" && needsAddress(spec, p.Captures):
-			v.Findings.Note(w.Place, "the node says no address of its own: there is no listener")
+		case addresses[0] == "" && needsAddress(spec, profile.Captures):
+			view.Findings.Note(workport.Place, "the node says no address of its own: there is no listener")
 			continue
-		case w.Address == "" && w.Bound: // where others can reach it
-			w.Address = firstOf(addresses, netip.Addr.IsGlobalUnicast, model.Wildcard)
-		case w.Address == "":
-			w.Address = model.Wildcard
+		case workport.Address == "" && workport.Bound: // a reachable address
+			workport.Address = firstAddress(addresses, netip.Addr.IsGlobalUnicast, model.Wildcard)
+		case workport.Address == "":
+			workport.Address = model.Wildcard
 		}
-		if !resource.IsAddress(w.Address) {
-			v.Findings.Note(w.Place.In("bind"), "listeners have addresses only: there is none")
+		if !resource.IsAddress(workport.Address) {
+			view.Findings.Note(workport.Place.Subfield("bind"), "listeners have addresses only: there is none")
 			continue
 		}
-		if port, v6, ok := toWorkload(w.Endpoint); ok {
-			own := firstOf(addresses, netip.Addr.Is4, model.Localhost)
+		if port, v6, ok := toWorkload(workport.Endpoint); ok {
+			address := firstAddress(addresses, netip.Addr.Is4, model.Localhost)
 			if v6 {
-				own = firstOf(addresses, netip.Addr.Is6, "::1")
+				address = firstAddress(addresses, netip.Addr.Is6, "::1")
 			}
-			w.Endpoint = net.JoinHostPort(own, port)
+			workport.Endpoint = net.JoinHostPort(address, port)
 		}
-		if of := slices.IndexFunc(ports, func(p model.ServicePort) bool { return p.Target == number }); of >= 0 {
-			w.Hosts, w.External = []string{ports[of].Host}, ports[of].External
+		if position := slices.IndexFunc(ports, func(p model.ServicePort) bool { return p.Target == number }); position >= 0 {
+			workport.Hosts, workport.External = []string{ports[position].Host}, ports[position].External
 		}
-		in.Ports = append(in.Ports, w)
+		inbound.Ports = append(inbound.Ports, workport)
 	}
 }
 
-// firstOf returns the first address of some sort, or another one.
-func firstOf(addresses []string, sort func(netip.Addr) bool, other string) string {
+// firstAddress returns the first matching address, or the fallback.
+func firstAddress(addresses []string, matches func(netip.Addr) bool, fallback string) string {
 	for _, text := range addresses {
-		if a, err := netip.ParseAddr(text); err == nil && sort(a) {
+		if a, err := netip.ParseAddr(text); err == nil && matches(a) {
 			return text
 		}
 	}
-	return other
+	return fallback
 }

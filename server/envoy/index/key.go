@@ -12,148 +12,149 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Key identifies the content of the view: all parts that a translation can read.
-func Key(v *model.View) model.Key {
-	d := RoutesKey(v)
-	d.Text(v.Host)
-	part(&d, v.Service, func(s *model.Service) string { return s.From })
-	policy(&d, &v.Policy)
-	part(&d, v.Mutual, func(m *model.Mutual) string { return m.From })
-	d.Number(int64(len(v.Rules)))
-	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
-		d.Number(int64(part))
-		rule(&d, v.Rules[part])
+// Key identifies the content of a view: all parts that a translation can read.
+func Key(view *model.View) model.Key {
+	digest := RoutesKey(view)
+	digest.Text(view.Host)
+	part(&digest, view.Service, func(service *model.Service) string { return service.From })
+	policy(&digest, &view.Policy)
+	part(&digest, view.Mutual, func(m *model.Mutual) string { return m.From })
+	digest.Number(int64(len(view.RoutesByListener)))
+	for _, part := range slices.Sorted(maps.Keys(view.RoutesByListener)) {
+		digest.Number(int64(part))
+		rule(&digest, view.RoutesByListener[part])
 	}
-	rule(&d, v.Own)
-	d.Number(int64(len(v.Servers)))
-	for _, s := range v.Servers {
-		d.Object(s.Gateway.Key)
-		d.Text(s.Gateway.Version, s.Place.Field)
-		d.Flag(s.Denial != nil)
+	rule(&digest, view.UnregisteredRoutes)
+	digest.Number(int64(len(view.Servers)))
+	for _, s := range view.Servers {
+		digest.Object(s.Gateway.Key)
+		digest.Text(s.Gateway.Version, s.Place.Field)
+		digest.Flag(s.Denial != nil)
 	}
-	d.Number(int64(len(v.Bound)))
-	for _, r := range v.Bound {
-		rule(&d, r)
+	digest.Number(int64(len(view.BoundVirtualServices)))
+	for _, r := range view.BoundVirtualServices {
+		rule(&digest, r)
 	}
-	part(&d, v.Seen, func(o *model.Observation) string { return o.From })
-	part(&d, v.Secured, func(s *model.Security) string { return s.From })
-	part(&d, v.Inbound, func(i *model.Inbound) string { return i.From })
-	part(&d, v.Extended, func(e *model.Extension) string { return e.From })
-	d.Found(v.Objects, v.Findings)
-	return sha256.Sum256(d)
+	part(&digest, view.Observability, func(o *model.Observation) string { return o.From })
+	part(&digest, view.Security, func(s *model.Security) string { return s.From })
+	part(&digest, view.Inbound, func(i *model.Inbound) string { return i.From })
+	part(&digest, view.Patches, func(e *model.Extension) string { return e.From })
+	digest.Findings(view.Objects, view.Findings)
+	return sha256.Sum256(digest)
 }
 
-// RoutesKey identifies the client and the targets of a view, which routes depend on in addition to VirtualServices and
-// servers.
-func RoutesKey(v *model.View) (d model.Digest) {
-	client(&d, &v.Client)
-	d.Number(int64(len(v.Targets)))
-	for _, host := range slices.Sorted(maps.Keys(v.Targets)) {
-		target(&d, host, v.Targets[host])
+// RoutesKey identifies the client and the targets of a view. Routes depend on them and on VirtualServices and servers.
+func RoutesKey(view *model.View) (digest model.Digest) {
+	client(&digest, &view.Client)
+	digest.Number(int64(len(view.RouteTargets)))
+	for _, host := range slices.Sorted(maps.Keys(view.RouteTargets)) {
+		target(&digest, host, view.RouteTargets[host])
 	}
-	return d
+	return digest
 }
 
-// part adds a part of the view, which may be nil.
-func part[T any](d *model.Digest, p *T, from func(*T) string) {
-	if d.Flag(p != nil); p != nil {
-		d.Text(from(p))
+// part adds a part of the view. It may be nil.
+func part[T any](digest *model.Digest, p *T, from func(*T) string) {
+	if digest.Flag(p != nil); p != nil {
+		digest.Text(from(p))
 	}
 }
 
-func client(d *model.Digest, p *model.Profile) {
-	d.Number(int64(p.Role))
-	d.Flag(p.Captures)
-	d.Flag(p.Labelled)
-	d.Flag(p.OnDemand)
-	d.Flag(p.Large)
-	d.Flag(p.Transparent)
-	d.Text(p.Namespace, p.Labels, p.Locality.Region, p.Locality.Zone, p.Locality.SubZone, p.Credentials, p.Identity,
-		p.Inbound)
+func client(digest *model.Digest, profile *model.Profile) {
+	digest.Number(int64(profile.Role))
+	digest.Flag(profile.Captures)
+	digest.Flag(profile.Labelled)
+	digest.Flag(profile.OnDemand)
+	digest.Flag(profile.Large)
+	digest.Flag(profile.Transparent)
+	digest.Text(profile.Namespace, profile.Labels, profile.Locality.Region, profile.Locality.Zone,
+		profile.Locality.SubZone, profile.Credentials, profile.Identity,
+		profile.Inbound)
 }
 
 // port adds the settings of a Sidecar for a port of a service. Service.From covers the rest of the port.
-func port(d *model.Digest, p *model.Port) {
-	d.Number(int64(p.Number))
-	d.Flag(p.Unreached)
-	d.Flag(p.Late)
-	d.Number(int64(p.Part))
-	d.Number(int64(p.Spoken))
-	d.Text(p.Bind)
+func port(digest *model.Digest, p *model.Port) {
+	digest.Number(int64(p.Number))
+	digest.Flag(p.Unreached)
+	digest.Flag(p.Late)
+	digest.Number(int64(p.Part))
+	digest.Number(int64(p.Spoken))
+	digest.Text(p.Bind)
 }
 
-func policy(d *model.Digest, p *model.Policy) { d.Text(p.Namespace, p.Name, p.From) }
+func policy(digest *model.Digest, p *model.Policy) { digest.Text(p.Namespace, p.Name, p.From) }
 
-func rule(d *model.Digest, r *model.Rule[*networking.VirtualService]) {
-	if d.Flag(r != nil); r != nil {
-		d.Object(r.Key)
-		d.Text(r.Version)
+func rule(digest *model.Digest, r *model.Rule[*networking.VirtualService]) {
+	if digest.Flag(r != nil); r != nil {
+		digest.Object(r.Key)
+		digest.Text(r.Version)
 	}
 }
 
-func target(d *model.Digest, host string, t model.Target) {
-	d.Text(host)
-	d.Number(int64(len(t.Ports)))
+func target(digest *model.Digest, host string, t model.Target) {
+	digest.Text(host)
+	digest.Number(int64(len(t.Ports)))
 	for _, port := range t.Ports {
-		d.Number(int64(port))
+		digest.Number(int64(port))
 	}
-	policy(d, &t.Policy)
+	policy(digest, &t.Policy)
 }
 
-// narrow drops the attributes of the view's client that do not affect the view: clients that differ in others share its
-// translation.
-func narrow(v *model.View, p model.Profile) {
-	v.Client = model.Profile{Role: p.Role, Captures: p.Captures}
-	if v.Inbound != nil {
-		v.Client = p
-		v.Client.Labels, v.Client.Labelled, v.Client.Locality, v.Client.Large = "", false, model.Locality{}, false
+// reduceClient drops the attributes of the view's client that do not affect the view: clients that differ only in these
+// share its translation.
+func reduceClient(view *model.View, profile model.Profile) {
+	view.Client = model.Profile{Role: profile.Role, Captures: profile.Captures}
+	if view.Inbound != nil {
+		view.Client = profile
+		view.Client.Labels, view.Client.Labelled, view.Client.Locality, view.Client.Large = "", false, model.Locality{}, false
 		return
 	}
 	reads := make(Selectors)
-	readsLabels := reads.failoverPriorities(&v.Policy)
-	for _, r := range allRules(v) {
-		v.Client.Large = p.Large
-		v.Client.OnDemand = p.OnDemand // routes that lead nowhere
-		if r.Uniform {
+	readsLabels := reads.failoverPriorities(&view.Policy)
+	for _, rule := range allRules(view) {
+		view.Client.Large = profile.Large
+		view.Client.OnDemand = profile.OnDemand // routes to missing clusters
+		if rule.Uniform {
 			continue
 		}
-		reads.routes(r.Spec)
-		if model.TellsApart(r.Spec) {
-			v.Client.Namespace = p.Namespace
+		reads.routes(rule.Spec)
+		if model.DependsOnClient(rule.Spec) {
+			view.Client.Namespace = profile.Namespace
 		}
 	}
-	v.Client.Labels = labelsThat(&p, func(s Selector) bool { _, ok := reads[s]; return ok })
-	v.Client.Labelled = p.Labelled && readsLabels
-	if dependsOnLocality(&v.Policy) {
-		v.Client.Locality = p.Locality
+	view.Client.Labels = filterLabels(&profile, func(s Selector) bool { _, ok := reads[s]; return ok })
+	view.Client.Labelled = profile.Labelled && readsLabels
+	if dependsOnLocality(&view.Policy) {
+		view.Client.Locality = profile.Locality
 	}
-	if p.Role == model.Ingress || p.Role == model.Sidecar && strings.Contains(v.Host, "."+p.Namespace+".svc.") {
-		v.Client.Namespace = p.Namespace // shorter names are, and VirtualServices can be, known to some namespaces only
+	if profile.Role == model.Ingress || profile.Role == model.Sidecar &&
+		strings.Contains(view.Host, "."+profile.Namespace+".svc.") {
+		view.Client.Namespace = profile.Namespace // short names depend on the namespace, and VirtualServices may
 	}
-	if p.Role == model.Ingress || v.Policy.Traffic != nil || len(v.Policy.Subsets) > 0 {
-		v.Client.Credentials = p.Credentials
+	if profile.Role == model.Ingress || view.Policy.Traffic != nil || len(view.Policy.Subsets) > 0 {
+		view.Client.Credentials = profile.Credentials
 	}
-	if v.Mutual != nil || v.Host == model.GatewayUnit {
-		v.Client.Identity = p.Identity
+	if view.Mutual != nil || view.Host == model.GatewayPseudoHost {
+		view.Client.Identity = profile.Identity
 	}
 }
 
 // allRules returns the VirtualServices of the view.
-func allRules(v *model.View) []*model.Rule[*networking.VirtualService] {
-	rules := slices.Clone(v.Bound)
-	for _, r := range v.Rules {
-		rules = append(rules, r)
+func allRules(view *model.View) []*model.Rule[*networking.VirtualService] {
+	rules := slices.Clone(view.BoundVirtualServices)
+	for _, rule := range view.RoutesByListener {
+		rules = append(rules, rule)
 	}
-	if v.Own != nil {
-		rules = append(rules, v.Own)
+	if view.UnregisteredRoutes != nil {
+		rules = append(rules, view.UnregisteredRoutes)
 	}
 	return rules
 }
 
-// complete makes the view complete, for clients of a profile.
-func complete(v *model.View, p model.Profile) *model.View {
-	slices.SortFunc(v.Objects, resource.Key.Compare)
-	v.Objects = slices.Compact(v.Objects)
-	narrow(v, p)
-	return v
+// completeView sorts the objects of a view and reduces its client to the attributes that affect it.
+func completeView(view *model.View, profile model.Profile) *model.View {
+	slices.SortFunc(view.Objects, resource.Key.Compare)
+	view.Objects = slices.Compact(view.Objects)
+	reduceClient(view, profile)
+	return view
 }

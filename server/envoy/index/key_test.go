@@ -18,8 +18,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		fields []string
 	}{
 		{model.View{}, []string{
-			"Host", "Service", "Policy", "Mutual", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Secured", "Inbound",
-			"Extended", "Client", "Objects", "Findings",
+			"Host", "Service", "Policy", "Mutual", "RoutesByListener", "UnregisteredRoutes", "RouteTargets", "Servers",
+			"BoundVirtualServices", "Observability", "Security", "Inbound", "Patches", "Client", "Objects", "Findings",
 		}},
 		// by from, and the profile
 		{model.Inbound{}, []string{"Captured", "Transparent", "Localhost", "Ports", "From"}},
@@ -63,26 +63,26 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
-	different(model.View{Seen: &model.Observation{}}, "what is logged")
-	different(model.View{Seen: &model.Observation{From: "a"}}, "what what is logged is made of")
-	different(model.View{Secured: &model.Security{}}, "what is secured")
-	different(model.View{Secured: &model.Security{From: "a"}}, "what what is secured is made of")
+	different(model.View{Observability: &model.Observation{}}, "what is logged")
+	different(model.View{Observability: &model.Observation{From: "a"}}, "what what is logged is made of")
+	different(model.View{Security: &model.Security{}}, "what is secured")
+	different(model.View{Security: &model.Security{From: "a"}}, "what what is secured is made of")
 	different(model.View{Mutual: &model.Mutual{}}, "mutual TLS")
 	different(model.View{Mutual: &model.Mutual{From: "a"}}, "what mutual TLS is made of")
 	different(model.View{Inbound: &model.Inbound{}}, "what comes in")
 	different(model.View{Inbound: &model.Inbound{From: "a"}}, "what what comes in is made of")
-	different(model.View{Extended: &model.Extension{}}, "extension")
-	different(model.View{Extended: &model.Extension{From: "a"}}, "what an extension is made of")
+	different(model.View{Patches: &model.Extension{}}, "extension")
+	different(model.View{Patches: &model.Extension{From: "a"}}, "what an extension is made of")
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")
-	different(model.View{Rules: map[int]*model.Rule[*networking.VirtualService]{0: r}}, "rule")
-	different(model.View{Rules: map[int]*model.Rule[*networking.VirtualService]{1: r}}, "rule of another part")
-	different(model.View{Own: r}, "own rule")
-	different(model.View{Bound: []*model.Rule[*networking.VirtualService]{r}}, "bound rule")
-	different(model.View{Targets: map[string]model.Target{"a": {}}}, "target")
-	different(model.View{Targets: map[string]model.Target{"a": {Ports: []uint32{1}}}}, "port of a target")
-	different(model.View{Targets: map[string]model.Target{"a": {Policy: model.Policy{From: "a"}}}}, "policy of a target")
+	different(model.View{RoutesByListener: map[int]*model.Rule[*networking.VirtualService]{0: r}}, "rule")
+	different(model.View{RoutesByListener: map[int]*model.Rule[*networking.VirtualService]{1: r}}, "rule of another part")
+	different(model.View{UnregisteredRoutes: r}, "own rule")
+	different(model.View{BoundVirtualServices: []*model.Rule[*networking.VirtualService]{r}}, "bound rule")
+	different(model.View{RouteTargets: map[string]model.Target{"a": {}}}, "target")
+	different(model.View{RouteTargets: map[string]model.Target{"a": {Ports: []uint32{1}}}}, "port of a target")
+	different(model.View{RouteTargets: map[string]model.Target{"a": {Policy: model.Policy{From: "a"}}}}, "policy of a target")
 	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}}}}, "server")
 	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}, Place: model.Place{Field: "a"}}}},
 		"place of a server")

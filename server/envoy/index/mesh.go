@@ -19,7 +19,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Mesh has the decoded objects for Envoys, by the hosts that they name. It is not safe for concurrent use.
+// Mesh holds the decoded objects for Envoys, by the hosts that they name. It is not safe for concurrent use.
 type Mesh struct {
 	Entries map[resource.Key]*entry
 	spaces  map[string]*space
@@ -32,29 +32,29 @@ type Mesh struct {
 
 	Sees func(namespace string) bool // the namespaces with security objects that clients may see; all if nil; read-only
 
-	Gateways map[resource.Key]*model.Gateway
-	named    map[string]int // the number of gateways of each host
-	sidecars map[resource.Key]*SidecarRule
-	configs  map[resource.Key]*model.MeshConfig
+	Gateways     map[resource.Key]*model.Gateway
+	gatewayHosts map[string]int // the number of gateways of each host
+	sidecars     map[resource.Key]*SidecarRule
+	configs      map[resource.Key]*model.MeshConfig
 
-	telemetries    objects[*telemetryv1alpha1.Telemetry]
-	authorizations objects[*securityv1beta1.AuthorizationPolicy]
-	tokens         objects[*securityv1beta1.RequestAuthentication]
-	peers          objects[*securityv1beta1.PeerAuthentication]
-	sought         map[string]bool // see soughtHosts; nil until asked for
-	Invalid        []resource.Key  // security objects without a valid version
-	serving        serving
-	filters        objects[*extend.Decoded]
-	plugins        objects[*extensionsv1alpha1.WasmPlugin]
-	Extends        uint64 // see extendAnew: how often it was called
-	Policies       *rules[*networking.DestinationRule]
-	Virtuals       *rules[*networking.VirtualService]
-	merged         mergedRules
+	telemetries      objects[*telemetryv1alpha1.Telemetry]
+	authorizations   objects[*securityv1beta1.AuthorizationPolicy]
+	tokens           objects[*securityv1beta1.RequestAuthentication]
+	peers            objects[*securityv1beta1.PeerAuthentication]
+	referencedHosts  map[string]bool // see findReferencedHosts; nil until used
+	Invalid          []resource.Key  // security objects without a valid version
+	serving          serving
+	filters          objects[*extend.Decoded]
+	plugins          objects[*extensionsv1alpha1.WasmPlugin]
+	ExtensionChanges uint64 // the number of calls of extensionsChanged
+	Policies         *rules[*networking.DestinationRule]
+	Virtuals         *rules[*networking.VirtualService]
+	merged           mergedRules
 
 	Selectors *SelectorIndex
 }
 
-// space has the workloads of a namespace, and the entries that select some.
+// space holds the workloads of a namespace, and the entries with a workloadSelector.
 type space struct {
 	selectors map[resource.Key]*entry
 	workloads map[string]*workload // by name
@@ -78,8 +78,8 @@ type workload struct {
 	labels  map[string]string
 	spec    *networking.WorkloadEntry
 
-	registeredBy string // the name of a group; empty if it has none
-	group        *group // that it is in, or nil
+	registeredBy string // the name of a group, or ""
+	group        *group // of the workload, or nil
 }
 
 // NewMesh returns a mesh without objects.
@@ -88,46 +88,46 @@ func NewMesh() *Mesh {
 		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space),
 		Hosts:    make(map[string]map[resource.Key]*entry),
 		moved:    make(map[string]struct{}),
-		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int),
+		Gateways: make(map[resource.Key]*model.Gateway), gatewayHosts: make(map[string]int),
 		sidecars:       make(map[resource.Key]*SidecarRule),
 		configs:        make(map[resource.Key]*model.MeshConfig),
 		telemetries:    make(objects[*telemetryv1alpha1.Telemetry]),
 		authorizations: make(objects[*securityv1beta1.AuthorizationPolicy]),
 		tokens:         make(objects[*securityv1beta1.RequestAuthentication]),
 		peers:          make(objects[*securityv1beta1.PeerAuthentication]),
-		serving:        serving{places: make(map[place]*served)},
+		serving:        serving{places: make(map[place]*placePorts)},
 		filters:        make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
-		merged:   mergedRules{byKey: make(map[resource.Key]merged)},
+		merged:   mergedRules{byKey: make(map[resource.Key]mergedRule)},
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](),
 		Selectors: newSelectorIndex(),
 	}
 }
 
-// Has reports whether the mesh has the ServiceEntry or VirtualService of a key.
-func (m *Mesh) Has(key resource.Key) bool {
+// Contains reports whether the mesh has the ServiceEntry or VirtualService of a key.
+func (m *Mesh) Contains(key resource.Key) bool {
 	return m.Entries[key] != nil || m.Virtuals.ByKey[key] != nil
 }
 
-// Set replaces the object of key by r, or removes it if r is nil. It adds to touched the hosts that the old and the new
-// object name. An object that cannot be decoded is removed.
-func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
+// Set replaces the object of a key, or removes it if the new one is nil or cannot be decoded. It adds to touched the
+// hosts that the old and the new object name.
+func (m *Mesh) Set(key resource.Key, object *resource.Resource, touched map[string]struct{}) error {
 	if !slices.Contains(Kinds, key.Kind) {
 		return nil
 	}
 	var spec any
 	var err error
 	switch {
-	case r == nil:
+	case object == nil:
 	case key.Kind == resource.ServiceEntry:
-		spec, _, err = decodeEntry(r)
+		spec, _, err = decodeEntry(object)
 	default:
-		spec, err = r.Spec()
+		spec, err = object.Spec()
 	}
 	if err != nil {
 		spec = nil
 	}
 	if slices.Contains(SelectingKinds, key.Kind) {
-		m.Selectors.set(key, SelectorsOf(r, spec))
+		m.Selectors.set(key, SelectorsOf(object, spec))
 	}
 	if key.Kind == resource.AuthorizationPolicy || key.Kind == resource.RequestAuthentication {
 		m.touchReferred(key, touched)
@@ -135,62 +135,63 @@ func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]st
 	}
 	switch key.Kind {
 	case resource.ServiceEntry:
-		m.setEntry(key, r, as[*networking.ServiceEntry](spec), touched)
-		m.serveAnew(key)
+		m.setEntry(key, object, specAs[*networking.ServiceEntry](spec), touched)
+		m.refreshServing(key)
 		if m.Selectors.count[Selector{attribute: targetAttribute, name: key.FullName()}] > 0 {
-			secureAnew(touched)
+			securityChanged(touched)
 		}
 	case resource.WorkloadEntry:
-		m.setWorkload(key, r, as[*networking.WorkloadEntry](spec))
+		m.setWorkload(key, object, specAs[*networking.WorkloadEntry](spec))
 	case resource.WorkloadGroup:
-		m.setGroup(key, r, as[*networking.WorkloadGroup](spec))
+		m.setGroup(key, object, specAs[*networking.WorkloadGroup](spec))
 	case resource.Gateway:
-		m.setGateway(key, r, as[*networking.Gateway](spec), touched)
+		m.setGateway(key, object, specAs[*networking.Gateway](spec), touched)
 	case resource.Sidecar:
-		m.setSidecar(key, r, as[*networking.Sidecar](spec))
+		m.setSidecar(key, object, specAs[*networking.Sidecar](spec))
 	case resource.MeshConfig:
-		m.setConfig(key, r, as[*meshv1alpha1.MeshConfig](spec), touched)
+		m.setConfig(key, object, specAs[*meshv1alpha1.MeshConfig](spec), touched)
 	case resource.Telemetry:
-		m.telemetries.set(key, r, spec)
-		m.extendAnew(touched)
+		m.telemetries.set(key, object, spec)
+		m.extensionsChanged(touched)
 	case resource.AuthorizationPolicy:
-		m.authorizations.set(key, r, spec)
-		secureAnew(touched)
+		m.authorizations.set(key, object, spec)
+		securityChanged(touched)
 	case resource.RequestAuthentication:
-		m.tokens.set(key, r, spec)
-		m.sought = nil
-		secureAnew(touched)
+		m.tokens.set(key, object, spec)
+		m.referencedHosts = nil
+		securityChanged(touched)
 	case resource.PeerAuthentication:
-		m.peers.set(key, r, spec)
+		m.peers.set(key, object, spec)
 		m.touchMutual(key.Namespace)
-		secureAnew(touched)
+		securityChanged(touched)
 	case resource.EnvoyFilter, resource.WasmPlugin:
-		m.setExtension(key, r, spec, touched)
+		m.setExtension(key, object, spec, touched)
 	case resource.DestinationRule:
-		hosts := m.Policies.set(key, destinationRule(r, as[*networking.DestinationRule](spec)))
+		hosts := m.Policies.set(key, destinationRule(object, specAs[*networking.DestinationRule](spec)))
 		m.touch(hosts, touched)
 		m.touchIngress(hosts, touched)
 	case resource.VirtualService:
 		delete(m.merged.byKey, key)
 		m.touchTargets(key, touched)
-		m.touch(m.Virtuals.set(key, virtualService(r, as[*networking.VirtualService](spec))), touched)
+		m.touch(m.Virtuals.set(key, virtualService(object, specAs[*networking.VirtualService](spec))), touched)
 		m.touchTargets(key, touched)
 		touched[delegatePrefix+key.FullName()] = struct{}{}
 	}
 	return err
 }
 
-// as returns the message of a kind, or nil.
-func as[T any](spec any) T {
+// specAs returns the message of a kind, or nil.
+func specAs[T any](spec any) T {
 	m, _ := spec.(T)
 	return m
 }
 
-// touchTargets adds the hosts that a VirtualService routes to: clients with a Sidecar may know them only by it.
+// touchTargets adds the hosts that a VirtualService routes to: clients with a Sidecar may see them only by these
+// routes.
 func (m *Mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
-	if r := m.Virtuals.ByKey[key]; r != nil && len(m.sidecars) > 0 {
-		m.touch(r.LeadsTo, touched)
-		for _, d := range m.delegates(r) {
+	if rule := m.Virtuals.ByKey[key]; rule != nil && len(m.sidecars) > 0 {
+		m.touch(rule.LeadsTo, touched)
+		for _, d := range m.delegates(rule) {
 			m.touch(d.LeadsTo, touched)
 		}
 	}
@@ -205,7 +206,7 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 		}
 		touchMatching(host, m.Hosts, touched)
 		touchMatching(host, m.Virtuals.exact, touched)
-		touchMatching(host, m.named, touched)
+		touchMatching(host, m.gatewayHosts, touched)
 	}
 }
 
@@ -213,11 +214,11 @@ func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
 // clients evaluate providers, security objects and plugins again if these refer to a touched host. If only the
 // endpoints of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
 func (m *Mesh) TouchOthers(touched map[string]struct{}) {
-	m.touchSought(touched)
+	m.touchReferencedHosts(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
-		for _, r := range m.Virtuals.leads[host] {
-			m.touchRoutes(r, touched)
-			for _, root := range m.Virtuals.leads[delegatePrefix+r.Key.FullName()] {
+		for _, rule := range m.Virtuals.byDestination[host] {
+			m.touchRoutes(rule, touched)
+			for _, root := range m.Virtuals.byDestination[delegatePrefix+rule.Key.FullName()] {
 				m.touchRoutes(root, touched)
 			}
 		}
@@ -229,17 +230,17 @@ func (m *Mesh) TouchOthers(touched map[string]struct{}) {
 	clear(m.moved)
 }
 
-// touchRoutes adds the hosts that have routes of a VirtualService; hosts of services only if it applies to sidecars.
-func (m *Mesh) touchRoutes(r *model.Rule[*networking.VirtualService], touched map[string]struct{}) {
-	if forMesh(r.Spec) {
-		m.touch(r.Hosts, touched)
+// touchRoutes adds the hosts with routes of a VirtualService, and hosts of services only if it applies to sidecars.
+func (m *Mesh) touchRoutes(rule *model.Rule[*networking.VirtualService], touched map[string]struct{}) {
+	if forMesh(rule.Spec) {
+		m.touch(rule.Hosts, touched)
 		return
 	}
-	for _, host := range r.Hosts {
+	for _, host := range rule.Hosts {
 		touched[host] = struct{}{}
 		if model.IsWildcard(host) {
 			touchMatching(host, m.Virtuals.exact, touched)
-			touchMatching(host, m.named, touched)
+			touchMatching(host, m.gatewayHosts, touched)
 		}
 	}
 }
@@ -253,14 +254,14 @@ func touchMatching[V any](wildcard string, hosts map[string]V, touched map[strin
 }
 
 func (m *Mesh) setEntry(
-	key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{},
+	key resource.Key, object *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{},
 ) {
 	if spec != nil {
 		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
 	if old := m.Entries[key]; old != nil {
 		m.Selectors.Remove(SelectorsOfEntry(key.Namespace, old.Spec.GetExportTo()))
-		if spec != nil && old.created.Equal(r.Created()) && proto.Equal(old.Spec, spec) {
+		if spec != nil && old.created.Equal(object.Created()) && proto.Equal(old.Spec, spec) {
 			touched = m.moved
 		}
 		old.touch(touched)
@@ -271,12 +272,12 @@ func (m *Mesh) setEntry(
 			}
 		}
 		delete(m.Entries, key)
-		m.in(key.Namespace, func(s *space) { delete(s.selectors, key) })
+		m.editNamespace(key.Namespace, func(s *space) { delete(s.selectors, key) })
 	}
 	if spec == nil {
 		return
 	}
-	e := &entry{Key: key, created: r.Created(), version: r.Version(), object: r, Spec: spec}
+	e := &entry{Key: key, created: object.Created(), version: object.Version(), object: object, Spec: spec}
 	m.Entries[key] = e
 	e.touch(touched)
 	for _, host := range e.Hosts() {
@@ -289,30 +290,31 @@ func (m *Mesh) setEntry(
 		return
 	}
 	e.selected = make(map[string]*workload)
-	m.in(key.Namespace, func(s *space) {
+	m.editNamespace(key.Namespace, func(s *space) {
 		s.selectors[key] = e
-		for _, w := range s.workloads {
-			if e.selects(w) {
-				e.selected[w.name] = w
+		for _, workload := range s.workloads {
+			if e.selects(workload) {
+				e.selected[workload.name] = workload
 			}
 		}
 	})
 }
 
-func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload {
+func newWorkload(object *resource.Resource, spec *networking.WorkloadEntry) *workload {
 	labels := make(map[string]string)
 	maps.Copy(labels, spec.GetLabels())
-	maps.Copy(labels, r.Labels())
+	maps.Copy(labels, object.Labels())
 	return &workload{
-		name: r.Key().Name, version: r.Version(), labels: labels, spec: spec, registeredBy: r.Annotations()[registeredBy],
+		name: object.Key().Name, version: object.Version(), labels: labels, spec: spec,
+		registeredBy: object.Annotations()[registeredBy],
 	}
 }
 
-func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
-	m.in(key.Namespace, func(s *space) {
+func (m *Mesh) setWorkload(key resource.Key, object *resource.Resource, spec *networking.WorkloadEntry) {
+	m.editNamespace(key.Namespace, func(s *space) {
 		var w *workload
 		if spec != nil {
-			w = newWorkload(r, spec)
+			w = newWorkload(object, spec)
 			w.group = s.groupOf(w)
 			s.workloads[key.Name] = w
 		} else {
@@ -328,14 +330,14 @@ func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 			}
 			if wasSelected || selected {
 				e.touch(m.moved)
-				m.serveAnew(e.Key)
+				m.refreshServing(e.Key)
 			}
 		}
 	})
 }
 
-// in calls f with a namespace, and drops the namespace if it is empty afterwards.
-func (m *Mesh) in(namespace string, f func(*space)) {
+// editNamespace calls edit with a namespace, and drops the namespace if it is empty afterwards.
+func (m *Mesh) editNamespace(namespace string, edit func(*space)) {
 	s := m.spaces[namespace]
 	if s == nil {
 		s = &space{
@@ -344,7 +346,7 @@ func (m *Mesh) in(namespace string, f func(*space)) {
 		}
 		m.spaces[namespace] = s
 	}
-	f(s)
+	edit(s)
 	if len(s.selectors)+len(s.workloads)+len(s.groups) == 0 {
 		delete(m.spaces, namespace)
 	}
@@ -365,7 +367,8 @@ func (e *entry) touch(touched map[string]struct{}) {
 	}
 }
 
-// selects says whether the workloadSelector selects w, of the same namespace. An empty selector selects no workload.
+// selects reports whether the workloadSelector selects a workload of the same namespace. An empty selector selects
+// none.
 func (e *entry) selects(w *workload) bool {
 	wanted := e.Spec.GetWorkloadSelector().GetLabels()
 	for name, value := range wanted {
@@ -380,28 +383,28 @@ func (e *entry) selects(w *workload) bool {
 func (e *entry) endpoints() []model.Endpoint {
 	var list []model.Endpoint
 	if e.selected == nil {
-		_, endpoints, _ := decodeEntry(e.object) // it could be decoded when it came
+		_, endpoints, _ := decodeEntry(e.object) // Set has decoded it already
 		list = make([]model.Endpoint, len(endpoints))
 		for i, l := range endpoints {
-			list[i] = model.Endpoint{Address: l.address, Spec: l.rest, Labels: l.rest.GetLabels(), Owner: e.Key, Index: i}
+			list[i] = model.Endpoint{Address: l.address, Spec: l.spec, Labels: l.spec.GetLabels(), Owner: e.Key, Index: i}
 		}
 		return list
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
-		w := e.selected[name]
+		workload := e.selected[name]
 		endpoint := model.Endpoint{
-			Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec,
-			Labels: w.labels, Owner: e.Key,
+			Workload: name, Namespace: e.Key.Namespace, Address: workload.spec.GetAddress(), Spec: workload.spec,
+			Labels: workload.labels, Owner: e.Key,
 		}
-		if w.group != nil {
-			endpoint.Group = &w.group.WorkloadGroup
+		if workload.group != nil {
+			endpoint.Group = &workload.group.WorkloadGroup
 		}
 		list = append(list, endpoint)
 	}
 	return list
 }
 
-// VisibleTo says whether the entry is exported to the namespace.
+// VisibleTo reports whether the entry is exported to the namespace.
 func (e *entry) VisibleTo(namespace string) bool {
 	return model.VisibleTo(e.Spec.GetExportTo(), e.Key.Namespace, namespace)
 }
@@ -413,21 +416,21 @@ func (e *entry) precedence(client string) model.Precedence {
 // Differing returns the keys of the objects for Envoys that differ between two views.
 func Differing(last, next memstore.Snapshot) (keys []resource.Key) {
 	for _, kind := range Kinds {
-		for r := range next.List(kind, "") {
-			if old := last.Get(r.Key()); old == nil || old.Version() != r.Version() {
-				keys = append(keys, r.Key())
+		for object := range next.List(kind, "") {
+			if old := last.Get(object.Key()); old == nil || old.Version() != object.Version() {
+				keys = append(keys, object.Key())
 			}
 		}
-		for r := range last.List(kind, "") {
-			if next.Get(r.Key()) == nil {
-				keys = append(keys, r.Key())
+		for object := range last.List(kind, "") {
+			if next.Get(object.Key()) == nil {
+				keys = append(keys, object.Key())
 			}
 		}
 	}
 	return keys
 }
 
-// Kinds are those that a mesh consists of.
+// Kinds are the kinds of objects in a mesh.
 var Kinds = []resource.Kind{
 	resource.ServiceEntry, resource.WorkloadEntry, resource.WorkloadGroup, resource.DestinationRule,
 	resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry,
@@ -435,12 +438,12 @@ var Kinds = []resource.Kind{
 	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
-// Size is about the number of AllHosts.
-func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.named) }
+// Size estimates the number of AllHosts.
+func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.gatewayHosts) }
 
 // AllHosts returns the hosts of all services and routes.
 func (m *Mesh) AllHosts() map[string]struct{} {
-	hosts := map[string]struct{}{model.GatewayUnit: {}, model.InboundUnit: {}}
+	hosts := map[string]struct{}{model.GatewayPseudoHost: {}, model.InboundPseudoHost: {}}
 	for host := range m.Hosts {
 		hosts[host] = struct{}{}
 	}
@@ -449,7 +452,7 @@ func (m *Mesh) AllHosts() map[string]struct{} {
 			hosts[host] = struct{}{}
 		}
 	}
-	for host := range m.named {
+	for host := range m.gatewayHosts {
 		hosts[host] = struct{}{}
 	}
 	return hosts

@@ -9,15 +9,16 @@ import (
 	"tributary/server/envoy/security"
 )
 
-// mutual returns how clients of a profile authenticate a service, or nil if they do not, or have no identity. As with istiod, only
-// PeerAuthentications of a whole namespace or of the mesh keep clients from trying; those of workloads concern these.
-func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *model.Mutual {
-	if p.Identity == "" {
+// mutual returns the mutual TLS of clients of a profile with a service, or nil if they use none or have no identity. As
+// with istiod, a PeerAuthentication that disables it for a namespace or the mesh concerns the service, and one for
+// workloads only their endpoints.
+func (m *Mesh) mutual(service *model.Service, policy *model.Policy, profile model.Profile) *model.Mutual {
+	if profile.Identity == "" {
 		return nil
 	}
 	peers := make(objects[*securityv1beta1.PeerAuthentication])
-	for _, namespace := range []string{s.Namespace, model.RootNamespace} {
-		peers[namespace] = slices.Clone(m.peers[namespace]) // it changes
+	for _, namespace := range []string{service.Namespace, model.RootNamespace} {
+		peers[namespace] = slices.Clone(m.peers[namespace]) // the mesh may change
 	}
 	modes := func(namespace string, labels map[string]string) (model.MutualTLS, map[uint32]model.MutualTLS) {
 		return security.Compose(peers.selecting(namespace, func(o *model.PeerAuthentication) bool {
@@ -25,32 +26,34 @@ func (m *Mesh) mutual(s *model.Service, policy *model.Policy, p model.Profile) *
 		}))
 	}
 	config := m.config()
-	mode, _ := modes(s.Namespace, nil)
-	auto := config.AutoMutual() && !s.External && mode != model.Disabled
+	mode, _ := modes(service.Namespace, nil)
+	auto := config.AutoMutual() && !service.External && mode != model.Disabled
 	if !auto && !WantsMutual(policy) {
 		return nil
 	}
 	var from model.Digest
 	from.Flag(auto)
-	for _, o := range peers.selecting(s.Namespace, func(*model.PeerAuthentication) bool { return true }) {
+	for _, o := range peers.selecting(service.Namespace, func(*model.PeerAuthentication) bool { return true }) {
 		from.Object(o.Key)
 		from.Text(o.Version, o.Created.String())
 	}
-	return &model.Mutual{Auto: auto, From: string(from), Accepts: func(e *model.Endpoint, port uint32) bool {
-		mode, on := modes(e.Namespace, e.Labels)
-		if of, is := on[port]; is {
-			mode = of
+	return &model.Mutual{Auto: auto, From: string(from), Accepts: func(endpoint *model.Endpoint, port uint32) bool {
+		mode, portModes := modes(endpoint.Namespace, endpoint.Labels)
+		if portMode, ok := portModes[port]; ok {
+			mode = portMode
 		}
 		return mode != model.Disabled
 	}}
 }
 
-// WantsMutual says whether a policy requires mutual TLS with certificates of the mesh somewhere.
-func WantsMutual(p *model.Policy) bool {
-	return slices.ContainsFunc(slices.Collect(trafficPolicies(p)), func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
+// WantsMutual reports whether any part of a policy requires mutual TLS with certificates of the mesh.
+func WantsMutual(policy *model.Policy) bool {
+	return slices.ContainsFunc(slices.Collect(trafficPolicies(policy)),
+		func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
 }
 
-// touchMutual touches the services whose endpoints PeerAuthentications of a namespace concern: all services for the root namespace.
+// touchMutual touches the services that PeerAuthentications of a namespace concern: all services for the root
+// namespace.
 func (m *Mesh) touchMutual(namespace string) {
 	for key, e := range m.Entries {
 		if namespace == model.RootNamespace || key.Namespace == namespace {

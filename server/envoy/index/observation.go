@@ -8,37 +8,40 @@ import (
 	"tributary/server/envoy/telemetry"
 )
 
-// Observation returns what clients of a profile log and trace of what they send.
-func (m *Mesh) Observation(p model.Profile, only *SidecarRule) *model.Observation {
-	return m.observationOf(p, only, telemetryv1alpha1.WorkloadMode_CLIENT)
+// Observation returns the logs and traces of the outbound traffic of clients of a profile.
+func (m *Mesh) Observation(profile model.Profile, sidecar *SidecarRule) *model.Observation {
+	return m.observationOf(profile, sidecar, telemetryv1alpha1.WorkloadMode_CLIENT)
 }
 
-// observationOf returns what clients of a profile log and trace as clients or as servers.
-func (m *Mesh) observationOf(p model.Profile, only *SidecarRule, as telemetryv1alpha1.WorkloadMode) *model.Observation {
-	if p.Role == model.Proxyless {
+// observationOf returns the logs and traces of the traffic of clients of a profile, as clients or as servers.
+func (m *Mesh) observationOf(
+	profile model.Profile, sidecar *SidecarRule, mode telemetryv1alpha1.WorkloadMode,
+) *model.Observation {
+	if profile.Role == model.Proxyless {
 		return nil
 	}
-	o := &model.Observation{}
+	observation := &model.Observation{}
 	config := m.config()
-	all := m.telemetriesOf(p)
+	telemetries := m.telemetriesOf(profile)
 	if config.Spec != nil {
-		o.Objects = append(o.Objects, config.Key)
+		observation.Objects = append(observation.Objects, config.Key)
 	}
-	o.Objects = append(o.Objects, model.KeysOf(all)...)
-	telemetry.AddLogs(o, all, config, as)
-	telemetry.AddTracing(o, all, config, as, func(of *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
-		service, number, _ := model.ProviderService(of)
-		return m.clusterTo(service, number, p, only)
-	})
-	o.Findings = o.Findings.Sorted()
+	observation.Objects = append(observation.Objects, model.KeysOf(telemetries)...)
+	telemetry.AddLogs(observation, telemetries, config, mode)
+	telemetry.AddTracing(observation, telemetries, config, mode,
+		func(provider *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
+			service, number, _ := model.ProviderService(provider)
+			return m.clusterTo(service, number, profile, sidecar)
+		})
+	observation.Findings = observation.Findings.Sorted()
 	var from model.Digest
-	model.AddMessages(&from, o.Logs...)
-	model.AddMessages(&from, o.Unmatched...)
-	if from.Flag(o.Tracing != nil); o.Tracing != nil {
-		model.AddMessages(&from, o.Tracing)
+	model.AddMessages(&from, observation.Logs...)
+	model.AddMessages(&from, observation.Unmatched...)
+	if from.Flag(observation.Tracing != nil); observation.Tracing != nil {
+		model.AddMessages(&from, observation.Tracing)
 	}
-	from.Flag(o.Random)
-	from.Found(o.Objects, o.Findings)
-	o.From = string(from)
-	return o
+	from.Flag(observation.Random)
+	from.Findings(observation.Objects, observation.Findings)
+	observation.From = string(from)
+	return observation
 }

@@ -8,49 +8,54 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// policy returns what applies to a service when clients of a namespace ask for it: the rules of the clients' own namespace, else those of
-// the service's, else those of the root namespace; of these the ones of the narrowest host. One adds to the one before if it is exported
-// alike: the subsets of all, and the policy of the oldest one that has some. One that is exported otherwise begins anew, and as with istiod
-// the last ones count.
-func (m *Mesh) policy(s *model.Service, namespace string) model.Policy {
-	for _, of := range []string{namespace, s.Namespace, model.RootNamespace} {
-		var p model.Policy
+// policy returns the DestinationRules for requests of clients in a namespace to a service: the rules of the clients'
+// namespace, else of the service's, else of the root namespace, and of these the ones with the narrowest host. Rules
+// with the same exports are merged: the subsets of all, and the policy of the oldest rule that has one. A rule with
+// other exports discards the earlier ones, so that, as with istiod, the last group applies.
+func (m *Mesh) policy(service *model.Service, namespace string) model.Policy {
+	for _, ruleNamespace := range []string{namespace, service.Namespace, model.RootNamespace} {
+		var policy model.Policy
 		var from model.Digest
 		narrowest := ""
-		var to []string // to whom the rule is exported with which the last policy began
-		for host, r := range m.Policies.forHost(s.Host) {
-			if r.Key.Namespace != of || !model.VisibleTo(r.ExportTo, of, namespace) || len(r.Spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
+		var exportedTo []string // the exports of the first rule of the group
+		for host, rule := range m.Policies.forHost(service.Host) {
+			if rule.Key.Namespace != ruleNamespace || !model.VisibleTo(rule.ExportTo, ruleNamespace, namespace) ||
+				len(rule.Spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
 				continue
 			}
 			if narrowest != "" && host != narrowest {
 				break
 			}
-			if narrowest == "" || !extends(r.ExportTo, to) {
-				to, p = r.ExportTo, model.Policy{Namespace: r.Key.Namespace, Name: r.Key.Name, Plaintext: m.Warn}
+			if narrowest == "" || !extends(rule.ExportTo, exportedTo) {
+				exportedTo, policy = rule.ExportTo, model.Policy{Namespace: rule.Key.Namespace, Name: rule.Key.Name,
+					Plaintext: m.Warn}
 				from = nil
 			}
 			narrowest = host
-			from.Object(r.Key)
-			from.Text(r.Version)
-			p.Objects = append(p.Objects, r.Key)
-			if p.Traffic == nil {
-				p.Traffic = r.Spec.GetTrafficPolicy()
+			from.Object(rule.Key)
+			from.Text(rule.Version)
+			policy.Objects = append(policy.Objects, rule.Key)
+			if policy.Traffic == nil {
+				policy.Traffic = rule.Spec.GetTrafficPolicy()
 			}
-			for _, subset := range r.Spec.GetSubsets() {
-				if !slices.ContainsFunc(p.Subsets, func(known *networking.Subset) bool { return known.GetName() == subset.GetName() }) {
-					p.Subsets = append(p.Subsets, subset)
+			for _, subset := range rule.Spec.GetSubsets() {
+				if !slices.ContainsFunc(policy.Subsets, func(existing *networking.Subset) bool {
+					return existing.GetName() == subset.GetName()
+				}) {
+					policy.Subsets = append(policy.Subsets, subset)
 				}
 			}
 		}
 		if narrowest != "" {
-			p.From = string(from)
-			return p
+			policy.From = string(from)
+			return policy
 		}
 	}
 	return model.Policy{}
 }
 
-// extends says whether what is exported to some adds to what was exported to others before: to the same, by the same names, or to more.
+// extends reports whether a rule with the exports to belongs to the group of a rule with the exports before: it names
+// the same namespaces, or more.
 func extends(to, before []string) bool {
 	if len(to) == 0 || len(before) == 0 {
 		return len(to) == len(before)

@@ -12,81 +12,84 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// rules are the rules of a kind, indexed by their hosts.
+// rules indexes the rules of a kind by their hosts.
 type rules[T any] struct {
-	ByKey map[resource.Key]*model.Rule[T]
-	exact map[string][]*model.Rule[T] // the oldest first, as all lists of them
-	wild  map[string][]*model.Rule[T]
-	leads map[string][]*model.Rule[T] // by the hosts that they lead to
+	ByKey         map[resource.Key]*model.Rule[T]
+	exact         map[string][]*model.Rule[T] // the oldest first, as in the other lists
+	wildcards     map[string][]*model.Rule[T]
+	byDestination map[string][]*model.Rule[T] // by the hosts of their destinations
 
-	lengths  []int // of the wildcards, the longest first
-	ofLength map[int]int
+	lengths      []int // of the wildcards, the longest first
+	lengthCounts map[int]int
 }
 
 func newRules[T any]() *rules[T] {
 	return &rules[T]{
 		ByKey: make(map[resource.Key]*model.Rule[T]), exact: make(map[string][]*model.Rule[T]),
-		wild: make(map[string][]*model.Rule[T]), leads: make(map[string][]*model.Rule[T]), ofLength: make(map[int]int),
+		wildcards: make(map[string][]*model.Rule[T]), byDestination: make(map[string][]*model.Rule[T]),
+		lengthCounts: make(map[int]int),
 	}
 }
 
-// set replaces the rule of a key, or removes it if r is nil. It returns the hosts of the old and the new rule.
-func (rs *rules[T]) set(key resource.Key, r *model.Rule[T]) (hosts []string) {
+// set replaces the rule of a key, or removes it if the new one is nil. It returns the hosts of the old and the new
+// rule.
+func (rs *rules[T]) set(key resource.Key, rule *model.Rule[T]) (hosts []string) {
 	if old := rs.ByKey[key]; old != nil {
 		hosts = append(hosts, old.Hosts...)
 		rs.eachList(old, func(list []*model.Rule[T]) []*model.Rule[T] {
-			return slices.DeleteFunc(slices.Clone(list), func(r *model.Rule[T]) bool { return r == old })
+			return slices.DeleteFunc(slices.Clone(list), func(rule *model.Rule[T]) bool { return rule == old })
 		})
 		delete(rs.ByKey, key)
 	}
-	if r == nil {
+	if rule == nil {
 		return hosts
 	}
-	rs.ByKey[key] = r
-	rs.eachList(r, func(list []*model.Rule[T]) []*model.Rule[T] {
-		i, _ := slices.BinarySearchFunc(list, r, model.OlderRule)
-		return slices.Insert(slices.Clone(list), i, r)
+	rs.ByKey[key] = rule
+	rs.eachList(rule, func(list []*model.Rule[T]) []*model.Rule[T] {
+		i, _ := slices.BinarySearchFunc(list, rule, model.OlderRule)
+		return slices.Insert(slices.Clone(list), i, rule)
 	})
-	return append(hosts, r.Hosts...)
+	return append(hosts, rule.Hosts...)
 }
 
-// eachList replaces each list of which r is, or will be, a member.
-func (rs *rules[T]) eachList(r *model.Rule[T], with func([]*model.Rule[T]) []*model.Rule[T]) {
-	in := func(lists map[string][]*model.Rule[T], host string) {
-		if lists[host] = with(lists[host]); len(lists[host]) == 0 {
+// eachList edits each list that a rule belongs to.
+func (rs *rules[T]) eachList(rule *model.Rule[T], edit func([]*model.Rule[T]) []*model.Rule[T]) {
+	editList := func(lists map[string][]*model.Rule[T], host string) {
+		if lists[host] = edit(lists[host]); len(lists[host]) == 0 {
 			delete(lists, host)
 		}
 	}
-	for _, host := range r.Hosts {
+	for _, host := range rule.Hosts {
 		if model.IsWildcard(host) {
-			had := len(rs.wild)
-			in(rs.wild, host)
-			rs.count(len(host), len(rs.wild)-had)
+			before := len(rs.wildcards)
+			editList(rs.wildcards, host)
+			rs.count(len(host), len(rs.wildcards)-before)
 		} else {
-			in(rs.exact, host)
+			editList(rs.exact, host)
 		}
 	}
-	for _, host := range r.LeadsTo {
-		in(rs.leads, host)
+	for _, host := range rule.LeadsTo {
+		editList(rs.byDestination, host)
 	}
 }
 
 // count adds to the number of wildcards of a length.
-func (rs *rules[T]) count(length, more int) {
-	if more == 0 {
+func (rs *rules[T]) count(length, delta int) {
+	if delta == 0 {
 		return
 	}
-	if rs.ofLength[length] += more; rs.ofLength[length] == 0 {
-		delete(rs.ofLength, length)
+	if rs.lengthCounts[length] += delta; rs.lengthCounts[length] == 0 {
+		delete(rs.lengthCounts, length)
 	}
-	rs.lengths = slices.SortedFunc(maps.Keys(rs.ofLength), func(a, b int) int { return b - a })
+	rs.lengths = slices.SortedFunc(maps.Keys(rs.lengthCounts), func(a, b int) int { return b - a })
 }
 
-// forHost yields the rules for a host: those that name it, then those of matching wildcards, the longest first; each the oldest first.
+// forHost yields the rules for a host: those that name it, then those of matching wildcards, the longest first. Rules
+// with the same host come in order of age, the oldest first.
 func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 	return func(yield func(string, *model.Rule[T]) bool) {
-		for _, r := range rs.exact[host] {
-			if !yield(host, r) {
+		for _, rule := range rs.exact[host] {
+			if !yield(host, rule) {
 				return
 			}
 		}
@@ -96,8 +99,8 @@ func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 				continue
 			}
 			wildcard := "*" + ending[len(ending)+1-length:]
-			for _, r := range rs.wild[wildcard] {
-				if !yield(wildcard, r) {
+			for _, rule := range rs.wildcards[wildcard] {
+				if !yield(wildcard, rule) {
 					return
 				}
 			}
@@ -105,37 +108,41 @@ func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 	}
 }
 
-func destinationRule(r *resource.Resource, spec *networking.DestinationRule) *model.Rule[*networking.DestinationRule] {
+func destinationRule(
+	object *resource.Resource, spec *networking.DestinationRule,
+) *model.Rule[*networking.DestinationRule] {
 	if spec == nil {
 		return nil
 	}
 	return &model.Rule[*networking.DestinationRule]{
-		Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec,
-		Hosts: []string{model.WholeName(spec.GetHost(), r.Key().Namespace)}, ExportTo: spec.GetExportTo(),
+		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
+		Hosts: []string{model.WholeName(spec.GetHost(), object.Key().Namespace)}, ExportTo: spec.GetExportTo(),
 	}
 }
 
-func virtualService(r *resource.Resource, spec *networking.VirtualService) *model.Rule[*networking.VirtualService] {
+func virtualService(
+	object *resource.Resource, spec *networking.VirtualService,
+) *model.Rule[*networking.VirtualService] {
 	if spec == nil {
 		return nil
 	}
-	namespace := r.Key().Namespace
+	namespace := object.Key().Namespace
 	v := &model.Rule[*networking.VirtualService]{
-		Key: r.Key(), Created: r.Created(), Version: r.Version(), Spec: spec,
-		ExportTo: spec.GetExportTo(), Derived: model.Derived(r.Annotations()[resource.RouteSemantics]),
-		Uniform: !model.TellsApart(spec),
+		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
+		ExportTo: spec.GetExportTo(), Derived: model.Derived(object.Annotations()[resource.RouteSemantics]),
+		Uniform: !model.DependsOnClient(spec),
 	}
 	for _, host := range spec.GetHosts() {
 		v.Hosts = append(v.Hosts, v.WholeName(host))
 	}
 	slices.Sort(v.Hosts)
 	v.Hosts = slices.Compact(v.Hosts)
-	for d := range destinations(spec) {
-		v.LeadsTo = append(v.LeadsTo, v.WholeName(d.GetHost()))
+	for destination := range destinations(spec) {
+		v.LeadsTo = append(v.LeadsTo, v.WholeName(destination.GetHost()))
 	}
-	for _, h := range spec.GetHttp() {
-		if d := h.GetDelegate(); d != nil {
-			v.LeadsTo = append(v.LeadsTo, delegatePrefix+resource.DelegateKey(d, namespace).FullName())
+	for _, route := range spec.GetHttp() {
+		if delegate := route.GetDelegate(); delegate != nil {
+			v.LeadsTo = append(v.LeadsTo, delegatePrefix+resource.DelegateKey(delegate, namespace).FullName())
 		}
 	}
 	gateways := model.GatewaysOf(spec.GetGateways(), namespace)
@@ -143,7 +150,7 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *mode
 		v.LeadsTo = append(v.LeadsTo, model.GatewayPrefix+name)
 	}
 	if len(gateways) > 0 && len(spec.GetTls())+len(spec.GetTcp()) > 0 {
-		v.Hosts = append(v.Hosts, model.GatewayUnit) // whose listeners it has a part in
+		v.Hosts = append(v.Hosts, model.GatewayPseudoHost) // it has a part in the listeners
 	}
 	slices.Sort(v.LeadsTo)
 	v.LeadsTo = slices.Compact(v.LeadsTo)
@@ -153,18 +160,18 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *mode
 // destinations yields all destinations of a VirtualService.
 func destinations(spec *networking.VirtualService) iter.Seq[*networking.Destination] {
 	return func(yield func(*networking.Destination) bool) {
-		for _, h := range spec.GetHttp() {
-			for _, r := range h.GetRoute() {
+		for _, route := range spec.GetHttp() {
+			for _, r := range route.GetRoute() {
 				if !yield(r.GetDestination()) {
 					return
 				}
 			}
-			for _, m := range h.GetMirrors() {
+			for _, m := range route.GetMirrors() {
 				if !yield(m.GetDestination()) {
 					return
 				}
 			}
-			if h.GetMirror() != nil && !yield(h.GetMirror()) {
+			if route.GetMirror() != nil && !yield(route.GetMirror()) {
 				return
 			}
 		}

@@ -42,7 +42,7 @@ func TestRulesOfAHost(t *testing.T) {
 	for _, p := range patterns {
 		rs.set(key(p), nil)
 	}
-	require.Empty(t, rs.wild)
+	require.Empty(t, rs.wildcards)
 	require.Empty(t, rs.lengths)
 	for range rs.forHost("a-b.internal") {
 		t.Fatal("there is nothing")

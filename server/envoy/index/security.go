@@ -11,27 +11,28 @@ import (
 	"tributary/server/envoy/security"
 )
 
-// objects are those of a kind by namespace, the oldest first.
+// objects holds the objects of a kind by namespace, the oldest first.
 type objects[T comparable] map[string][]*model.Object[T]
 
-// set replaces the object of a key. It removes it if spec is nil.
-func (o objects[T]) set(key resource.Key, r *resource.Resource, spec any) {
-	all := slices.DeleteFunc(o[key.Namespace], func(o *model.Object[T]) bool { return o.Key == key })
-	var none T
-	if spec := as[T](spec); spec != none {
+// set replaces the object of a key, or removes it if spec is nil.
+func (o objects[T]) set(key resource.Key, object *resource.Resource, spec any) {
+	list := slices.DeleteFunc(o[key.Namespace], func(o *model.Object[T]) bool { return o.Key == key })
+	var absent T
+	if spec := specAs[T](spec); spec != absent {
 		added := &model.Object[T]{
-			Key: key, Created: r.Created(), Version: r.Version(), Spec: spec, DryRun: r.Annotations()[model.DryRunAnnotation],
+			Key: key, Created: object.Created(), Version: object.Version(), Spec: spec,
+			DryRun: object.Annotations()[model.DryRunAnnotation],
 		}
-		i, _ := slices.BinarySearchFunc(all, added, (*model.Object[T]).Compare)
-		all = slices.Insert(all, i, added)
+		i, _ := slices.BinarySearchFunc(list, added, (*model.Object[T]).Compare)
+		list = slices.Insert(list, i, added)
 	}
-	if o[key.Namespace] = all; len(all) == 0 {
+	if o[key.Namespace] = list; len(list) == 0 {
 		delete(o, key.Namespace)
 	}
 }
 
-// all yields the objects.
-func (o objects[T]) all(yield func(*model.Object[T]) bool) {
+// each yields the objects.
+func (o objects[T]) each(yield func(*model.Object[T]) bool) {
 	for _, list := range o {
 		for _, object := range list {
 			if !yield(object) {
@@ -43,8 +44,8 @@ func (o objects[T]) all(yield func(*model.Object[T]) bool) {
 
 // selecting returns the objects of a namespace, and then those of the root namespace, that select a client.
 func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) (list []*model.Object[T]) {
-	for _, of := range slices.Compact([]string{namespace, model.RootNamespace}) {
-		for _, object := range o[of] {
+	for _, objectNamespace := range slices.Compact([]string{namespace, model.RootNamespace}) {
+		for _, object := range o[objectNamespace] {
 			if selects(object) {
 				list = append(list, object)
 			}
@@ -53,13 +54,13 @@ func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) b
 	return list
 }
 
-// secureAnew has all clients look again at what security objects ask of them.
-func secureAnew(touched map[string]struct{}) {
-	touched[model.GatewayUnit], touched[model.InboundUnit] = struct{}{}, struct{}{}
+// securityChanged makes all clients evaluate security objects again.
+func securityChanged(touched map[string]struct{}) {
+	touched[model.GatewayPseudoHost], touched[model.InboundPseudoHost] = struct{}{}, struct{}{}
 }
 
-// SetInvalid sets the security objects of which a source has no valid version, in order. What they ask for, and of which clients, is not
-// known. Those without a namespace may be about all clients.
+// SetInvalid sets the security objects without a valid version, in order. Their content and the clients that they
+// select are unknown. Objects without a namespace may select all clients.
 func (m *Mesh) SetInvalid(keys []resource.Key, touched map[string]struct{}) {
 	conditions := make(Selectors)
 	for _, key := range keys {
@@ -67,77 +68,80 @@ func (m *Mesh) SetInvalid(keys []resource.Key, touched map[string]struct{}) {
 	}
 	m.Selectors.set(resource.Key{Kind: "invalid"}, conditions)
 	m.Invalid = keys
-	secureAnew(touched)
+	securityChanged(touched)
 }
 
-// soughtHosts returns the hosts of the providers of the mesh, and those from which keys and modules are fetched.
-func (m *Mesh) soughtHosts() map[string]bool {
-	if m.sought != nil {
-		return m.sought
+// findReferencedHosts returns the hosts of the providers of the mesh, and the hosts that serve keys and modules.
+func (m *Mesh) findReferencedHosts() map[string]bool {
+	if m.referencedHosts != nil {
+		return m.referencedHosts
 	}
-	m.sought = make(map[string]bool)
+	m.referencedHosts = make(map[string]bool)
 	for _, p := range m.config().Spec.GetExtensionProviders() {
 		service, _, _ := model.ProviderService(p)
-		_, host := splitService(service + p.GetEnvoyExtAuthzHttp().GetService() + p.GetEnvoyExtAuthzGrpc().GetService()) // it has one
-		m.sought[host] = true
+		// the provider has one
+		_, host := splitService(service + p.GetEnvoyExtAuthzHttp().GetService() + p.GetEnvoyExtAuthzGrpc().GetService())
+		m.referencedHosts[host] = true
 	}
-	for o := range m.tokens.all {
+	for o := range m.tokens.each {
 		for _, host := range security.KeyHosts(o.Spec) {
-			m.sought[host] = true
+			m.referencedHosts[host] = true
 		}
 	}
-	for o := range m.plugins.all {
-		if at, err := istiosecurity.ParseJwksURI(o.Spec.GetUrl()); err == nil {
-			m.sought[strings.ToLower(at.Hostname.String())] = true
+	for o := range m.plugins.each {
+		if uri, err := istiosecurity.ParseJwksURI(o.Spec.GetUrl()); err == nil {
+			m.referencedHosts[strings.ToLower(uri.Hostname.String())] = true
 		}
 	}
-	return m.sought
+	return m.referencedHosts
 }
 
-// touchSought has all clients look again, see extendAnew, if a host is touched to which providers, keys and modules lead.
-func (m *Mesh) touchSought(touched map[string]struct{}) {
-	for host := range m.soughtHosts() {
-		if _, is := touched[host]; is {
-			m.extendAnew(touched)
+// touchReferencedHosts calls extensionsChanged if the host of a provider, of keys or of a module is touched.
+func (m *Mesh) touchReferencedHosts(touched map[string]struct{}) {
+	for host := range m.findReferencedHosts() {
+		if _, ok := touched[host]; ok {
+			m.extensionsChanged(touched)
 			return
 		}
 	}
 }
 
-// Security returns what security objects ask of the listeners of clients of a profile.
-func (m *Mesh) Security(p model.Profile, only *SidecarRule) *model.Security {
-	if p.Role == model.Proxyless {
+// Security returns the rules of security objects for the listeners of clients of a profile.
+func (m *Mesh) Security(profile model.Profile, sidecar *SidecarRule) *model.Security {
+	if profile.Role == model.Proxyless {
 		return nil
 	}
 	invalid := slices.DeleteFunc(slices.Clone(m.Invalid), func(key resource.Key) bool {
-		return !slices.Contains([]string{"", p.Namespace, model.RootNamespace}, key.Namespace)
+		return !slices.Contains([]string{"", profile.Namespace, model.RootNamespace}, key.Namespace)
 	})
 	if len(invalid) > 0 && !m.Warn {
 		return security.Deny(invalid, "no version of it is valid")
 	}
-	if keys := m.blocking(p, nil); len(keys) > 0 && !m.Warn {
-		return security.Deny(keys, "no Envoy can enforce what its targetRefs name")
+	if keys := m.blocking(profile, nil); len(keys) > 0 && !m.Warn {
+		return security.Deny(keys, "no Envoy can enforce it on the targets of its targetRefs")
 	}
-	all := security.Objects{
-		Policies: forClient(m, m.authorizations, p), Tokens: forClient(m, m.tokens, p), Config: m.config(), Client: p, Warn: m.Warn,
+	relevant := security.Objects{
+		Policies: forClient(m, m.authorizations, profile), Tokens: forClient(m, m.tokens, profile), Config: m.config(),
+		Client: profile, Warn: m.Warn,
 		Cluster: func(service string, port uint32) (cluster, why string) {
-			_, cluster, why = m.clusterTo(service, port, p, only)
+			_, cluster, why = m.clusterTo(service, port, profile, sidecar)
 			return cluster, why
 		},
 	}
-	if p.Role == model.Sidecar { // gateways do as their servers say
-		all.Peers = forClient(m, m.peers, p)
+	if profile.Role == model.Sidecar { // the servers of gateways decide themselves
+		relevant.Peers = forClient(m, m.peers, profile)
 	}
-	if keys := slices.Concat(hidden(m, all.Policies), hidden(m, all.Tokens), hidden(m, all.Peers)); len(keys) > 0 {
+	if keys := slices.Concat(hidden(m, relevant.Policies), hidden(m, relevant.Tokens),
+		hidden(m, relevant.Peers)); len(keys) > 0 {
 		return security.Deny(keys, "the access rules of clients do not have its namespace")
 	}
-	return security.Translate(all)
+	return security.Translate(relevant)
 }
 
-// hidden returns the keys of objects that clients may not see although they say that these are for them. Those of the root namespace are
-// for clients of all namespaces, but for those of a Gateway there.
-func hidden[T selectable](m *Mesh, all []*model.Object[T]) (keys []resource.Key) {
-	for _, o := range all {
+// hidden returns the keys of objects that select clients without the right to see them. Clients of all namespaces see
+// those of the root namespace, except for objects with references.
+func hidden[T selectable](m *Mesh, list []*model.Object[T]) (keys []resource.Key) {
+	for _, o := range list {
 		forNamespace := policyTargetOf(o.Key.Namespace, o.Spec).refers || o.Key.Namespace != model.RootNamespace
 		if forNamespace && m.Sees != nil && !m.Sees(o.Key.Namespace) {
 			keys = append(keys, o.Key)
@@ -146,33 +150,33 @@ func hidden[T selectable](m *Mesh, all []*model.Object[T]) (keys []resource.Key)
 	return keys
 }
 
-// Unenforced returns the security objects that are for clients of a profile, which do not enforce them: an Envoy does that at the listeners
-// of gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
-func (m *Mesh) Unenforced(p model.Profile) (keys []resource.Key) {
-	inbound := hasInbound(p, m.SidecarFor(p))
-	if p.Role == model.Ingress || inbound && p.Identity != "" {
+// Unenforced returns the security objects that select clients of a profile, but are not enforced by them: an Envoy
+// enforces them at the listeners of gateways and at inbound listeners, and accepts mutual TLS if it has an identity.
+func (m *Mesh) Unenforced(profile model.Profile) (keys []resource.Key) {
+	inbound := hasInbound(profile, m.SidecarFor(profile))
+	if profile.Role == model.Ingress || inbound && profile.Identity != "" {
 		return nil
 	}
-	for _, o := range forClient(m, m.peers, p) {
+	for _, o := range forClient(m, m.peers, profile) {
 		if security.IsStrict(o.Spec) {
 			keys = append(keys, o.Key)
 		}
 	}
 	if !inbound {
-		keys = slices.Concat(keys, model.KeysOf(forClient(m, m.authorizations, p)),
-			model.KeysOf(forClient(m, m.tokens, p)))
+		keys = slices.Concat(keys, model.KeysOf(forClient(m, m.authorizations, profile)),
+			model.KeysOf(forClient(m, m.tokens, profile)))
 	}
 	return keys
 }
 
-// forClient returns the objects that are for clients of a profile.
+// forClient returns the objects that select clients of a profile.
 func forClient[T interface {
 	comparable
 	selectable
-}](m *Mesh, list objects[T], p model.Profile) []*model.Object[T] {
-	labels := p.LabelMap()
-	served := m.servedGateways(p, labels)
-	return list.selecting(p.Namespace, func(o *model.Object[T]) bool {
-		return policyTargetOf(o.Key.Namespace, o.Spec).attaches(p, labels, served)
+}](m *Mesh, list objects[T], profile model.Profile) []*model.Object[T] {
+	labels := profile.LabelMap()
+	served := m.servedGateways(profile, labels)
+	return list.selecting(profile.Namespace, func(o *model.Object[T]) bool {
+		return policyTargetOf(o.Key.Namespace, o.Spec).attaches(profile, labels, served)
 	})
 }

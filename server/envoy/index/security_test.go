@@ -122,7 +122,7 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	}
 	touched := put(t, m, resource.AuthorizationPolicy, "a", "p", 0, deny)
 	change("added", true, false)
-	require.Contains(t, touched, model.GatewayUnit)
+	require.Contains(t, touched, model.GatewayPseudoHost)
 	put(t, m, resource.AuthorizationPolicy, "a", "p", 1, deny)
 	change("as it was, but older", false, false)
 	put(t, m, resource.AuthorizationPolicy, "a", "older", 5, deny)
@@ -145,7 +145,7 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	change("a service that has no keys", false, false)
 	touched = put(t, m, resource.ServiceEntry, "c", "keys", 0, service("keys.internal", 8000))
 	change("the service of keys", false, true)
-	require.Contains(t, touched, model.GatewayUnit)
+	require.Contains(t, touched, model.GatewayPseudoHost)
 	put(t, m, resource.RequestAuthentication, "b", "t", 0, nil)
 	change("no tokens", false, true)
 	put(t, m, resource.ServiceEntry, "c", "keys", 0, nil)
@@ -169,7 +169,7 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	change("the provider", true, false)
 	put(t, m, resource.MeshConfig, model.RootNamespace, "mesh", 0, nil)
 	change("no MeshConfig", true, true)
-	require.Empty(t, m.soughtHosts())
+	require.Empty(t, m.findReferencedHosts())
 }
 
 // Objects that select clients of a namespace come in the order in which istiod heeds them: those of the namespace, the oldest first, and

@@ -14,11 +14,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// A client sends labels, a namespace, a locality and a folder of credentials, and may invent them. Its profile keeps only those by which
-// some object selects clients, so that clients share a profile unless an object distinguishes them. The cost of profiles is bounded, see
-// model.MaxHostCost.
+// A client sends labels, a namespace, a locality and a folder of credentials, and may invent them. Its profile keeps
+// only those that some object selects by, so that clients share a profile unless an object distinguishes them. The cost
+// of profiles is bounded, see model.MaxHostCost.
 
-// attribute is a property of clients by which objects select them.
+// attribute is a property of clients that objects select by.
 type attribute int
 
 const (
@@ -27,14 +27,14 @@ const (
 	localityAttribute             // some policy ranks endpoints by locality
 	credentialAttribute           // some object names a credential, which is in the client's folder
 	versionAttribute              // some patch is for versions
-	metadataAttribute             // some patch is for clients that say something of themselves
-	ingressAttribute              // some Sidecar of a namespace has ingress listeners; for those atAddress, their value says so
-	targetAttribute               // some policy refers to a Service or ServiceEntry
+	metadataAttribute             // some patch is for clients with some metadata
+	// some Sidecar of a namespace has ingress listeners; the value is captureValue for those that need an address
+	ingressAttribute
+	targetAttribute // some policy refers to a Service or ServiceEntry
 	attributes
 )
 
-// Selector is a condition by which an object selects clients: a label with a value, or with any value; a namespace; or an attribute as a
-// whole.
+// Selector is a condition on clients: a label with a value, or with any value; a namespace; or the use of an attribute.
 type Selector struct {
 	attribute   attribute
 	name, value string
@@ -44,73 +44,73 @@ type Selector struct {
 // Selectors is a set of conditions.
 type Selectors map[Selector]struct{}
 
-// otherNamespaces is the namespace of all clients whose namespace no object is in or names. It is not a valid name.
+// otherNamespaces stands for the namespaces that no object belongs to or names. It is not a valid name.
 const otherNamespaces = "other namespaces"
 
-// SelectingKinds are the kinds of objects, besides ServiceEntry, that select clients.
+// SelectingKinds are the kinds of objects, except for ServiceEntry, that select clients.
 var SelectingKinds = []resource.Kind{
 	resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
-// SelectorsOf returns the conditions of an object, or nil without one. Add new kinds that select clients here. For a ServiceEntry see
-// SelectorsOfEntry.
-func SelectorsOf(r *resource.Resource, spec any) Selectors {
-	if r == nil {
+// SelectorsOf returns the conditions of an object, or nil for a nil object. Add new kinds that select clients here. For
+// a ServiceEntry see SelectorsOfEntry.
+func SelectorsOf(object *resource.Resource, spec any) Selectors {
+	if object == nil {
 		return nil
 	}
-	all := make(Selectors)
-	all.namespaces(r.Key().Namespace)
+	conditions := make(Selectors)
+	conditions.namespaces(object.Key().Namespace)
 	switch spec := spec.(type) {
 	case *networking.VirtualService:
-		all.namespaces(spec.GetExportTo()...)
-		all.routes(spec)
+		conditions.namespaces(spec.GetExportTo()...)
+		conditions.routes(spec)
 	case *networking.DestinationRule:
-		all.namespaces(spec.GetExportTo()...)
-		p := &model.Policy{Traffic: spec.GetTrafficPolicy(), Subsets: spec.GetSubsets()}
-		all.failoverPriorities(p)
-		if dependsOnLocality(p) {
-			all[Selector{attribute: localityAttribute}] = struct{}{}
+		conditions.namespaces(spec.GetExportTo()...)
+		policy := &model.Policy{Traffic: spec.GetTrafficPolicy(), Subsets: spec.GetSubsets()}
+		conditions.failoverPriorities(policy)
+		if dependsOnLocality(policy) {
+			conditions[Selector{attribute: localityAttribute}] = struct{}{}
 		}
-		for s := range trafficPolicies(p) {
-			all.credentials(s.GetTls().GetCredentialName(), s.GetTls().GetCaCertCredentialName())
+		for s := range trafficPolicies(policy) {
+			conditions.credentials(s.GetTls().GetCredentialName(), s.GetTls().GetCaCertCredentialName())
 		}
 	case *networking.Gateway:
-		all.labels(spec.GetSelector())
+		conditions.labels(spec.GetSelector())
 		for _, server := range spec.GetServers() {
-			all.credentials(server.GetTls().GetCredentialName(), server.GetTls().GetCaCertCredentialName())
-			all.credentials(server.GetTls().GetCredentialNames()...)
+			conditions.credentials(server.GetTls().GetCredentialName(), server.GetTls().GetCaCertCredentialName())
+			conditions.credentials(server.GetTls().GetCredentialNames()...)
 		}
 	case *networking.Sidecar:
-		all.labels(spec.GetWorkloadSelector().GetLabels())
-		all.ingress(r.Key().Namespace, spec.GetIngress())
+		conditions.labels(spec.GetWorkloadSelector().GetLabels())
+		conditions.ingress(object.Key().Namespace, spec.GetIngress())
 	case *networking.EnvoyFilter:
-		all.targets(r.Key().Namespace, &extend.Decoded{EnvoyFilter: spec})
-		all.proxies(spec)
+		conditions.targets(object.Key().Namespace, &extend.Decoded{EnvoyFilter: spec})
+		conditions.proxies(spec)
 	case selectable: // security objects, WasmPlugins and Telemetries
-		all.targets(r.Key().Namespace, spec)
+		conditions.targets(object.Key().Namespace, spec)
 	}
-	return all
+	return conditions
 }
 
 // SelectorsOfEntry returns the conditions of a ServiceEntry.
 func SelectorsOfEntry(namespace string, exportTo []string) Selectors {
-	all := make(Selectors, 1+len(exportTo))
-	all.namespaces(namespace)
-	all.namespaces(exportTo...)
-	return all
+	conditions := make(Selectors, 1+len(exportTo))
+	conditions.namespaces(namespace)
+	conditions.namespaces(exportTo...)
+	return conditions
 }
 
-// Labels returns the labels by which an object selects clients.
+// Labels returns the labels that an object selects clients by.
 func (s Selectors) Labels() map[string]string {
-	all := make(map[string]string)
-	for of := range s {
-		if of.attribute == labelAttribute && !of.any {
-			all[of.name] = of.value
+	labels := make(map[string]string)
+	for selector := range s {
+		if selector.attribute == labelAttribute && !selector.any {
+			labels[selector.name] = selector.value
 		}
 	}
-	return all
+	return labels
 }
 
 func (s Selectors) labels(wanted map[string]string) {
@@ -131,8 +131,8 @@ func (s Selectors) credentials(names ...string) {
 	}
 }
 
-// atAddress is the value of ingress listeners that depend on the addresses of clients with or without redirection.
-func atAddress(captures bool) string { return strconv.FormatBool(captures) }
+// captureValue is the value of ingress listeners that depend on the addresses of clients with or without redirection.
+func captureValue(captures bool) string { return strconv.FormatBool(captures) }
 
 // ingress adds the ingress listeners of a Sidecar.
 func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngressListener) {
@@ -140,7 +140,7 @@ func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngres
 		s[Selector{attribute: ingressAttribute, name: namespace}] = struct{}{}
 		for _, captures := range []bool{false, true} {
 			if needsAddress(i, captures) {
-				s[Selector{attribute: ingressAttribute, name: namespace, value: atAddress(captures)}] = struct{}{}
+				s[Selector{attribute: ingressAttribute, name: namespace, value: captureValue(captures)}] = struct{}{}
 			}
 		}
 	}
@@ -148,8 +148,8 @@ func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngres
 
 // routes adds the labels and namespaces of clients that the routes of a VirtualService match.
 func (s Selectors) routes(spec *networking.VirtualService) {
-	for _, h := range spec.GetHttp() {
-		addSources(s, h.GetMatch())
+	for _, route := range spec.GetHttp() {
+		addSources(s, route.GetMatch())
 	}
 	for _, r := range spec.GetTls() {
 		addSources(s, r.GetMatch())
@@ -168,9 +168,9 @@ func addSources[M model.Attributes](s Selectors, matches []M) {
 	}
 }
 
-// failoverPriorities adds the labels by which a policy ranks endpoints, and reports whether there are any.
-func (s Selectors) failoverPriorities(p *model.Policy) (added bool) {
-	for t := range trafficPolicies(p) {
+// failoverPriorities adds the labels that a policy ranks endpoints by, and reports whether it added any.
+func (s Selectors) failoverPriorities(policy *model.Policy) (added bool) {
+	for t := range trafficPolicies(policy) {
 		for _, text := range t.GetLoadBalancer().GetLocalityLbSetting().GetFailoverPriority() {
 			name, value, given := strings.Cut(text, "=")
 			s[Selector{name: name, value: value, any: !given}] = struct{}{}
@@ -181,8 +181,8 @@ func (s Selectors) failoverPriorities(p *model.Policy) (added bool) {
 }
 
 // dependsOnLocality reports whether a policy ranks endpoints by the locality or the labels of the client.
-func dependsOnLocality(p *model.Policy) bool {
-	for t := range trafficPolicies(p) {
+func dependsOnLocality(policy *model.Policy) bool {
+	for t := range trafficPolicies(policy) {
 		if t.GetLoadBalancer().GetLocalityLbSetting() != nil || t.GetOutlierDetection() != nil {
 			return true
 		}
@@ -197,8 +197,8 @@ type trafficPolicy interface {
 	GetTls() *networking.ClientTLSSettings
 }
 
-// trafficPolicies yields the traffic policies of a policy: its own and those of subsets, each followed by those of its ports.
-func trafficPolicies(p *model.Policy) iter.Seq[trafficPolicy] {
+// trafficPolicies yields the traffic policies of a service and of its subsets, each after those of its ports.
+func trafficPolicies(policy *model.Policy) iter.Seq[trafficPolicy] {
 	return func(yield func(trafficPolicy) bool) {
 		withPorts := func(t *networking.TrafficPolicy) bool {
 			for _, port := range t.GetPortLevelSettings() {
@@ -208,10 +208,10 @@ func trafficPolicies(p *model.Policy) iter.Seq[trafficPolicy] {
 			}
 			return yield(t)
 		}
-		if !withPorts(p.Traffic) {
+		if !withPorts(policy.Traffic) {
 			return
 		}
-		for _, subset := range p.Subsets {
+		for _, subset := range policy.Subsets {
 			if !withPorts(subset.GetTrafficPolicy()) {
 				return
 			}
@@ -224,7 +224,7 @@ type SelectorIndex struct {
 	byObject map[resource.Key]Selectors
 	count    map[Selector]int
 	kinds    [attributes]int // conditions of each attribute
-	Changes  uint64          // how often a condition got its first object, or lost its last one
+	Changes  uint64          // the number of times that a condition got its first object, or lost its last
 }
 
 func newSelectorIndex() *SelectorIndex {
@@ -232,17 +232,17 @@ func newSelectorIndex() *SelectorIndex {
 }
 
 // set replaces the conditions of an object.
-func (x *SelectorIndex) set(key resource.Key, now Selectors) {
-	x.Add(now)
+func (x *SelectorIndex) set(key resource.Key, conditions Selectors) {
+	x.Add(conditions)
 	x.Remove(x.byObject[key])
-	if x.byObject[key] = now; len(now) == 0 {
+	if x.byObject[key] = conditions; len(conditions) == 0 {
 		delete(x.byObject, key)
 	}
 }
 
-// Add counts conditions once more.
-func (x *SelectorIndex) Add(all Selectors) {
-	for s := range all {
+// Add increments the counts of conditions.
+func (x *SelectorIndex) Add(conditions Selectors) {
+	for s := range conditions {
 		if x.count[s]++; x.count[s] == 1 {
 			x.kinds[s.attribute]++
 			x.Changes++
@@ -250,9 +250,9 @@ func (x *SelectorIndex) Add(all Selectors) {
 	}
 }
 
-// Remove counts conditions once less.
-func (x *SelectorIndex) Remove(all Selectors) {
-	for s := range all {
+// Remove decrements the counts of conditions.
+func (x *SelectorIndex) Remove(conditions Selectors) {
+	for s := range conditions {
 		if x.count[s]--; x.count[s] == 0 {
 			x.kinds[s.attribute]--
 			x.Changes++
@@ -261,38 +261,39 @@ func (x *SelectorIndex) Remove(all Selectors) {
 	}
 }
 
-// Narrow removes from a profile the attributes that no object selects by. An identity stays: mutual TLS needs no object that asks for it.
-func (x *SelectorIndex) Narrow(p *model.Profile) {
-	p.Labels = labelsThat(p, func(s Selector) bool { return x.count[s] > 0 })
-	p.Labelled = p.Labelled && x.kinds[labelAttribute] > 0
-	if x.count[Selector{attribute: namespaceAttribute, name: p.Namespace}] == 0 {
-		p.Namespace = otherNamespaces
+// Narrow removes from a profile the attributes that no object selects by. An identity stays: mutual TLS needs no
+// object.
+func (x *SelectorIndex) Narrow(profile *model.Profile) {
+	profile.Labels = filterLabels(profile, func(s Selector) bool { return x.count[s] > 0 })
+	profile.Labelled = profile.Labelled && x.kinds[labelAttribute] > 0
+	if x.count[Selector{attribute: namespaceAttribute, name: profile.Namespace}] == 0 {
+		profile.Namespace = otherNamespaces
 	}
 	if x.kinds[localityAttribute] == 0 {
-		p.Locality = model.Locality{}
+		profile.Locality = model.Locality{}
 	}
 	if x.kinds[credentialAttribute] == 0 {
-		p.Credentials = ""
+		profile.Credentials = ""
 	}
 	if x.kinds[versionAttribute] == 0 {
-		p.Version = ""
+		profile.Version = ""
 	}
-	if p.Metadata != "" {
-		all := model.LabelMapOf(p.Metadata)
-		maps.DeleteFunc(all, func(name, value string) bool {
+	if profile.Metadata != "" {
+		metadata := model.LabelMapOf(profile.Metadata)
+		maps.DeleteFunc(metadata, func(name, value string) bool {
 			return x.count[Selector{attribute: metadataAttribute, name: name, value: value}] == 0
 		})
-		p.Metadata = model.LabelText(all)
+		profile.Metadata = model.LabelText(metadata)
 	}
 }
 
-// labelsThat returns the labels of a profile that a condition selects, as text.
-func labelsThat(p *model.Profile, selected func(Selector) bool) string {
-	all := p.LabelMap()
-	maps.DeleteFunc(all, func(name, value string) bool {
+// filterLabels returns the labels of a profile that a condition selects, as text.
+func filterLabels(profile *model.Profile, selected func(Selector) bool) string {
+	labels := profile.LabelMap()
+	maps.DeleteFunc(labels, func(name, value string) bool {
 		return !selected(Selector{name: name, any: true}) && !selected(Selector{name: name, value: value})
 	})
-	return model.LabelText(all)
+	return model.LabelText(labels)
 }
 
 var fieldExportTo = (&networking.ServiceEntry{}).ProtoReflect().Descriptor().Fields().ByName("export_to").Number()

@@ -12,26 +12,28 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// service returns what host is to the clients of namespace, or nil. As with istiod, the namespace's own entries come
-// first, then those of the namespace with the oldest one; ports that an older entry has are not those of a younger one.
+// service returns the service of a host for clients of a profile, or nil. As with istiod, the entries of the clients'
+// namespace come first, then those of the namespace with the oldest one; an older entry takes its ports from a younger
+// one.
 //
-// With a Sidecar, it is what that imports; else what routes lead to that it imports, of the namespace's own or the first by name.
-func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.Service {
-	namespace := p.Namespace
+// With a Sidecar, the service consists of imported entries. Without any, it has the ports that imported routes lead to,
+// of the clients' namespace or else of the first namespace by name.
+func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule) *model.Service {
+	namespace := profile.Namespace
 	var visible []*entry
 	for _, e := range m.Hosts[host] {
-		if e.VisibleTo(namespace) && only.Imports(host, e.Key.Namespace, namespace) {
+		if e.VisibleTo(namespace) && sidecar.Imports(host, e.Key.Namespace, namespace) {
 			visible = append(visible, e)
 		}
 	}
-	var led map[uint32]bool // ports of the service that they know besides
-	if only != nil && len(m.Hosts[host]) > 0 {
-		if led = m.routedPorts(host, p, only); len(led) > 0 {
-			first := m.firstOf(host, namespace)
+	var routedPorts map[uint32]bool // further ports, by routes
+	if sidecar != nil && len(m.Hosts[host]) > 0 {
+		if routedPorts = m.routedPorts(host, profile, sidecar); len(routedPorts) > 0 {
+			first := m.firstVisible(host, namespace)
 			if len(visible) == 0 {
 				visible = first
 			} else if len(first) == 0 || !slices.Contains(visible, first[0]) {
-				led = nil
+				routedPorts = nil
 			}
 		}
 	}
@@ -41,75 +43,79 @@ func (m *Mesh) service(host string, p model.Profile, only *SidecarRule) *model.S
 	slices.SortFunc(visible, func(a, b *entry) int {
 		return cmp.Or(a.precedence(namespace).Compare(b.precedence(namespace)), a.Key.Compare(b.Key))
 	})
-	of := visible[0].Key.Namespace
-	if p.Role != model.Ingress && slices.ContainsFunc(visible, func(e *entry) bool { return e.Key.Namespace == namespace }) {
-		of = namespace
+	owner := visible[0].Key.Namespace
+	if profile.Role != model.Ingress && slices.ContainsFunc(visible,
+		func(e *entry) bool { return e.Key.Namespace == namespace }) {
+		owner = namespace
 	}
-	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.Key.Namespace != of })
-	lead := visible[0]
-	s := &model.Service{
-		Host: host, Namespace: of, Precedence: lead.precedence(namespace), Addresses: model.OneSpelling(lead.Spec.GetAddresses()),
-		Resolution: lead.Spec.GetResolution(), External: lead.Spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
+	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.Key.Namespace != owner })
+	oldest := visible[0]
+	service := &model.Service{
+		Host: host, Namespace: owner, Precedence: oldest.precedence(namespace),
+		Addresses:  model.NormalizeAddresses(oldest.Spec.GetAddresses()),
+		Resolution: oldest.Spec.GetResolution(), External: oldest.Spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
 		Domains: m.config().TrustDomains(),
 	}
-	var from model.Digest
-	from.Text(of)
-	from.Number(int64(len(s.Domains)))
-	from.Text(s.Domains...)
-	from.Number(int64(s.Audience)) // which differs by who asks
+	var digest model.Digest
+	digest.Text(owner)
+	digest.Number(int64(len(service.Domains)))
+	digest.Text(service.Domains...)
+	digest.Number(int64(service.Audience)) // it differs between clients
 	for _, e := range visible {
-		from.Text(e.Key.Name, e.version)
-		from.Number(e.created.UnixNano())
-		from.Number(int64(len(e.selected)))
-		s.Objects = append(s.Objects, e.Key)
+		digest.Text(e.Key.Name, e.version)
+		digest.Number(e.created.UnixNano())
+		digest.Number(int64(len(e.selected)))
+		service.Objects = append(service.Objects, e.Key)
 		for _, name := range slices.Sorted(maps.Keys(e.selected)) {
-			w := e.selected[name]
-			from.Text(name, w.version)
-			s.Objects = append(s.Objects, resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Key.Namespace, Name: name})
-			if from.Flag(w.group != nil); w.group != nil {
-				from.Text(w.group.Key.Name, w.group.Version)
-				from.Number(w.group.Created.UnixNano())
-				s.Objects = append(s.Objects, w.group.Key)
+			workload := e.selected[name]
+			digest.Text(name, workload.version)
+			service.Objects = append(service.Objects,
+				resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Key.Namespace, Name: name})
+			if digest.Flag(workload.group != nil); workload.group != nil {
+				digest.Text(workload.group.Key.Name, workload.group.Version)
+				digest.Number(workload.group.Created.UnixNano())
+				service.Objects = append(service.Objects, workload.group.Key)
 			}
 		}
-		s.Names = append(s.Names, e.Spec.GetSubjectAltNames()...)
-		add(s, e)
+		service.Names = append(service.Names, e.Spec.GetSubjectAltNames()...)
+		addPorts(service, e)
 	}
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		if !only.assign(host, of, namespace, p) && !led[0] && !led[p.Number] {
+	for i := range service.Ports {
+		p := &service.Ports[i]
+		if !sidecar.assign(host, owner, namespace, p) && !routedPorts[0] && !routedPorts[p.Number] {
 			p.Number = 0
 		}
-		if only != nil && p.Number != 0 {
-			port(&from, p)
+		if sidecar != nil && p.Number != 0 {
+			port(&digest, p)
 		}
 	}
-	s.Ports = slices.DeleteFunc(s.Ports, func(p model.Port) bool { return p.Number == 0 })
-	s.From = string(from)
-	return s
+	service.Ports = slices.DeleteFunc(service.Ports, func(port model.Port) bool { return port.Number == 0 })
+	service.From = string(digest)
+	return service
 }
 
-// firstOf returns the entries of a host that are visible to a namespace, of itself or else of the first one by name.
-func (m *Mesh) firstOf(host, namespace string) (first []*entry) {
+// firstVisible returns the entries of a host that are visible to a namespace: those in the namespace, or else those of
+// the first namespace by name.
+func (m *Mesh) firstVisible(host, namespace string) (first []*entry) {
 	for _, e := range m.Hosts[host] {
-		switch of := e.Key.Namespace; {
+		switch owner := e.Key.Namespace; {
 		case !e.VisibleTo(namespace):
-		case len(first) > 0 && of == first[0].Key.Namespace:
+		case len(first) > 0 && owner == first[0].Key.Namespace:
 			first = append(first, e)
-		case len(first) == 0, of == namespace, first[0].Key.Namespace != namespace && of < first[0].Key.Namespace:
+		case len(first) == 0, owner == namespace, first[0].Key.Namespace != namespace && owner < first[0].Key.Namespace:
 			first = []*entry{e}
 		}
 	}
 	return first
 }
 
-// add adds the ports of e that the service does not have, and the endpoints of those that it has with the same
+// addPorts adds the ports of an entry that the service lacks, and the endpoints of those that it has with the same
 // number and name.
-func add(s *model.Service, e *entry) {
+func addPorts(service *model.Service, e *entry) {
 	endpoints := sync.OnceValue(func() []model.Endpoint {
 		list := e.endpoints()
 		if len(list) == 0 && e.selected == nil && model.IsDNS(e.Spec.GetResolution()) {
-			list = []model.Endpoint{{Address: s.Host, Spec: &networking.WorkloadEntry{}, Owner: e.Key}}
+			list = []model.Endpoint{{Address: service.Host, Spec: &networking.WorkloadEntry{}, Owner: e.Key}}
 		}
 		return list
 	})
@@ -118,23 +124,25 @@ func add(s *model.Service, e *entry) {
 		if !ok {
 			continue
 		}
-		if i := slices.IndexFunc(s.Ports, func(port model.Port) bool { return port.Number == p.GetNumber() }); i >= 0 {
-			if s.Ports[i].Name == p.GetName() {
-				join(&s.Ports[i], e.Spec.GetResolution(), p.GetTargetPort(), endpoints)
+		if i := slices.IndexFunc(service.Ports, func(port model.Port) bool { return port.Number == p.GetNumber() }); i >= 0 {
+			if service.Ports[i].Name == p.GetName() {
+				joinEndpoints(&service.Ports[i], e.Spec.GetResolution(), p.GetTargetPort(), endpoints)
 			}
 			continue
 		}
-		s.Ports = append(s.Ports, model.Port{
+		service.Ports = append(service.Ports, model.Port{
 			Number: p.GetNumber(), Name: p.GetName(), Target: p.GetTargetPort(), Protocol: protocol, Spoken: protocol,
-			Resolution: s.Resolution, Endpoints: endpoints,
+			Resolution: service.Resolution, Endpoints: endpoints,
 			Owner: e.Key, Index: i,
 		})
 	}
 }
 
-// join adds the endpoints of another ServiceEntry to a port, each address and port once: gRPC clients reject a
-// repeated one. Names among addresses are resolved, since Envoy rejects them otherwise.
-func join(p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint) {
+// joinEndpoints adds the endpoints of another ServiceEntry to a port, without duplicates: gRPC clients reject them.
+// Names among addresses are resolved, since Envoy rejects them otherwise.
+func joinEndpoints(
+	p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint,
+) {
 	if p.Resolution == networking.ServiceEntry_STATIC && model.IsDNS(resolution) {
 		p.Resolution = networking.ServiceEntry_DNS
 	}

@@ -16,92 +16,92 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Reviewer has a client ask again what it is served. Reviewers are compared.
+// Reviewer makes a client request its collections again. Reviewers are comparable.
 type Reviewer interface{ Review() }
 
-// serving knows which service ports the addresses of clients serve. Addresses that no client has are not kept: endpoints are not decoded in
-// a mesh. It is safe for concurrent use.
+// serving holds the service ports at the addresses of clients, and no other addresses, because a mesh does not decode
+// endpoints. It is safe for concurrent use.
 type serving struct {
 	mu     sync.Mutex
-	places map[place]*served
+	places map[place]*placePorts
 }
 
 // place is an address in a namespace.
 type place struct{ namespace, address string }
 
-// served is what a place serves.
-type served struct {
-	clients map[Reviewer]int // that have the place, and how often each has it; nil for those that are not asked for a review
+// placePorts holds the service ports at a place.
+type placePorts struct {
+	clients map[Reviewer]int // at the place, with the number of uses; nil for clients without review
 	ports   map[resource.Key][]model.ServicePort
-	shown   []model.ServicePort // those of ports when Moved was called last
-	changed bool                // ports have changed since
+	ordered []model.ServicePort // all ports at the last call of Moved
+	changed bool                // ports may differ from ordered
 }
 
-// Serve adds to a profile the service ports that a client at some addresses serves, if they bear on it. Until leave is called, Moved
-// returns by, which may be nil, when these change. The mesh does not change meanwhile.
-func (m *Mesh) Serve(p *model.Profile, addresses []string, by Reviewer) (leave func()) {
-	has := func(value string) bool {
-		return slices.ContainsFunc([]string{p.Namespace, model.RootNamespace}, func(namespace string) bool {
+// Serve adds to a profile the service ports at a client's addresses, if they affect it. Until leave is called, Moved
+// returns the reviewer, which may be nil, when these ports change. The mesh does not change meanwhile.
+func (m *Mesh) Serve(profile *model.Profile, addresses []string, reviewer Reviewer) (leave func()) {
+	selectsIngress := func(value string) bool {
+		return slices.ContainsFunc([]string{profile.Namespace, model.RootNamespace}, func(namespace string) bool {
 			return m.Selectors.count[Selector{attribute: ingressAttribute, name: namespace, value: value}] > 0
 		})
 	}
-	if p.Role != model.Sidecar || !p.Captures && !has("") {
+	if profile.Role != model.Sidecar || !profile.Captures && !selectsIngress("") {
 		return func() {}
 	}
 	var ports []model.ServicePort
-	namespace := p.Namespace
-	for _, a := range addresses {
-		ports = append(ports, m.serveAt(place{namespace, a}, by)...)
+	namespace := profile.Namespace
+	for _, address := range addresses {
+		ports = append(ports, m.serveAt(place{namespace, address}, reviewer)...)
 	}
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
 	text := ""
-	if has(atAddress(p.Captures)) {
+	if selectsIngress(captureValue(profile.Captures)) {
 		text = strings.Join(addresses, ",")
 	}
-	p.Inbound = model.InboundText(text, ports)
+	profile.Inbound = model.InboundText(text, ports)
 	return sync.OnceFunc(func() {
-		for _, a := range addresses {
-			m.serving.leave(place{namespace, a}, by)
+		for _, address := range addresses {
+			m.serving.leave(place{namespace, address}, reviewer)
 		}
 	})
 }
 
 // serveAt returns the ports of a place.
-func (m *Mesh) serveAt(at place, by Reviewer) []model.ServicePort {
+func (m *Mesh) serveAt(location place, reviewer Reviewer) []model.ServicePort {
 	m.serving.mu.Lock()
 	defer m.serving.mu.Unlock()
-	known := m.serving.places[at]
-	if known == nil {
-		known = &served{clients: make(map[Reviewer]int), ports: make(map[resource.Key][]model.ServicePort)}
-		m.serving.places[at] = known
-		// An entry that has no endpoint there is not decoded: to look through 10,000 entries takes some milliseconds (BenchmarkServe).
-		listed := protowire.AppendString(protowire.AppendTag(nil, workloadAddress, protowire.BytesType), at.address)
+	state := m.serving.places[location]
+	if state == nil {
+		state = &placePorts{clients: make(map[Reviewer]int), ports: make(map[resource.Key][]model.ServicePort)}
+		m.serving.places[location] = state
+		// Entries without the address are not decoded: a search of 10,000 entries takes some milliseconds (BenchmarkServe).
+		listed := protowire.AppendString(protowire.AppendTag(nil, workloadAddress, protowire.BytesType), location.address)
 		for key, e := range m.Entries {
-			if key.Namespace == at.namespace && (e.selected != nil || bytes.Contains(e.object.Body(), listed)) {
-				known.set(key, e.served(func(address string) bool { return address == at.address })[at.address])
+			if key.Namespace == location.namespace && (e.selected != nil || bytes.Contains(e.object.Body(), listed)) {
+				state.set(key, e.servedPorts(func(address string) bool { return address == location.address })[location.address])
 			}
 		}
-		known.show()
+		state.order()
 	}
-	known.clients[by]++
-	return known.shown
+	state.clients[reviewer]++
+	return state.ordered
 }
 
 // leave ends a use of a place.
-func (s *serving) leave(at place, by Reviewer) {
+func (s *serving) leave(location place, reviewer Reviewer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clients := s.places[at].clients
-	if clients[by]--; clients[by] == 0 {
-		delete(clients, by)
+	clients := s.places[location].clients
+	if clients[reviewer]--; clients[reviewer] == 0 {
+		delete(clients, reviewer)
 	}
 	if len(clients) == 0 {
-		delete(s.places, at)
+		delete(s.places, location)
 	}
 }
 
-// set sets the ports of the place that a ServiceEntry has.
-func (s *served) set(key resource.Key, ports []model.ServicePort) {
+// set sets the ports of a ServiceEntry at the place.
+func (s *placePorts) set(key resource.Key, ports []model.ServicePort) {
 	if slices.Equal(s.ports[key], ports) {
 		return
 	}
@@ -110,70 +110,71 @@ func (s *served) set(key resource.Key, ports []model.ServicePort) {
 	}
 }
 
-// show puts the ports into shown, in order, and says whether that changes it.
-func (s *served) show() (changed bool) {
-	ports, was := slices.Concat(slices.Collect(maps.Values(s.ports))...), s.shown
+// order updates ordered, and reports whether it changed.
+func (s *placePorts) order() (changed bool) {
+	ports, previous := slices.Concat(slices.Collect(maps.Values(s.ports))...), s.ordered
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
-	s.shown, s.changed = ports, false
-	return !slices.Equal(ports, was) // with their ages, which order them among those of the other addresses of a client
+	s.ordered, s.changed = ports, false
+	return !slices.Equal(ports, previous) // the ages count: they order the ports of several addresses
 }
 
-// serveAnew looks again at which places serve the ports of a ServiceEntry.
-func (m *Mesh) serveAnew(key resource.Key) {
+// refreshServing updates the ports of a ServiceEntry at all places.
+func (m *Mesh) refreshServing(key resource.Key) {
 	m.serving.mu.Lock()
 	defer m.serving.mu.Unlock()
-	var now map[string][]model.ServicePort
+	var current map[string][]model.ServicePort
 	if e := m.Entries[key]; e != nil && len(m.serving.places) > 0 {
-		now = e.served(func(address string) bool { return m.serving.places[place{key.Namespace, address}] != nil })
+		current = e.servedPorts(func(address string) bool { return m.serving.places[place{key.Namespace, address}] != nil })
 	}
-	for at, known := range m.serving.places {
-		if at.namespace == key.Namespace {
-			known.set(key, now[at.address])
+	for location, state := range m.serving.places {
+		if location.namespace == key.Namespace {
+			state.set(key, current[location.address])
 		}
 	}
 }
 
-// Moved returns those whose service ports have changed since the last call. From now on, Serve has the new ones.
+// Moved returns the clients with changed service ports since the last call. From now on, Serve returns the new ports.
 func (m *Mesh) Moved() map[Reviewer]struct{} {
 	m.serving.mu.Lock()
 	defer m.serving.mu.Unlock()
-	all := make(map[Reviewer]struct{})
-	for _, known := range m.serving.places {
-		if known.changed && known.show() {
-			for by := range known.clients {
-				all[by] = struct{}{}
+	reviewers := make(map[Reviewer]struct{})
+	for _, state := range m.serving.places {
+		if state.changed && state.order() {
+			for reviewer := range state.clients {
+				reviewers[reviewer] = struct{}{}
 			}
 		}
 	}
-	delete(all, nil)
-	return all
+	delete(reviewers, nil)
+	return reviewers
 }
 
-// served returns the service ports of the endpoints of the entry whose addresses are wanted, by address.
-func (e *entry) served(wanted func(address string) bool) map[string][]model.ServicePort {
-	all := make(map[string][]model.ServicePort)
+// servedPorts returns the service ports of the entry's endpoints at wanted addresses, by address.
+func (e *entry) servedPorts(wanted func(address string) bool) map[string][]model.ServicePort {
+	ports := make(map[string][]model.ServicePort)
 	add := func(w *networking.WorkloadEntry) {
 		if wanted(w.GetAddress()) {
-			all[w.GetAddress()] = append(all[w.GetAddress()], e.portsOf(w)...)
+			ports[w.GetAddress()] = append(ports[w.GetAddress()], e.portsOf(w)...)
 		}
 	}
 	selected := slices.Collect(maps.Values(e.selected))
 	selected = slices.DeleteFunc(selected, func(w *workload) bool { return !wanted(w.spec.GetAddress()) })
 	slices.SortFunc(selected, func(a, b *workload) int { return cmp.Compare(a.name, b.name) })
-	for _, w := range selected {
-		add(w.spec)
+	for _, workload := range selected {
+		add(workload.spec)
 	}
-	for b := e.object.Body(); len(b) > 0 && e.selected == nil; {
-		field, number, value, _ := nextField(b) // it could be decoded when it came
-		if b = b[len(field):]; number != entryEndpoints {
+	for encoded := e.object.Body(); len(encoded) > 0 && e.selected == nil; {
+		field, number, value, _ := nextField(encoded) // Set has decoded it already
+		if encoded = encoded[len(field):]; number != entryEndpoints {
 			continue
 		}
 		var w networking.WorkloadEntry
-		if address, _ := splitAddress(value); (address == nil || wanted(string(address))) && proto.Unmarshal(value, &w) == nil {
+		if address, _ := splitAddress(value); (address == nil || wanted(string(address))) &&
+			proto.Unmarshal(value, &w) == nil {
 			add(&w)
 		}
 	}
-	return all
+	return ports
 }
 
 // portsOf returns the service ports of an endpoint of the entry.

@@ -14,7 +14,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// SidecarRule is a Sidecar: which services its clients know, and what becomes of connections to anything else.
+// SidecarRule is a Sidecar: the services that its clients see, and the policy for other destinations.
 type SidecarRule struct {
 	key     resource.Key
 	created time.Time
@@ -25,38 +25,38 @@ type SidecarRule struct {
 
 // egress is an egress listener of a Sidecar.
 type egress struct {
-	port     uint32 // of services; 0 for all ports that no listener before has
+	port     uint32 // of services; 0 for all ports without an earlier listener
 	protocol string // of the listener, if given
 	bind     string // the address, if given
 	imports  []imported
 	excludes []imported
 }
 
-// imported is a namespace and a host, each of which may be a wildcard. The namespace "." is the client's own.
+// imported is a namespace and a host; both may be wildcards. The namespace "." is that of the client.
 type imported struct{ namespace, host string }
 
-func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *SidecarRule {
-	s := &SidecarRule{key: r.Key(), created: r.Created(), version: r.Version(), spec: spec}
+func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule {
+	s := &SidecarRule{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
 	for _, e := range spec.GetEgress() {
-		part := egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
-		if part.protocol = e.GetPort().GetProtocol(); strings.EqualFold(part.protocol, model.HTTPProxy) {
-			part.protocol = ""
+		listener := egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
+		if listener.protocol = e.GetPort().GetProtocol(); strings.EqualFold(listener.protocol, model.HTTPProxy) {
+			listener.protocol = ""
 		}
-		if !resource.IsAddress(part.bind) {
-			part.bind = ""
+		if !resource.IsAddress(listener.bind) {
+			listener.bind = ""
 		}
 		for _, h := range e.GetHosts() {
 			namespace, host, ok := strings.Cut(strings.ToLower(h), "/")
-			excluded, excludes := strings.CutPrefix(namespace, "~")
+			excluded, isExcluded := strings.CutPrefix(namespace, "~")
 			switch {
 			case !ok:
-			case excludes && excluded != "":
-				part.excludes = append(part.excludes, imported{excluded, host})
+			case isExcluded && excluded != "":
+				listener.excludes = append(listener.excludes, imported{excluded, host})
 			default:
-				part.imports = append(part.imports, imported{namespace, host})
+				listener.imports = append(listener.imports, imported{namespace, host})
 			}
 		}
-		s.egress = append(s.egress, part)
+		s.egress = append(s.egress, listener)
 	}
 	if len(s.egress) == 0 {
 		s.egress = []egress{{imports: []imported{{"*", "*"}}}}
@@ -64,87 +64,95 @@ func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *SidecarRule {
 	return s
 }
 
-// inNamespace says whether the import covers a namespace.
+// inNamespace reports whether the import covers a namespace.
 func (i imported) inNamespace(namespace, client string) bool {
 	return i.namespace == "*" || i.namespace == namespace || i.namespace == "." && namespace == client
 }
 
-// importsService says whether a client knows the service of a host in a namespace. Without a Sidecar (nil), it knows all.
+// importsService reports whether a client sees the service of a host in a namespace. Without a Sidecar (nil), it sees
+// all.
 func (e *egress) importsService(host, namespace, client string) bool {
-	matches := func(i imported) bool { return i.inNamespace(namespace, client) && model.Matches(i.host, host) }
+	matches := func(pattern imported) bool {
+		return pattern.inNamespace(namespace, client) && model.Matches(pattern.host, host)
+	}
 	return e == nil || slices.ContainsFunc(e.imports, matches) && !slices.ContainsFunc(e.excludes, matches)
 }
 
-// importsRoutes says whether a client uses the routes of a VirtualService: those of an imported host, or of a wildcard that matches one,
-// which has no routes of Gateway API.
-func (e *egress) importsRoutes(r *model.Rule[*networking.VirtualService], client string) bool {
-	return e == nil || slices.ContainsFunc(r.Hosts, func(host string) bool {
+// importsRoutes reports whether a client uses the routes of a VirtualService: those of an imported host, or of a
+// wildcard that matches one. Routes of the Gateway API have no such wildcard.
+func (e *egress) importsRoutes(rule *model.Rule[*networking.VirtualService], client string) bool {
+	return e == nil || slices.ContainsFunc(rule.Hosts, func(host string) bool {
 		return slices.ContainsFunc(e.imports, func(i imported) bool {
-			return i.inNamespace(r.Key.Namespace, client) &&
-				(model.Matches(i.host, host) || r.Derived != model.DerivedGateway && model.Matches(host, i.host))
+			return i.inNamespace(rule.Key.Namespace, client) &&
+				(model.Matches(i.host, host) || rule.Derived != model.DerivedGateway && model.Matches(host, i.host))
 		}) && !slices.ContainsFunc(e.excludes, func(i imported) bool {
-			return i.inNamespace(r.Key.Namespace, client) && model.Matches(i.host, host)
+			return i.inNamespace(rule.Key.Namespace, client) && model.Matches(i.host, host)
 		})
 	})
 }
 
-// parts returns the egress listeners; without a Sidecar one, nil, that imports all.
-func (s *SidecarRule) parts() []*egress {
+// egressListeners returns the egress listeners; without a Sidecar the only one is nil, and imports all.
+func (s *SidecarRule) egressListeners() []*egress {
 	if s == nil {
 		return []*egress{nil}
 	}
-	all := make([]*egress, len(s.egress))
+	listeners := make([]*egress, len(s.egress))
 	for i := range s.egress {
-		all[i] = &s.egress[i]
+		listeners[i] = &s.egress[i]
 	}
-	return all
+	return listeners
 }
 
-// part returns the index of the first egress listener for a port, or -1.
-func (s *SidecarRule) part(port uint32) int {
-	return slices.IndexFunc(s.parts(), func(e *egress) bool { return e == nil || e.port == 0 || e.port == port })
+// listenerIndex returns the index of the first egress listener for a port, or -1.
+func (s *SidecarRule) listenerIndex(port uint32) int {
+	return slices.IndexFunc(s.egressListeners(), func(e *egress) bool { return e == nil || e.port == 0 || e.port == port })
 }
 
-// Imports says whether clients know a service of a namespace.
+// Imports reports whether clients see a service of a namespace.
 func (s *SidecarRule) Imports(host, namespace, client string) bool {
-	return slices.ContainsFunc(s.parts(), func(e *egress) bool { return e.importsService(host, namespace, client) })
+	return slices.ContainsFunc(s.egressListeners(),
+		func(e *egress) bool { return e.importsService(host, namespace, client) })
 }
 
-// assign sets the egress listener of a port of a service, if the client reaches the port by one, and says whether the client knows the
-// port. If the listener for the port does not import the service, the one for all ports may: the port comes last in it.
-func (s *SidecarRule) assign(host, namespace, client string, p *model.Port) (known bool) {
+// assign sets the egress listener of a service's port, if the client reaches it by a listener, and reports whether the
+// client sees the port. If the listener for the port does not import the service, the one for all ports may: the port
+// comes last in it.
+func (s *SidecarRule) assign(host, namespace, client string, port *model.Port) (visible bool) {
 	if s == nil {
 		return true
 	}
-	for _, e := range s.egress {
-		known = known || (e.port == 0 || e.port == p.Number) && e.importsService(host, namespace, client)
+	for _, listener := range s.egress {
+		visible = visible || (listener.port == 0 || listener.port == port.Number) &&
+			listener.importsService(host, namespace, client)
 	}
-	p.Part = s.part(p.Number)
-	if p.Part >= 0 && !s.egress[p.Part].importsService(host, namespace, client) {
-		p.Late = true
-		p.Part = slices.IndexFunc(s.egress, func(e egress) bool { return e.port == 0 && e.importsService(host, namespace, client) })
+	port.Part = s.listenerIndex(port.Number)
+	if port.Part >= 0 && !s.egress[port.Part].importsService(host, namespace, client) {
+		port.Late = true
+		port.Part = slices.IndexFunc(s.egress, func(listener egress) bool {
+			return listener.port == 0 && listener.importsService(host, namespace, client)
+		})
 	}
-	if p.Unreached = p.Part < 0; p.Unreached {
-		return known
+	if port.Unreached = port.Part < 0; port.Unreached {
+		return visible
 	}
-	by := &s.egress[p.Part]
-	p.Bind = by.bind
-	if spoken, ok := model.ProtocolOf(by.protocol); ok && by.protocol != "" {
-		p.Spoken = spoken
+	listener := &s.egress[port.Part]
+	port.Bind = listener.bind
+	if spoken, ok := model.ProtocolOf(listener.protocol); ok && listener.protocol != "" {
+		port.Spoken = spoken
 	}
-	return known
+	return visible
 }
 
-// SidecarFor returns the Sidecar of a profile, or nil: the oldest in its namespace that selects its labels, else the oldest there without a
-// selector, else the oldest without a selector in the root namespace.
-func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
-	if p.Role == model.Ingress || len(m.sidecars) == 0 {
+// SidecarFor returns the Sidecar of a profile, or nil: the oldest in its namespace that selects its labels, else the
+// oldest there without a selector, else the oldest without a selector in the root namespace.
+func (m *Mesh) SidecarFor(profile model.Profile) (first *SidecarRule) {
+	if profile.Role == model.Ingress || len(m.sidecars) == 0 {
 		return nil
 	}
-	labels := p.LabelMap()
+	labels := profile.LabelMap()
 	rank := func(s *SidecarRule) int {
 		switch {
-		case s.key.Namespace == model.RootNamespace && p.Namespace != model.RootNamespace:
+		case s.key.Namespace == model.RootNamespace && profile.Namespace != model.RootNamespace:
 			return 3
 		case s.spec.GetWorkloadSelector() == nil:
 			return 2
@@ -154,30 +162,31 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	for _, s := range m.sidecars {
 		r := rank(s)
 		switch {
-		case s.key.Namespace != p.Namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
+		case s.key.Namespace != profile.Namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
 		case !model.SelectsLabels(s.spec.GetWorkloadSelector().GetLabels(), labels):
-		case first == nil || cmp.Or(cmp.Compare(r, rank(first)), s.created.Compare(first.created), model.OlderName(s.key, first.key)) < 0:
+		case first == nil || cmp.Or(cmp.Compare(r, rank(first)), s.created.Compare(first.created),
+			model.OlderName(s.key, first.key)) < 0:
 			first = s
 		}
 	}
 	return first
 }
 
-// OfNoHost returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries,
+// MeshWideObjects returns the objects that affect all hosts of the clients of a profile: their Sidecar, Telemetries,
 // EnvoyFilters and WasmPlugins, and the MeshConfig.
-func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
-	all := slices.Concat(slices.Collect(maps.Keys(m.configs)), model.KeysOf(m.telemetriesOf(p)))
-	only := m.SidecarFor(p)
-	if e := m.Extension(p, only); e != nil {
-		all = append(all, e.Objects...)
+func (m *Mesh) MeshWideObjects(profile model.Profile) []resource.Key {
+	keys := slices.Concat(slices.Collect(maps.Keys(m.configs)), model.KeysOf(m.telemetriesOf(profile)))
+	sidecar := m.SidecarFor(profile)
+	if e := m.Extension(profile, sidecar); e != nil {
+		keys = append(keys, e.Objects...)
 	}
-	if only != nil {
-		all = append(all, only.key)
+	if sidecar != nil {
+		keys = append(keys, sidecar.key)
 	}
-	return all
+	return keys
 }
 
-// Restricts says whether clients reach only services that they know.
+// Restricts reports whether clients reach only services that they see.
 func (m *Mesh) Restricts(s *SidecarRule) bool {
 	if s != nil && s.spec.GetOutboundTrafficPolicy() != nil {
 		return s.spec.GetOutboundTrafficPolicy().GetMode() == networking.OutboundTrafficPolicy_REGISTRY_ONLY
@@ -186,7 +195,7 @@ func (m *Mesh) Restricts(s *SidecarRule) bool {
 	return policy != nil && policy.GetMode() == meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
 }
 
-// config returns the MeshConfig, of several the first by name, or an empty one.
+// config returns the first MeshConfig by name, or an empty one.
 func (m *Mesh) config() *model.MeshConfig {
 	first := &model.MeshConfig{}
 	for _, c := range m.configs {
@@ -197,60 +206,63 @@ func (m *Mesh) config() *model.MeshConfig {
 	return first
 }
 
-// Same says whether two rules have the same object as their source.
-func (s *SidecarRule) Same(as *SidecarRule) bool {
-	if s == nil || as == nil {
-		return s == as
+// Same reports whether two rules come from the same version of an object.
+func (s *SidecarRule) Same(rule *SidecarRule) bool {
+	if s == nil || rule == nil {
+		return s == rule
 	}
-	return s.key == as.key && s.version == as.version && s.created.Equal(as.created)
+	return s.key == rule.key && s.version == rule.version && s.created.Equal(rule.created)
 }
 
-func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
+func (m *Mesh) setSidecar(key resource.Key, object *resource.Resource, spec *networking.Sidecar) {
 	if delete(m.sidecars, key); spec != nil {
-		m.sidecars[key] = sidecarOf(r, spec)
+		m.sidecars[key] = sidecarOf(object, spec)
 	}
 }
 
-func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
+func (m *Mesh) setConfig(
+	key resource.Key, object *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{},
+) {
 	before := m.config()
 	delete(m.configs, key)
 	if spec != nil {
-		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
+		m.configs[key] = &model.MeshConfig{Key: key, Version: object.Version(), Spec: spec}
 	}
-	m.extendAnew(touched)
-	m.sought = nil
-	if now := m.config(); before.AutoMutual() != now.AutoMutual() || !slices.Equal(before.TrustDomains(), now.TrustDomains()) {
+	m.extensionsChanged(touched)
+	m.referencedHosts = nil
+	if now := m.config(); before.AutoMutual() != now.AutoMutual() ||
+		!slices.Equal(before.TrustDomains(), now.TrustDomains()) {
 		m.touchMutual(model.RootNamespace)
 	}
 }
 
-// routedPorts returns the ports of a host to which VirtualServices of a client route, 0 for all ports. Routes of an egress listener with a
-// port lead to that port.
-func (m *Mesh) routedPorts(host string, p model.Profile, only *SidecarRule) map[uint32]bool {
+// routedPorts returns the ports of a host that a client's VirtualServices route to, 0 for all ports. Routes of an
+// egress listener with a port lead to that port.
+func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarRule) map[uint32]bool {
 	ports := make(map[uint32]bool)
-	add := func(root, r *model.Rule[*networking.VirtualService]) {
-		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, p.Namespace) || !forMesh(root.Spec) {
+	add := func(root, rule *model.Rule[*networking.VirtualService]) {
+		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, profile.Namespace) || !forMesh(root.Spec) {
 			return
 		}
-		for d := range destinations(forRequestsFrom(p.Namespace, r.Spec)) {
-			if r.WholeName(d.GetHost()) != host {
+		for destination := range destinations(forRequestsFrom(profile.Namespace, rule.Spec)) {
+			if rule.WholeName(destination.GetHost()) != host {
 				continue
 			}
-			for _, e := range only.parts() {
-				if e.importsRoutes(root, p.Namespace) {
-					ports[cmp.Or(e.port, d.GetPort().GetNumber())] = true
+			for _, e := range sidecar.egressListeners() {
+				if e.importsRoutes(root, profile.Namespace) {
+					ports[cmp.Or(e.port, destination.GetPort().GetNumber())] = true
 				}
 			}
 		}
 	}
-	for _, r := range m.Virtuals.leads[host] {
-		if len(r.Spec.GetHosts()) > 0 {
-			add(r, r)
+	for _, rule := range m.Virtuals.byDestination[host] {
+		if len(rule.Spec.GetHosts()) > 0 {
+			add(rule, rule)
 			continue
 		}
-		for _, root := range m.Virtuals.leads[delegatePrefix+r.Key.FullName()] {
-			if slices.Contains(m.delegates(root), r) {
-				add(root, r)
+		for _, root := range m.Virtuals.byDestination[delegatePrefix+rule.Key.FullName()] {
+			if slices.Contains(m.delegates(root), rule) {
+				add(root, rule)
 			}
 		}
 	}
@@ -259,13 +271,13 @@ func (m *Mesh) routedPorts(host string, p model.Profile, only *SidecarRule) map[
 
 // forRequestsFrom returns a VirtualService without the HTTP routes for requests from other namespaces.
 func forRequestsFrom(namespace string, spec *networking.VirtualService) *networking.VirtualService {
-	some := &networking.VirtualService{Tls: spec.GetTls(), Tcp: spec.GetTcp()}
-	for _, h := range spec.GetHttp() {
-		if len(h.GetMatch()) == 0 || slices.ContainsFunc(h.GetMatch(), func(m *networking.HTTPMatchRequest) bool {
-			return m.GetSourceNamespace() == "" || m.GetSourceNamespace() == namespace
+	relevant := &networking.VirtualService{Tls: spec.GetTls(), Tcp: spec.GetTcp()}
+	for _, route := range spec.GetHttp() {
+		if len(route.GetMatch()) == 0 || slices.ContainsFunc(route.GetMatch(), func(match *networking.HTTPMatchRequest) bool {
+			return match.GetSourceNamespace() == "" || match.GetSourceNamespace() == namespace
 		}) {
-			some.Http = append(some.Http, h)
+			relevant.Http = append(relevant.Http, route)
 		}
 	}
-	return some
+	return relevant
 }

@@ -86,7 +86,7 @@ func outcomeOf(m *Mesh, kind resource.Kind, p model.Profile) outcome {
 	default:
 		secured := m.Security(p, nil)
 		if p.Role == model.Sidecar {
-			secured = m.View(model.InboundUnit, p, nil, secured).Secured
+			secured = m.View(model.InboundPseudoHost, p, nil, secured).Security
 		}
 		if policies = len(secured.Objects); policies == 0 && len(secured.HTTP) > 0 {
 			return refused
@@ -267,5 +267,5 @@ func TestTargetsTouchTheirGateway(t *testing.T) {
 	put(t, m, resource.AuthorizationPolicy, "edge", "policy", 0, &securityv1beta1.AuthorizationPolicy{TargetRef: entry})
 	require.Contains(t, put(t, m, resource.ServiceEntry, "edge", "later", 0, &networking.ServiceEntry{
 		Hosts: []string{"reviews.edge.svc.cluster.local"}, Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
-	}), model.InboundUnit)
+	}), model.InboundPseudoHost)
 }

@@ -9,117 +9,122 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// View returns what host is to the clients of a profile, or nil. secured is what Security returns for these, for inbound listeners.
-func (m *Mesh) View(host string, p model.Profile, only *SidecarRule, secured *model.Security) *model.View {
-	if p.Role == model.Ingress {
-		return m.onGateways(host, p)
+// View returns the view of a host for the clients of a profile, or nil. secured is the result of Security for them.
+func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, secured *model.Security) *model.View {
+	if profile.Role == model.Ingress {
+		return m.onGateways(host, profile)
 	}
-	if host == model.InboundUnit {
-		return m.inbound(p, only, secured)
+	if host == model.InboundPseudoHost {
+		return m.inbound(profile, sidecar, secured)
 	}
-	if model.IsUnit(host) {
+	if model.IsPseudoHost(host) {
 		return nil
 	}
-	v := &model.View{Host: host, Service: m.service(host, p, only), Targets: make(map[string]model.Target)}
-	v.Rules = make(map[int]*model.Rule[*networking.VirtualService])
-	for i, part := range only.parts() {
-		if r := m.virtual(v, p, part); r != nil {
-			v.Rules[i] = r
+	view := &model.View{Host: host, Service: m.service(host, profile, sidecar),
+		RouteTargets: make(map[string]model.Target)}
+	view.RoutesByListener = make(map[int]*model.Rule[*networking.VirtualService])
+	for i, listener := range sidecar.egressListeners() {
+		if rule := m.virtual(view, profile, listener); rule != nil {
+			view.RoutesByListener[i] = rule
 		}
 	}
-	if v.Own = m.unregistered(v, p, only); v.Own == nil && v.Service == nil {
+	if view.UnregisteredRoutes = m.unregistered(view, profile, sidecar); view.UnregisteredRoutes == nil &&
+		view.Service == nil {
 		return nil
 	}
-	if only != nil {
-		v.Objects = append(v.Objects, only.key)
+	if sidecar != nil {
+		view.Objects = append(view.Objects, sidecar.key)
 	}
-	m.applyPolicy(v, p)
-	whole := make(map[*model.Rule[*networking.VirtualService]]*model.Rule[*networking.VirtualService])
-	for i := range only.parts() {
-		r := v.Rules[i]
-		if r == nil {
+	m.applyPolicy(view, profile)
+	followed := make(map[*model.Rule[*networking.VirtualService]]*model.Rule[*networking.VirtualService])
+	for i := range sidecar.egressListeners() {
+		rule := view.RoutesByListener[i]
+		if rule == nil {
 			continue
 		}
-		if whole[r] == nil {
-			whole[r] = m.follow(v, r, p, only)
+		if followed[rule] == nil {
+			followed[rule] = m.follow(view, rule, profile, sidecar)
 		}
-		v.Rules[i] = whole[r]
+		view.RoutesByListener[i] = followed[rule]
 	}
-	if v.Own != nil {
-		v.Own = whole[v.Own]
+	if view.UnregisteredRoutes != nil {
+		view.UnregisteredRoutes = followed[view.UnregisteredRoutes]
 	}
-	return complete(v, p)
+	return completeView(view, profile)
 }
 
-// applyPolicy adds the policy of the view's service, if there is one.
-func (m *Mesh) applyPolicy(v *model.View, p model.Profile) {
-	if v.Service == nil {
+// applyPolicy adds the policy of the view's service.
+func (m *Mesh) applyPolicy(view *model.View, profile model.Profile) {
+	if view.Service == nil {
 		return
 	}
-	v.Policy = m.policy(v.Service, p.Namespace)
-	v.Mutual = m.mutual(v.Service, &v.Policy, p)
-	v.Objects = append(append(v.Objects, v.Service.Objects...), v.Policy.Objects...)
+	view.Policy = m.policy(view.Service, profile.Namespace)
+	view.Mutual = m.mutual(view.Service, &view.Policy, profile)
+	view.Objects = append(append(view.Objects, view.Service.Objects...), view.Policy.Objects...)
 }
 
-// follow returns a VirtualService with what it delegates, and adds the services to which it leads.
-func (m *Mesh) follow(v *model.View, r *model.Rule[*networking.VirtualService], p model.Profile,
-	only *SidecarRule,
+// follow returns a VirtualService with the routes of its delegates, and adds the services that it leads to.
+func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualService], profile model.Profile,
+	sidecar *SidecarRule,
 ) *model.Rule[*networking.VirtualService] {
-	leadsTo := r.LeadsTo
-	v.Objects = append(v.Objects, r.Key)
-	for _, d := range m.delegates(r) {
-		v.Objects = append(v.Objects, d.Key)
+	leadsTo := rule.LeadsTo
+	view.Objects = append(view.Objects, rule.Key)
+	for _, d := range m.delegates(rule) {
+		view.Objects = append(view.Objects, d.Key)
 		leadsTo = append(slices.Clip(leadsTo), d.LeadsTo...)
 	}
 	for _, to := range leadsTo {
-		s := m.service(to, p, only)
-		if s == nil {
+		service := m.service(to, profile, sidecar)
+		if service == nil {
 			continue
 		}
-		t := model.Target{Policy: m.policy(s, p.Namespace)}
-		for _, port := range s.Ports {
-			t.Ports = append(t.Ports, port.Number)
+		target := model.Target{Policy: m.policy(service, profile.Namespace)}
+		for _, port := range service.Ports {
+			target.Ports = append(target.Ports, port.Number)
 		}
-		v.Targets[to] = t
-		v.Objects = append(v.Objects, t.Policy.Objects...)
+		view.RouteTargets[to] = target
+		view.Objects = append(view.Objects, target.Policy.Objects...)
 	}
-	return m.withDelegates(r, &v.Findings)
+	return m.withDelegates(rule, &view.Findings)
 }
 
-// unregistered returns the VirtualService that has routes of the view's host where no service has it, or nil. The routes of a wildcard that
-// stands for services are with these.
-func (m *Mesh) unregistered(v *model.View, p model.Profile, only *SidecarRule) *model.Rule[*networking.VirtualService] {
-	r := v.Rules[only.part(model.UnregisteredPort)]
-	if r == nil || !slices.Contains(r.Hosts, v.Host) {
+// unregistered returns the VirtualService with routes of the view's host if no service has the host, or nil. The
+// services that a wildcard stands for have its routes.
+func (m *Mesh) unregistered(
+	view *model.View, profile model.Profile, sidecar *SidecarRule,
+) *model.Rule[*networking.VirtualService] {
+	rule := view.RoutesByListener[sidecar.listenerIndex(model.UnregisteredPort)]
+	if rule == nil || !slices.Contains(rule.Hosts, view.Host) {
 		return nil
 	}
-	if only == nil {
-		if v.Service != nil || m.standsForSome(v.Host, p.Namespace) {
+	if sidecar == nil {
+		if view.Service != nil || m.matchesVisible(view.Host, profile.Namespace) {
 			return nil
 		}
-		return r
+		return rule
 	}
-	if v.Service.IsReached(model.UnregisteredPort) {
+	if view.Service.IsReached(model.UnregisteredPort) {
 		return nil
 	}
-	if !model.IsWildcard(v.Host) {
-		return r
+	if !model.IsWildcard(view.Host) {
+		return rule
 	}
-	for known := range m.Hosts {
-		if model.Matches(v.Host, known) && m.service(known, p, only).IsReached(model.UnregisteredPort) {
+	for registered := range m.Hosts {
+		if model.Matches(view.Host, registered) && m.service(registered, profile, sidecar).IsReached(model.UnregisteredPort) {
 			return nil
 		}
 	}
-	return r
+	return rule
 }
 
-// standsForSome says whether a wildcard stands for a host that clients in a namespace see: its routes are then with that.
-func (m *Mesh) standsForSome(host, namespace string) bool {
+// matchesVisible reports whether a wildcard stands for a host that clients in a namespace see: that host has its
+// routes.
+func (m *Mesh) matchesVisible(host, namespace string) bool {
 	if !model.IsWildcard(host) {
 		return false
 	}
-	for known, entries := range m.Hosts {
-		if !model.Matches(host, known) {
+	for registered, entries := range m.Hosts {
+		if !model.Matches(host, registered) {
 			continue
 		}
 		for _, e := range entries {
@@ -131,44 +136,49 @@ func (m *Mesh) standsForSome(host, namespace string) bool {
 	return false
 }
 
-// MatchesSome says whether a wildcard stands for a host that there is.
-func MatchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
+// MatchesAny reports whether a wildcard stands for an existing host.
+func MatchesAny(host string, hosts map[string]map[resource.Key]*entry) bool {
 	if !model.IsWildcard(host) {
 		return false
 	}
-	for known := range hosts {
-		if model.Matches(host, known) {
+	for registered := range hosts {
+		if model.Matches(host, registered) {
 			return true
 		}
 	}
 	return false
 }
 
-// virtual returns the VirtualService that has the routes of the view's host to the clients in a namespace, or nil: the most senior one that
-// names the host, else that of the narrowest wildcard. One of Gateway API is for a service that it names, and for clients in its own
-// namespace unless that is the service's.
-func (m *Mesh) virtual(v *model.View, p model.Profile, part *egress) (first *model.Rule[*networking.VirtualService]) {
-	namespace := p.Namespace
-	var by string
-	var others []*model.Rule[*networking.VirtualService]
-	for name, r := range m.Virtuals.forHost(v.Host) {
-		if first != nil && name != by {
+// virtual returns the VirtualService with the routes of the view's host for the clients of a profile, or nil: the one
+// with the highest precedence that names the host, else that of the narrowest wildcard. Routes of the Gateway API apply
+// to a service that they name, in the namespace of the service, and elsewhere only to clients of their own namespace.
+func (m *Mesh) virtual(
+	view *model.View, profile model.Profile, listener *egress,
+) (first *model.Rule[*networking.VirtualService]) {
+	namespace := profile.Namespace
+	var matched string
+	var candidates []*model.Rule[*networking.VirtualService]
+	for name, rule := range m.Virtuals.forHost(view.Host) {
+		if first != nil && name != matched {
 			break
 		}
-		if !model.VisibleTo(r.ExportTo, r.Key.Namespace, namespace) || !forMesh(r.Spec) || !part.importsRoutes(r, namespace) {
+		if !model.VisibleTo(rule.ExportTo, rule.Key.Namespace, namespace) || !forMesh(rule.Spec) ||
+			!listener.importsRoutes(rule, namespace) {
 			continue
 		}
-		if of := r.Key.Namespace; r.Derived == model.DerivedGateway &&
-			(model.IsWildcard(name) || v.Service == nil || of != v.Service.Namespace && of != namespace) {
+		if owner := rule.Key.Namespace; rule.Derived == model.DerivedGateway &&
+			(model.IsWildcard(name) || view.Service == nil || owner != view.Service.Namespace && owner != namespace) {
 			continue
 		}
-		if others, by = append(others, r), name; first == nil || r.Precedence(namespace).Compare(first.Precedence(namespace)) < 0 {
-			first = r
+		if candidates, matched = append(candidates, rule), name; first == nil ||
+			rule.Precedence(namespace).Compare(first.Precedence(namespace)) < 0 {
+			first = rule
 		}
 	}
-	for _, r := range others {
-		if r != first {
-			v.Findings.Note(model.Place{Of: r.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s", first.Key.FullName(), v.Host)
+	for _, rule := range candidates {
+		if rule != first {
+			view.Findings.Note(model.Place{Object: rule.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s",
+				first.Key.FullName(), view.Host)
 		}
 	}
 	return first

@@ -11,10 +11,11 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// Certificates and keys are files on the machine of the Envoy, which reads them, and reads them again when they are replaced. It gets them
-// as secrets, so that a file that is missing fails those who need it, and nothing else.
+// Certificates and keys are files on the machine of the Envoy. Envoy reads them, also after a replacement. It gets them
+// as secrets, so that a missing file fails only the resources that need it.
 
-// The names of secrets say all about them, and are those that Istio's agent gives to files, but for a tilde in a path, which would end it.
+// The names of secrets contain their paths. They are the names that Istio's agent gives to files, except that a tilde
+// in a path is escaped, because it separates paths.
 const (
 	CertPrefix = "file-cert:" // certificate~key
 	RootPrefix = "file-root:" // certificates, or certificates~revocations
@@ -22,27 +23,28 @@ const (
 
 // CertificateName is the name of the secret of a certificate and its key.
 func CertificateName(certificate, key string) string {
-	return CertPrefix + inName.Replace(certificate) + "~" + inName.Replace(key)
+	return CertPrefix + nameEscaper.Replace(certificate) + "~" + nameEscaper.Replace(key)
 }
 
-// RootName is the name of the secret of files that verify, of which the second may be empty.
+// RootName is the name of the secret of files that verify peers. revoked may be empty.
 func RootName(certificates, revoked string) string {
 	if revoked == "" {
-		return RootPrefix + inName.Replace(certificates)
+		return RootPrefix + nameEscaper.Replace(certificates)
 	}
-	return RootPrefix + inName.Replace(certificates) + "~" + inName.Replace(revoked)
+	return RootPrefix + nameEscaper.Replace(certificates) + "~" + nameEscaper.Replace(revoked)
 }
 
-// How paths stand in names, and are read from them.
+// The escapes of paths in names.
 var (
-	inName   = strings.NewReplacer("%", "%25", "~", "%7E")
-	FromName = strings.NewReplacer("%25", "%", "%7E", "~")
+	nameEscaper   = strings.NewReplacer("%", "%25", "~", "%7E")
+	NameUnescaper = strings.NewReplacer("%25", "%", "%7E", "~")
 )
 
-// DefaultCredentials is where credentials are by name, unless the node says where.
+// DefaultCredentials is the folder of credentials, unless the node names another one.
 const DefaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
 
-// Certificates returns the secrets of a server's certificates. Credentials are folders below dir, as Kubernetes mounts them.
+// Certificates returns the secrets of a server's certificates. Credentials are folders below dir, as Kubernetes mounts
+// them.
 func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string) {
 	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {
 		if folder, ok := CredentialFolder(credential); ok {
@@ -61,8 +63,9 @@ func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string
 	return names
 }
 
-// CredentialFolder returns the folder of a credential below that of all: its name, or that of a Secret or ConfigMap of Kubernetes with its
-// namespace. Credentials that some other provider has, and names that lead out of the folder, have none.
+// CredentialFolder returns the folder of a credential below the folder of credentials: its name, or the namespace and
+// name of a Secret or ConfigMap of Kubernetes. It refuses credentials of other providers, and names that lead out of
+// the folder.
 func CredentialFolder(credential string) (folder string, ok bool) {
 	scheme, folder, provided := strings.Cut(credential, "://")
 	if !provided {
@@ -70,7 +73,8 @@ func CredentialFolder(credential string) (folder string, ok bool) {
 	}
 	parts := strings.Split(folder, "/")
 	if slices.ContainsFunc(parts, func(p string) bool {
-		return p == "" || strings.HasPrefix(p, ".") || strings.ContainsFunc(p, func(c rune) bool { return c == '\\' || unicode.IsControl(c) })
+		return p == "" || strings.HasPrefix(p, ".") ||
+			strings.ContainsFunc(p, func(c rune) bool { return c == '\\' || unicode.IsControl(c) })
 	}) {
 		return "", false
 	}
@@ -85,20 +89,22 @@ func CredentialFolder(credential string) (folder string, ok bool) {
 	return "", false
 }
 
-// IsCredential says whether a credential has a folder.
+// IsCredential reports whether a credential has a folder.
 func IsCredential(name string) bool {
 	_, ok := CredentialFolder(name)
 	return ok
 }
 
-// Verifies says whether a server asks for certificates of clients.
+// Verifies reports whether a server requests certificates of clients.
 func Verifies(tls *networking.ServerTLSSettings) bool {
-	return tls.GetMode() == networking.ServerTLSSettings_MUTUAL || tls.GetMode() == networking.ServerTLSSettings_OPTIONAL_MUTUAL
+	return tls.GetMode() == networking.ServerTLSSettings_MUTUAL ||
+		tls.GetMode() == networking.ServerTLSSettings_OPTIONAL_MUTUAL
 }
 
-// Authority returns the secret by which a server verifies its clients.
+// Authority returns the secret that a server verifies its clients with.
 func Authority(tls *networking.ServerTLSSettings, dir string) string {
-	for _, credential := range append([]string{tls.GetCaCertCredentialName(), tls.GetCredentialName()}, tls.GetCredentialNames()...) {
+	for _, credential := range append([]string{tls.GetCaCertCredentialName(), tls.GetCredentialName()},
+		tls.GetCredentialNames()...) {
 		if folder, ok := CredentialFolder(credential); ok {
 			return RootName(dir+"/"+folder+"/ca.crt", "")
 		}
@@ -106,7 +112,7 @@ func Authority(tls *networking.ServerTLSSettings, dir string) string {
 	return Root(tls.GetCaCertificates(), tls.GetCaCrl())
 }
 
-// Root is the secret of files that verify, or empty if there are none.
+// Root is the secret of files that verify peers, or empty without files.
 func Root(certificates, revoked string) string {
 	if certificates == "" {
 		return ""
@@ -114,7 +120,8 @@ func Root(certificates, revoked string) string {
 	return RootName(certificates, revoked)
 }
 
-// arePins says whether all are hashes of SHA-256, of keys in base 64 and of certificates in hexadecimal digits, with colons or without.
+// arePins reports whether all texts are SHA-256 hashes: of keys in base 64, and of certificates in hexadecimal digits,
+// with or without colons.
 func arePins(keys, certificates []string) bool {
 	return !slices.ContainsFunc(keys, func(k string) bool {
 		b, err := base64.StdEncoding.DecodeString(k)

@@ -10,45 +10,47 @@ import (
 	"tributary/resource"
 )
 
-// Key is equal for views that are equal, and for no others, whatever clients and objects say: each part stands behind its length.
+// Key is equal only for equal views, whatever the content of clients and objects: each part follows its length.
 type Key [sha256.Size]byte
 
-// Digest puts a key, or a part of one, together. The zero value is empty.
+// Digest assembles a key, or a part of one. The zero value is empty.
 type Digest []byte
 
 // Text adds texts.
-func (d *Digest) Text(parts ...string) {
+func (digest *Digest) Text(parts ...string) {
 	for _, p := range parts {
-		*d = append(binary.AppendUvarint(*d, uint64(len(p))), p...)
+		*digest = append(binary.AppendUvarint(*digest, uint64(len(p))), p...)
 	}
 }
 
 // Number adds a number.
-func (d *Digest) Number(n int64) { *d = binary.AppendVarint(*d, n) }
+func (digest *Digest) Number(n int64) { *digest = binary.AppendVarint(*digest, n) }
 
 // Flag adds a condition.
-func (d *Digest) Flag(is bool) { d.Text(strconv.FormatBool(is)) }
+func (digest *Digest) Flag(value bool) { digest.Text(strconv.FormatBool(value)) }
 
 // Object adds the key of an object.
-func (d *Digest) Object(key resource.Key) { d.Text(string(key.Kind), key.Namespace, key.Name) }
+func (digest *Digest) Object(key resource.Key) {
+	digest.Text(string(key.Kind), key.Namespace, key.Name)
+}
 
-// Found adds objects, and what was found in them.
-func (d *Digest) Found(objects []resource.Key, found Findings) {
-	d.Number(int64(len(objects)))
+// Findings adds objects and their findings.
+func (digest *Digest) Findings(objects []resource.Key, findings Findings) {
+	digest.Number(int64(len(objects)))
 	for _, key := range objects {
-		d.Object(key)
+		digest.Object(key)
 	}
-	for _, f := range found {
-		d.Object(f.Of)
-		d.Text(f.Field, f.Why)
-		d.Flag(f.Has)
+	for _, f := range findings {
+		digest.Object(f.Object)
+		digest.Text(f.Field, f.Why)
+		digest.Flag(f.Effective)
 	}
 }
 
 // AddMessages adds messages.
-func AddMessages[M proto.Message](d *Digest, list ...M) {
-	d.Number(int64(len(list)))
+func AddMessages[M proto.Message](digest *Digest, list ...M) {
+	digest.Number(int64(len(list)))
 	for _, m := range list {
-		d.Text(string(MustMarshal(m)))
+		digest.Text(string(MustMarshal(m)))
 	}
 }

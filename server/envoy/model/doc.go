@@ -1,2 +1,2 @@
-// Package model has what the other packages of Envoy's catalog speak of: profiles of clients, views of hosts, and findings in objects.
+// Package model has the common types of Envoy's catalog: profiles of clients, views of hosts, and findings in objects.
 package model

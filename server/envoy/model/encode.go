@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// MustMarshal encodes a message, equal ones equally. It fails only on text that is not UTF-8, and all texts come out of decoded messages,
-// where that was looked at.
-func MustMarshal(m proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+// MustMarshal encodes a message deterministically. It panics only on text that is not UTF-8, and the decoding of
+// objects has checked all texts.
+func MustMarshal(message proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
 		panic(err)
 	}
@@ -21,11 +21,13 @@ func MustMarshal(m proto.Message) []byte {
 }
 
 // ToAny returns an encoded message with its type.
-func ToAny(m proto.Message) *anypb.Any { return &anypb.Any{TypeUrl: TypeURL(m), Value: MustMarshal(m)} }
+func ToAny(message proto.Message) *anypb.Any {
+	return &anypb.Any{TypeUrl: TypeURL(message), Value: MustMarshal(message)}
+}
 
 // TypeURL returns the type of a message.
-func TypeURL(m proto.Message) string {
-	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+func TypeURL(message proto.Message) string {
+	return "type.googleapis.com/" + string(message.ProtoReflect().Descriptor().FullName())
 }
 
 // NetworkFilter returns a filter of connections.
@@ -38,12 +40,13 @@ func HTTPFilter(name string, config proto.Message) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: ToAny(config)}}
 }
 
-// Visit calls f with a message and all that are in it. whole says that a message is the first one, or that it stands in an Any.
-func Visit(m proto.Message, f func(m proto.Message, whole bool)) {
-	_ = protorange.Range(m.ProtoReflect(), func(p protopath.Values) error { // f returns no errors
+// Visit calls visit with a message and all messages within it. complete reports the message itself, or the content of
+// an Any.
+func Visit(message proto.Message, visit func(message proto.Message, complete bool)) {
+	_ = protorange.Range(message.ProtoReflect(), func(p protopath.Values) error { // visit returns no errors
 		last := p.Index(-1)
-		if m, is := last.Value.Interface().(protoreflect.Message); is {
-			f(m.Interface(), last.Step.Kind() == protopath.RootStep || last.Step.Kind() == protopath.AnyExpandStep)
+		if message, ok := last.Value.Interface().(protoreflect.Message); ok {
+			visit(message.Interface(), last.Step.Kind() == protopath.RootStep || last.Step.Kind() == protopath.AnyExpandStep)
 		}
 		return nil
 	})

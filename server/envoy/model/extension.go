@@ -8,41 +8,41 @@ import (
 	"tributary/resource"
 )
 
-// Patch is one of an EnvoyFilter's, decoded. It is not modified once it was made.
+// Patch is a decoded, immutable patch of an EnvoyFilter.
 type Patch struct {
 	Place
 	ApplyTo   networking.EnvoyFilter_ApplyTo
 	Operation networking.EnvoyFilter_Patch_Operation
 	Match     *networking.EnvoyFilter_EnvoyConfigObjectMatch // may be nil
 	Value     proto.Message                                  // nil if the operation needs none
-	From      string                                         // equal for what is equal
+	From      string                                         // equal for equal patches
 }
 
-// In says whether the patch is for a context.
-func (p *Patch) In(context networking.EnvoyFilter_PatchContext) bool {
+// InContext reports whether the patch is for a context.
+func (p *Patch) InContext(context networking.EnvoyFilter_PatchContext) bool {
 	return p.Match.GetContext() == networking.EnvoyFilter_ANY || p.Match.GetContext() == context
 }
 
-// Plugin is the filter of a WasmPlugin. It is not modified once it was made.
+// Plugin is the immutable filter of a WasmPlugin.
 type Plugin struct {
 	Key    resource.Key // of the WasmPlugin
 	Spec   *extensionsv1alpha1.WasmPlugin
 	Filter proto.Message // an HttpFilter, or a Filter of connections
 }
 
-// Extension is what EnvoyFilters and WasmPlugins change for clients of a profile. It is not modified once it was made; nil changes nothing.
+// Extension has the immutable changes of EnvoyFilters and WasmPlugins for clients of a profile; nil has none.
 type Extension struct {
-	Patches    []*Patch  // in the order in which they are applied
+	Patches    []*Patch  // in the order of their application
 	Plugins    []*Plugin // in the order of their filters in a phase
-	MaxProgram int       // how large the regular expressions of these clients may be
-	Guards     bool      // only EnvoyFilters of the root namespace may bypass policies; the same for all of a process
+	MaxProgram int       // the largest program of a regular expression
+	Guards     bool      // only EnvoyFilters of the root namespace may bypass policies; constant in a process
 
-	Objects  []resource.Key // of which it was made
+	Objects  []resource.Key // behind it
 	Findings Findings
-	From     string // equal for what is equal
+	From     string // equal for equal content
 }
 
-// Equal says whether both change the same. Either may be nil.
-func (e *Extension) Equal(other *Extension) bool {
-	return e == other || e != nil && other != nil && e.From == other.From
+// Equal reports whether both make the same changes. Either may be nil.
+func (e *Extension) Equal(next *Extension) bool {
+	return e == next || e != nil && next != nil && e.From == next.From
 }

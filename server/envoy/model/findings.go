@@ -10,28 +10,28 @@ import (
 
 // Place is an object, or a part of one.
 type Place struct {
-	Of    resource.Key
-	Field string // its path; empty for the whole
+	Object resource.Key
+	Field  string // its path; empty for the object itself
 }
 
-// In returns a part of the place.
-func (p Place) In(format string, args ...any) Place {
+// Subfield returns a part of the place.
+func (p Place) Subfield(format string, args ...any) Place {
 	field := fmt.Sprintf(format, args...)
 	if p.Field != "" {
 		field = p.Field + "." + field
 	}
-	return Place{p.Of, field}
+	return Place{p.Object, field}
 }
 
-// Finding is something that an object says and that has no effect on clients, or not the one that was meant, and what happens instead.
+// Finding is a part of an object that has no effect on clients, or an unintended one, and the behavior instead.
 type Finding struct {
 	Place
-	Why string // empty for a patch that has its effect, of which nothing is to be said
-	Has bool   // it has its effect, of which something is to be said
+	Why       string // empty for an applied patch without a problem
+	Effective bool   // it has its effect, with the warning in Why
 }
 
 func (f Finding) String() string {
-	if f.Has {
+	if f.Effective {
 		return f.Field + ": " + f.Why
 	}
 	if f.Field == "" {
@@ -42,26 +42,26 @@ func (f Finding) String() string {
 
 // Compare orders findings by object, field and reason.
 func (f Finding) Compare(o Finding) int {
-	return cmp.Or(f.Of.Compare(o.Of), cmp.Compare(f.Field, o.Field), cmp.Compare(f.Why, o.Why))
+	return cmp.Or(f.Object.Compare(o.Object), cmp.Compare(f.Field, o.Field), cmp.Compare(f.Why, o.Why))
 }
 
-// Findings are what was found while something was translated.
+// Findings are the findings of a translation.
 type Findings []Finding
 
 // Note adds a finding at a place.
-func (f *Findings) Note(at Place, why string, args ...any) {
-	*f = append(*f, Finding{Place: at, Why: fmt.Sprintf(why, args...)})
+func (f *Findings) Note(place Place, why string, args ...any) {
+	*f = append(*f, Finding{Place: place, Why: fmt.Sprintf(why, args...)})
 }
 
 // Warn adds a finding about something that has its effect.
-func (f *Findings) Warn(at Place, why string, args ...any) {
-	*f = append(*f, Finding{Place: at, Why: fmt.Sprintf(why, args...), Has: true})
+func (f *Findings) Warn(place Place, why string, args ...any) {
+	*f = append(*f, Finding{Place: place, Why: fmt.Sprintf(why, args...), Effective: true})
 }
 
 // Applied adds a patch that changes something.
-func (f *Findings) Applied(at Place) { *f = append(*f, Finding{Place: at}) }
+func (f *Findings) Applied(place Place) { *f = append(*f, Finding{Place: place}) }
 
-// Sorted returns each once, in order.
+// Sorted returns the findings in order, without duplicates.
 func (f Findings) Sorted() Findings {
 	slices.SortFunc(f, Finding.Compare)
 	return slices.Compact(f)

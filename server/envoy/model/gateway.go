@@ -11,15 +11,16 @@ import (
 	"tributary/resource"
 )
 
-// What depends on no host in particular is translated as if it were one, of a name that no host has.
+// Pseudo-hosts stand for resources that belong to no host in particular. Their names are not valid for hosts.
 const (
-	GatewayUnit   = "~gateways" // the listeners of gateways
-	GatewayPrefix = "~gateway/" // with the name of a Gateway: what leads there are the VirtualServices that are bound to it
-	PortPrefix    = "~port/"    // with a number: the Gateways that want it
+	GatewayPseudoHost = "~gateways" // the listeners of gateways
+	// with the name of a Gateway: the destination of the VirtualServices that are bound to it
+	GatewayPrefix = "~gateway/"
+	PortPrefix    = "~port/" // with a number: the Gateways with servers on the port
 )
 
-// IsUnit says whether a host is none, but stands for something else.
-func IsUnit(host string) bool { return strings.HasPrefix(host, "~") }
+// IsPseudoHost reports whether a name stands for resources that belong to no host.
+func IsPseudoHost(host string) bool { return strings.HasPrefix(host, "~") }
 
 // Gateway is a Gateway.
 type Gateway struct {
@@ -31,7 +32,7 @@ type Gateway struct {
 	Spec    *networking.Gateway
 }
 
-// Server is a server of a Gateway that a client is to run.
+// Server is a server of a Gateway that a client runs.
 type Server struct {
 	*networking.Server
 	Gateway *Gateway
@@ -39,7 +40,7 @@ type Server struct {
 	Kind    serverKind
 	Bind    string
 	Route   string    // the name of its routes, if it speaks HTTP
-	Denial  *Security // denies its requests and connections, since the client does not enforce the policies of its Gateway; else nil
+	Denial  *Security // denies all traffic if the client does not enforce the policies of its Gateway; else nil
 }
 
 type serverKind int
@@ -48,15 +49,15 @@ type serverKind int
 const (
 	ServerHTTP    serverKind = iota // in the clear
 	ServerHTTPS                     // HTTP within TLS
-	ServerPass                      // TLS that is passed on by the name that the client asks for
+	ServerPass                      // TLS that is passed on by its server name
 	ServerTLS                       // something else within TLS
 	ServerTCP                       // something else in the clear
-	ServerUnknown                   // none that can be run
+	ServerUnknown                   // not supported
 )
 
 func (k serverKind) Encrypted() bool { return k == ServerHTTPS || k == ServerPass || k == ServerTLS }
 
-// KindOf says what a server does, or why it cannot.
+// KindOf returns the kind of a server, or the reason why it is not supported.
 func KindOf(s *networking.Server) (serverKind, string) {
 	tls := s.GetTls()
 	protocol := strings.ToUpper(s.GetPort().GetProtocol())
@@ -76,7 +77,8 @@ func KindOf(s *networking.Server) (serverKind, string) {
 		protocol = "TLS" // as with istiod
 	}
 	switch tls.GetMode() {
-	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
+	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL,
+		networking.ServerTLSSettings_OPTIONAL_MUTUAL:
 	case networking.ServerTLSSettings_PASSTHROUGH:
 		return ServerPass, ""
 	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
@@ -93,15 +95,15 @@ func KindOf(s *networking.Server) (serverKind, string) {
 		return ServerUnknown, "it has no certificate: the server is left out"
 	}
 	if Verifies(tls) && Authority(tls, "") == "" {
-		return ServerUnknown, "it has nothing to verify clients by: the server is left out"
+		return ServerUnknown, "it has no authority to verify clients: the server is left out"
 	}
 	if Verifies(tls) && !arePins(tls.GetVerifyCertificateSpki(), tls.GetVerifyCertificateHash()) {
-		return ServerUnknown, "a hash by which clients are to be verified is none: the server is left out"
+		return ServerUnknown, "a hash to verify clients is no SHA-256 hash: the server is left out"
 	}
 	return encryptedKind(protocol), ""
 }
 
-// encryptedKind is the kind of a server that ends TLS.
+// encryptedKind is the kind of a server that terminates TLS.
 func encryptedKind(protocol string) serverKind {
 	if protocol == "TLS" {
 		return ServerTLS
@@ -109,12 +111,12 @@ func encryptedKind(protocol string) serverKind {
 	return ServerHTTPS
 }
 
-// NeedsIdentity says whether a server can run only on a client with an identity.
+// NeedsIdentity reports whether a server can run only on a client with an identity.
 func (s *Server) NeedsIdentity() bool {
 	return s.GetTls().GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
-// SelectsLabels says whether labels have all that are wanted.
+// SelectsLabels reports whether labels contain all wanted ones.
 func SelectsLabels(wanted, labels map[string]string) bool {
 	for name, value := range wanted {
 		if got, ok := labels[name]; !ok || got != value {
@@ -124,14 +126,14 @@ func SelectsLabels(wanted, labels map[string]string) bool {
 	return true
 }
 
-// admits says whether a server serves a host of a VirtualService in a namespace under a domain: one of both is the domain, and the other
-// one stands for it.
+// admits reports whether a server serves a host of a VirtualService in a namespace under a domain: one of server and
+// VirtualService names the domain, and the other matches it.
 func (s *Server) admits(host, domain, namespace string) bool {
 	for _, h := range s.GetHosts() {
-		of, name, limited := strings.Cut(strings.ToLower(h), "/")
+		limit, name, limited := strings.Cut(strings.ToLower(h), "/")
 		if !limited {
-			name = of
-		} else if of != "*" && of != namespace && (of != "." || s.Gateway.Key.Namespace != namespace) {
+			name = limit
+		} else if limit != "*" && limit != namespace && (limit != "." || s.Gateway.Key.Namespace != namespace) {
 			continue
 		}
 		if host == domain && Matches(name, domain) || name == domain && Matches(host, domain) {
@@ -141,17 +143,18 @@ func (s *Server) admits(host, domain, namespace string) bool {
 	return false
 }
 
-// Meets says whether a server has a host of a VirtualService in a namespace, or a part of what it stands for.
+// Meets reports whether the hosts of a server overlap with a host of a VirtualService in a namespace.
 func (s *Server) Meets(host, namespace string) bool {
-	return s.admits(host, host, namespace) || slices.ContainsFunc(s.Names(), func(name string) bool { return s.admits(host, name, namespace) })
+	return s.admits(host, host, namespace) ||
+		slices.ContainsFunc(s.Names(), func(name string) bool { return s.admits(host, name, namespace) })
 }
 
-// Serves says whether a server serves a VirtualService that is bound to it under a domain.
-func (s *Server) Serves(r *Rule[*networking.VirtualService], domain string) bool {
-	return slices.ContainsFunc(r.Hosts, func(h string) bool { return s.admits(h, domain, r.Key.Namespace) })
+// Serves reports whether a server serves a VirtualService that is bound to it under a domain.
+func (s *Server) Serves(rule *Rule[*networking.VirtualService], domain string) bool {
+	return slices.ContainsFunc(rule.Hosts, func(h string) bool { return s.admits(h, domain, rule.Key.Namespace) })
 }
 
-// Redirects says whether a server redirects all requests for a domain.
+// Redirects reports whether a server redirects all requests for a domain.
 func (s *Server) Redirects(domain string) bool {
 	return s.Route != "" && s.GetTls().GetHttpsRedirect() && slices.Contains(s.Names(), domain)
 }
@@ -169,27 +172,27 @@ func (s *Server) Names() (names []string) {
 	return slices.Compact(names)
 }
 
-// GatewaysOf returns the names, with namespaces, of the gateways that an object in a namespace names, but for the one of all sidecars.
-func GatewaysOf(names []string, namespace string) (all []string) {
+// GatewaysOf qualifies the names of gateways in an object of a namespace. It omits MeshGateway.
+func GatewaysOf(names []string, namespace string) (qualified []string) {
 	for _, name := range names {
 		switch {
 		case name == MeshGateway:
 		case strings.Contains(name, "/"):
-			all = append(all, name)
+			qualified = append(qualified, name)
 		default:
-			all = append(all, namespace+"/"+name)
+			qualified = append(qualified, namespace+"/"+name)
 		}
 	}
-	return all
+	return qualified
 }
 
-// Bound says whether a VirtualService is bound to the gateway of a server, and visible there.
-func (s *Server) Bound(r *Rule[*networking.VirtualService], p Profile) bool {
-	return VisibleTo(r.ExportTo, r.Key.Namespace, p.Namespace) &&
-		slices.Contains(GatewaysOf(r.Spec.GetGateways(), r.Key.Namespace), s.Gateway.Key.FullName())
+// Bound reports whether a VirtualService is bound to the gateway of a server, and visible there.
+func (s *Server) Bound(rule *Rule[*networking.VirtualService], p Profile) bool {
+	return VisibleTo(rule.ExportTo, rule.Key.Namespace, p.Namespace) &&
+		slices.Contains(GatewaysOf(rule.Spec.GetGateways(), rule.Key.Namespace), s.Gateway.Key.FullName())
 }
 
-// Touch adds what leads to the Gateway, and the hosts of its servers.
+// Touch adds the pseudo-host of the Gateway, and the hosts of its servers.
 func (g *Gateway) Touch(touched map[string]struct{}) {
 	touched[GatewayPrefix+g.Key.FullName()] = struct{}{}
 	maps.Copy(touched, g.Names())
@@ -206,12 +209,13 @@ func (g *Gateway) Names() map[string]struct{} {
 	return names
 }
 
-// Wants says whether one of the servers is on a port.
-func (g *Gateway) Wants(port uint32) bool {
-	return slices.ContainsFunc(g.Spec.GetServers(), func(s *networking.Server) bool { return s.GetPort().GetNumber() == port })
+// HasPort reports whether one of the servers is on a port.
+func (g *Gateway) HasPort(port uint32) bool {
+	return slices.ContainsFunc(g.Spec.GetServers(),
+		func(s *networking.Server) bool { return s.GetPort().GetNumber() == port })
 }
 
-// Binding is where a listener is: what is connected to there is for the services that claim it.
+// Binding is the address and port of a listener. Services claim the connections to it.
 type Binding struct {
 	Address string
 	Port    uint32
@@ -222,5 +226,5 @@ const (
 	Wildcard  = "0.0.0.0"
 	Localhost = "127.0.0.1"
 
-	OutboundPort = 15001 // to which an interceptor redirects connections
+	OutboundCapturePort = 15001 // the target of redirected outbound connections
 )

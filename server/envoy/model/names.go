@@ -8,8 +8,8 @@ import (
 
 // The clusters that belong to no service.
 const (
-	BlackHole   = "BlackHoleCluster"   // goes nowhere
-	Passthrough = "PassthroughCluster" // goes where the connection was meant to go
+	BlackHole   = "BlackHoleCluster"   // drops connections
+	Passthrough = "PassthroughCluster" // keeps the original destination
 )
 
 // ClusterName is Istio's name of the cluster of a port, or of a subset of it.
@@ -26,7 +26,7 @@ func ListenerName(address string, port uint32) string { return address + "_" + R
 // HostPort is host:port, with the brackets of an IPv6 address.
 func HostPort(host string, port uint32) string { return net.JoinHostPort(host, RouteName(port)) }
 
-// InURL is a host as it stands in an authority: an IPv6 address has brackets.
+// InURL is a host in the form of an authority: an IPv6 address has brackets.
 func InURL(host string) string {
 	if strings.Contains(host, ":") {
 		return "[" + host + "]"
@@ -34,5 +34,5 @@ func InURL(host string) string {
 	return host
 }
 
-// StatName is a name as a prefix of statistics, with the mark by which Istio's regular expressions find its end.
+// StatName is a prefix of statistics, with the mark of its end for Istio's regular expressions.
 func StatName(name string) string { return name + ";" }

@@ -7,19 +7,19 @@ import (
 	"tributary/resource"
 )
 
-// Observation is what clients of a profile log and trace, in all of their listeners. It is not modified once it was made; nil is nothing.
+// Observation has the immutable logs and traces of the listeners of a profile; nil has none.
 type Observation struct {
 	Logs      []*accesslogv3.AccessLog // of requests and connections
 	Unmatched []*accesslogv3.AccessLog // of connections that belong to no filter chain
 	Tracing   *hcmv3.HttpConnectionManager_Tracing
-	Random    bool // whether a request is traced does not depend on its id
+	Random    bool // sampling does not depend on the id of a request
 
-	Objects  []resource.Key // of which it was made
+	Objects  []resource.Key // behind it
 	Findings Findings
-	From     string // equal for what is equal
+	From     string // equal for equal content
 }
 
-// Equal says whether both log and trace the same. Either may be nil.
-func (o *Observation) Equal(other *Observation) bool {
-	return o == other || o != nil && other != nil && o.From == other.From
+// Equal reports whether both log and trace the same. Either may be nil.
+func (o *Observation) Equal(next *Observation) bool {
+	return o == next || o != nil && next != nil && o.From == next.From
 }

@@ -6,61 +6,64 @@ import (
 	"tributary/resource"
 )
 
-// RootNamespace is that of which rules are for everybody who has none of his own.
+// RootNamespace has the rules for namespaces that have none.
 const RootNamespace = "istio-system"
 
-// Policy is what DestinationRules say of a service to the clients of a namespace.
+// Policy is the merged content of the DestinationRules of a service for the clients of a namespace.
 type Policy struct {
-	Namespace, Name string // of the first rule; empty if there is none
+	Namespace, Name string // of the first rule; empty without rules
 	Traffic         *networking.TrafficPolicy
 	Subsets         []*networking.Subset
-	Plaintext       bool // is sent where ISTIO_MUTUAL is wanted
+	Plaintext       bool // clients send plaintext despite ISTIO_MUTUAL
 	Objects         []resource.Key
-	From            string // what it was made of: equal for what is equal
+	From            string // equal for equal content
 }
 
-// On returns the policy on a port, of a subset or, if it is nil, of the whole. What is said of a port is all that is said there: it does
-// not complete what is said of the rest. What is said of a subset completes what is said of the whole.
+// On returns the policy on a port, of a subset or, if it is nil, of the service. The settings of a port replace the
+// general settings, and those of a subset complete those of the service.
 func (p *Policy) On(port uint32, subset *networking.Subset) *networking.TrafficPolicy {
-	whole, _ := onPort(p.Traffic, port)
+	general, _ := onPort(p.Traffic, port)
 	if subset.GetTrafficPolicy() == nil {
-		return whole
+		return general
 	}
-	of, instead := onPort(subset.GetTrafficPolicy(), port)
-	if whole == nil {
-		return of
+	specific, instead := onPort(subset.GetTrafficPolicy(), port)
+	if general == nil {
+		return specific
 	}
 	merged := &networking.TrafficPolicy{
-		ConnectionPool: whole.GetConnectionPool(), LoadBalancer: whole.GetLoadBalancer(), OutlierDetection: whole.GetOutlierDetection(),
-		Tls: whole.GetTls(), Tunnel: whole.GetTunnel(), ProxyProtocol: whole.GetProxyProtocol(), RetryBudget: whole.GetRetryBudget(),
+		ConnectionPool: general.GetConnectionPool(), LoadBalancer: general.GetLoadBalancer(),
+		OutlierDetection: general.GetOutlierDetection(),
+		Tls:              general.GetTls(), Tunnel: general.GetTunnel(), ProxyProtocol: general.GetProxyProtocol(),
+		RetryBudget: general.GetRetryBudget(),
 	}
-	if instead || of.GetConnectionPool() != nil {
-		merged.ConnectionPool = of.GetConnectionPool()
+	if instead || specific.GetConnectionPool() != nil {
+		merged.ConnectionPool = specific.GetConnectionPool()
 	}
-	if instead || of.GetLoadBalancer() != nil {
-		merged.LoadBalancer = of.GetLoadBalancer()
+	if instead || specific.GetLoadBalancer() != nil {
+		merged.LoadBalancer = specific.GetLoadBalancer()
 	}
-	if instead || of.GetOutlierDetection() != nil {
-		merged.OutlierDetection = of.GetOutlierDetection()
+	if instead || specific.GetOutlierDetection() != nil {
+		merged.OutlierDetection = specific.GetOutlierDetection()
 	}
-	if instead || of.GetTls() != nil {
-		merged.Tls = of.GetTls()
+	if instead || specific.GetTls() != nil {
+		merged.Tls = specific.GetTls()
 	}
-	if of.GetProxyProtocol() != nil {
-		merged.ProxyProtocol = of.GetProxyProtocol()
+	if specific.GetProxyProtocol() != nil {
+		merged.ProxyProtocol = specific.GetProxyProtocol()
 	}
-	if of.GetRetryBudget() != nil {
-		merged.RetryBudget = of.GetRetryBudget()
+	if specific.GetRetryBudget() != nil {
+		merged.RetryBudget = specific.GetRetryBudget()
 	}
 	return merged
 }
 
-// onPort returns what a policy says of a port, and whether that is something of its own.
-func onPort(p *networking.TrafficPolicy, port uint32) (of *networking.TrafficPolicy, own bool) {
+// onPort returns the policy of a port, and whether the port overrides the general settings.
+func onPort(p *networking.TrafficPolicy, port uint32) (policy *networking.TrafficPolicy, overridden bool) {
 	for _, s := range p.GetPortLevelSettings() {
 		if s.GetPort().GetNumber() == port {
 			return &networking.TrafficPolicy{
-				ConnectionPool: s.GetConnectionPool(), LoadBalancer: s.GetLoadBalancer(), OutlierDetection: s.GetOutlierDetection(), Tls: s.GetTls(),
+				ConnectionPool: s.GetConnectionPool(), LoadBalancer: s.GetLoadBalancer(), OutlierDetection: s.GetOutlierDetection(),
+				Tls:           s.GetTls(),
 				ProxyProtocol: p.GetProxyProtocol(), RetryBudget: p.GetRetryBudget(),
 			}, true
 		}

@@ -8,15 +8,16 @@ import (
 	"tributary/resource"
 )
 
-// Precedence decides which of several objects or services that claim the same has it. As with istiod, what is exported to the client's
-// namespace alone comes first, then what is exported to some that it is one of, then what is for all; of these the oldest.
+// Precedence decides between objects or services with conflicting claims. As with istiod, those exported only to the
+// client's namespace come first, then those exported to several namespaces with it, then those for all; of equal ones
+// the oldest.
 type Precedence struct {
 	Audience int
 	rank     int // within the audience; see Rule.Precedence
 	created  time.Time
 }
 
-// PrecedenceOf returns that of an object to the clients of a namespace, to whom it is visible.
+// PrecedenceOf returns the precedence of an object for the clients of a namespace that see it.
 func PrecedenceOf(key resource.Key, created time.Time, exportTo []string, client string) Precedence {
 	s := Precedence{Audience: 1, created: created}
 	switch {
@@ -28,7 +29,7 @@ func PrecedenceOf(key resource.Key, created time.Time, exportTo []string, client
 	return s
 }
 
-// Compare is negative if s comes first.
+// Compare is negative if the receiver comes first.
 func (s Precedence) Compare(o Precedence) int {
 	return cmp.Or(cmp.Compare(s.Audience, o.Audience), cmp.Compare(s.rank, o.rank), s.created.Compare(o.created))
 }

@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// Envoy reads regular expressions as bytes of Latin 1, and refuses one whose RE2 program is larger than its runtime allows
-// (re2.max_program_size.error_level). These are the limits that clients have.
+// Envoy reads regular expressions as bytes of Latin 1, and refuses RE2 programs larger than its runtime
+// allows (re2.max_program_size.error_level). These are the limits that clients have.
 const (
-	PlainProgram = 100    // Envoy's own
+	PlainProgram = 100    // Envoy's default
 	LargeProgram = 32_768 // of Istio's proxies, and with tributary's bootstrap
 )
 
-// LargestProgram is how many instructions the program of a regular expression may have.
+// LargestProgram limits the instructions of a regular expression.
 func (p *Profile) LargestProgram() int {
 	if p.Large {
 		return LargeProgram
@@ -22,14 +22,15 @@ func (p *Profile) LargestProgram() int {
 	return PlainProgram
 }
 
-// takesPrograms says whether a client that says so takes programs of the larger size.
-func takesPrograms(said string) bool {
-	n, err := strconv.ParseUint(said, 10, 64)
+// takesPrograms reports whether the size in the node's metadata allows large programs.
+func takesPrograms(size string) bool {
+	n, err := strconv.ParseUint(size, 10, 64)
 	return err == nil && n >= LargeProgram
 }
 
-// ProgramSize is how many instructions RE2 makes of a regular expression; sometimes some fewer are enough. It follows RE2 in what Go's
-// package, which is of the same making, does otherwise: programs are of bytes, and ways without a step are put together in the end.
+// ProgramSize estimates the instructions of a regular expression in RE2; the estimate may be slightly too large. It
+// derives them from the program of Go's related package, and follows RE2 where they differ: RE2 matches bytes, and
+// merges paths without a step in the end.
 func ProgramSize(re string) int {
 	var latin1 strings.Builder
 	for i := range len(re) {
@@ -37,7 +38,7 @@ func ProgramSize(re string) int {
 	}
 	parsed, err := syntax.Parse(latin1.String(), syntax.Perl)
 	if err != nil {
-		return 0 // which is said of it elsewhere
+		return 0 // RegexProblem reports it
 	}
 	if rough := roughSize(parsed); rough > MaxProgram {
 		return rough
@@ -47,9 +48,9 @@ func ProgramSize(re string) int {
 	if err != nil {
 		return 0
 	}
-	n := flat(prog) + 1 // the instruction that fails
+	n := flatSize(prog) + 1 // the instruction that fails
 	if !anchored {
-		n += 2 // it may begin anywhere
+		n += 2 // the loop that skips a prefix
 	}
 	return n
 }
@@ -59,8 +60,8 @@ const (
 	maxRoughSize = 10_000_000
 )
 
-// roughSize estimates the instructions of a program before it is made. They may be far more than the letters of the
-// expression.
+// roughSize estimates the instructions of a program before its compilation. They may be far more than the letters of
+// the expression.
 func roughSize(expression *syntax.Regexp) int {
 	size := 1
 	for _, part := range expression.Sub {
@@ -83,61 +84,62 @@ func roughSize(expression *syntax.Regexp) int {
 	return min(size, maxRoughSize)
 }
 
-// withoutAnchors returns an expression without what says that it is at the beginning, and whether something does, and at the end of the
-// text: that is no part of RE2's programs.
+// withoutAnchors removes the anchors at the beginning and the end of an expression, and reports whether it had the
+// former: RE2's programs do not contain anchors.
 func withoutAnchors(re *syntax.Regexp) (middle *syntax.Regexp, begins bool) {
 	if re.Op != syntax.OpConcat {
 		return re, false
 	}
-	all := re.Sub
-	if begins = all[0].Op == syntax.OpBeginText; begins {
-		all = all[1:]
+	parts := re.Sub
+	if begins = parts[0].Op == syntax.OpBeginText; begins {
+		parts = parts[1:]
 	}
-	if len(all) > 0 && all[len(all)-1].Op == syntax.OpEndText {
-		all = all[:len(all)-1]
+	if len(parts) > 0 && parts[len(parts)-1].Op == syntax.OpEndText {
+		parts = parts[:len(parts)-1]
 	}
-	return &syntax.Regexp{Op: syntax.OpConcat, Flags: re.Flags, Sub: all}, begins
+	return &syntax.Regexp{Op: syntax.OpConcat, Flags: re.Flags, Sub: parts}, begins
 }
 
-// flat is the size of a program that is a list for each place to which a step leads: of the steps from there, and jumps to other lists.
-func flat(prog *syntax.Prog) (n int) {
+// flatSize is the size of a flattened program. It has a list for each target of a step, with the steps from there and
+// jumps to other lists.
+func flatSize(prog *syntax.Prog) (n int) {
 	lists := map[uint32]bool{uint32(prog.Start): true} //nolint:gosec // an index
 	for i := range prog.Inst {
-		switch in := &prog.Inst[i]; in.Op {
+		switch instruction := &prog.Inst[i]; instruction.Op {
 		case syntax.InstAlt, syntax.InstAltMatch, syntax.InstNop, syntax.InstMatch, syntax.InstFail:
 		default:
-			lists[in.Out] = true
+			lists[instruction.Out] = true
 		}
 	}
-	seen := make(map[uint32]uint32, len(prog.Inst)) // in which list last
+	seen := make(map[uint32]uint32, len(prog.Inst)) // the last list with the instruction
 	for first := range lists {
 		todo := []uint32{first}
 		for len(todo) > 0 {
-			at := todo[len(todo)-1]
+			index := todo[len(todo)-1]
 			todo = todo[:len(todo)-1]
-			if by, ok := seen[at]; ok && by == first {
+			if lastList, ok := seen[index]; ok && lastList == first {
 				continue
 			}
-			seen[at] = first
-			in := &prog.Inst[at]
+			seen[index] = first
+			instruction := &prog.Inst[index]
 			switch {
-			case at != first && lists[at]:
+			case index != first && lists[index]:
 				n++
-			case in.Op == syntax.InstAlt, in.Op == syntax.InstAltMatch:
-				todo = append(todo, in.Out, in.Arg)
-			case in.Op == syntax.InstNop:
-				todo = append(todo, in.Out)
+			case instruction.Op == syntax.InstAlt, instruction.Op == syntax.InstAltMatch:
+				todo = append(todo, instruction.Out, instruction.Arg)
+			case instruction.Op == syntax.InstNop:
+				todo = append(todo, instruction.Out)
 			default:
-				n += bytesOf(in)
+				n += bytesOf(instruction)
 			}
 		}
 	}
 	return n
 }
 
-// bytesOf is how many ranges of bytes a step is for; one for what is no character.
-func bytesOf(in *syntax.Inst) int {
-	switch in.Op {
+// bytesOf counts the ranges of bytes that a step matches; an instruction without characters counts as one.
+func bytesOf(instruction *syntax.Inst) int {
+	switch instruction.Op {
 	case syntax.InstFail:
 		return 0
 	case syntax.InstRuneAny:
@@ -148,27 +150,27 @@ func bytesOf(in *syntax.Inst) int {
 	default:
 		return 1
 	}
-	if len(in.Rune) == 1 {
+	if len(instruction.Rune) == 1 {
 		return 1
 	}
-	n, folds := 0, foldsCase(in)
-	for i := 0; i < len(in.Rune) && in.Rune[i] <= unicode.MaxLatin1; i += 2 {
-		if !folds || in.Rune[i] < 'A' || in.Rune[i+1] > 'Z' {
+	n, folds := 0, foldsCase(instruction)
+	for i := 0; i < len(instruction.Rune) && instruction.Rune[i] <= unicode.MaxLatin1; i += 2 {
+		if !folds || instruction.Rune[i] < 'A' || instruction.Rune[i+1] > 'Z' {
 			n++
 		}
 	}
 	return n
 }
 
-// foldsCase says whether a step is for letters of ASCII whatever their case: RE2 has them once.
-func foldsCase(in *syntax.Inst) bool {
+// foldsCase reports whether a step ignores the case of ASCII letters: RE2 lists them once.
+func foldsCase(instruction *syntax.Inst) bool {
 	for r := 'a'; r <= 'z'; r++ {
-		if in.MatchRunePos(r) >= 0 != (in.MatchRunePos(unicode.ToUpper(r)) >= 0) {
+		if instruction.MatchRunePos(r) >= 0 != (instruction.MatchRunePos(unicode.ToUpper(r)) >= 0) {
 			return false
 		}
 	}
 	return true
 }
 
-// MaxProgram is how large, by our reckoning, a regular expression may be: RE2 makes programs of 131,000 instructions at most.
+// MaxProgram limits the estimated size of a regular expression: RE2 compiles at most 131,000 instructions.
 const MaxProgram = 100_000

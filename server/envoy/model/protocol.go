@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// Protocol is how a port is spoken to, as far as Envoy needs to know.
+// Protocol is the protocol of a port, as far as Envoy distinguishes them.
 type Protocol int
 
 // The protocols of ports.
@@ -16,7 +16,7 @@ const (
 	ProtocolDetected // HTTP or any other, by the first bytes of each connection
 )
 
-// HTTP says whether requests of the protocol are routed.
+// HTTP reports whether requests of the protocol are routed.
 func (p Protocol) HTTP() bool { return p == protocolHTTP || p == ProtocolHTTP2 }
 
 // Routed reports whether connections of the protocol may have requests that are routed.
@@ -27,8 +27,7 @@ func (p Protocol) String() string {
 }
 
 // ProtocolOf returns the protocol of a port of a ServiceEntry, and whether Envoys can serve it. Protocols that Istio
-// only passes on are TCP. A missing or unknown name is detected, as in istiod. Envoy cannot lead UDP to the clusters
-// of TCP.
+// only passes on are TCP. A missing or unknown name is detected, as in istiod. Envoy cannot send UDP to TCP clusters.
 func ProtocolOf(name string) (p Protocol, ok bool) {
 	switch strings.ToLower(name) {
 	case "http":

@@ -24,10 +24,10 @@ import (
 	"tributary/resource"
 )
 
-// Envoy refuses all routes of a port, or a cluster, for one value in it that breaks a rule of its API. What is made is held to these rules,
-// which are generated from the API, and what breaks one is left out and named.
+// Envoy refuses all routes of a port, or a cluster, for a single value that breaks a rule of its API. Translation
+// validates messages by these rules, which are generated from the API, and leaves invalid parts out with a finding.
 
-// Refused says why Envoy would refuse a message, or returns nothing.
+// Refused says why Envoy would refuse a message, or returns "".
 func Refused(m interface{ Validate() error }) string {
 	if err := m.Validate(); err != nil {
 		return "Envoy would refuse it: " + err.Error()
@@ -35,18 +35,19 @@ func Refused(m interface{ Validate() error }) string {
 	return ""
 }
 
-// Invalid says why Envoy would refuse a message by rules that its API does not have, or returns nothing.
-func Invalid(m proto.Message) (why string) {
-	Visit(m, func(m proto.Message, _ bool) { why = cmp.Or(why, InvalidPart(m)) })
+// Invalid says why Envoy would refuse a message by rules outside of its API, or returns "".
+func Invalid(message proto.Message) (why string) {
+	Visit(message, func(message proto.Message, _ bool) { why = cmp.Or(why, InvalidPart(message)) })
 	return why
 }
 
-// InvalidPart is Invalid without the messages within m.
-func InvalidPart(m proto.Message) string {
-	switch m := m.(type) {
+// InvalidPart is Invalid without nested messages.
+func InvalidPart(message proto.Message) string {
+	switch m := message.(type) {
 	case *durationpb.Duration:
 		if d := m.AsDuration(); m.CheckValid() != nil || d < 0 || d > MaxDuration {
-			return fmt.Sprintf("Envoy would refuse the duration %ds %dns: it takes 0 s to 292 years", m.GetSeconds(), m.GetNanos())
+			return fmt.Sprintf("Envoy would refuse the duration %ds %dns: it takes 0 s to 292 years", m.GetSeconds(),
+				m.GetNanos())
 		}
 	case *corev3.HttpUri:
 		if strings.ContainsFunc(m.GetUri(), func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -60,7 +61,7 @@ func InvalidPart(m proto.Message) string {
 		}
 	case *corev3.SubstitutionFormatString:
 		syntax := formatSyntax
-		if len(m.GetFormatters()) > 0 { // which have further commands
+		if len(m.GetFormatters()) > 0 { // formatters may add commands
 			syntax = anyFormatSyntax
 		}
 		text := cmp.Or(m.GetTextFormat(), m.GetTextFormatSource().GetInlineString()) //nolint:staticcheck // of EnvoyFilters
@@ -90,7 +91,7 @@ func invalidFormat(format string) string {
 	if IsLogFormat(format) {
 		return ""
 	}
-	return "Envoy does not know what is between the percent signs of " + format
+	return "Envoy has no such command between the percent signs of " + format
 }
 
 // commandFamilies are the first words of the commands of Envoy 1.36 to 1.40. Most commands of a newer Envoy begin with
@@ -117,15 +118,15 @@ func invalidSyntax(syntax *regexp.Regexp, text string, json *structpb.Struct) (w
 		}
 	}
 	check(text)
-	Visit(json, func(m proto.Message, _ bool) {
-		if v, is := m.(*structpb.Value); is {
+	Visit(json, func(message proto.Message, _ bool) {
+		if v, ok := message.(*structpb.Value); ok {
 			check(v.GetStringValue())
 		}
 	})
 	return why
 }
 
-// invalidHeaders says why Envoy would refuse to set headers, whose values are formats.
+// invalidHeaders says why Envoy would refuse to set headers. Their values are formats.
 func invalidHeaders(headers []*corev3.HeaderValue) string {
 	for _, h := range headers {
 		if strings.HasPrefix(h.GetKey(), ":") || strings.EqualFold(h.GetKey(), "host") {
@@ -138,10 +139,10 @@ func invalidHeaders(headers []*corev3.HeaderValue) string {
 	return ""
 }
 
-// MaxServerName is how long the name may be for which a TLS connection asks.
+// MaxServerName limits the length of the server name of a TLS connection.
 const MaxServerName = 255
 
-// ServerName returns the name for which connections to a cluster ask, or nothing if it is none.
+// ServerName returns the server name of connections to a cluster, or "" if it is too long.
 func ServerName(tls *networking.ClientTLSSettings) string {
 	if len(tls.GetSni()) > MaxServerName {
 		return ""
@@ -149,10 +150,10 @@ func ServerName(tls *networking.ClientTLSSettings) string {
 	return tls.GetSni()
 }
 
-// MaxDuration is the longest that Envoy takes: a second less than what fits a number of nanoseconds, 292 years.
+// MaxDuration is the longest duration in Envoy: a second less than the largest number of nanoseconds, 292 years.
 const MaxDuration = time.Duration(math.MaxInt64/int64(time.Second)-1) * time.Second
 
-// Shortened returns a duration, or the longest one that Envoy takes.
+// Shortened limits a duration to MaxDuration.
 func Shortened(d *durationpb.Duration) *durationpb.Duration {
 	if d.GetSeconds() > int64(MaxDuration/time.Second) {
 		return durationpb.New(MaxDuration)
@@ -160,7 +161,7 @@ func Shortened(d *durationpb.Duration) *durationpb.Duration {
 	return d
 }
 
-// PlaceOf is the place of the rule that a port's cluster is made by, or else of the port.
+// PlaceOf is the place of the DestinationRule for a port's cluster, or else of the port.
 func (v *View) PlaceOf(p *Port) Place {
 	if v.Policy.Name == "" {
 		return p.Place()
@@ -168,8 +169,8 @@ func (v *View) PlaceOf(p *Port) Place {
 	return Place{resource.Key{Kind: resource.DestinationRule, Namespace: v.Policy.Namespace, Name: v.Policy.Name}, "spec"}
 }
 
-// Fit makes the weights of clusters smaller, in proportion, until their sum has 32 bits.
-func Fit(clusters []*routev3.WeightedCluster_ClusterWeight) {
+// ScaleWeights reduces the weights of clusters in proportion until their sum has 32 bits.
+func ScaleWeights(clusters []*routev3.WeightedCluster_ClusterWeight) {
 	for {
 		sum := uint64(0)
 		for _, c := range clusters {
@@ -184,19 +185,19 @@ func Fit(clusters []*routev3.WeightedCluster_ClusterWeight) {
 	}
 }
 
-// OneSpelling returns addresses, or ranges of them, each once and in the form that Envoy compares: several texts are one IPv6 address.
-// Those with a zone, which Envoy rejects, are left out.
-func OneSpelling(addresses []string) []string {
-	all := make([]string, 0, len(addresses))
-	for _, a := range addresses {
-		if a = AddressOf(a); !slices.Contains(all, a) && !strings.Contains(a, "%") {
-			all = append(all, a)
+// NormalizeAddresses returns distinct addresses or ranges in the form that Envoy compares: an IPv6 address has several
+// spellings. It drops addresses with a zone, because Envoy rejects them.
+func NormalizeAddresses(addresses []string) []string {
+	normalized := make([]string, 0, len(addresses))
+	for _, address := range addresses {
+		if address = AddressOf(address); !slices.Contains(normalized, address) && !strings.Contains(address, "%") {
+			normalized = append(normalized, address)
 		}
 	}
-	return all
+	return normalized
 }
 
-// AddressOf returns an address in one form, and anything else as it is.
+// AddressOf normalizes an address, and returns any other text unchanged.
 func AddressOf(text string) string {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return a.String()

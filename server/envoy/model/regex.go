@@ -10,7 +10,8 @@ import (
 	"unicode"
 )
 
-// Envoy refuses all routes of a port, or a whole listener, for one regular expression that RE2 refuses. Go's are nearly the same.
+// Envoy refuses all routes of a port, or a listener, for a single regular expression that RE2 refuses. Go's syntax is
+// nearly the same.
 
 // RegexProblem returns why an Envoy that allows maxInstructions would refuse a regular expression, or "".
 func RegexProblem(re string, maxInstructions int) string {
@@ -32,16 +33,18 @@ func RegexProblem(re string, maxInstructions int) string {
 	if roughSize(parsed) > MaxProgram {
 		return "too large for Envoy's regular expressions"
 	}
-	if n := ProgramSize(re); n+n/16 > maxInstructions { // some estimates are too small by that much
-		return fmt.Sprintf("compiles to about %d RE2 instructions; Envoy's re2.max_program_size.error_level allows %d", n, maxInstructions)
+	if n := ProgramSize(re); n+n/16 > maxInstructions { // estimates may be too small by a sixteenth
+		return fmt.Sprintf("compiles to about %d RE2 instructions; Envoy's re2.max_program_size.error_level allows %d", n,
+			maxInstructions)
 	}
 	return ""
 }
 
-// escaped finds what a backslash begins in a regular expression, and the number of an escape, in hexadecimal or octal digits.
+// escaped matches a sequence that begins with a backslash, and the number of an escape, in hexadecimal or octal digits.
 var escaped = regexp.MustCompile(`(?s)\\Q.*?(?:\\E|$)|\\(?:x\{([0-9A-Fa-f]+)\}|([0-7]{1,3})|.)`)
 
-// beyondBytes returns the first escape of a number above 255 in a regular expression that Go takes, or "". Envoy 1.40 refuses it.
+// beyondBytes returns the first escape of a number above 255 in a regular expression that Go accepts, or "". Envoy 1.40
+// refuses it.
 func beyondBytes(re string) string {
 	for _, m := range escaped.FindAllStringSubmatch(re, -1) {
 		hex, hexErr := strconv.ParseUint("0"+m[1], 16, 32)
@@ -55,7 +58,7 @@ func beyondBytes(re string) string {
 
 var unicodeClass = regexp.MustCompile(`\\[pP]\{\^?([^}]*)\}`)
 
-// isClass reports whether RE2 knows a character class. Since version 1.25 Go knows more, and other spellings.
+// isClass reports whether RE2 has a character class. Since version 1.25 Go has more, and other spellings.
 func isClass(name string) bool {
 	_, script := unicode.Scripts[name]
 	_, category := unicode.Categories[name]

@@ -10,7 +10,7 @@ import (
 	"tributary/resource"
 )
 
-// Rule is an object that says something of hosts: a DestinationRule or a VirtualService.
+// Rule is an object about hosts: a DestinationRule or a VirtualService.
 type Rule[T any] struct {
 	Key      resource.Key
 	Created  time.Time
@@ -18,13 +18,13 @@ type Rule[T any] struct {
 	Spec     T
 	Hosts    []string // whole names, in lower case; they may be wildcards
 	ExportTo []string
-	LeadsTo  []string // other hosts, on whose services it depends
+	LeadsTo  []string // other hosts that it depends on
 	Derived  Derived  // of its routes
-	Places   []Place  // of its HTTP routes, if they are not all its own
+	Places   []Place  // of its HTTP routes, if some come from delegates
 	Uniform  bool     // its routes are the same for all clients
 }
 
-// HttpRoute is where one of the HTTP routes stands.
+// HttpRoute is the place of an HTTP route.
 func (r *Rule[T]) HttpRoute(i int) Place {
 	if r.Places != nil {
 		return r.Places[i]
@@ -32,8 +32,8 @@ func (r *Rule[T]) HttpRoute(i int) Place {
 	return Place{r.Key, fmt.Sprintf("spec.http[%d]", i)}
 }
 
-// Derived says of what objects of Kubernetes a VirtualService was made, whose routes mean what they mean there; see
-// resource.RouteSemantics.
+// Derived names the kind of Kubernetes objects that a VirtualService was derived from. Its routes have the semantics of
+// that kind; see resource.RouteSemantics.
 type Derived string
 
 // The values of Derived that change the meaning of routes.
@@ -42,10 +42,10 @@ const (
 	DerivedGateway Derived = "gateway" // objects of Gateway API
 )
 
-// BySegment says whether prefixes match whole segments of paths.
+// BySegment reports whether prefixes match whole segments of paths.
 func (d Derived) BySegment() bool { return d == DerivedIngress || d == DerivedGateway }
 
-// WholeName completes the name of a host that the rule has.
+// WholeName completes the name of a host in the rule.
 func (r *Rule[T]) WholeName(host string) string {
 	if r.Derived == DerivedGateway {
 		return strings.ToLower(host)
@@ -53,8 +53,8 @@ func (r *Rule[T]) WholeName(host string) string {
 	return WholeName(host, r.Key.Namespace)
 }
 
-// Precedence is that of the rule to the clients in a namespace. Routes of Gateway API come before others of the same audience in their own
-// namespace, whose clients they are for.
+// Precedence is the precedence of the rule for the clients in a namespace. Routes of the Gateway API come before other
+// routes of the same audience in their namespace, because they are meant for its clients.
 func (r *Rule[T]) Precedence(client string) Precedence {
 	p := PrecedenceOf(r.Key, r.Created, r.ExportTo, client)
 	if r.Derived == DerivedGateway && r.Key.Namespace == client {
@@ -63,20 +63,22 @@ func (r *Rule[T]) Precedence(client string) Precedence {
 	return p
 }
 
-// OlderRule orders rules by age, and equally old ones by name.
+// OlderRule orders rules by age, and those of the same age by name.
 func OlderRule[T any](a, b *Rule[T]) int {
 	return cmp.Or(a.Created.Compare(b.Created), OlderName(a.Key, b.Key))
 }
 
-// VisibleTo says whether something of a namespace that is exported so is visible to another one. What says nothing is exported to all.
-func VisibleTo(exportTo []string, of, to string) bool {
-	return len(exportTo) == 0 || slices.ContainsFunc(exportTo, func(e string) bool { return e == "*" || e == to || e == "." && of == to })
+// VisibleTo reports whether an object of the owner's namespace is visible to a client's namespace. An empty list
+// exports it to all.
+func VisibleTo(exportTo []string, owner, client string) bool {
+	return len(exportTo) == 0 || slices.ContainsFunc(exportTo,
+		func(e string) bool { return e == "*" || e == client || e == "." && owner == client })
 }
 
-// IsWildcard says whether a host stands for others.
+// IsWildcard reports whether a host is a pattern.
 func IsWildcard(host string) bool { return strings.HasPrefix(host, "*") }
 
-// Matches says whether a host, or all that it stands for if it is a wildcard itself, is one of those that pattern stands for.
+// Matches reports whether a pattern covers a host, or, if the host is a wildcard itself, all hosts that it covers.
 func Matches(pattern, host string) bool {
 	if !IsWildcard(pattern) {
 		return pattern == host
@@ -84,7 +86,8 @@ func Matches(pattern, host string) bool {
 	return strings.HasSuffix(strings.TrimPrefix(host, "*"), pattern[1:])
 }
 
-// WholeName completes a host without dots by the namespace of the object that names it, as istiod does with what it reads over MCP.
+// WholeName completes a host without dots by the namespace of the object that names it, as istiod does with objects
+// from MCP.
 func WholeName(host, namespace string) string {
 	host = strings.ToLower(host)
 	if strings.Contains(host, ".") || IsWildcard(host) || namespace == "" {

@@ -22,18 +22,18 @@ type Object[T any] struct {
 	DryRun  string // the value of DryRunAnnotation
 }
 
-// DryRunAnnotation has an AuthorizationPolicy change statistics only if it is true.
+// DryRunAnnotation limits an AuthorizationPolicy to statistics if it is true.
 const DryRunAnnotation = "istio.io/dry-run"
 
-// Compare orders objects by age, and equally old ones by name.
+// Compare orders objects by age, and those of the same age by name.
 func (t *Object[T]) Compare(o *Object[T]) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }
 
 // KeysOf returns the keys of objects.
-func KeysOf[T any](all []*Object[T]) []resource.Key {
-	keys := make([]resource.Key, len(all))
-	for i, o := range all {
+func KeysOf[T any](objects []*Object[T]) []resource.Key {
+	keys := make([]resource.Key, len(objects))
+	for i, o := range objects {
 		keys[i] = o.Key
 	}
 	return keys
@@ -48,29 +48,29 @@ type RequestAuthentication = Object[*securityv1beta1.RequestAuthentication]
 // PeerAuthentication is a PeerAuthentication.
 type PeerAuthentication = Object[*securityv1beta1.PeerAuthentication]
 
-// WorkloadGroup says how to check the health of its workloads.
+// WorkloadGroup describes the health checks of its workloads.
 type WorkloadGroup = Object[*networking.WorkloadGroup]
 
-// Security is what security objects ask of the listeners to which the traffic of a workload or a gateway comes. It is not modified once it
-// was made.
+// Security has the rules of security objects for the listeners of a workload or a gateway. It is immutable.
 type Security struct {
 	HTTP []*hcmv3.HttpFilter  // of requests, before all other filters, in order
 	TCP  []*listenerv3.Filter // of connections that are not HTTP, before all other filters, in order
 
-	Mutual    MutualTLS            // of inbound connections
-	MutualOn  map[uint32]MutualTLS // of those to a port of the workload, where it differs
-	Plaintext bool                 // is accepted where mutual TLS is a must
+	Mutual       MutualTLS            // of inbound connections
+	MutualByPort map[uint32]MutualTLS // exceptions for ports of the workload
+	Plaintext    bool                 // listeners accept plaintext despite strict mutual TLS
 
-	Paths   meshv1alpha1.MeshConfig_ProxyPathNormalization_NormalizationType // of requests, before filters see them
-	Domains []string                                                         // the trust domain of the mesh, and its aliases
-	TLS     *meshv1alpha1.MeshConfig_TLSConfig                               // of mutual TLS; may be nil
+	Paths meshv1alpha1.MeshConfig_ProxyPathNormalization_NormalizationType // of requests, before filters see them
+	// the trust domain of the mesh, and its aliases
+	Domains []string
+	TLS     *meshv1alpha1.MeshConfig_TLSConfig // of mutual TLS; may be nil
 
-	Objects  []resource.Key // of which it was made
+	Objects  []resource.Key // behind it
 	Findings Findings
-	From     string // equal for what is equal
+	From     string // equal for equal content
 }
 
-// MutualTLS says which inbound connections are accepted.
+// MutualTLS is the mode of inbound connections.
 type MutualTLS int
 
 // The modes of mutual TLS.
@@ -80,7 +80,7 @@ const (
 	Disabled                    // plaintext only
 )
 
-// Where the filter that verifies tokens leaves their claims, for other filters and for routes.
+// The metadata of verified tokens, for other filters and for routes.
 const (
 	TokenFilter  = "envoy.filters.http.jwt_authn" //nolint:gosec // a name
 	TokenPayload = "payload"

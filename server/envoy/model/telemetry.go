@@ -19,17 +19,17 @@ type MeshConfig struct {
 	Spec    *meshv1alpha1.MeshConfig
 }
 
-// Telemetry is a Telemetry: what clients are to log, and which requests they are to trace.
+// Telemetry is a Telemetry: the rules for logs and traces.
 type Telemetry = Object[*telemetryv1alpha1.Telemetry]
 
-// Names of providers that there are without a MeshConfig that has them.
+// Names of built-in providers.
 const (
 	ProviderEnvoy       = "envoy" // logs to the standard output
 	providerPrometheus  = "prometheus"
 	providerStackdriver = "stackdriver"
 )
 
-// Provider returns what goes by a name, in whatever case, or nil.
+// Provider returns the provider with a name, or nil. Case does not matter.
 func (c *MeshConfig) Provider(name string) *meshv1alpha1.MeshConfig_ExtensionProvider {
 	for _, p := range c.Spec.GetExtensionProviders() {
 		if strings.EqualFold(p.GetName(), name) {
@@ -52,7 +52,7 @@ func (c *MeshConfig) Provider(name string) *meshv1alpha1.MeshConfig_ExtensionPro
 	return builtIn
 }
 
-// ProviderService returns the service and its port to which a provider that is translated sends, or false if it sends nowhere.
+// ProviderService returns the service and its port that a provider sends to, or false if it sends to none.
 func ProviderService(p *meshv1alpha1.MeshConfig_ExtensionProvider) (service string, port uint32, ok bool) {
 	switch p := p.GetProvider().(type) {
 	case *meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin:

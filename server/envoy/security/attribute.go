@@ -78,7 +78,7 @@ var principalAttributes = map[string]attribute[principal]{
 	"source.serviceAccount": {match: func(r *ruleContext, _, value string) *principal {
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
-			namespace, account = r.place.Of.Namespace, value
+			namespace, account = r.place.Object.Namespace, value
 		}
 		return peerPrincipal(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" +
 			regexp.QuoteMeta(account) +

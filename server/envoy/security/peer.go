@@ -64,7 +64,7 @@ func effectiveMode(setting *securityv1beta1.PeerAuthentication_MutualTLS, inheri
 func addPeers(result *model.Security, objects Objects) {
 	result.Domains, result.TLS = objects.Config.TrustDomains(), objects.Config.Spec.GetMeshMTLS()
 	result.Paths = objects.Config.Spec.GetPathNormalization().GetNormalization()
-	result.Mutual, result.MutualOn = Compose(objects.Peers)
+	result.Mutual, result.MutualByPort = Compose(objects.Peers)
 	result.Objects = append(result.Objects, model.KeysOf(objects.Peers)...)
 	if objects.Client.Identity != "" {
 		return
@@ -75,7 +75,7 @@ func addPeers(result *model.Security, objects Objects) {
 	}
 	for _, object := range oldestByLevel(objects.Peers) {
 		if IsStrict(object.Spec) {
-			result.Findings.Note(model.Place{Of: object.Key, Field: "spec"},
+			result.Findings.Note(model.Place{Object: object.Key, Field: "spec"},
 				"the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
 		}
 	}

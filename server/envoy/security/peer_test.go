@@ -85,7 +85,7 @@ func TestStrictWithoutIdentity(t *testing.T) {
 	}
 	s := Translate(objects)
 	require.Equal(t, model.Strict, s.Mutual)
-	require.Equal(t, map[uint32]model.MutualTLS{1: model.Strict, 2: model.Disabled}, s.MutualOn)
+	require.Equal(t, map[uint32]model.MutualTLS{1: model.Strict, 2: model.Disabled}, s.MutualByPort)
 	require.False(t, s.Plaintext)
 	require.Len(t, s.Findings, 1)
 	require.Contains(t, s.Findings[0].Why, "refuse")

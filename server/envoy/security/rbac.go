@@ -77,7 +77,7 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, context ruleConte
 			}
 		}
 		for index, rule := range policy.Spec.GetRules() {
-			context.builder, context.place = b, model.Place{Of: policy.Key, Field: fmt.Sprintf("spec.rules[%d]", index)}
+			context.builder, context.place = b, model.Place{Object: policy.Key, Field: fmt.Sprintf("spec.rules[%d]", index)}
 			switch policy, err := context.translateRule(rule); {
 			case err == nil:
 				(*target).Policies[fmt.Sprintf("%s[%d]", name, index)] = policy
@@ -100,7 +100,7 @@ func (b *builder) isDryRun(policy *model.AuthorizationPolicy) bool {
 	}
 	dryRun, err := strconv.ParseBool(policy.DryRun)
 	if err != nil {
-		b.findings.Note(model.Place{Of: policy.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"},
+		b.findings.Note(model.Place{Object: policy.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"},
 			"%v: the policy is enforced", err)
 	}
 	return dryRun
@@ -113,7 +113,7 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 	var askingPolicies []*model.AuthorizationPolicy
 	for _, policy := range policies {
 		if b.isDryRun(policy) {
-			b.findings.Note(model.Place{Of: policy.Key}, "a dry run asks no provider")
+			b.findings.Note(model.Place{Object: policy.Key}, "a dry run asks no provider")
 		} else {
 			askingPolicies = append(askingPolicies, policy)
 		}
@@ -145,7 +145,7 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 	}
 	for _, policy := range askingPolicies {
 		if problem != "" {
-			b.findings.Note(model.Place{Of: policy.Key, Field: "spec.provider"}, "%s", problem)
+			b.findings.Note(model.Place{Object: policy.Key, Field: "spec.provider"}, "%s", problem)
 		}
 	}
 	return http, tcp

@@ -37,7 +37,7 @@ func Translate(objects Objects) *model.Security {
 	for _, policy := range objects.Policies {
 		action := policy.Spec.GetAction()
 		if _, valid := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !valid {
-			result.Findings.Note(model.Place{Of: policy.Key, Field: "spec.action"},
+			result.Findings.Note(model.Place{Object: policy.Key, Field: "spec.action"},
 				"it is unknown: all traffic that the policy selects is denied")
 			action = securityv1beta1.AuthorizationPolicy_DENY
 			everything := &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}
@@ -81,7 +81,7 @@ func Deny(objects []resource.Key, why string) *model.Security {
 	result := &model.Security{HTTP: []*hcmv3.HttpFilter{refusal.httpFilter()},
 		TCP: []*listenerv3.Filter{refusal.tcpFilter()}}
 	for _, key := range objects {
-		result.Findings.Note(model.Place{Of: key}, "%s: all traffic that it may be about is refused", why)
+		result.Findings.Note(model.Place{Object: key}, "%s: all traffic that it may be about is refused", why)
 	}
 	result.From = fingerprint(result, nil)
 	return result
@@ -93,11 +93,11 @@ func fingerprint(result *model.Security, peers []*model.PeerAuthentication) stri
 	model.AddMessages(&digest, result.HTTP...)
 	model.AddMessages(&digest, result.TCP...)
 	model.AddMessages(&digest, result.TLS)
-	digest.Text(fmt.Sprintf("%q %v %v %v %v", result.Domains, result.Paths, result.Mutual, result.MutualOn,
+	digest.Text(fmt.Sprintf("%q %v %v %v %v", result.Domains, result.Paths, result.Mutual, result.MutualByPort,
 		result.Plaintext))
 	for _, object := range peers {
 		digest.Text(object.Version, object.Created.String())
 	}
-	digest.Found(result.Objects, result.Findings)
+	digest.Findings(result.Objects, result.Findings)
 	return string(digest)
 }

@@ -32,7 +32,8 @@ func tokenFilter(objects Objects, findings *model.Findings) *hcmv3.HttpFilter {
 	var rules []placedRule
 	for _, token := range objects.Tokens {
 		for index, rule := range token.Spec.GetJwtRules() {
-			rules = append(rules, placedRule{rule, model.Place{Of: token.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", index)}})
+			place := model.Place{Object: token.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", index)}
+			rules = append(rules, placedRule{rule, place})
 		}
 	}
 	if len(rules) == 0 {

@@ -71,14 +71,14 @@ func fileLog(config *model.MeshConfig, provider *extensionProvider, findings *mo
 	}
 	position := slices.Index(config.Spec.GetExtensionProviders(), provider)
 	place := model.Place{
-		Of: config.Key, Field: fmt.Sprintf("spec.extensionProviders[%d].envoyFileAccessLog.logFormat", position),
+		Object: config.Key, Field: fmt.Sprintf("spec.extensionProviders[%d].envoyFileAccessLog.logFormat", position),
 	}
 	var format *corev3.SubstitutionFormatString
 	switch setting := file.GetLogFormat().GetLogFormat().(type) {
 	case *meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels:
-		format = jsonFormat(setting.Labels, place.In("labels"), findings)
+		format = jsonFormat(setting.Labels, place.Subfield("labels"), findings)
 	default:
-		format = textFormat(file.GetLogFormat().GetText(), place.In("text"), findings)
+		format = textFormat(file.GetLogFormat().GetText(), place.Subfield("text"), findings)
 	}
 	format.OmitEmptyValues = file.GetOmitEmptyValues()
 	return newFileLog(path, format)
@@ -86,7 +86,7 @@ func fileLog(config *model.MeshConfig, provider *extensionProvider, findings *mo
 
 // meshLog returns an access log with the format of the MeshConfig.
 func meshLog(config *model.MeshConfig, path string, findings *model.Findings) *accesslogv3.AccessLog {
-	place := model.Place{Of: config.Key, Field: "spec.accessLogFormat"}
+	place := model.Place{Object: config.Key, Field: "spec.accessLogFormat"}
 	if config.Spec.GetAccessLogEncoding() != meshv1alpha1.MeshConfig_JSON {
 		return newFileLog(path, textFormat(config.Spec.GetAccessLogFormat(), place, findings))
 	}

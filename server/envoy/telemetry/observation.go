@@ -106,7 +106,7 @@ func logProviders(telemetries []*model.Telemetry, config *model.MeshConfig, role
 	providers := make(map[string]logSettings)
 	if !configured {
 		for _, name := range selected {
-			place := model.Place{Of: config.Key, Field: "spec.defaultProviders.accessLogging"}
+			place := model.Place{Object: config.Key, Field: "spec.defaultProviders.accessLogging"}
 			providers[name] = logSettings{place: place}
 		}
 	}
@@ -120,7 +120,7 @@ func logProviders(telemetries []*model.Telemetry, config *model.MeshConfig, role
 				if slices.Contains(selected, name) && modeIncludes(entry.GetMatch().GetMode(), role) {
 					providers[name] = logSettings{
 						disabled: entry.GetDisabled().GetValue(), filter: filters[name],
-						place: model.Place{Of: telemetry.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},
+						place: model.Place{Object: telemetry.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},
 					}
 				}
 			}

@@ -47,13 +47,13 @@ func newTracingSettings(telemetries []*model.Telemetry, config *model.MeshConfig
 	settings := &tracingSettings{byID: true, sampling: legacySampling(config.Spec.GetDefaultConfig().GetTracing())}
 	if names := config.Spec.GetDefaultProviders().GetTracing(); len(names) > 0 {
 		settings.provider, settings.configured = names[0], true
-		settings.providerPlace = model.Place{Of: config.Key, Field: "spec.defaultProviders.tracing"}
+		settings.providerPlace = model.Place{Object: config.Key, Field: "spec.defaultProviders.tracing"}
 	}
 	for _, telemetry := range telemetries {
 		for i, entry := range telemetry.Spec.GetTracing() {
 			settings.configured = true
 			if modeIncludes(entry.GetMatch().GetMode(), role) {
-				place := model.Place{Of: telemetry.Key, Field: fmt.Sprintf("spec.tracing[%d]", i)}
+				place := model.Place{Object: telemetry.Key, Field: fmt.Sprintf("spec.tracing[%d]", i)}
 				settings.override(entry, place)
 			}
 		}
@@ -63,7 +63,7 @@ func newTracingSettings(telemetries []*model.Telemetry, config *model.MeshConfig
 
 func (s *tracingSettings) override(entry *telemetryv1alpha1.Tracing, place model.Place) {
 	if len(entry.GetProviders()) > 0 {
-		s.provider, s.providerPlace = entry.GetProviders()[0].GetName(), place.In("providers")
+		s.provider, s.providerPlace = entry.GetProviders()[0].GetName(), place.Subfield("providers")
 	}
 	if disabled := entry.GetDisableSpanReporting(); disabled != nil {
 		s.disabled = disabled.GetValue()
@@ -100,9 +100,9 @@ func AddTracing(observation *model.Observation, telemetries []*model.Telemetry, 
 		observation.Random, observation.Tracing = !settings.byID, tracing
 	}
 	setSampling(observation, settings.sampling, legacy)
-	addTags(observation, customTags(settings.tags), settings.tagsPlace.In("customTags"))
+	addTags(observation, customTags(settings.tags), settings.tagsPlace.Subfield("customTags"))
 	if len(settings.tags) == 0 {
-		place := model.Place{Of: config.Key, Field: "spec.defaultConfig.tracing.customTags"}
+		place := model.Place{Object: config.Key, Field: "spec.defaultConfig.tracing.customTags"}
 		addTags(observation, customTags(legacy.GetCustomTags()), place)
 	}
 }
@@ -241,7 +241,7 @@ func customTags[T tagSetting[L, E, H], L tagLiteral, E, H tagSource](settings ma
 func addTags(observation *model.Observation, tags []*tracingv3.CustomTag, place model.Place) {
 	for _, tag := range tags {
 		if wrong := model.Refused(tag); wrong != "" {
-			tagPlace := model.Place{Of: place.Of, Field: place.Field + "[" + tag.GetTag() + "]"}
+			tagPlace := model.Place{Object: place.Object, Field: place.Field + "[" + tag.GetTag() + "]"}
 			observation.Findings.Note(tagPlace, "%s", wrong)
 			continue
 		}

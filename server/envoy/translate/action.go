@@ -128,7 +128,7 @@ func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.Cor
 			continue
 		}
 		if why := model.RegexProblem(o.GetRegex(), w.client.LargestProgram()); why != "" {
-			w.found.Note(at.In("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
+			w.found.Note(at.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
 			continue
 		}
 		out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, stringMatch(o))
@@ -162,7 +162,7 @@ func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.
 			case r.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
 				share = perHundred(r.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
 			}
-			if share.GetNumerator() > 0 && !yield(mirror{at.In("mirror"), r.GetMirror()}, share) {
+			if share.GetNumerator() > 0 && !yield(mirror{at.Subfield("mirror"), r.GetMirror()}, share) {
 				return
 			}
 		}
@@ -172,7 +172,7 @@ func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.
 				share = perMillion(m.GetPercentage())
 			}
 			if m.GetDestination() != nil && share.GetNumerator() > 0 &&
-				!yield(mirror{at.In("mirrors[%d].destination", i), m.GetDestination()}, share) {
+				!yield(mirror{at.Subfield("mirrors[%d].destination", i), m.GetDestination()}, share) {
 				return
 			}
 		}

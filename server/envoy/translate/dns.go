@@ -37,8 +37,9 @@ func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, found mode
 		if domain, wild := strings.CutPrefix(host, "*"); len(t.Addresses) > 0 && wild && strings.Count(domain, ".") < 2 {
 			for _, of := range t.Objects {
 				if of.Kind == resource.ServiceEntry {
-					found.Note(model.Place{Of: of, Field: "spec.hosts"}, "Envoy resolves wildcards of two labels and more: queries for %s are "+
-						"forwarded", host)
+					found.Note(model.Place{Object: of, Field: "spec.hosts"},
+						"Envoy resolves wildcards of two labels and more: queries for %s are "+
+							"forwarded", host)
 				}
 			}
 		} else if len(t.Addresses) > 0 {

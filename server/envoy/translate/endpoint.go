@@ -55,8 +55,9 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 		}
 		if !fits(e, kind) {
 			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.Address, UnixPrefix) {
-				found.Note(e.Place().In("address"), "%q is not an IP address, and names are resolved only with resolution DNS: not an endpoint of "+
-					"ServiceEntry %s", e.Address, e.Owner.FullName())
+				found.Note(e.Place().Subfield("address"),
+					"%q is not an IP address, and names are resolved only with resolution DNS: not an endpoint of "+
+						"ServiceEntry %s", e.Address, e.Owner.FullName())
 			}
 			continue
 		}

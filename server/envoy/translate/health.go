@@ -51,7 +51,8 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 			continue
 		}
 		if strings.HasPrefix(e.Address, UnixPrefix) {
-			t.Findings.Note(model.Place{Of: e.Group.Key, Field: "spec.probe"}, "a socket has no port: %s is not checked", e.Address)
+			t.Findings.Note(model.Place{Object: e.Group.Key, Field: "spec.probe"}, "a socket has no port: %s is not checked",
+				e.Address)
 		} else {
 			groups[e.Group] = true
 		}
@@ -70,7 +71,7 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 		}
 		switch {
 		case why != "":
-			t.Findings.Note(model.Place{Of: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", why)
+			t.Findings.Note(model.Place{Object: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", why)
 		case of.check == nil: // coverage has it
 		case h == nil:
 			h, first = &health{of, map[*model.WorkloadGroup]probe{g: of}}, g.Key.FullName()
@@ -150,7 +151,8 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	}
 	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
 		for g := range h.groups {
-			found.Note(model.Place{Of: g.Key, Field: "spec.probe"}, "connections of cluster %s go to their original address, unchecked", c.GetName())
+			found.Note(model.Place{Object: g.Key, Field: "spec.probe"},
+				"connections of cluster %s go to their original address, unchecked", c.GetName())
 		}
 		return
 	}

@@ -84,7 +84,7 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 		if why := model.Refused(policy); why == "" {
 			filters["envoy.filters.http.cors"] = model.ToAny(policy)
 		} else {
-			w.found.Note(at.In("corsPolicy"), "%s", why)
+			w.found.Note(at.Subfield("corsPolicy"), "%s", why)
 		}
 	}
 	if len(filters) > 0 {
@@ -100,7 +100,8 @@ func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, at model.Place)
 	} {
 		for name := range headers {
 			if w.client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
-				w.found.Note(at.In("match.%s[%s]", field, name), "only gateways know claims: it is taken for a header, which no request has")
+				w.found.Note(at.Subfield("match.%s[%s]", field, name),
+					"only gateways know claims: it is taken for a header, which no request has")
 			}
 		}
 	}
@@ -158,7 +159,8 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 	}
 	if len(r.GetRoute()) == 1 {
 		to := r.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(), at.In("route[0].destination"))}
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(),
+			at.Subfield("route[0].destination"))}
 		ops := headerOperations(to.GetHeaders())
 		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
 		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
@@ -174,7 +176,8 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 			}
 			ops := headerOperations(to.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name: w.cluster(to.GetDestination(), at.In("route[%d].destination", i)), Weight: wrapperspb.UInt32(uint32(to.GetWeight())),
+				Name:                w.cluster(to.GetDestination(), at.Subfield("route[%d].destination", i)),
+				Weight:              wrapperspb.UInt32(uint32(to.GetWeight())),
 				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
 				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
 			}
@@ -184,7 +187,7 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 			weighted.Clusters = append(weighted.Clusters, part)
 			hash(to.GetDestination())
 		}
-		model.Fit(weighted.GetClusters())
+		model.ScaleWeights(weighted.GetClusters())
 		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}
 	action.RetryPolicy = retries(r.GetRetries(), hashed)

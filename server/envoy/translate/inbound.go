@@ -42,14 +42,14 @@ const (
 
 // addInbound adds the inbound listeners of a sidecar, and their clusters.
 func (t *Translation) addInbound(v *model.View) {
-	patches := extend.New(v.Extended, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
+	patches := extend.New(v.Patches, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
 	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
 		if patched, kept := patches.Cluster(c, hosts...); kept {
 			t.Clusters = append(t.Clusters, EntryOf(patched))
 		}
 	}
 	addListener := func(l *listenerv3.Listener) {
-		telemetry.ObserveUnmatched(v.Seen, l)
+		telemetry.ObserveUnmatched(v.Observability, l)
 		l, kept := patches.Listener(l)
 		if !kept {
 			return
@@ -79,7 +79,8 @@ func (t *Translation) addInbound(v *model.View) {
 	if !v.Inbound.Captured {
 		return
 	}
-	l := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundPort), append(t.passChains(v), captured...))
+	l := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundCapturePort),
+		append(t.passChains(v), captured...))
 	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{})}
 	if v.Inbound.Transparent {
 		l.Transparent = wrapperspb.Bool(true)
@@ -142,17 +143,17 @@ var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundCh
 
 // portChains returns the filter chains of a port, 0 for all ports without chains. Connections for which TLS is a must are refused if there
 // is no certificate for it.
-func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*listenerv3.FilterChain) {
-	mode := v.Secured.Mutual
-	if of, own := v.Secured.MutualOn[w.Target]; own {
+func (t *Translation) portChains(v *model.View, w *model.WorkloadPort) (all []*listenerv3.FilterChain) {
+	mode := v.Security.Mutual
+	if of, own := v.Security.MutualByPort[w.Target]; own {
 		mode = of
 	}
 	var http, tcp *corev3.TransportSocket
 	if mode != model.Disabled {
-		http = inboundMutual(v.Client, v.Secured, "h2", "http/1.1")
-		tcp = inboundMutual(v.Client, v.Secured, "istio-peer-exchange", "h2", "http/1.1")
+		http = inboundMutual(v.Client, v.Security, "h2", "http/1.1")
+		tcp = inboundMutual(v.Client, v.Security, "istio-peer-exchange", "h2", "http/1.1")
 	}
-	if http == nil && (mode == model.Permissive || v.Secured.Plaintext) {
+	if http == nil && (mode == model.Permissive || v.Security.Plaintext) {
 		mode = model.Disabled
 	}
 	matches := inboundChains[mode].unknown
@@ -168,12 +169,12 @@ func (t *Translation) portChains(v *model.View, w *model.Workport) (all []*liste
 		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
 	case tls == nil:
 	case mode != model.Disabled:
-		t.Findings.Note(w.Place.In("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
+		t.Findings.Note(w.Place.Subfield("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
 	case !canTerminate(tls):
-		t.Findings.Note(w.Place.In("tls"), "there is no certificate for it: connections are refused")
+		t.Findings.Note(w.Place.Subfield("tls"), "there is no certificate for it: connections are refused")
 		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
 	default:
-		http = t.downstreamTLS(tls, v.Client, v.Secured.Domains, []string{"h2", "http/1.1"})
+		http = t.downstreamTLS(tls, v.Client, v.Security.Domains, []string{"h2", "http/1.1"})
 		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	}
 	for _, m := range matches {
@@ -197,11 +198,11 @@ func canTerminate(tls *networking.ServerTLSSettings) bool {
 // passChains returns the filter chains of redirected connections that no port of the workload has: they pass to where they are meant for,
 // but to the port of the listener itself, which would loop.
 func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
-	all := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundPort)}
-	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Secured.MutualOn))...) {
-		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.Workport) bool { return w.Target == port && !w.Bound })
-		if !own && port != model.InboundPort {
-			all = append(all, t.portChains(v, &model.Workport{ServicePort: model.ServicePort{Target: port}})...)
+	all := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundCapturePort)}
+	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Security.MutualByPort))...) {
+		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.WorkloadPort) bool { return w.Target == port && !w.Bound })
+		if !own && port != model.InboundCapturePort {
+			all = append(all, t.portChains(v, &model.WorkloadPort{ServicePort: model.ServicePort{Target: port}})...)
 		}
 	}
 	return all
@@ -217,7 +218,7 @@ func refusing(name string, port uint32) *listenerv3.FilterChain {
 }
 
 // inboundFilters returns a filter chain of connections to a port.
-func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv3.FilterChain {
+func inboundFilters(v *model.View, m inboundChain, w *model.WorkloadPort) *listenerv3.FilterChain {
 	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
 		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
 	}}
@@ -230,22 +231,22 @@ func inboundFilters(v *model.View, m inboundChain, w *model.Workport) *listenerv
 		c.Name = model.ListenerName(w.Address, w.Target)
 		cluster, stats = model.InboundName(w.Target), "inbound_"+c.GetName()
 		if w.Ingress != nil {
-			c.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", w.Place.Of)})
+			c.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", w.Place.Object)})
 		}
 	case m.http:
 		c.Name += "-catchall-http"
 	}
-	c.Filters = append(slices.Clip(v.Secured.TCP), tcpProxy(cluster, v.Seen))
+	c.Filters = append(slices.Clip(v.Security.TCP), tcpProxy(cluster, v.Observability))
 	if m.http {
 		c.Filters = managed(inboundManager(v, stats, cluster, w)).GetFilters()
 	}
-	c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, w.Target)
+	c.Filters = extend.WithPlugins(v.Patches, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, w.Target)
 	return c
 }
 
 // inboundManager returns the manager of requests that come to the workload.
-func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hcmv3.HttpConnectionManager {
-	m := httpManager(model.StatName(stats), "", v.Seen)
+func inboundManager(v *model.View, stats, cluster string, w *model.WorkloadPort) *hcmv3.HttpConnectionManager {
+	m := httpManager(model.StatName(stats), "", v.Observability)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, w)}
 	m.ServerName = "istio-envoy"
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
@@ -265,7 +266,7 @@ func inboundManager(v *model.View, stats, cluster string, w *model.Workport) *hc
 func isHTTP2(protocol string) bool { return protocol == "http2" || strings.HasPrefix(protocol, "grpc") }
 
 // inboundRoutes lead all requests to the workload, without a limit of time.
-func inboundRoutes(cluster string, w *model.Workport) *routev3.RouteConfiguration {
+func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
 		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0), GrpcTimeoutHeaderMax: durationpb.New(0)},
@@ -339,7 +340,7 @@ func inspectors(chains []*listenerv3.FilterChain) (all []*listenerv3.ListenerFil
 const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) * time.Second
 
 // inboundCluster returns the cluster of a port of the workload.
-func inboundCluster(v *model.View, w *model.Workport) *clusterv3.Cluster {
+func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 	name := model.InboundName(w.Target)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout), CircuitBreakers: unlimited(),
@@ -403,7 +404,7 @@ func fromLoop() *corev3.BindConfig {
 }
 
 // inboundMetadata names the services of a port, and the rule of its first one.
-func inboundMetadata(v *model.View, w *model.Workport) *corev3.Metadata {
+func inboundMetadata(v *model.View, w *model.WorkloadPort) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
 	if len(w.Hosts) > 0 && !w.External {
 		fields["services"] = servicesValue(v.Client.Namespace, w.Hosts...)

@@ -25,7 +25,7 @@ import (
 
 // addIngress adds a gateway's resources of a host, or the gateway's listeners.
 func (t *Translation) addIngress(v *model.View, client model.Profile) {
-	if v.Host == model.GatewayUnit {
+	if v.Host == model.GatewayPseudoHost {
 		t.addListeners(v, client)
 		return
 	}
@@ -53,7 +53,7 @@ func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client
 		key.Text(s.Gateway.Version, s.Place.Field)
 		key.Flag(s.Denial != nil)
 		key.Flag(s.Redirects(v.Host))
-		for _, r := range v.Bound {
+		for _, r := range v.BoundVirtualServices {
 			key.Flag(s.Bound(r, client) && s.Serves(r, v.Host))
 			key = append(key, ruleKey(r, s.GetPort().GetNumber())...)
 		}
@@ -83,7 +83,7 @@ func (g *gatewayHost) add(v *model.View, s *model.Server, client model.Profile, 
 	if s.Redirects(v.Host) {
 		g.host.RequireTls = routev3.VirtualHost_ALL
 	}
-	for _, r := range v.Bound {
+	for _, r := range v.BoundVirtualServices {
 		if !s.Bound(r, client) || !s.Serves(r, v.Host) {
 			continue
 		}
@@ -196,20 +196,20 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 				TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 			}
-			telemetry.ObserveUnmatched(v.Seen, listeners[b])
+			telemetry.ObserveUnmatched(v.Observability, listeners[b])
 			if s.Kind.Encrypted() {
 				listeners[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}
 		}
 		for _, c := range t.serverChains(v, &s, client, used[b]) {
-			c.Filters = extend.WithPlugins(v.Extended, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+			c.Filters = extend.WithPlugins(v.Patches, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 			listeners[b].FilterChains = append(listeners[b].FilterChains, c)
 		}
 		if s.Route != "" && t.Hosts[s.Route] == nil {
 			t.Hosts[s.Route] = misdirected(&s, v.Servers)
 		}
 	}
-	patches := extend.New(v.Extended, networking.EnvoyFilter_GATEWAY, &t.Findings)
+	patches := extend.New(v.Patches, networking.EnvoyFilter_GATEWAY, &t.Findings)
 	for _, b := range order {
 		if len(listeners[b].GetFilterChains()) == 0 {
 			continue
@@ -224,7 +224,7 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 func (t *Translation) serverChains(
 	v *model.View, s *model.Server, client model.Profile, used usedMatches,
 ) (chains []*listenerv3.FilterChain) {
-	secured := cmp.Or(s.Denial, v.Secured).TCP
+	secured := cmp.Or(s.Denial, v.Security).TCP
 	switch s.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
@@ -233,19 +233,19 @@ func (t *Translation) serverChains(
 	case model.ServerHTTPS:
 		match, ok := used.add(s.Names(), nil)
 		if !ok {
-			t.Findings.Note(s.Place.In("hosts"), "all of these hosts belong to other servers of the port")
+			t.Findings.Note(s.Place.Subfield("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
 		c := httpChain(s, v)
 		if len(match.GetServerNames()) > 0 {
 			c.FilterChainMatch = match
 		}
-		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, []string{"h2", "http/1.1"})
+		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Security.Domains, []string{"h2", "http/1.1"})
 		chains = append(chains, c)
 	case model.ServerTLS:
 		match, ok := used.add(s.Names(), nil)
 		if !ok {
-			t.Findings.Note(s.Place.In("hosts"), "all of these hosts belong to other servers of the port")
+			t.Findings.Note(s.Place.Subfield("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
 		to := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
@@ -257,8 +257,8 @@ func (t *Translation) serverChains(
 		}
 		chains = append(chains, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Secured.Domains, nil),
-			Filters:         append(slices.Clip(secured), to.proxy(v.Seen)),
+			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Security.Domains, nil),
+			Filters:         append(slices.Clip(secured), to.proxy(v.Observability)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		routesOf := routeContext.tcpRoutes
@@ -266,7 +266,7 @@ func (t *Translation) serverChains(
 			routesOf = routeContext.tlsRoutes
 		}
 		for _, c := range connections(s, v, client, &t.Findings, routesOf) {
-			if f := c.filterChain(used, v.Seen, &t.Findings); f != nil {
+			if f := c.filterChain(used, v.Observability, &t.Findings); f != nil {
 				f.Filters = slices.Concat(secured, f.GetFilters())
 				chains = append(chains, f)
 			}
@@ -279,12 +279,12 @@ func (t *Translation) serverChains(
 func connections(s *model.Server, v *model.View, client model.Profile, findings *model.Findings,
 	routesOf func(routeContext) []l4Route,
 ) (routes []l4Route) {
-	for _, r := range v.Bound {
+	for _, r := range v.BoundVirtualServices {
 		if !s.Bound(r, client) {
 			continue
 		}
 		admitted := slices.ContainsFunc(r.Hosts, func(host string) bool {
-			return !model.IsUnit(host) && s.Meets(host, r.Key.Namespace)
+			return !model.IsPseudoHost(host) && s.Meets(host, r.Key.Namespace)
 		})
 		if admitted {
 			routes = append(routes, routesOf(routeContext{
@@ -297,7 +297,8 @@ func connections(s *model.Server, v *model.View, client model.Profile, findings 
 }
 
 func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
-	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route, v.Seen)
+	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route,
+		v.Observability)
 	secureHTTP(v, m, typev1beta1.WorkloadMode_CLIENT, s.GetPort().GetNumber())
 	m.UseRemoteAddress = wrapperspb.Bool(true)
 	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}

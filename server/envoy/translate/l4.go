@@ -147,7 +147,7 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, found *mode
 		out.FilterChainMatch = match
 	}
 	if r.fromRule {
-		out.Metadata = virtualServiceMetadata(r.place.Of)
+		out.Metadata = virtualServiceMetadata(r.place.Object)
 	}
 	return out
 }
@@ -160,7 +160,8 @@ func (w routeContext) l4Route(routes []*networking.RouteDestination, at model.Pl
 			if len(c.to) == 0 {
 				c.options = tcpOptionsOf(w.policyOf(r.GetDestination()))
 			}
-			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.In("route[%d].destination", i)), uint32(max(r.GetWeight(), 1))})
+			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.Subfield("route[%d].destination", i)),
+				uint32(max(r.GetWeight(), 1))})
 		}
 	}
 	switch len(c.to) {
@@ -179,7 +180,7 @@ func (w routeContext) tlsRoutes() (all []l4Route) {
 	for i, r := range w.rule.Spec.GetTls() {
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.l4Route(r.GetRoute(), model.Place{Of: w.rule.Key, Field: fmt.Sprintf("spec.tls[%d]", i)})
+				c := w.l4Route(r.GetRoute(), model.Place{Object: w.rule.Key, Field: fmt.Sprintf("spec.tls[%d]", i)})
 				for _, s := range m.GetSniHosts() {
 					c.servers = append(c.servers, strings.ToLower(s))
 				}
@@ -194,7 +195,7 @@ func (w routeContext) tlsRoutes() (all []l4Route) {
 // tcpRoutes returns the VirtualService's routes of TCP connections.
 func (w routeContext) tcpRoutes() (all []l4Route) {
 	for i, r := range w.rule.Spec.GetTcp() {
-		at := model.Place{Of: w.rule.Key, Field: fmt.Sprintf("spec.tcp[%d]", i)}
+		at := model.Place{Object: w.rule.Key, Field: fmt.Sprintf("spec.tcp[%d]", i)}
 		if len(r.GetMatch()) == 0 {
 			return append(all, w.l4Route(r.GetRoute(), at))
 		}
@@ -213,7 +214,7 @@ func (w routeContext) tcpRoutes() (all []l4Route) {
 func l4Routes(v *model.View, p *model.Port, client model.Profile, found *model.Findings) (all []l4Route) {
 	cluster := model.ClusterName(p.Number, "", v.Service.Host)
 	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}}, options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
-	w := routeContext{view: v, rule: v.Rules[p.Part], client: client, port: p.Number, found: found}
+	w := routeContext{view: v, rule: v.RoutesByListener[p.Part], client: client, port: p.Number, found: found}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {
 			routes[i].fromRule = true

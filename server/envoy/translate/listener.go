@@ -252,11 +252,11 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 	const name = "virtualOutbound"
 	l := &listenerv3.Listener{
-		Name: name, Address: socket(model.Wildcard, model.OutboundPort), UseOriginalDst: wrapperspb.Bool(true),
+		Name: name, Address: socket(model.Wildcard, model.OutboundCapturePort), UseOriginalDst: wrapperspb.Bool(true),
 		TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
-			refusing(name+"-blackhole", model.OutboundPort), // a connection to this port would loop
+			refusing(name+"-blackhole", model.OutboundCapturePort), // a connection to this port would loop
 			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)}},
 		},
 	}

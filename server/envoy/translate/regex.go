@@ -53,11 +53,11 @@ func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMat
 	}
 	usable := true
 	for field, why := range MatchProblems(m, w.client.LargestProgram()) {
-		w.found.Note(at.In("match.%s", field), "%s: requests that it may mean get 500", why)
+		w.found.Note(at.Subfield("match.%s", field), "%s: requests that it may mean get 500", why)
 		usable = false
 	}
 	if why := RewriteProblem(rewrite, w.client.LargestProgram()); why != "" {
-		w.found.Note(at.In("rewrite.uriRegexRewrite"), "%s: its requests get 500", why)
+		w.found.Note(at.Subfield("rewrite.uriRegexRewrite"), "%s: its requests get 500", why)
 		usable = false
 	}
 	return usable

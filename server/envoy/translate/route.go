@@ -70,7 +70,7 @@ func ruleKey(rule *model.Rule[*networking.VirtualService], port uint32) (d model
 func newVirtualHost(place model.Place, domains []string, rest *routev3.VirtualHost, body *Body) *VirtualHost {
 	v := &VirtualHost{Place: place, Domains: domains, Rest: model.MustMarshal(rest), Body: body}
 	var d model.Digest
-	d.Object(place.Of)
+	d.Object(place.Object)
 	d.Number(int64(len(domains)))
 	d.Text(domains...)
 	d.Text(place.Field, string(v.Rest))
@@ -127,7 +127,7 @@ func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Pro
 		names = domains(v.Service, p, client)
 	}
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number)}
-	if r := v.Rules[p.Part]; r != nil {
+	if r := v.RoutesByListener[p.Part]; r != nil {
 		if body := t.routesOf(v, r, client, p.Number); len(body.Bytes) > 0 {
 			return newVirtualHost(p.Place(), names, host, body)
 		}
@@ -149,12 +149,13 @@ func (t *Translation) routesOf(
 
 // unregistered returns the virtual host of a host that is not a service, or nil.
 func (t *Translation) unregistered(v *model.View, client model.Profile) *VirtualHost {
-	body := t.routesOf(v, v.Own, client, model.UnregisteredPort)
+	body := t.routesOf(v, v.UnregisteredRoutes, client, model.UnregisteredPort)
 	if len(body.Bytes) == 0 {
 		return nil
 	}
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort)}
-	return newVirtualHost(model.Place{Of: v.Own.Key, Field: "spec.hosts"}, []string{model.InURL(v.Host)}, host, body)
+	return newVirtualHost(model.Place{Object: v.UnregisteredRoutes.Key, Field: "spec.hosts"},
+		[]string{model.InURL(v.Host)}, host, body)
 }
 
 // domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them

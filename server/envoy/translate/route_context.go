@@ -41,7 +41,7 @@ func (w routeContext) portOf(d *networking.Destination) uint32 {
 	if d.GetPort() != nil {
 		return d.GetPort().GetNumber()
 	}
-	if t := w.view.Targets[w.hostOf(d)]; len(t.Ports) == 1 {
+	if t := w.view.RouteTargets[w.hostOf(d)]; len(t.Ports) == 1 {
 		return t.Ports[0]
 	}
 	return w.port
@@ -59,7 +59,7 @@ const noBackend = "UnknownService"
 // BlackHole instead.
 func (w routeContext) cluster(d *networking.Destination, at model.Place) string {
 	host, port := w.hostOf(d), w.portOf(d)
-	t, known := w.view.Targets[host]
+	t, known := w.view.RouteTargets[host]
 	switch {
 	case host == "":
 		w.found.Note(at, "there is no such backend: requests get 500, connections are closed")
@@ -84,7 +84,7 @@ func (w routeContext) cluster(d *networking.Destination, at model.Place) string 
 
 // policyOf returns the policy of a destination, or nil.
 func (w routeContext) policyOf(d *networking.Destination) *networking.TrafficPolicy {
-	t, ok := w.view.Targets[w.hostOf(d)]
+	t, ok := w.view.RouteTargets[w.hostOf(d)]
 	if !ok {
 		return nil
 	}

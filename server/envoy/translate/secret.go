@@ -13,7 +13,7 @@ import (
 // SecretOf returns the secret of a name, which has its files.
 func SecretOf(name string) *tlsv3.Secret {
 	file := func(path string) *corev3.DataSource {
-		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: model.FromName.Replace(path)}}
+		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: model.NameUnescaper.Replace(path)}}
 	}
 	s := &tlsv3.Secret{Name: name}
 	if files, ok := strings.CutPrefix(name, model.CertPrefix); ok {

@@ -15,8 +15,8 @@ import (
 // secureHTTP puts what security objects ask of requests before all other filters, which see paths as the mesh has them normalized, and
 // WasmPlugins among them. mode and port are those of extend.WithPlugins.
 func secureHTTP(v *model.View, m *hcmv3.HttpConnectionManager, mode typev1beta1.WorkloadMode, port uint32) {
-	m.HttpFilters = extend.WithPlugins(v.Extended, slices.Concat(v.Secured.HTTP, m.GetHttpFilters()), mode, port)
-	switch v.Secured.Paths {
+	m.HttpFilters = extend.WithPlugins(v.Patches, slices.Concat(v.Security.HTTP, m.GetHttpFilters()), mode, port)
+	switch v.Security.Paths {
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_DEFAULT, meshv1alpha1.MeshConfig_ProxyPathNormalization_BASE:
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_NONE:
 		m.NormalizePath = wrapperspb.Bool(false)

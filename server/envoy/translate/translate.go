@@ -72,17 +72,17 @@ func View(v *model.View, share Sharing) *Translation {
 	t := &Translation{
 		Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings), share: share,
 	}
-	if v.Extended != nil && model.IsUnit(v.Host) {
-		t.Objects = append(slices.Clip(t.Objects), v.Extended.Objects...)
+	if v.Patches != nil && model.IsPseudoHost(v.Host) {
+		t.Objects = append(slices.Clip(t.Objects), v.Patches.Objects...)
 	}
 	t.add(v, v.Client)
 	t.share = nil
 	t.Findings = t.Findings.Sorted()
 	var last resource.Key
 	for _, f := range t.Findings {
-		if f.Why == "" && f.Of != last { // a patch, of which each has its object
-			last = f.Of
-			t.Objects = append(slices.Clip(t.Objects), f.Of)
+		if f.Why == "" && f.Object != last { // a patch, of which each has its object
+			last = f.Object
+			t.Objects = append(slices.Clip(t.Objects), f.Object)
 		}
 	}
 	return t
@@ -95,7 +95,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	if v.Inbound != nil {
 		t.addInbound(v)
 	}
-	if client.Role == model.Sidecar && v.Own != nil {
+	if client.Role == model.Sidecar && v.UnregisteredRoutes != nil {
 		if host := t.unregistered(v, client); host != nil {
 			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
 		}
@@ -107,7 +107,7 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	t.Precedence = s.Precedence
 	t.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
-	patches := extend.New(v.Extended, extend.ContextOf(client.Role), &t.Findings)
+	patches := extend.New(v.Patches, extend.ContextOf(client.Role), &t.Findings)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {

@@ -23,7 +23,8 @@ func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking
 		why = "plaintext is sent"
 	}
 	for _, rule := range v.Policy.Objects {
-		t.Findings.Note(model.Place{Of: rule, Field: "spec"}, "ISTIO_MUTUAL needs an identity, which these clients do not have: %s", why)
+		t.Findings.Note(model.Place{Object: rule, Field: "spec"},
+			"ISTIO_MUTUAL needs an identity, which these clients do not have: %s", why)
 	}
 	return !v.Policy.Plaintext
 }

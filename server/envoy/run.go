@@ -10,15 +10,15 @@ import (
 	"tributary/memstore"
 )
 
-// Clients of an earlier process come back within returnTime. The first scope is made within firstScopeTime.
+// Clients of an earlier process return within returnTime. The first scope is complete within firstScopeTime.
 const (
 	returnTime     = 2 * time.Minute
 	firstScopeTime = 2 * time.Second
 )
 
 // Run waits for the first client, since the mesh takes memory, and then follows the view until ctx ends. If the view
-// has changed since it was first complete, the first scope starts with that content, which is from the disk after a
-// restart: so the engine knows the versions with which clients come back.
+// has changed since it was first complete, the first scope starts with that content, which comes from the disk after a
+// restart, so that the engine knows the versions that returning clients hold.
 func (c *Catalog) Run(ctx context.Context) error {
 	var former memstore.Snapshot
 	var expired <-chan time.Time
@@ -34,7 +34,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 		case <-changed:
 		case <-expired:
 			former = memstore.Snapshot{}
-		case <-c.wanted.given:
+		case <-c.firstClient.given:
 			wanted = true
 		}
 	}
@@ -42,25 +42,25 @@ func (c *Catalog) Run(ctx context.Context) error {
 		c.update(nil, former, false, false)
 		select {
 		case <-ctx.Done():
-		case <-c.scoped.given:
+		case <-c.firstScope.given:
 		case <-time.After(firstScopeTime):
 		}
 	}
 	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
 
-// awaitMesh returns when the mesh has a view, or with the error of ctx.
+// awaitMesh returns when the mesh contains a view, or with the error of ctx.
 func (c *Catalog) awaitMesh(ctx context.Context) error {
-	c.wanted.give()
+	c.firstClient.give()
 	select {
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
-	case <-c.made.given:
+	case <-c.meshReady.given:
 		return nil
 	}
 }
 
-// signal is given once.
+// signal closes a channel once.
 type signal struct {
 	given chan struct{}
 	give  func()

@@ -50,23 +50,23 @@ spec: {host: s1.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections:
 	s.apply(decoded(t, fmt.Sprintf(rule, 1)))
 	concerned := func(change string) (all []string) {
 		for one := range s.c.following {
-			require.Len(t, one.variants, 3)
-			for _, v := range one.variants {
+			require.Len(t, one.workloadViews, 3)
+			for _, v := range one.workloadViews {
 				v.inbound = model.InboundText(change, nil) // so that who looks again finds something else
 			}
 		}
 		before := make(map[*scope]map[string]any)
 		for one := range s.c.following {
 			before[one] = make(map[string]any)
-			for unit := range one.variants {
+			for unit := range one.workloadViews {
 				before[one][unit] = one.translations[unit]
 			}
 		}
 		s.apply(decoded(t, change))
 		for one := range s.c.following {
-			for unit, v := range one.variants {
+			for unit, v := range one.workloadViews {
 				if before[one][unit] != any(one.translations[unit]) {
-					all = append(all, model.LabelMapOf(one.profile.Labels)["app"]+" "+v.serves[0].Host)
+					all = append(all, model.LabelMapOf(one.profile.Labels)["app"]+" "+v.servedPorts[0].Host)
 				}
 			}
 		}
@@ -87,7 +87,7 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 `)...)
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}})
 	var err error
-	for i := 0; i <= model.MaxVariantsOfHost && err == nil; i++ {
+	for i := 0; i <= model.MaxWorkloadViewsOfHost && err == nil; i++ {
 		var release func()
 		_, release, err = s.c.Collection(ctx, at(fmt.Sprintf("10.0.%d.%d", i/250, i%250), node("shop", "NONE", "")), xds.ListenerURL)
 		if err == nil {
@@ -98,8 +98,8 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	require.ErrorContains(t, err, "too many different sets of ports that workloads serve in use by 192.0.2.1")
 	require.Len(t, s.c.following, 1)
 	for one := range s.c.following {
-		require.Len(t, one.variants, model.MaxVariantsOfHost)
-		require.Equal(t, int64(model.MaxVariantsOfHost), one.users.Load(), "the one that is refused has left")
+		require.Len(t, one.workloadViews, model.MaxWorkloadViewsOfHost)
+		require.Equal(t, int64(model.MaxWorkloadViewsOfHost), one.users.Load(), "the one that is refused has left")
 	}
 }
 
@@ -116,17 +116,17 @@ func TestAClientComesWhileMostServicesGo(t *testing.T) {
 	require.NoError(t, err)
 	defer release()
 	p := model.ProfileOf(at("10.0.0.2", node("shop", "REDIRECT", "")))
-	defer s.c.narrow(&p, at("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
+	defer s.c.selectProfile(&p, at("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
 	var changes sync.WaitGroup
 	for one := range s.c.following {
-		v := newVariant(one, p)
-		before := s.c.seen().Revision()
+		v := newWorkloadView(one, p)
+		before := s.c.meshView().Revision()
 		ctx := &hooked{Context: t.Context(), hook: func() {
 			changes.Go(func() { s.apply(nil, keys...) })
-			for s.c.seen().Revision() == before {
+			for s.c.meshView().Revision() == before {
 			}
 		}}
-		require.NoError(t, s.c.makeVariant(ctx, v))
+		require.NoError(t, s.c.makeWorkloadView(ctx, v))
 		changes.Wait()
 		require.Negative(t, ctx.calls)
 		require.NotNil(t, v.listeners.Get("virtualInbound"))
