@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Decoded is what became of a text, part by part, for the next text of the same file: what has not changed is taken over. The
-// zero value is that of a text of which nothing is known. It is never changed.
+// Decoded is the result of decoding a text, part by part, which the next text of the same file reuses for unchanged
+// parts. The zero value is that of an unknown text. It is immutable.
 type Decoded struct {
 	path  string
 	opts  Options
@@ -15,15 +15,15 @@ type Decoded struct {
 	size  int
 }
 
-// part is what became of the text of one YAML document, which is a list, maybe.
+// part is the result of decoding one YAML document, which may be a list.
 type part struct {
 	line    int // of the file, where it began
 	docs    []Document
 	objects int64 // that the budget counts
 }
 
-// DecodeAgain is Decode for a text of which an earlier version is known. It costs as much as what is new in it, besides reading it
-// once. What is taken over is what Decode would return, lines included.
+// DecodeAgain is Decode for a text with a known earlier version. Its cost is that of the changed parts, and of reading
+// the text once. Its result is that of Decode, lines included.
 func DecodeAgain(path string, data []byte, opts Options, earlier *Decoded) ([]Document, *Decoded) {
 	f := newFile(path, data, opts)
 	if earlier.path == f.path && earlier.opts == f.opts {
@@ -36,7 +36,7 @@ func DecodeAgain(path string, data []byte, opts Options, earlier *Decoded) ([]Do
 	return docs, next
 }
 
-// Size is how many documents are known, and parts of the text: it may have many of which there is nothing to say.
+// Size is the number of known documents, and of parts of the text without any.
 func (d *Decoded) Size() int { return d.size }
 
 // contentOf identifies the text of a chunk.
@@ -46,7 +46,7 @@ func contentOf(c chunk) (sum [16]byte) {
 	return sum
 }
 
-// decodePart is decodeYAML for a text that may be known from earlier. It returns what is to be known of it later, if anything.
+// decodePart is decodeYAML for a text that may be known. It returns the result to keep, if any.
 func (f *file) decodePart(c chunk, sum [16]byte) (part, bool) {
 	if p, known := f.earlier[sum]; known && c.fault == "" {
 		f.budget.objects.Add(p.objects)
@@ -64,7 +64,7 @@ func (f *file) decodePart(c chunk, sum [16]byte) (part, bool) {
 	return p, !f.aliased && !slices.ContainsFunc(p.docs, Document.remarkable)
 }
 
-// remarkable reports whether there is more to say of a document than where it begins, which would have to be said of other lines.
+// remarkable reports whether a document has remarks that depend on its lines, other than its first line.
 func (d Document) remarkable() bool {
 	return len(d.Errors)+len(d.Warnings) > 0 || d.Resource != nil && d.Resource.verdict != nil && d.Resource.verdict != faultless
 }

@@ -6,17 +6,17 @@ import (
 	"sync/atomic"
 )
 
-// The limits of one text. They are far from what people and programs write, and keep what a text costs in memory and time
-// in proportion to its length.
+// The limits of one text. They are far from all that people and programs write. The memory and time of a text is in
+// proportion to its length.
 const (
 	defaultMaxBytes = 64 << 20
 	maxObjects      = 1 << 18 // documents, lists and their items together
 	maxProblems     = 20      // reported of one document
 	maxDepth        = 200     // of nesting in a document; Istio's own types go no deeper than 20
 	maxLists        = 3       // of lists within lists
-	maxMerges       = 32      // of merge keys within what is merged, each of which costs as much as all that it merges
+	maxMerges       = 32      // of nested merge keys, each of which costs as much as all that it merges
 
-	// What may be reached through aliases, in the unit of budget.spend: a number, and so many times the length of the text.
+	// The limit of nodes behind aliases, in the unit of budget.spend: a number, and a multiple of the length of the text.
 	maxAliased      = 4 << 20
 	aliasedPerByte  = 8
 	costOfAnObject  = 1 << 10 // reached through an alias
@@ -32,8 +32,8 @@ var (
 	errTooNested = errors.New("lists within lists within lists")
 )
 
-// budget is what one text may still cost. Aliases let a short text stand for an endless one, so all that is reached
-// through them is counted, with what it costs in memory, roughly. It is shared by the goroutines that decode the text.
+// budget is the remaining cost of one text. Aliases let a short text stand for an endless one, so that all nodes behind
+// them count, with their approximate memory. The goroutines that decode the text share it.
 type budget struct {
 	maxAliased int64
 	objects    atomic.Int64
@@ -47,7 +47,7 @@ func newBudget(text []byte) *budget {
 // object counts one more, and reports the number.
 func (b *budget) object() int64 { return b.objects.Add(1) }
 
-// spend counts what is reached through an alias, and reports whether there was enough left.
+// spend counts a node behind an alias, and reports whether the budget allows it.
 func (b *budget) spend(cost int) bool { return b.aliased.Add(int64(cost)) <= b.maxAliased }
 
 // object counts one more of the text and of the part at hand, and returns the number in the text.
@@ -56,13 +56,13 @@ func (f *file) object() int64 {
 	return f.budget.object()
 }
 
-// spend is that of the budget, and notes that there is an alias: what is behind one may count for more another time.
+// spend is that of the budget. It notes an alias: its nodes may count for more another time.
 func (f *file) spend(cost int) bool {
 	f.aliased = true
 	return f.budget.spend(cost)
 }
 
-// exceeded reports whether something of the text was refused for what the rest of it cost.
+// exceeded reports whether a part of the text was refused for the cost of the rest.
 func (b *budget) exceeded() bool {
 	return b.objects.Load() > maxObjects || b.aliased.Load() > b.maxAliased
 }

@@ -2,15 +2,16 @@ package resource
 
 import "time"
 
-// Clients break ties by the time of creation: of two objects that compete, istiod lets the older one win. So that time has
-// to be the same in all replicas, whenever they started and in whatever order they learned of things. It is the object's own if it
-// has one. An object without one has a rank instead: a time that puts it behind the objects of the sources before its own,
-// in seconds of the years up to 2004, when there was nothing to configure yet. What was read from another tributary has a rank
-// already, by the order of the sources there; it becomes the lower digits of the new one, so that this order is kept within ours.
-// There is room for three tiers, and for a thousand sources in each.
+// Clients break ties by the time of creation: of two competing objects, istiod prefers the older one. So that time has
+// to be the same in all replicas, independent of their start and the order of events. It is the object's own if it has
+// one. An object without one has a rank instead: a time after all objects of earlier sources, in seconds of the years
+// up to 2004, before there were objects to configure. Objects of another tributary have a rank already, by the order of
+// its sources; it becomes the lower digits of the new one, so that this order stays within ours. There is room for
+// three tiers, and for a thousand sources in each.
 //
-// A ServiceEntry with a time of its own has a rank, too: for one host, the order of sources decides before any time, so that no registry
-// displaces a host of an earlier source. Its own time, in seconds from datesBegin to 2046, stands in the nanoseconds of the rank.
+// A ServiceEntry with a time of its own has a rank, too: for one host, the order of sources decides before any time, so
+// that no registry displaces a host of an earlier source. Its own time, in seconds from datesBegin to 2046, is in the
+// nanoseconds of the rank.
 const (
 	digitBits = 10
 	rankBits  = 3 * digitBits
@@ -21,8 +22,8 @@ const (
 
 var lastRank = time.Unix(1<<rankBits-1, 0)
 
-// Ranked returns r with its rank as an object of the source at a place in the order of sources, from 0; r itself, if it has a time of its
-// own and is no ServiceEntry, or has no time and is of the first source.
+// Ranked returns r with its rank as an object of the source at a place in the order of sources, from 0; r itself, if it
+// has a time of its own and is no ServiceEntry, or has no time and is of the first source.
 func (r *Resource) Ranked(place int) *Resource {
 	created := r.created
 	switch {
@@ -41,8 +42,8 @@ func (r *Resource) Ranked(place int) *Resource {
 	return r.WithCreated(rank.time())
 }
 
-// Rank is the order in which clients are told to take objects without a time of their own: the lower first. It is 0 for those that have
-// one.
+// Rank is the order of precedence, for clients, of objects without a time of their own: the lower first. It is 0 for
+// objects with a time.
 func (r *Resource) Rank() int {
 	if !r.created.ranks() {
 		return 0

@@ -21,7 +21,7 @@ import (
 	"tributary/internal/words"
 )
 
-// Severity says what a finding does to the object.
+// Severity is the effect of a finding on the object.
 type Severity int
 
 // The severities.
@@ -34,18 +34,18 @@ const (
 type Options struct {
 	// DefaultNamespace is that of objects that name none; "default" if empty.
 	DefaultNamespace string
-	// UnknownFields says what to make of fields that this version of the API does not have. With SeverityWarning they
-	// are left out: for files written for a newer Istio.
+	// UnknownFields is the severity of fields that this version of the API does not have. With SeverityWarning they are
+	// dropped: for files of a newer Istio.
 	UnknownFields Severity
-	// ForeignKinds says what to make of objects of other APIs than Istio's.
+	// ForeignKinds is the treatment of objects of other APIs than Istio's.
 	ForeignKinds Foreign
-	// DomainSuffix completes host names without a dot in VirtualServices and DestinationRules, as istiod does with those that
-	// it reads itself: "details" in namespace shop is "details.shop.svc." and this. If it is empty, they stay.
+	// DomainSuffix completes host names without a dot in VirtualServices and DestinationRules, as istiod does with those
+	// that it reads itself: "details" in namespace shop is "details.shop.svc." and this. If it is empty, they stay.
 	DomainSuffix string
-	// Validate has each resource validated at once, while what was read is at hand: Validate returns the findings then, with
-	// the lines of the fields that they are about, at no further cost.
+	// Validate validates each resource at once, with the decoded text: Validate then returns the findings with the lines
+	// of their fields, at no further cost.
 	Validate bool
-	// Keep names kinds of other APIs, as "Kind.group" with blanks between, whose objects Document.Other has.
+	// Keep names kinds of other APIs, as "Kind.group" with blanks between. Document.Other has their objects.
 	Keep string
 	// MaxBytes is how long a text may be; 64 MiB if it is 0. A longer one is one broken document.
 	MaxBytes int
@@ -54,8 +54,7 @@ type Options struct {
 // Document is one object of a file: a document of a multi-document file, or an item of a `kind: List`.
 type Document struct {
 	Line int // of the file, where the object begins; from 1
-	// Key is as much of the identity as can be told. The kind may be one that does not exist, if it was mistyped; without a
-	// name it cannot be told which object this is.
+	// Key is the known part of the identity. The kind may be mistyped; without a name, the object is unknown.
 	Key Key
 	// MayRestrict says that it has errors and may be an object that restricts traffic, but that it is not known which one.
 	MayRestrict bool
@@ -75,20 +74,20 @@ type Other struct {
 // lastApplied is where kubectl keeps a copy of the whole object, which is none of its content.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Decode reads the objects of a file in the form that `kubectl apply` takes, YAML or JSON, with any number of documents.
-// It is strict: what it does not know or cannot represent is an error, never dropped in silence. Broken documents do not
-// affect the others. Documents without content are no objects. Field values follow the JSON mapping of protobuf, and, as
-// Istio and kubectl do, durations may be in Go's form ("1m30s") and the plain words yes, no, on, off are booleans.
+// Decode reads the objects of a file in the form of `kubectl apply`, YAML or JSON, with any number of documents. It is
+// strict: an unknown or unrepresentable part is an error, and never dropped silently. Broken documents do not affect
+// the others. Documents without content are no objects. Field values follow the JSON mapping of protobuf, and, as in
+// Istio and kubectl, durations may have Go's form ("1m30s") and the plain words yes, no, on, off are booleans.
 //
-// What is accepted was read to its end: text that no document takes in is an error. What a text costs is bounded, whatever
-// it says: what it has beyond that is refused.
+// An accepted text was read to its end: text outside of documents is an error. The cost of a text is bounded: parts
+// beyond the limit are refused.
 //
 // path names the file in origins and messages, as "path:line:column"; it is not opened.
 func Decode(path string, data []byte, opts Options) []Document {
 	return newFile(path, data, opts).decode(data)
 }
 
-// Blank reports whether there is nothing at all in the text of a file: white space, comments and marks of documents.
+// Blank reports whether the text of a file only has white space, comments and document markers.
 func Blank(path string, data []byte) bool {
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	if isJSON(path) {
@@ -121,7 +120,7 @@ func (f file) decode(data []byte) []Document {
 	chunks := split(data)
 	docs := f.decodeAll(chunks, runtime.GOMAXPROCS(0))
 	if f.budget.exceeded() {
-		// Once more in order, so that what is refused does not depend on who was faster, nor on what is known.
+		// Once more in order, so that refusals depend neither on the order of the goroutines nor on the earlier text.
 		f.budget, f.earlier = newBudget(data), nil
 		clear(f.parts)
 		f.parts = nil
@@ -189,7 +188,7 @@ type file struct {
 	docs    []Document
 	scanner *scanner
 
-	earlier, parts map[[16]byte]part // what is known of an earlier text, and what is to be of this one; nil for nothing
+	earlier, parts map[[16]byte]part // parts of the earlier text, and those to keep of this one; nil without reuse
 	objects        int64             // of the part at hand
 	aliased        bool              // something of it was reached through an alias
 }
@@ -317,7 +316,7 @@ func byPlace(a, b *Error) int {
 // decoder decodes one document.
 type decoder struct {
 	*file
-	base int // what to add to the lines of nodes
+	base int // added to the lines of nodes
 
 	isObject    bool // it says its apiVersion and kind: only then messages quote it
 	errs, warns Errors
@@ -326,7 +325,7 @@ type decoder struct {
 	merges      int    // the same of merge keys
 }
 
-// object decodes what the envelope holds.
+// object decodes the object in the envelope.
 func (d *decoder) object(root *yaml.Node, head *envelope) *Resource {
 	spec := head.schema.NewSpec()
 	if head.spec != nil {
@@ -460,14 +459,14 @@ func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
 	return target, true
 }
 
-// leave ends what a visit of n began.
+// leave ends a visit of n.
 func (d *decoder) leave(n *yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		d.aliases--
 	}
 }
 
-// deref returns what n stands for.
+// deref returns the node that n stands for.
 func deref(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -506,7 +505,7 @@ func repeats(content []*yaml.Node, i int) bool {
 	return false
 }
 
-// checkEntries is entries for a mapping in which something is unusual.
+// checkEntries is entries for an unusual mapping.
 func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
 	content := make([]*yaml.Node, 0, len(n.Content))
 	own := make(map[string]*yaml.Node, len(n.Content)/2)
@@ -533,7 +532,7 @@ func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
 	return content
 }
 
-// quoteKey returns a key for a message, with a blank before it, or nothing if it must not be quoted.
+// quoteKey returns a key for a message, after a blank, or an empty text if it must not be quoted.
 func (d *decoder) quoteKey(key string) string {
 	if !d.isObject && !slices.Contains(envelopeFields, key) && !slices.Contains(listFields, key) {
 		return ""
@@ -541,8 +540,8 @@ func (d *decoder) quoteKey(key string) string {
 	return fmt.Sprintf(" %q", key)
 }
 
-// merge appends to content the entries of value, a mapping or a list of them, whose keys are not in own, as YAML 1.1's
-// merge key says.
+// merge appends to content the entries of value, a mapping or a list of mappings, with other keys than own has, as YAML
+// 1.1's merge key does.
 func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *yaml.Node) []*yaml.Node {
 	if d.merges == maxMerges {
 		d.fail(value, "%w", errTooMerged)
@@ -572,7 +571,7 @@ func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *
 					continue
 				}
 				own[key.Value] = key
-				// As an alias, so that what is merged counts as such.
+				// As an alias, so that merged nodes count as such.
 				content = append(content, key, &yaml.Node{
 					Kind: yaml.AliasNode, Alias: deref(entries[i+1]), Line: key.Line, Column: key.Column,
 				})

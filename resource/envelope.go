@@ -27,8 +27,8 @@ type envelope struct {
 	items     *yaml.Node // of a list; the rest is then empty
 }
 
-// The fields of an envelope, and those of metadata that are read or, because they say nothing about the content and are
-// written by kubectl and controllers, accepted.
+// The fields of an envelope, and those of metadata that are read, or accepted because kubectl and controllers write
+// them and they do not affect the content.
 var (
 	envelopeFields = []string{"apiVersion", "kind", "metadata", "spec"}
 	listFields     = []string{"apiVersion", "kind", "metadata", "items"}
@@ -115,7 +115,8 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 	return head
 }
 
-// isASCII reports a text that is not printable ASCII. Terminals and pages would obey some of the others, and people would confuse some.
+// isASCII reports a text that is not printable ASCII. Terminals and pages would obey some of the others, and people
+// would confuse some.
 func (d *decoder) isASCII(name string, n *yaml.Node, text string) bool {
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
 		d.fail(n, "%s: want printable ASCII, got %+q", name, text)
@@ -124,7 +125,7 @@ func (d *decoder) isASCII(name string, n *yaml.Node, text string) bool {
 	return true
 }
 
-// onlyFields reports the entries whose keys are neither known nor silent.
+// onlyFields reports the entries with keys that are neither known nor silent.
 func (d *decoder) onlyFields(entries []*yaml.Node, known []string, silent ...string) {
 	for i := 0; i < len(entries); i += 2 {
 		if name := entries[i].Value; !slices.Contains(silent, name) && !slices.Contains(known, name) {
@@ -247,7 +248,7 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 	}
 }
 
-// read calls f with what the field name stands for, unless that is null or cannot be read.
+// read calls f with the value of the field name, unless it is null or cannot be read.
 func (d *decoder) read(name string, value *yaml.Node, f func(n *yaml.Node)) {
 	d.in(name, func() {
 		n, ok := d.visit(value)
@@ -272,7 +273,7 @@ func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.
 	})
 }
 
-// text reads the string field name; null is empty. The string is a copy, since what is in the envelope is kept, and would
+// text reads the string field name; null is empty. The string is a copy, since the envelope stays in memory, and would
 // keep the text of the whole document.
 func (d *decoder) text(name string, value *yaml.Node) (s string) {
 	d.read(name, value, func(n *yaml.Node) { s, _ = d.str(value, n) })
@@ -297,7 +298,7 @@ func (d *decoder) timestamp(name string, value *yaml.Node) (t time.Time) {
 	return t
 }
 
-// time returns the time that node is, whose target is n.
+// time returns the time in a node of target n.
 func (d *decoder) time(node, n *yaml.Node) (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339Nano, n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
@@ -307,18 +308,18 @@ func (d *decoder) time(node, n *yaml.Node) (t time.Time, ok bool) {
 	return t.UTC(), true
 }
 
-// Foreign says what to make of an object of another API than Istio's, such as the Service and the Deployment that stand in
-// a file beside their ServiceEntry.
+// Foreign is the treatment of objects of other APIs than Istio's, such as the Service and the Deployment beside their
+// ServiceEntry in a file.
 type Foreign int
 
-// What to make of foreign objects.
+// The treatments of foreign objects.
 const (
 	ForeignIgnore Foreign = iota // pass over it, and say that it is there: Document.Foreign
 	ForeignWarn                  // the same, with a warning
 	ForeignError                 // it is an error
 )
 
-// gatewayAPI is the group of Kubernetes' Gateway API, whose Gateway is not Istio's.
+// gatewayAPI is the group of Kubernetes' Gateway API, with another Gateway than Istio's.
 const gatewayAPI = "gateway.networking.k8s.io"
 
 // groups are the API groups of the schemas.
@@ -331,12 +332,12 @@ var groups = func() (all []string) {
 	return all
 }()
 
-// alsoOfOthers are kinds of Istio whose names other APIs use as well.
+// alsoOfOthers are the kinds of Istio that other APIs have, too.
 var alsoOfOthers = []Kind{Gateway, Sidecar, AuthorizationPolicy, Telemetry, ProxyConfig, WasmPlugin}
 
-// isForeign reports whether apiVersion and kind are of another API, rather than Istio's and mistyped. A group that is
-// nearly one of Istio's is mistyped, and so is none at all before one of its kinds, one that contains Istio's name before
-// one of its kinds, and any before a kind that only Istio has.
+// isForeign reports whether apiVersion and kind are of another API, rather than Istio's and mistyped. Mistyped are: a
+// group that is similar to one of Istio's, no group, or one that contains Istio's name, before one of its kinds, and
+// any group before a kind that only Istio has.
 func isForeign(apiVersion, kind string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
 	if !grouped && !slices.Contains(groups, apiVersion) {
@@ -358,7 +359,7 @@ func isForeign(apiVersion, kind string) bool {
 	return true
 }
 
-// passOver reads of a foreign object no more than what it is called.
+// passOver only reads the name of a foreign object.
 func (d *decoder) passOver(at *yaml.Node, apiVersion, kind string, metadata *yaml.Node, head *envelope) {
 	head.foreign = true
 	head.meta.Key = d.nameOf(metadata)
@@ -402,7 +403,7 @@ func (d *decoder) keep(root *yaml.Node, apiVersion, kind string, metadata *yaml.
 	head.other = &Other{APIVersion: apiVersion, JSON: text}
 }
 
-// nameOf returns the name and namespace in the metadata of a foreign object, as far as they can be told.
+// nameOf returns the name and namespace in the metadata of a foreign object, if they can be read.
 func (d *decoder) nameOf(metadata *yaml.Node) (key Key) {
 	if metadata == nil {
 		return key

@@ -10,9 +10,9 @@ import (
 //
 //	rules/reviews.yaml:14:7: VirtualService default/reviews: spec.http[0].route[1].weight: want an integer, got the string "x"
 type Error struct {
-	Key    Key    // of the object; fields that could not be told are empty
-	Origin Origin // where: its place is "path:line:column" for what Decode finds, and that of the resource otherwise
-	Err    error  // what, beginning with the path of the field if there is one
+	Key    Key    // of the object; unknown fields are empty
+	Origin Origin // the place: "path:line:column" for errors of Decode, and that of the resource otherwise
+	Err    error  // the reason, beginning with the path of the field if there is one
 	// Rule says that it is a rule of Istio's validation, which changes with Istio's version, and no fault of form.
 	Rule bool
 	// Metadata says that it is a rule of Kubernetes for names, labels and annotations. MCP servers need not keep these.
@@ -40,10 +40,10 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what is wrong, without the place.
+// Unwrap returns the error without the place.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errors are several of them, in the order in which they were found. Its message has one a line.
+// Errors are several errors in order. The message has one in a line.
 type Errors []*Error
 
 // Error returns the messages, one a line.

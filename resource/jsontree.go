@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// jsonTree reads JSON values into the nodes that the YAML parser would make of them, with line and column, so that all
-// else is the same for both. JSON is not read as YAML, of which it is nearly a subset, for the sake of the rest: surrogate
-// escapes, tabs, and errors about JSON.
+// jsonTree parses JSON values into the nodes that the YAML parser would make of them, with line and column, so that all
+// further code is the same for both. JSON is not parsed as YAML, which is nearly a superset, because of the
+// differences: surrogate escapes, tabs, and errors about JSON.
 type jsonTree struct {
 	text []byte
 	dec  *json.Decoder

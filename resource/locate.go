@@ -9,14 +9,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Istio's validation knows no lines, and rarely says which field it means. What it says of a value or a field can be found
-// all the same if there is only one of it in the object.
+// Istio's validation knows no lines, and rarely names the field. A value or a field in its message can be located if
+// the object has only one of it.
 
 // maxLocated is how many nodes of an object are looked at for that.
 const maxLocated = 10_000
 
-// locate gives the findings of a verdict the places of the fields that they are about, where these can be found. Nobody
-// else has seen the verdict yet.
+// locate adds the places of fields to the findings of a verdict, if they can be found. No other goroutine uses the
+// verdict yet.
 func (d *decoder) locate(root *yaml.Node, v *verdict) {
 	if len(v.errs)+len(v.warnings) == 0 {
 		return
@@ -68,7 +68,7 @@ func indexOf(root *yaml.Node) fieldIndex {
 		walk(spec)
 	}
 	if left < 0 {
-		return fieldIndex{} // what seems to be there once may be there again
+		return fieldIndex{} // a value that seems unique may occur again
 	}
 	return x
 }
@@ -106,7 +106,7 @@ func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 	return best
 }
 
-// The ranks of what may be meant: the higher one is. Zero is not meant.
+// The ranks of candidates: the highest one counts. Zero is no candidate.
 const (
 	rankOtherKey = iota + 1
 	rankOtherValue
@@ -115,7 +115,8 @@ const (
 	rankQuoted
 )
 
-// valueRank says how likely a word of a message is the value of the object that is like it, rather than one of the language.
+// valueRank says how likely a word of a message is the value of the object that is like it, rather than one of the
+// language.
 func valueRank(word, message string) int {
 	switch {
 	case strings.Contains(message, `"`+word+`"`), strings.Contains(message, "'"+word+"'"):
@@ -183,8 +184,8 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. Place (file:line) is where text has the object
-// of a name, and is returned if the field is not found.
+// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. Place (file:line) is where
+// text has the object of a name, and is returned if the field is not found.
 func FieldPlace(text []byte, place, name, field string) string {
 	i := strings.LastIndexByte(place, ':')
 	if i < 0 || !strings.HasPrefix(field, "spec.") {

@@ -27,12 +27,12 @@ const (
 	mapKey, mapValue                                                                       = 1, 2
 )
 
-// EncodeMCP returns r as istiod takes it: the encoded google.protobuf.Any that is an element of
+// EncodeMCP returns r in the form for istiod: the encoded google.protobuf.Any that is an element of
 // DiscoveryResponse.resources. Its type is MCPTypeURL, or for a Bare kind that of the spec. The bytes are the same for
-// the same resource in every process, and are what proto.Marshal makes of the messages deterministically.
+// the same resource in every process: the deterministic encoding of proto.Marshal.
 //
-// The creation time of a resource that has none is 1970: istiod up to 1.13 refuses one without, later ones take that to
-// be 1970, and the year 1, which a zero time.Time would be, sorts before every real object in conflicts.
+// A resource without a creation time has 1970: istiod up to 1.13 refuses one without, and later ones assume 1970. The
+// year 1, of a zero time.Time, would sort before every real object in conflicts.
 func EncodeMCP(r *Resource) ([]byte, error) {
 	schema, ok := schemaByKind[r.key.Kind]
 	if !ok {
@@ -66,8 +66,8 @@ func appendMetadata(b []byte, r *Resource) []byte {
 
 // DecodeMCP reads the resource that an element of DiscoveryResponse.resources carries. The kind is that of typeURL, the
 // type that was asked for ("networking.istio.io/v1/ServiceEntry", in any of its versions). The body is kept as it was
-// received and is not checked: Validate does that. A creation time of 1970 or of the year 1, as istiod sends it for objects
-// read from files, is none. The version that the sender gave is not kept.
+// received and is not checked: Validate does that. A creation time of 1970 or of the year 1, as istiod sends it for
+// objects read from files, is none. The version that the sender gave is not kept.
 func DecodeMCP(typeURL string, a *anypb.Any) (*Resource, error) {
 	schema, ok := SchemaByTypeURL(typeURL)
 	if !ok {
@@ -123,7 +123,7 @@ func checkBodyURL(s *Schema, url string) error {
 	return fmt.Errorf("the body is of type %q, want %s", url, s.BodyTypeURL())
 }
 
-// messageName returns what follows the last slash of a type URL.
+// messageName returns the part of a type URL after the last slash.
 func messageName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
 
 // sansVersion returns a message name "istio.networking.v1alpha3.Gateway" without its version.
@@ -139,7 +139,7 @@ func sansVersion(name string) string {
 	return name[:version] + name[last:]
 }
 
-// What follows encodes fields that are left out when empty, as protobuf does.
+// The following functions omit empty fields, as protobuf does.
 
 // sizeText is for a string or bytes.
 func sizeText(num protowire.Number, size int) int {
@@ -191,7 +191,7 @@ func appendHeader(b []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
 }
 
-// appendMap appends the entries of a map, whose keys and values are there even if empty.
+// appendMap appends the entries of a map. Keys and values are encoded even if empty.
 func appendMap(b []byte, num protowire.Number, m map[string]string) []byte {
 	if len(m) == 0 {
 		return b

@@ -32,7 +32,7 @@ func (d *decoder) message(m protoreflect.Message, node *yaml.Node) {
 	}
 	if n.Kind != yaml.MappingNode {
 		if isNull(n) && len(d.at) == 1 {
-			return // `spec:` with nothing in it
+			return // `spec:` without a value
 		}
 		d.fail(node, "want a mapping, got %s", d.describe(n))
 		return
@@ -169,8 +169,8 @@ func fieldNames(md protoreflect.MessageDescriptor) []string {
 	return names
 }
 
-// wellKnown sets m, one of the types of google.protobuf that have a form of their own in JSON. Istio's API has no others
-// than these; a test holds that.
+// wellKnown sets m, one of the types of google.protobuf that have a form of their own in JSON. Istio's API has no
+// others than these; a test holds that.
 func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
 	switch v := m.Interface().(type) {
 	case *durationpb.Duration:

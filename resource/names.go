@@ -36,7 +36,7 @@ func checkKeyPart(name string) error {
 	return nil
 }
 
-// CheckNamespace says what is wrong with the name of a namespace, which is a DNS label (RFC 1123).
+// CheckNamespace returns an error of the name of a namespace, which must be a DNS label (RFC 1123).
 func CheckNamespace(namespace string) error {
 	if len(namespace) > 63 {
 		return fmt.Errorf("%q… is longer than 63 characters", namespace[:40])
@@ -78,7 +78,7 @@ func checkMeta(m Meta) []error {
 // MaxAnnotations is how many bytes the annotations of an object may have together.
 const MaxAnnotations = 256 << 10
 
-// CheckLabelValue says what is wrong with the value of a label.
+// CheckLabelValue returns an error of the value of a label.
 func CheckLabelValue(v string) error {
 	switch {
 	case len(v) > 63:
@@ -89,10 +89,10 @@ func CheckLabelValue(v string) error {
 	return nil
 }
 
-// CheckAnnotationKey says what is wrong with the key of an annotation, which is that of a label but for case.
+// CheckAnnotationKey returns an error of the key of an annotation: like that of a label, but in any case.
 func CheckAnnotationKey(key string) error { return CheckLabelKey(strings.ToLower(key)) }
 
-// CheckLabelKey says what is wrong with the key of a label: it is a name, after a DNS subdomain and a slash or alone.
+// CheckLabelKey returns an error of the key of a label: a name, optionally after a DNS subdomain and a slash.
 func CheckLabelKey(key string) error {
 	name := key
 	if prefix, rest, ok := strings.Cut(key, "/"); ok {

@@ -53,7 +53,7 @@ func (r Ref) Key() Key { return Key(r) }
 type Origin struct {
 	Source string // name of the config source
 	Place  string // a place that a person can open: "rules/reviews.yaml:14", "consul dc1 service reviews"
-	Group  string // of the source: what it publishes as one, such as a file
+	Group  string // of the source: its unit of publishing, such as a file
 	Rules  string // of the source's transforms, those that made a difference, separated by "; "
 }
 
@@ -65,11 +65,11 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s: %s", o.Source, o.Place)
 }
 
-// Resource is one object. It is immutable once made: neither its maps nor its body may be changed by anyone, and
-// variants are made with the With… methods, which share what they do not change. It is safe for concurrent use.
+// Resource is one object. It is immutable: neither its maps nor its body may be changed. The With… methods make
+// variants that share unchanged parts. It is safe for concurrent use.
 //
-// The spec is held as encoded bytes, as received or deterministically encoded, so that fields that this program's
-// protobuf definitions do not know survive, and so that a store of 100,000 objects holds each once.
+// The spec is in encoded form, as received or deterministically encoded, so that fields outside of this program's
+// protobuf definitions survive, and so that a store of 100,000 objects has each once.
 type Resource struct {
 	key         Key
 	labels      map[string]string
@@ -79,7 +79,7 @@ type Resource struct {
 	created     instant // the object's own time, or the one that Ranked gave it
 	seen        int64   // in nanoseconds after 1970; 0 if unknown
 	origin      Origin
-	original    *Resource // what it was before the transforms of its source; nil if they made no difference
+	original    *Resource // before the transforms of its source; nil without a difference
 	verdict     *verdict  // of Validate, if it has been asked already; nil otherwise
 }
 
@@ -110,7 +110,8 @@ func New(meta Meta, spec proto.Message) (*Resource, error) {
 	return FromBody(meta, body), nil
 }
 
-// FromBody makes a resource of an encoded spec, which is not decoded or checked. The maps of meta and body are taken over.
+// FromBody makes a resource of an encoded spec, which is not decoded or checked. The maps of meta and body are taken
+// over.
 func FromBody(meta Meta, body []byte) *Resource {
 	r := &Resource{
 		key: meta.Key, labels: meta.Labels, annotations: meta.Annotations,
@@ -132,14 +133,15 @@ func (r *Resource) Annotations() map[string]string { return r.annotations }
 // Body returns the encoded spec, which must not be modified.
 func (r *Resource) Body() []byte { return r.body }
 
-// Version is a hash of labels, annotations and body, and the time of creation: equal for equal content in every process,
-// opaque otherwise.
+// Version is a hash of labels, annotations and body, and the time of creation: equal for equal content in every
+// process, opaque otherwise.
 func (r *Resource) Version() string { return r.version }
 
-// Created is the time of creation that clients are told, or zero. It is content: the object's own, or a rank; see Ranked.
+// Created is the time of creation for clients, or zero. It is content: the object's own, or a rank; see Ranked.
 func (r *Resource) Created() time.Time { return r.created.time() }
 
-// Seen is when the object was first seen here, between 1678 and 2262, or zero. It is shown to people, and neither compared nor served.
+// Seen is when the object was first seen here, between 1678 and 2262, or zero. It is shown to people, and neither
+// compared nor served.
 func (r *Resource) Seen() time.Time {
 	if r.seen == 0 {
 		return time.Time{}
@@ -177,7 +179,7 @@ func (r *Resource) WithOrigin(o Origin) *Resource {
 	return &c
 }
 
-// Original returns what r was before the transforms of its source, or nil if they made no difference.
+// Original returns r before the transforms of its source, or nil without a difference.
 func (r *Resource) Original() *Resource { return r.original }
 
 // WithOriginal returns r made of another resource; the version stays.
@@ -220,10 +222,11 @@ func appendSortedKeys(keys []string, m map[string]string) []string {
 	return keys
 }
 
-// hashLen is the length of what contentHash returns.
+// hashLen is the length of a content hash.
 const hashLen = 22
 
-// contentHash returns 128 bits of SHA-256 over labels, annotations and body, each length-prefixed, as hashLen characters.
+// contentHash returns 128 bits of SHA-256 over labels, annotations and body, each length-prefixed, as hashLen
+// characters.
 func contentHash(labels, annotations map[string]string, body []byte) string {
 	var space [1024]byte // spares allocations for most
 	buf := space[:0]
@@ -244,8 +247,8 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// versionOf is the version of what has a hash and was created at a time. The time is apart from the hash, so that it can be
-// changed without hashing the content again.
+// versionOf returns the version of a content hash and a time of creation. The time is not part of the hash, so that it
+// can change without a new hash.
 func versionOf(hash string, created instant) string {
 	if created == (instant{}) {
 		return hash

@@ -15,7 +15,7 @@ import (
 	"tributary/internal/words"
 )
 
-// scalar returns the value of node, whose target is n, as one of fd, which is not a message. It reports what is wrong.
+// scalar returns the value of a node of target n for fd, which is not a message. It reports errors.
 func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v protoreflect.Value, ok bool) {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -49,8 +49,7 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 	return v, false
 }
 
-// str returns the string that node is. Numbers and the like are refused, as kubectl does: what is meant by 1.10 or 010
-// or no cannot be told.
+// str returns the string in a node. Numbers and the like are refused, as by kubectl: 1.10, 010 or no are ambiguous.
 func (d *decoder) str(node, n *yaml.Node) (string, bool) {
 	if isText(n) {
 		return n.Value, true
@@ -136,7 +135,7 @@ func (d *decoder) mapKey(fd protoreflect.FieldDescriptor, key *yaml.Node) (k pro
 	return v.MapKey(), true
 }
 
-// isNull reports whether n is null, or nothing at all.
+// isNull reports whether n is null or missing.
 func isNull(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
 		return false
@@ -145,11 +144,10 @@ func isNull(n *yaml.Node) bool {
 	case "", "~", "null", "Null", "NULL":
 		return true
 	}
-	return false // text that somebody tagged !!null
+	return false // text with the tag !!null
 }
 
-// isText reports whether n is a string. What the parser takes for a time or, out of place, for a merge key, is one, as
-// it is for kubectl.
+// isText reports whether n is a string. As for kubectl, that includes times, and merge keys out of place.
 func isText(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode {
 		return false
@@ -227,7 +225,8 @@ func integerText(n *yaml.Node) (string, bool) {
 	return "", false
 }
 
-// integral returns a number with fraction or exponent, such as 1.0 or 5e3, as that of an integer, if it is one of 64 bits.
+// integral returns a number with fraction or exponent, such as 1.0 or 5e3, as that of an integer, if it is one of 64
+// bits.
 func integral(s string) (string, bool) {
 	if _, exp, ok := strings.Cut(strings.ToLower(s), "e"); ok && len(exp) > 3 {
 		return "", false // too big, or an expensive way to write 0
@@ -342,8 +341,8 @@ func isMistagged(n *yaml.Node) bool {
 	return false
 }
 
-// describe says what n is, for messages. It quotes no scalar of a document that is not known to be an object: a link may
-// have led to a file of secrets.
+// describe describes n for messages. It quotes no scalar of a document that may not be an object: a link may lead to a
+// file of secrets.
 func (d *decoder) describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -6,14 +6,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// scanner reads the part of YAML that nearly all configuration is written in, many times as fast as the YAML parser,
+// scanner parses the part of YAML in which nearly all configuration is written, many times as fast as the YAML parser,
 // which otherwise takes two thirds of a start: block mappings and sequences of scalars that are plain, or in quotes
-// without escapes, on one line; flow collections of these on one line; comments; all of it in ASCII. Whatever else it
-// meets, be it right or wrong, it leaves to the parser, as a whole document. What it reads, it reads as the parser does,
-// to the line and column of every node, but for comments, which it leaves out. TestScanner and FuzzScanner hold it to
-// that.
+// without escapes, on one line; flow collections of these on one line; comments; all of it in ASCII. It leaves a
+// document with anything else, valid or not, to the parser. Its result is that of the parser, with line and column of
+// every node, but without comments. TestScanner and FuzzScanner compare the two.
 //
-// A scanner that fails is from then on at the end of an empty text, so that no loop needs to ask whether it has failed.
+// A scanner that fails continues at the end of an empty text, so that no loop needs to check for failure.
 type scanner struct {
 	text   string // ends with a line break
 	pos    int
@@ -27,10 +26,10 @@ type scanner struct {
 	pending []*yaml.Node // content of the collections that are being read
 }
 
-// What the scanner leaves to the parser although it could read it.
+// Parts that the scanner leaves to the parser although it could read them.
 const (
 	maxScanDepth = 50   // of nesting
-	maxScanKey   = 1000 // length of a key, of which YAML allows 1024 characters
+	maxScanKey   = 1000 // length of a key; YAML allows 1024 characters
 )
 
 // scan returns the root of the document, or nil if that is left to the parser. The nodes are good until the next scan.
@@ -60,7 +59,7 @@ func (s *scanner) scan(text []byte) *yaml.Node {
 	return root
 }
 
-// fail leaves the document to the parser. It returns a node that nobody will see.
+// fail leaves the document to the parser. Its node is not used.
 func (s *scanner) fail() *yaml.Node {
 	s.text, s.pos, s.indent, s.failed = "\n", 0, -1, true
 	return &yaml.Node{}
@@ -84,7 +83,7 @@ func (s *scanner) nextLine() {
 	s.indent = -1
 }
 
-// endLine goes on to the next line, if nothing but a comment follows in this one.
+// endLine goes to the next line, if only a comment follows in this one.
 func (s *scanner) endLine() {
 	before := s.pos
 	switch c := s.skipBlanks(); {
@@ -141,7 +140,7 @@ func (s *scanner) block(col int) *yaml.Node {
 	return s.mapping(col, s.scalar(false))
 }
 
-// mapping is block for a mapping, of which the first key is read already.
+// mapping is block for a mapping after its first key.
 func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
 	n := s.begin(yaml.MappingNode, "!!map", key.Line, key.Column)
 	base := len(s.pending)
@@ -163,7 +162,7 @@ func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
 	return s.end(n, base)
 }
 
-// value reads what follows the colon in a mapping in column col, and goes on to the next line.
+// value reads the value after the colon in a mapping in column col, and goes to the next line.
 func (s *scanner) value(col int) *yaml.Node {
 	line, column := s.line, s.column()
 	if c := s.skipBlanks(); c != '\n' && c != '#' {
@@ -197,7 +196,7 @@ func (s *scanner) sequence(col int) *yaml.Node {
 	return s.end(n, base)
 }
 
-// item reads what follows the dash of a sequence in column col, and goes on to the next line.
+// item reads the value after the dash of a sequence in column col, and goes to the next line.
 func (s *scanner) item(col int) *yaml.Node {
 	line, column := s.line, s.column()
 	switch s.skipBlanks() {
@@ -225,7 +224,7 @@ func (s *scanner) atDash() bool {
 	return s.text[s.pos] == '-' && (s.text[s.pos+1] == ' ' || s.text[s.pos+1] == '\n')
 }
 
-// atColon reports whether what ends at pos is a key.
+// atColon reports whether a key ends at pos.
 func (s *scanner) atColon() bool {
 	return s.text[s.pos] == ':' && (s.text[s.pos+1] == ' ' || s.text[s.pos+1] == '\n')
 }
@@ -286,7 +285,7 @@ func (s *scanner) flowValue() *yaml.Node {
 	return s.scalar(true)
 }
 
-// scalar reads a scalar, inFlow or not. Whether it is a key or a value is seen from what follows.
+// scalar reads a scalar, inFlow or not. The next character tells a key from a value.
 func (s *scanner) scalar(inFlow bool) *yaml.Node {
 	c := s.text[s.pos]
 	if c == '"' || c == '\'' {
@@ -365,8 +364,8 @@ func beginsPlain(c, next byte) bool {
 
 func isWord(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
 
-// plainTag returns the tag of a plain scalar. The parser's own function has the last word; what it would say of words,
-// small numbers and IPv4 addresses is known without asking.
+// plainTag returns the tag of a plain scalar. The parser's own function decides, except for words, small numbers and
+// IPv4 addresses, for which its result is known.
 func plainTag(value string) string {
 	switch c := value[0]; {
 	case c >= '1' && c <= '9':
@@ -391,14 +390,14 @@ func plainTag(value string) string {
 	return (&yaml.Node{Kind: yaml.ScalarNode, Value: value}).ShortTag()
 }
 
-// arena hands out nodes and lists of nodes, and the same ones again after a reset: all of a document's nodes are garbage
-// as soon as it is decoded, and would be most of what there is to collect at a start.
+// arena allocates nodes and lists of nodes, and reuses them after a reset: all nodes of a document are garbage once it
+// is decoded, and would be most of the garbage at a start.
 type arena struct {
 	nodes slab[yaml.Node]
 	lists slab[*yaml.Node]
 }
 
-// node returns a node whose content is whatever it had before.
+// node returns a node with its former content.
 func (a *arena) node() *yaml.Node { return &a.nodes.take(1)[0] }
 
 // list returns a copy of nodes.
@@ -413,7 +412,7 @@ func (a *arena) reset() {
 	a.lists.reset()
 }
 
-// slab hands out slices. It keeps one block of them; what does not fit is from further ones.
+// slab allocates slices. It keeps one block of them, and drops further ones.
 type slab[T any] struct {
 	block []T
 	used  int

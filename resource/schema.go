@@ -40,7 +40,7 @@ const (
 	WorkloadGroup         Kind = "WorkloadGroup"
 )
 
-// SecurityKinds are those of objects that deny, so that an object of which no version is valid must not be taken for none.
+// SecurityKinds are the kinds of objects that deny: an object without a valid version must not count as missing.
 var SecurityKinds = []Kind{AuthorizationPolicy, RequestAuthentication, PeerAuthentication}
 
 // Schema describes a kind.

@@ -10,7 +10,8 @@ import (
 	"istio.io/istio/pkg/config/validation/agent"
 )
 
-// isShort reports whether istiod completes a host name: one without a dot, which is neither the wildcard nor an address.
+// isShort reports whether istiod completes a host name: one without a dot, which is neither the wildcard nor an
+// address.
 func isShort(host string) bool {
 	if host == "" || host == "*" || strings.Contains(host, ".") {
 		return false
@@ -79,11 +80,12 @@ const RefusedHost = "internal.cluster.local"
 // GatewaySemantics is the annotation of a Gateway that derives from the Gateway API, with the value "gateway".
 const GatewaySemantics = "internal.istio.io/gateway-semantics"
 
-// RouteSemantics is the annotation of a VirtualService that was made of an object of Kubernetes: with the value "gateway" of one of
-// Gateway API, in which there are no short names, with "ingress" of an Ingress.
+// RouteSemantics is the annotation of a VirtualService that is derived of an object of Kubernetes: "gateway" for
+// Gateway API, which has no short names, "ingress" for an Ingress.
 const RouteSemantics = "internal.istio.io/route-semantics"
 
-// completeHosts completes the short host names in the spec of an object, as istiod does with an object of domain suffix.
+// completeHosts completes the short host names in the spec of an object, as istiod does with an object of domain
+// suffix.
 func completeHosts(meta Meta, spec proto.Message, suffix string) {
 	if meta.Annotations[RouteSemantics] == "gateway" {
 		return
@@ -95,10 +97,10 @@ func completeHosts(meta Meta, spec proto.Message, suffix string) {
 	})
 }
 
-// CheckHost says what is wrong with a host as services have it, which may begin with a wildcard.
+// CheckHost returns an error of a host of a service, which may begin with a wildcard.
 func CheckHost(name string) error { return agent.ValidateWildcardDomain(name) }
 
-// CheckDomain says what is wrong with a domain suffix; the empty one is right.
+// CheckDomain returns an error of a domain suffix; an empty one is valid.
 func CheckDomain(suffix string) error {
 	if suffix == "" {
 		return nil

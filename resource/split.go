@@ -56,7 +56,7 @@ func isMark(line []byte, mark string) bool {
 	return len(line) == 3 || strings.IndexByte(" \t\r\n", line[3]) >= 0
 }
 
-// blank reports whether text holds nothing but white space, comments, directives and a bare "---".
+// blank reports whether text only has white space, comments, directives and a bare "---".
 func blank(text []byte) bool {
 	for line := range yamldoc.Lines(text) {
 		switch {
@@ -73,8 +73,8 @@ func blank(text []byte) bool {
 	return true
 }
 
-// endsWithin reports whether the parser takes a line for more than one: it knows characters that end one and that hardly
-// anybody else does.
+// endsWithin reports whether the parser sees several lines in a line: it has line breaks that other programs do not
+// know.
 func endsWithin(line []byte) bool {
 	for _, end := range []string{"\u0085", "\u2028", "\u2029"} {
 		if bytes.Contains(line, []byte(end)) {
@@ -84,8 +84,8 @@ func endsWithin(line []byte) bool {
 	return false
 }
 
-// parseJSON returns the values of a document that is JSON, of which there may be several one after another. It returns
-// nil if it is anything else. Much YAML that begins with a brace is JSON, and if so, the JSON parser knows it better.
+// parseJSON returns the values of a JSON document, which may be several one after another. It returns nil for another
+// document. Much YAML that begins with a brace is JSON, and the JSON parser is better for it.
 func (c chunk) parseJSON() (roots []*yaml.Node) {
 	if !bytes.HasPrefix(c.text, []byte("{")) || !utf8.Valid(c.text) {
 		return nil

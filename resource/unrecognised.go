@@ -14,8 +14,8 @@ import (
 	"tributary/internal/words"
 )
 
-// Unrecognised is the kind in the key of something that may be an object that restricts traffic. The name in such a key is the place.
-// Without a namespace, the object may be in any.
+// Unrecognised is the kind in the key of something that may be an object that restricts traffic. The name in such a key
+// is the place. Without a namespace, the object may be in any.
 const Unrecognised Kind = "unrecognised object"
 
 // Restricts reports whether objects of a kind restrict traffic: without them, requests may pass that are to be denied.
@@ -80,8 +80,9 @@ func looksRestricting(text []byte) bool {
 // maxVisited is how many nodes of a document are looked at. One with more may restrict.
 const maxVisited = 1 << 16
 
-// envelopeText returns what a document says of the objects in it: each apiVersion, also if it is mistyped, and each kind that is no field
-// of something else, as in Helm's values. A dot stands for all other fields. It reports whether the document was read to its end.
+// envelopeText returns the parts of a document that identify its objects: each apiVersion, also if it is mistyped, and
+// each kind that is not a field of another object, as in Helm's values. A dot stands for all other fields. It reports
+// whether the document was read to its end.
 func envelopeText(root *yaml.Node) (text []byte, complete bool) {
 	visited := 0
 	var visit func(n *yaml.Node, inner bool)
@@ -140,7 +141,7 @@ func (doc *Document) suspect(root *yaml.Node, head *envelope) {
 	doc.explainRefusal()
 }
 
-// explainRefusal has the first error say what follows if the document may restrict traffic.
+// explainRefusal adds the consequence to the first error if the document may restrict traffic.
 func (doc *Document) explainRefusal() {
 	if !doc.MayRestrict {
 		return

@@ -26,7 +26,7 @@ import (
 	istiolog "istio.io/istio/pkg/log"
 )
 
-// validators are the checks that istiod runs on what it receives, and drops if they fail, while it acknowledges it.
+// validators are istiod's checks of received objects. istiod drops objects that fail, and acknowledges them.
 var validators = map[Kind]validation.ValidateFunc{
 	AuthorizationPolicy:   validation.ValidateAuthorizationPolicy,
 	DestinationRule:       validation.ValidateDestinationRule,
@@ -46,7 +46,7 @@ var validators = map[Kind]validation.ValidateFunc{
 	WorkloadGroup:         validation.ValidateWorkloadGroup,
 }
 
-// muteIstio keeps Istio's packages from logging what they find, in their own form and to standard output.
+// muteIstio keeps Istio's packages from logging their findings to standard output.
 var muteIstio = sync.OnceFunc(func() {
 	for _, name := range []string{"validation", "authorization"} {
 		if scope := istiolog.FindScope(name); scope != nil {
@@ -55,17 +55,18 @@ var muteIstio = sync.OnceFunc(func() {
 	}
 })
 
-// ValidationVersion is the version of Istio whose validation Validate runs.
+// ValidationVersion is the version of Istio's validation that Validate runs.
 const ValidationVersion = "1.31"
 
-// verdict is what validation has to say of a resource. It is never changed.
+// verdict is the result of validating a resource. It is immutable.
 type verdict struct{ warnings, errs Errors }
 
 // faultless is the verdict on most resources.
 var faultless = &verdict{}
 
-// Validate checks r as istiod will, with Istio's own validation (of the version that ValidationVersion says), and its name,
-// labels and annotations as Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent use.
+// Validate checks r as istiod will, with Istio's own validation (of the version that ValidationVersion says), and its
+// name, labels and annotations as Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent
+// use.
 func Validate(r *Resource) (warnings Errors, err error) {
 	v := r.verdict
 	if v == nil {
@@ -99,7 +100,7 @@ func lenient(warnings Errors, err error, warns func(*Error) bool) (Errors, error
 	return warnings, errs.Err()
 }
 
-// examine is validate for a resource of which there is but the encoded spec.
+// examine is validate for a resource with an encoded spec only.
 func examine(r *Resource) *verdict {
 	schema, ok := schemaByKind[r.key.Kind]
 	if !ok {
@@ -112,7 +113,7 @@ func examine(r *Resource) *verdict {
 	return validate(r, spec)
 }
 
-// validate judges r, whose spec is at hand. It may change the spec.
+// validate validates r with its decoded spec. It may change the spec.
 func validate(r *Resource, spec proto.Message) *verdict {
 	muteIstio()
 	var v verdict
@@ -125,7 +126,7 @@ func validate(r *Resource, spec proto.Message) *verdict {
 		metadata.Metadata = true
 		v.errs = append(v.errs, metadata)
 	}
-	v.warnings = warnShortHosts(r, spec) // first, as validators may change what they see
+	v.warnings = warnShortHosts(r, spec) // first, as validators may change the spec
 	warning, err := validateSpec(r, spec)
 	v.errs = append(append(v.errs, rules(r, err)...), checkZones(r, spec)...)
 	v.warnings = append(rules(r, warning), v.warnings...)
@@ -135,10 +136,10 @@ func validate(r *Resource, spec proto.Message) *verdict {
 	return &v
 }
 
-// everyEnvoyFilter is said of every EnvoyFilter there is.
+// everyEnvoyFilter is a warning that every EnvoyFilter gets.
 const everyEnvoyFilter = "EnvoyFilter exposes internal implementation details"
 
-// rules lists what Istio's validation says of r, each once: it repeats itself where a rule is about several fields.
+// rules lists the errors of Istio's validation for r, each once: it repeats an error about several fields.
 func rules(r *Resource, err error) (errs Errors) {
 	said := make(map[string]bool)
 	for _, err := range flatten(err) {
@@ -222,7 +223,7 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-// validateMeshConfig validates what is left after laying the spec over the defaults, as istiod does with its mesh file.
+// validateMeshConfig validates the defaults with the spec laid over them, as istiod does with its mesh file.
 func validateMeshConfig(cfg config.Config) (validation.Warning, error) {
 	spec, ok := cfg.Spec.(*mesh.MeshConfig)
 	if !ok {
@@ -242,8 +243,8 @@ func validateMeshConfig(cfg config.Config) (validation.Warning, error) {
 	return warning, err
 }
 
-// IsAddress reports whether text is an IP address without a zone. A zone, as in fe80::1%eth0, names an interface of one machine, and Envoy
-// rejects a whole resource for one.
+// IsAddress reports whether text is an IP address without a zone. A zone, as in fe80::1%eth0, names an interface of one
+// machine, and Envoy rejects a whole resource for one.
 func IsAddress(text string) bool {
 	a, err := netip.ParseAddr(text)
 	return err == nil && a.Zone() == ""
@@ -309,9 +310,9 @@ func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 	return errs
 }
 
-// Rules identifies what this program makes of a text and of a resource: two processes for which it is the same decode alike
-// and judge alike, so that one may rely on what the other found. It is that of the executable, since the rules are code, of
-// this module and of others. It is empty if that cannot be told; then nothing may be relied on.
+// Rules identifies the rules by which this program decodes and validates: two processes with the same Rules have the
+// same results, so that one may rely on the results of the other. It identifies the executable, since the rules are
+// code of this module and of others. It is empty if that is unknown; then no result may be reused.
 var Rules = sync.OnceValue(func() string {
 	path, err := os.Executable()
 	if runtime.GOOS == "linux" {
