@@ -28,7 +28,7 @@ func newAccessCheck() *cobra.Command {
 	var query access.Query
 	cmd := &cobra.Command{
 		Use:   "check [-c FILE] --identity WHO... [--kind KIND] [--namespace NAMESPACE]",
-		Short: "Say which rule decides what a client may see",
+		Short: "Say which rule decides the rights of a client",
 		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may see something. A client
 is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or
 socket; --identity may be repeated. No server is asked.
@@ -113,7 +113,7 @@ func doubtsOf(cfg *config.Config, client *identity.Identity) (doubts []string) {
 }
 
 func newToken() *cobra.Command {
-	return group(&cobra.Command{Use: "token", Short: "Make tokens by which clients prove who they are"}, newTokenNew())
+	return group(&cobra.Command{Use: "token", Short: "Make tokens that prove the identity of clients"}, newTokenNew())
 }
 
 func newTokenNew() *cobra.Command {
@@ -136,7 +136,7 @@ streams that came with the old one.`,
 			if err := writable(file); err != nil {
 				return err
 			}
-			if _, err = fmt.Fprintln(cmd.OutOrStdout(), token); err != nil { // a token that nobody has is not to be taken
+			if _, err = fmt.Fprintln(cmd.OutOrStdout(), token); err != nil { // a token without a holder must not be accepted
 				return err
 			}
 			return appendTo(file, line)
@@ -147,7 +147,7 @@ streams that came with the old one.`,
 	return cmd
 }
 
-// writable says why a file cannot be written, and makes it if there is none, so that nobody but its owner reads it.
+// writable checks that a file can be written, and makes a missing one with rights for its owner only.
 func writable(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -168,6 +168,6 @@ func appendTo(file, line string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(line) // at once, so that who reads meanwhile reads all of it or nothing
+	_, err = f.WriteString(line) // in one step, so that concurrent readers see the old or the new file
 	return errors.Join(err, f.Close())
 }

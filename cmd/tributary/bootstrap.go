@@ -19,7 +19,7 @@ func newBootstrap() *cobra.Command {
 	var namespace, interception string
 	cmd := &cobra.Command{
 		Use:   "bootstrap {" + strings.Join(client.BootstrapClients(), " | ") + "}",
-		Short: "Print what a client must be told to find a server",
+		Short: "Print the configuration by which a client finds a server",
 		Long: `Bootstrap prints the configuration by which a client finds an xDS server: the configSources of istiod, the bootstrap file
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
@@ -77,7 +77,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
-	f.StringVar(&namespace, "namespace", "", "namespace of that node, whose rules come first (default: what its id says, else default)")
+	f.StringVar(&namespace, "namespace", "", "namespace of that node; its rules come first (default: that of the id, else default)")
 	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
 		"REDIRECT or TPROXY (default NONE)")
 	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
@@ -88,7 +88,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	return cmd
 }
 
-// forClient refuses flags that say nothing to a client of that kind.
+// forClient refuses flags that have no meaning for a client of that kind.
 func forClient(cmd *cobra.Command, client string) error {
 	for _, f := range []struct {
 		name    string

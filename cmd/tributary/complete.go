@@ -15,7 +15,7 @@ import (
 	"tributary/server/admin"
 )
 
-// completionTimeout is how long somebody waits who has pressed Tab.
+// completionTimeout limits the wait after Tab.
 const completionTimeout = 2 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -95,14 +95,15 @@ func (f *clientFlags) names(cmd *cobra.Command, kinds, typed string) (names []co
 	return names
 }
 
-// namespaces are those of the objects of the kind that was given, or of services; full returns NAMESPACE/NAME of the objects of a kind.
+// namespaces are those of the objects of the kind that was given, or of services; full returns NAMESPACE/NAME of the
+// objects of a kind.
 func namespaces(args []string, full func(kind string) []string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	kinds := "serviceentry"
 	if len(args) > 0 {
 		kinds, _, _ = strings.Cut(args[0], "/")
 	}
 	if kinds == allKinds {
-		kinds = "serviceentry,virtualservice,destinationrule" // those that there are most of: who has pressed Tab waits for each
+		kinds = "serviceentry,virtualservice,destinationrule" // the most frequent types: Tab waits for each request
 	}
 	for kind := range strings.SplitSeq(kinds, ",") {
 		for _, name := range full(kind) {

@@ -121,7 +121,7 @@ func initOf(registries []check.Registry) *cobra.Command {
 	var host string
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
-		Short: "Write a first configuration of what is found",
+		Short: "Write a first configuration of the registries that are found",
 		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in files
 beside it, and of the registries that answer on this machine on their usual ports (` + registryNames(registries) + `). A file that
 is there already is never changed.`,
@@ -154,9 +154,9 @@ is there already is never changed.`,
 			}
 			text := []byte(check.InitialConfig(files, found))
 			if _, err := config.Parse(path, text); err != nil {
-				return fmt.Errorf("what was found makes no configuration: %w", err)
+				return fmt.Errorf("the registries that were found make no valid configuration: %w", err)
 			}
-			// Somebody may have made it meanwhile: it is not touched then, either.
+			// Another process may have made it meanwhile: it is not changed then, either.
 			//nolint:gosec // it has no secrets, and the server may be another user
 			file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if err != nil {

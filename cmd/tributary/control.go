@@ -56,7 +56,7 @@ func newGuardList() *cobra.Command {
 	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "Show what is held, and why",
+		Short:   "Show held losses, and why they are held",
 		Example: `  tributary guard list`,
 		Args:    cobra.NoArgs,
 		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -74,7 +74,7 @@ func newGuardRelease() *cobra.Command {
 	var hold string
 	cmd := &cobra.Command{
 		Use:   "release SOURCE",
-		Short: "Let a source lose what is held of it",
+		Short: "Release the held loss of a source",
 		Long: `Release has clients told of the loss at once. Look at it first with tributary guard list. With --hold it
 is released only if it is the one that you looked at. It exits with 1 if nothing is held. The server logs who released it.`,
 		Example: `  tributary guard release rules
@@ -149,7 +149,7 @@ With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash 
 		}),
 	}
 	flags.add(cmd)
-	cmd.Flags().BoolVar(&check, "check", false, "say what is wrong, and exit with 3 if anything is")
+	cmd.Flags().BoolVar(&check, "check", false, "print the problems, and exit with 3 if there are any")
 	format.add(cmd)
 	return cmd
 }

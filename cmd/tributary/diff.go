@@ -113,7 +113,7 @@ It exits with 3 if there is a difference.`,
 				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
 			}
 			if d.Unsure > 0 {
-				cmd.PrintErrf(", %d may be what cannot be read, and would stay until it can be", d.Unsure)
+				cmd.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", d.Unsure)
 			}
 			cmd.PrintErrf("\n")
 			switch {
@@ -129,7 +129,7 @@ It exits with 3 if there is a difference.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	addServerConfig(cmd)
-	f.Var(&flags.at, "at", "one side is what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
+	f.Var(&flags.at, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by the admin server (--admin)")
 	flags.admin.add(cmd, "address of the admin server that is asked for --at")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
@@ -208,7 +208,8 @@ func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error
 	return side, nil
 }
 
-// remembered returns what was served at the time that is asked for, and what is served now, if that is the other side.
+// remembered returns the objects that were served at the requested time, and the present ones if they are the other
+// side.
 func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error)) (sides []*output.Side, err error) {
 	if err := f.at.past("--at"); err != nil {
 		return nil, err
@@ -272,8 +273,8 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 
 const stdinName = "stdin"
 
-// contentsOf reads a path as the file source does, or standard input. It returns also what the source says if not everything could be
-// read.
+// contentsOf reads a path as the file source does, or standard input. It also returns the message of a source that
+// could not read all.
 func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string, err error) {
 	if path != "-" {
 		return check.ReadFiles(ctx, check.FileAddress(path), file.Settings{FollowLinks: true})

@@ -49,7 +49,7 @@ func TestDiff(t *testing.T) {
 	got = command(t, "diff", dir+"/c", "--server", a.xds)
 	assert.Equal(t, 3, got.code)
 	assert.Contains(t, got.stderr, "0 are only in "+a.xds+", 0 only in "+dir+
-		"/c, 1 may be what cannot be read, and would stay until it can be\n")
+		"/c, 1 may be in unreadable inputs, and would stay until these can be read\n")
 
 	write(t, dir+"/a/broken.yaml", "[")
 	got = command(t, "diff", dir+"/a", "--server", a.xds)

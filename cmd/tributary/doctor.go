@@ -30,7 +30,7 @@ func newDoctor() *cobra.Command {
 	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "doctor [-c FILE]",
-		Short: "Check everything that a server needs, and say what to do about what is wrong",
+		Short: "Check everything that a server needs, and print a remedy for each problem",
 		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights
 that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or
 --mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients
@@ -88,22 +88,22 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	f.StringVar(&d.MeshConfig, "mesh-config", "", "file with the mesh configuration of that istiod, or values of its Helm chart")
 	f.StringVar(&through, "through", "", "HOST:PORT by which istiod reads from us, as in its configSources: hold an idle stream through it")
 	f.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
-	f.BoolVar(&d.Offline, "offline", false, "ask nobody over the network: sources that are no files are not read")
+	f.BoolVar(&d.Offline, "offline", false, "do not use the network: only sources of files are read")
 	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
 	secure.add(cmd)
 	format.add(cmd)
 	return cmd
 }
 
-// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings takes to refuse
-// pings that come every 30 s.
+// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings
+// takes to refuse pings that come every 30 s.
 const idleFor = 130 * time.Second
 
 var buildInfo = regexp.MustCompile(`(?m)^tributary_build_info\{.*version="([^"]*)"`)
 
 // runningWithoutDebug asks by the metrics, which are there without the debug pages as well.
 func runningWithoutDebug(ctx context.Context, server *client.Admin) *check.Running {
-	page, _ := server.Page(ctx, "/metrics") // without one nothing is found
+	page, _ := server.Page(ctx, "/metrics") // without one there is no socket
 	if build := buildInfo.FindSubmatch(page); build != nil {
 		return &check.Running{Version: string(build[1])}
 	}
@@ -122,7 +122,7 @@ func clientsOf(ctx context.Context, server *client.Admin) (all []connected, err 
 	return all, err
 }
 
-// running asks the server that runs with cfg what it is; nil if none does.
+// running asks the server that runs with cfg for its status; nil without a server.
 func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *check.Running {
 	server := &client.Admin{Address: adminOf(&cfg.Listen), Timeout: ageTimeout}
 	if cfg.Listen.AdminTLS != nil { // else the flags of TLS are for --through
@@ -168,7 +168,7 @@ func newBundle() *cobra.Command {
 	var log, out string
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Pack what a report of a fault needs, without secrets",
+		Short: "Pack the files for a fault report, without secrets",
 		Long: `Bundle writes an archive with the versions, the configuration, what doctor finds without asking anybody over the
 network, and of the server that runs its status, sources, clients, holds, findings, metrics, goroutines and what changed last;
 with --log also the end of its log. It has names and addresses, and no contents of objects. Passwords, tokens and keys that the
@@ -215,7 +215,7 @@ named in errors.txt.`,
 			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
 				return err
 			}
-			return fmt.Errorf("%s has nothing of the server: %w", out, silent)
+			return fmt.Errorf("%s lacks the data of the server: %w", out, silent)
 		}),
 	}
 	flags.add(cmd)
@@ -248,7 +248,7 @@ func (p *packing) program() error {
 	return err
 }
 
-// configuration packs the file without its secrets, and what doctor says of it.
+// configuration packs the file without its secrets, and the report of doctor.
 func (p *packing) configuration(ctx context.Context, file string) (err error) {
 	if file == "" {
 		if file, err = config.Find(config.DefaultPaths()); err != nil {

@@ -31,7 +31,7 @@ type adminFlags struct {
 
 func (f *adminFlags) add(cmd *cobra.Command) {
 	f.server.add(cmd, "address of tributary's admin server")
-	addConfig(cmd, &f.config, " of the server, whose listen.admin says where it is")
+	addConfig(cmd, &f.config, " of the server, for the address in its listen.admin")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
 }
@@ -57,7 +57,7 @@ func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choic
 	return text(cmd.OutOrStdout())
 }
 
-// post has a server do what path stands for, in the name of who runs this, and prints what it says.
+// post calls the action at path of a server, in the name of the user, and prints the answer.
 func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, server *client.Admin, path string, query url.Values) error {
 	query.Set("by", whoAmI())
 	done, err := server.Post(ctx, path, query)
@@ -69,14 +69,14 @@ func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, server *clien
 	return err
 }
 
-// nameServer says which server did what it was asked for, unless a flag names it.
+// nameServer prints the server that was called, unless a flag names it.
 func (f *adminFlags) nameServer(cmd *cobra.Command) {
 	if f.server.from != "" {
 		cmd.PrintErrf("server: %s\n", f.client().Name())
 	}
 }
 
-// completing returns a client for who has pressed Tab.
+// completing returns a client for completions.
 func (f *adminFlags) completing(cmd *cobra.Command) *client.Admin {
 	findAdmin(cmd)
 	f.timeout = completionTimeout
@@ -89,7 +89,7 @@ func newExplain() *cobra.Command {
 	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "explain {KIND [NAMESPACE/]NAME | KIND/[NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
-		Short: "Say why an object, or a host, is what it is",
+		Short: "Explain an object or a host",
 		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
 why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent it
 when; of Envoy and gRPC clients, which receive generated xDS, whether they acknowledged or rejected it. It shows rules and
@@ -117,7 +117,7 @@ knows.`,
 				return output.Explain(w, asked, &answer, time.Now())
 			})
 			if answer.NotReady {
-				cmd.PrintErrln("warning: the server is not ready: clients are sent nothing yet")
+				cmd.PrintErrln("warning: the server is not ready: clients get no objects yet")
 			}
 			if err == nil && len(answer.Objects) == 0 {
 				return &failure{code: exitFailed}
@@ -132,7 +132,7 @@ knows.`,
 	return cmd
 }
 
-// question makes of the arguments of explain what is asked, for people and for the admin server.
+// question converts the arguments of explain to the subject, for people and for the admin server.
 func question(args []string, namespace string) (asked string, query url.Values, err error) {
 	if len(args) == 1 {
 		if kind, object, ok := strings.Cut(args[0], "/"); ok && object != "" {
@@ -189,7 +189,7 @@ func newHistory() *cobra.Command {
 	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "history [KIND [[NAMESPACE/]NAME]]",
-		Short: "Show what changed, when, and by which source",
+		Short: "Show changes, with their times and sources",
 		Long: `History shows what changed of what is served: when, which source did it and where, and of an object that is named also from what
 to what. What changed while the server was not running stands with the time at which it was seen, and a *.
 
@@ -235,11 +235,11 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 		}),
 	}
 	flags.add(cmd)
-	cmd.Flags().Var(&since, "since", "only what changed since a time, or within so long, such as 1h")
+	cmd.Flags().Var(&since, "since", "only changes since a time, or within so long, such as 1h")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects of this namespace")
-	cmd.Flags().StringVar(&source, "source", "", "only what this source did")
+	cmd.Flags().StringVar(&source, "source", "", "only changes of this source")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
-	cmd.Flags().BoolVar(&details, "diff", false, "show from what to what; that is done for an object that is named")
+	cmd.Flags().BoolVar(&details, "diff", false, "show the changed fields (default for a named object)")
 	format.add(cmd)
 	completeFlag(cmd, "source", flags.completeSources)
 	completeFlag(cmd, "namespace", flags.completeNamespaces)

@@ -68,7 +68,7 @@ func TestBundleOfNobody(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := command(t, "bundle", "--admin", "127.0.0.1:1", "--file", "b.tar.gz")
 	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, "error: b.tar.gz has nothing of the server: no server listens on 127.0.0.1:1;")
+	assert.Contains(t, got.stderr, "error: b.tar.gz lacks the data of the server: no server listens on 127.0.0.1:1;")
 	require.FileExists(t, "b.tar.gz")
 }
 

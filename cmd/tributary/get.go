@@ -34,7 +34,7 @@ type clientFlags struct {
 	version func(resource.Key) string // of the objects, where they have one; or nil
 }
 
-// ageFlags say who knows how old objects are that have no time of creation.
+// ageFlags select the source of ages for objects without a time of creation.
 type ageFlags struct{ admin adminServer }
 
 // ageTimeout is how long get waits for ages: they are not worth more.
@@ -45,12 +45,13 @@ func (f *ageFlags) add(cmd *cobra.Command) {
 		"given")
 }
 
-// meant says whether somebody said which admin server is to be asked.
+// meant reports whether a flag or variable names the admin server.
 func (f *ageFlags) meant(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
 }
 
-// date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
+// date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found
+// out.
 func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
 	asked := f.meant(cmd)
 	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
@@ -106,7 +107,7 @@ func schemaNamed(name string) (*resource.Schema, error) {
 		words.Suggestion(name, kindNames()), strings.Join(kinds(), ", "))
 }
 
-// envoyTypeNames are the names of the types that get and watch know besides kinds.
+// envoyTypeNames are the names of the types that get and watch accept in addition to kinds.
 func envoyTypeNames() []string {
 	return words.Each(client.EnvoyTypes(), func(t client.EnvoyType) string { return t.Name })
 }
@@ -261,7 +262,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		}),
 	}
 	flags.add(cmd, "default")
-	stored.add(cmd, " of the server, whose listen says where it is, and with --store that which has the store")
+	stored.add(cmd, " of the server, for the address in its listen; with --store, of the store")
 	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of a source of the " +
 		"configuration"
 	ages.add(cmd)
@@ -269,7 +270,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		"(v1,v2),!canary")
 	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
-	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
+	cmd.Flags().Var(&at, "at", "show the objects that were served at a time, or so long ago, such as 1h, by the admin server (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
 	for _, pair := range []string{"watch at", "watch store", "server at", "store at", "server store", "server config"} {
 		cmd.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
@@ -278,7 +279,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	return cmd
 }
 
-// reader returns who reads the objects of a kind that is wanted, from a store or a server, and a function to call when that is done.
+// reader returns a reader of objects from a store or a server, and the function that closes it.
 func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags,
 	all []wanted,
 ) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
@@ -324,7 +325,7 @@ func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageF
 	}
 }
 
-// wanted is what get is asked for: objects of a kind.
+// wanted is the request of get: objects of a kind.
 type wanted struct {
 	schema *resource.Schema
 	names  []resource.Key // without a kind; none for all that the flags ask for

@@ -29,11 +29,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	var said strings.Builder
 	code := exitCode(err, cmd, &said)
-	_, _ = io.WriteString(stderr, veilOf(args).Hide(said.String())) // whom to tell if it fails?
+	_, _ = io.WriteString(stderr, veilOf(args).Hide(said.String())) // stderr itself failed
 	return code
 }
 
-// veilOf is over what may be secret in the addresses that a command is given.
+// veilOf hides possible secrets in the addresses of a command.
 func veilOf(args []string) *secret.Veil {
 	var veil secret.Veil
 	veil.Cover(os.Getenv("TRIBUTARY_SERVER"), os.Getenv("TRIBUTARY_ADMIN"))
@@ -46,7 +46,7 @@ func veilOf(args []string) *secret.Veil {
 	return &veil
 }
 
-// logFlags say what is logged and how. Logs go to stderr.
+// logFlags configure the log, which goes to stderr.
 type logFlags struct {
 	level  slog.LevelVar
 	format choice
@@ -73,8 +73,8 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// limitMemory has the process keep to 90 % of what its control group may have, so that it collects garbage before the kernel
-// kills it. GOMEMLIMIT says something else, and AUTOMEMLIMIT another share, or off.
+// limitMemory sets the memory limit of the process to 90 % of its control group, so that it collects garbage before the
+// kernel kills it. GOMEMLIMIT sets another limit, and AUTOMEMLIMIT another share, or off.
 func limitMemory(log *slog.Logger) {
 	limit, err := memlimit.Set()
 	switch {

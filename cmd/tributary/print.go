@@ -86,7 +86,7 @@ func (p *printing) selectFields(w io.Writer, kinds []found) error {
 	return p.path.Execute(w, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-// print prints what was found, of one kind after the other.
+// print prints objects, one kind after the other.
 func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 	if p.path != nil {
 		return p.selectFields(w, all)
@@ -158,7 +158,7 @@ type document struct {
 	marshal func(format string) ([]byte, error)
 }
 
-// printDocuments prints all in a format of json, yaml or name: as JSON, a single one alone, or else what list makes of them.
+// printDocuments prints objects as json, yaml or name. In JSON, a single object stands alone, and list wraps several.
 func printDocuments(w io.Writer, format string, all []document, single bool, list func([]json.RawMessage) any) error {
 	items, separator := []json.RawMessage{}, ""
 	for _, d := range all {
@@ -277,7 +277,7 @@ func (m *moment) Set(text string) error {
 // clocks is how much those of two machines may differ.
 const clocks = 5 * time.Second
 
-// past refuses a time that is not over yet, of which nothing is known.
+// past refuses a time in the future, which has no history.
 func (m *moment) past(flag string) error {
 	if m.After(time.Now().Add(clocks)) {
 		return usage("%s %s is in the future", flag, m.text)
@@ -285,11 +285,11 @@ func (m *moment) past(flag string) error {
 	return nil
 }
 
-// query is how the admin server is told.
+// query returns the parameter for the admin server.
 func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
-// servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts are objects of which that is
-// not known.
+// servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts name
+// objects with an unknown state at that time.
 func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string,
 	err error,
 ) {
@@ -305,7 +305,7 @@ func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resour
 		rs = append(rs, o.Resource())
 	}
 	for _, name := range state.Unknown {
-		unknown = append(unknown, name+": what it was is not known: it changed while no server was running")
+		unknown = append(unknown, name+": its state is unknown: it changed while no server was running")
 	}
 	return rs, unknown, nil
 }

@@ -106,8 +106,8 @@ func in(key resource.Key) string {
 	return " in namespace " + key.Namespace
 }
 
-// lostRace reports whether err says that a change was made from a version that is no longer the newest, and returns what
-// to tell whoever made it.
+// lostRace reports whether err says that a change was made from an outdated version, and returns the advice for the
+// user.
 func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 	for _, reason := range []error{memstore.ErrConflict, memstore.ErrExists, memstore.ErrNotFound} {
 		if errors.Is(err, reason) {
@@ -117,8 +117,8 @@ func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 	return false, err
 }
 
-// printProblems prints what was found, and fails if any of it is an error.
-// With force, references that lead nowhere are none.
+// printProblems prints problems, and fails if any of them is an error. With force, references that lead nowhere are no
+// errors.
 func printProblems(cmd *cobra.Command, l *check.Linter, force bool) error {
 	errs := 0
 	for _, f := range l.Findings {
@@ -128,7 +128,7 @@ func printProblems(cmd *cobra.Command, l *check.Linter, force bool) error {
 		}
 	}
 	if errs > 0 {
-		return &failure{exitFindings, fmt.Errorf("%s; nothing was written", words.Count(errs, "error", "errors"))}
+		return &failure{exitFindings, fmt.Errorf("%s; no object was written", words.Count(errs, "error", "errors"))}
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ written if the store still has that version.`,
 	f := cmd.Flags()
 	f.StringArrayVarP(&files, "filename", "f", nil, "file or directory with the objects, or - for standard input; may be repeated")
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
-	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	f.BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
 	f.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
 	running.add(cmd)
 	_ = cmd.MarkFlagRequired("filename") // the flag exists, so this cannot fail
@@ -189,7 +189,7 @@ written if the store still has that version.`,
 	return cmd
 }
 
-// apply writes objects one after the other. One that somebody else has changed does not keep the others from being written.
+// apply writes objects one after the other. A conflict of one does not keep the others from being written.
 func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestObject, dryRun bool) error {
 	suffix, refused := "", 0
 	if dryRun {
@@ -284,7 +284,7 @@ func newDelete() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the objects")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
 	flags.add(cmd, ", which has the store")
 	return cmd
 }
@@ -333,7 +333,7 @@ type edit struct {
 	key     resource.Key
 	old     *resource.Resource
 	version string
-	file    string // what the editor is given
+	file    string // content of the editor's file
 }
 
 const editHelp = `# Please edit the object below. Lines beginning with a '#' are ignored, and an empty file ends the edit.
@@ -351,7 +351,7 @@ func (e *edit) run(ctx context.Context) error {
 		return err
 	}
 	text = check.WithVersion(text, e.version)
-	original, refused := text, []byte(nil) // what was refused last
+	original, refused := text, []byte(nil) // the last refused content
 	for problems := ""; ; {
 		saved, err := e.open(ctx, editHelp+problems, text)
 		if err != nil {
@@ -393,7 +393,7 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout()), output.Unescaped(e.cmd.ErrOrStderr())
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("editor %q: %w; nothing was written, and the file is %s", editor, err, e.file)
+		return nil, fmt.Errorf("editor %q: %w; no object was written, and the file is %s", editor, err, e.file)
 	}
 	saved, err := os.ReadFile(e.file)
 	if err != nil {
@@ -408,7 +408,7 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 	return saved, nil
 }
 
-// check returns the object that was saved, or what is wrong with it, as comments. Lines count from the object on.
+// check returns the saved object, or its errors as comments. Lines count from the object on.
 func (e *edit) check(saved []byte) (r *resource.Resource, version, problems string) {
 	var l check.Linter
 	objects, err := check.ParseManifest(&l, "line", saved, e.key.Namespace)
@@ -447,7 +447,7 @@ func (e *edit) write(r *resource.Resource, version string) error {
 	return e.end(title(e.key) + " edited")
 }
 
-// end says how it ended, and removes the file, which nobody needs any more.
+// end prints the result, and removes the file.
 func (e *edit) end(how string) error {
 	if _, err := fmt.Fprintln(e.cmd.OutOrStdout(), how); err != nil {
 		return err

@@ -121,7 +121,7 @@ func TestApplyChecksFirst(t *testing.T) {
 	got := command(t, "apply", "-f", dir, "--store", store)
 	require.Equal(t, 3, got.code)
 	require.Contains(t, got.stderr, dir+"/bad.yaml:4:47: ServiceEntry shop/bad: port number 80000")
-	require.Contains(t, got.stderr, "nothing was written")
+	require.Contains(t, got.stderr, "no object was written")
 	require.Empty(t, consul.Keys())
 }
 
@@ -246,7 +246,7 @@ func TestEdit(t *testing.T) {
 	editor(t, "exit 5")
 	got := edit()
 	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "exit status 5; nothing was written, and the file is ")
+	require.Contains(t, got.stderr, "exit status 5; no object was written, and the file is ")
 
 	got = command(t, "edit", "vs", "none", "-n", "shop", "--store", store)
 	require.Equal(t, 1, got.code)

@@ -136,19 +136,19 @@ It exits with 3 if something would not be served; with --strict also if there is
 	cmd.Flags().BoolVar(&flags.server, "server", false, "check the files together with the objects that the server at "+
 		"--admin serves now; a reference that leads nowhere is an error then")
 	flags.running.add(cmd)
-	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
+	cmd.Flags().BoolVar(&flags.connect, "connect", false, "also read the sources that are no files: log in, and count their objects")
 	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
 		"source with derive: {} does")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
-	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
+	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of settings without effect on clients that tributary serves itself: envoy")
 	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys "+
 		"would be served")
 	flags.output.add(cmd)
 	return cmd
 }
 
-// validate looks at path: a configuration file of ours and the files that it names, or files of configuration objects. It
-// returns what it did not look at.
+// validate checks path: a configuration file and the files that it names, or files of configuration objects. It returns
+// the parts that it did not check.
 func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (skipped []string, err error) {
 	if path == "-" {
 		text, err := io.ReadAll(stdin)

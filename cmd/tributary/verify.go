@@ -28,7 +28,7 @@ func newVerify() *cobra.Command {
 	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "verify {--istiod URL | --envoy URL}",
-		Short: "Compare what is served with what an istiod really stored, or an Envoy really has",
+		Short: "Compare the served objects with those that an istiod stored, or an Envoy has",
 		Long: `Verify asks a server what it serves, and the istiod that reads from it what it stored (/debug/configz). It compares them object by
 object and reports what is missing, stale, different or extra in istiod, and the reason if it is known. An acknowledgement by
 istiod proves nothing, since istiod acknowledges objects that it then drops. A change has --settle to arrive. The exit code is 3
@@ -90,15 +90,15 @@ compared. Verify does not register as a client.`,
 	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
 		"/config_dump?include_eds")
 	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second,
-		"how long what is on its way may take: a finding is one that is still there then")
-	cmd.Flags().BoolVar(&extra, "extra", false, "count what the istiod or Envoy has from elsewhere as findings")
+		"time for changes on their way: a finding is a difference that remains then")
+	cmd.Flags().BoolVar(&extra, "extra", false, "count objects of the istiod or Envoy from elsewhere as findings")
 	cmd.MarkFlagsOneRequired("istiod", "envoy")
 	cmd.MarkFlagsMutuallyExclusive("istiod", "envoy")
 	format.add(cmd)
 	return cmd
 }
 
-// ofIstiod returns what an istiod does not have as the server serves it, and how much was compared.
+// ofIstiod returns the differences of an istiod from the server, and the number of compared objects.
 func (f *clientFlags) ofIstiod(
 	ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *istiodFlags,
 ) ([]verify.Finding, int, error) {
@@ -191,7 +191,7 @@ func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify
 	return verify.CompareEnvoy(expected, dump)
 }
 
-// inWords is why somebody cannot be asked.
+// inWords returns the reason why a server cannot be asked.
 func inWords(where, meant string, err error) error {
 	if err == nil {
 		return nil
@@ -205,7 +205,7 @@ func inWords(where, meant string, err error) error {
 	return err
 }
 
-// admin is who is asked for what only an admin server knows, and nobody else: flags of TLS are for it.
+// admin returns the client for questions that only an admin server answers: flags of TLS apply to it.
 func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
 	server := ages.admin.client(f.secure.settings())
 	server.Secure, server.TokenFile, server.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
@@ -214,7 +214,7 @@ func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
 
 const settleStep = 500 * time.Millisecond
 
-// settled returns what find finds once that is nothing, or has had time to settle.
+// settled repeats find until it finds no difference, or the time to settle is over.
 func settled(ctx context.Context, within time.Duration, find func() ([]verify.Finding, int, error)) ([]verify.Finding, int, error) {
 	deadline := time.Now().Add(within)
 	for {
@@ -240,7 +240,8 @@ func wrong(all []verify.Finding) (n int) {
 	return n
 }
 
-// served is what the server serves. Which kinds clients ask for is known if its admin server can be asked.
+// served returns the served objects of the server. The kinds that clients request are known if its admin server can be
+// asked.
 func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageFlags) (s verify.Served, err error) {
 	server := f.client(cmd)
 	answers, err := server.GetAll(ctx, slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare }))

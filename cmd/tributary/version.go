@@ -17,13 +17,13 @@ import (
 // version is set by the linker (-X main.version=…) for a release; otherwise the toolchain knows one.
 var version string
 
-// build is what is known of how this binary was made.
+// build describes the build of this binary.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	Istio    string `json:"istio"` // whose validation is built in
+	Istio    string `json:"istio"` // version of the built-in validation
 }
 
 func thisBuild() build {
@@ -79,9 +79,9 @@ func newVersion() *cobra.Command {
 
 //go:generate go run . docs reference ../../docs/commands.md
 
-// newDocs is for those who package the program, and for the reference of its commands.
+// newDocs writes documentation for packages, and for the reference of the commands.
 func newDocs() *cobra.Command {
-	cmd := &cobra.Command{Use: "docs", Short: "Write what documents the commands", Hidden: true, Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "docs", Short: "Write the documentation of the commands", Hidden: true, Args: cobra.NoArgs}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "man DIR", Short: "Write manual pages into a directory", Args: cobra.ExactArgs(1),
@@ -101,7 +101,7 @@ func newDocs() *cobra.Command {
 	return cmd
 }
 
-// documented returns the root of cmd as it is documented: without what tells when or where it was made.
+// documented returns the root of cmd for documentation: without times and paths of the build.
 func documented(cmd *cobra.Command) *cobra.Command {
 	root := cmd.Root()
 	root.DisableAutoGenTag = true

@@ -86,7 +86,8 @@ func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 // maxFields is how many of the fields that an update changes are named.
 const maxFields = 5
 
-// printChange prints a change of what, and the fields that an update changes. marshal writes the object in a format.
+// printChange prints a change of an object, and the fields that an update changes. marshal writes the object in a
+// format.
 func printChange(w io.Writer, format string, change client.Change, what string, fields []string,
 	marshal func(format string) ([]byte, error),
 ) error {
@@ -115,7 +116,7 @@ func printChange(w io.Writer, format string, change client.Change, what string, 
 	return err
 }
 
-// fieldsOf are the fields that an update changed; none where that cannot be told.
+// fieldsOf returns the fields that an update changed; none if they are unknown.
 func fieldsOf(e client.Event[*resource.Resource]) []string {
 	if e.Previous == nil {
 		return nil
@@ -136,7 +137,7 @@ func envoyType(name string) (client.EnvoyType, bool) {
 	return types[i], true
 }
 
-// checkEnvoy complains of flags that mean nothing for Envoy's types.
+// checkEnvoy refuses flags without a meaning for Envoy's types.
 func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	for _, name := range []string{"namespace", "all-namespaces"} {
 		if cmd.Flags().Changed(name) {

@@ -37,14 +37,14 @@ func addConfig(cmd *cobra.Command, file *string, of string) {
 
 // addServerConfig adds the flag -c to a command that asks a server of xDS.
 func addServerConfig(cmd *cobra.Command) {
-	addConfig(cmd, new(string), " of the server, whose listen says where it is")
+	addConfig(cmd, new(string), " of the server, for the address in its listen")
 	cmd.MarkFlagsMutuallyExclusive("server", "config")
 }
 
 // adminServer is the flag --admin. It implements pflag.Value.
 type adminServer struct {
 	address string
-	from    string // what names the address, unless the flag does
+	from    string // names the address, unless the flag does
 	err     error  // why the address is not known
 }
 
@@ -88,8 +88,8 @@ func findAdmin(cmd *cobra.Command) {
 	}
 }
 
-// whereIs is the address of a server that no flag names, and what names it: the file that -c names, the variable, the first default
-// configuration file, or nothing, and then it is the usual one.
+// whereIs returns the address of a server without a flag, and its origin: the file of -c, the variable, the first
+// default configuration file, or none, and then it is the default address.
 func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Listen) string) (address, from string, err error) {
 	if given := os.Getenv(variable); given != "" && !cmd.Flags().Changed("config") {
 		return given, "$" + variable, nil
@@ -101,7 +101,7 @@ func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Li
 	return of(l), key + " of " + file, nil
 }
 
-// adminOf is the address of the admin server that listens as l says, for who asks it on this machine.
+// adminOf returns the address of the admin server that listens on l, for clients on this machine.
 func adminOf(l *config.Listen) string {
 	address := reachable(l.Admin)
 	if l.AdminTLS != nil && !strings.HasPrefix(address, "unix://") {
@@ -121,7 +121,7 @@ func configuredListen(cmd *cobra.Command) (l *config.Listen, file string, err er
 	return l, file, err
 }
 
-// reachable is the address of a listener for who connects on the same machine.
+// reachable returns the address of a listener for clients on the same machine.
 func reachable(address string) string {
 	if strings.HasPrefix(address, "unix://") {
 		path, _, _ := strings.Cut(address, "?") // without its mode
@@ -162,7 +162,8 @@ func defaultServer(cmd *cobra.Command) (string, error) {
 	return address, nil
 }
 
-// findServer has the flag --server of cmd, if cmd asks an xDS server and the flag was not given, name the default server.
+// findServer has the flag --server of cmd, if cmd asks an xDS server and the flag was not given, name the default
+// server.
 func findServer(cmd *cobra.Command) (err error) {
 	server := cmd.Flags().Lookup("server")
 	if server == nil || server.Changed || cmd.Flags().Changed("store") || cmd.Flags().Changed("at") {
@@ -207,7 +208,7 @@ func xdsAddress(v string) (string, error) {
 	return address, nil
 }
 
-// noCommand is for commands that are nothing but a place for others: what is given is none of those.
+// noCommand is for commands that only have subcommands: the argument is none of them.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -234,7 +235,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return usage("%w%s", err, words.Suggestion(name, names))
 }
 
-// valueWanted says which value a flag wants, where what refused the one that was given is a library.
+// valueWanted adds the wanted value of a flag to a library's refusal of another one.
 func valueWanted(f *pflag.Flag, refused error) string {
 	switch sort := f.Value.Type(); {
 	case f.Name == "log-level":
@@ -257,7 +258,7 @@ var (
 	exclusive = regexp.MustCompile(`^if any flags in the group \[.+\] are set none of the others can be; \[(.+)\] were all set$`)
 )
 
-// inFlags says in words what the library of commands says of flags that are missing, or do not go together.
+// inFlags replaces the library's messages about missing or conflicting flags.
 func inFlags(err error) error {
 	all := func(names, between string) string { return "--" + strings.ReplaceAll(names, " ", between+"--") }
 	if m := missing.FindStringSubmatch(err.Error()); m != nil {
@@ -294,8 +295,7 @@ func sayArguments(cmd *cobra.Command) {
 	}
 }
 
-// secureFlags say how to secure the connections of a command that asks a server. What is not given is taken from the
-// environment.
+// secureFlags configure the security of a command's connections. The environment has the defaults.
 type secureFlags struct {
 	prefix                    string // of the flags' names; the environment stands only for flags without one
 	on                        bool
@@ -373,12 +373,12 @@ func (f *secureFlags) given() bool {
 	return f.on || f.ca != "" || f.cert != "" || f.key != "" || f.serverName != ""
 }
 
-// check reports what of the flags does not go together, by their names.
+// check reports flags that do not go together, by their names.
 func (f *secureFlags) check() error {
 	s := f.settings()
 	switch {
 	case s == nil || spiffe.Named(s.ClientCertificate):
-		return nil // the rest is for who connects to say
+		return nil // the connection reports the rest
 	case s.ClientCertificate == "" && s.PrivateKey != "":
 		return usage("--%[1]stls-key is for the certificate of --%[1]stls-cert, which is missing", f.prefix)
 	case s.ClientCertificate != "" && s.PrivateKey == "":
@@ -387,7 +387,7 @@ func (f *secureFlags) check() error {
 	return nil
 }
 
-// checkToken reports what is wrong with the file of the token, if there is one that is to be shown.
+// checkToken reports an error of the token's file, if there is one to send.
 func (f *secureFlags) checkToken(cmd *cobra.Command) error {
 	admin := cmd.Flags().Lookup("admin")
 	secure := f.settings() != nil || admin != nil && strings.HasPrefix(admin.Value.String(), "https://")
@@ -412,11 +412,10 @@ func givenBy(cmd *cobra.Command, flag string) string {
 	return "--" + flag
 }
 
-// fieldOfTLS finds the fields of adsc.TLS in what is said of them.
+// fieldOfTLS finds the fields of adsc.TLS in a message.
 var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|privateKey|subjectAltNames|mode)\b`)
 
-// inFlagsOfConnection says which flag, or variable, is meant by what is wrong with whom cmd is to ask, or with how the connection is
-// secured.
+// inFlagsOfConnection names the flag, or variable, of an error of an address or of the security of a connection.
 func inFlagsOfConnection(cmd *cobra.Command, err error) error { return inPrefixedFlags(cmd, err, "") }
 
 // inPrefixedFlags is inFlagsOfConnection for flags with a prefix.
@@ -443,7 +442,7 @@ func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
 	}))
 }
 
-// settings are how to secure connections; nil for plaintext. What does not go together is for who connects to say.
+// settings returns the TLS settings; nil for plaintext. The connection reports conflicts.
 func (f *secureFlags) settings() *adsc.TLS {
 	s := &adsc.TLS{
 		Mode: adsc.TLSSimple, CACertificates: f.orVariable(f.ca, envCA), SNI: f.orVariable(f.serverName, envServerName),
