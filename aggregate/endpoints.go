@@ -118,7 +118,7 @@ func (s *service) entry() *resource.Resource {
 	}
 	res, err := resource.New(s.meta(), spec)
 	if err != nil {
-		return lead.res // not of what was just decoded
+		return lead.res // of decoded objects
 	}
 	return res
 }

@@ -56,7 +56,7 @@ type Before struct {
 	Diff   string          `json:"diff"` // of the transforms: a unified diff in YAML
 }
 
-// beforeOf returns nil if there is nothing to show.
+// beforeOf returns nil without a difference.
 func beforeOf(r *resource.Resource) *Before {
 	original := r.Original()
 	if original == nil {

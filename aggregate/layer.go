@@ -15,10 +15,12 @@ type sourceState struct {
 	snapshot memstore.Snapshot
 }
 
-// layer is content in an order of precedence: the first layer that has a key wins it and shadows the others. It is immutable.
+// layer is content in an order of precedence: the first layer that has a key wins it and shadows the others. It is
+// immutable.
 //
-// It is a source of the configuration; the output of the pool; a retired source, which was removed while required sources of the new set
-// were unread; or what was served when the configuration changed: View.earlier, which follows its sources, or View.pooled, which does not.
+// It is a source of the configuration; the output of the pool; a retired source, which was removed while required
+// sources of the new set were unread; or the content that was served when the configuration changed: View.earlier,
+// which follows its sources, or View.pooled, which does not.
 type layer struct {
 	snapshot   memstore.Snapshot
 	source     string // empty if each object names its own

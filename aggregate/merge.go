@@ -87,8 +87,8 @@ func (v *View) reconcile() []resource.Key {
 	return keys
 }
 
-// freezeServed keeps what is served until all new sources are read, and returns the affected keys. If sources are still merged,
-// the pool serves its own entries and pooled only fills gaps.
+// freezeServed keeps the served content until all new sources are read, and returns the affected keys. If sources are
+// still merged, the pool serves its own entries and pooled only fills gaps.
 func (v *View) freezeServed() (keys []resource.Key) {
 	if v.earlier != nil {
 		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
@@ -175,8 +175,8 @@ func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 	return keys
 }
 
-// commit decides the winner of each key anew, publishes the layers and then commits, so that a reader woken by the commit finds
-// its layers published. The changes came about at since.
+// commit decides the winner of each key again, publishes the layers and then commits, so that a reader woken by the
+// commit finds its layers published. The changes happened at since.
 func (v *View) commit(dirty []resource.Key, since time.Time) {
 	slices.SortFunc(dirty, resource.Key.Compare)
 	var winners, losers batch

@@ -126,7 +126,7 @@ func (p *pool) set(e entry, r *resource.Resource) {
 	p.dirty[g] = struct{}{}
 }
 
-// commit merges changed groups anew, and returns the keys of merged entries that changed by that.
+// commit merges changed groups again, and returns the keys of merged entries that changed.
 func (p *pool) commit() (changed []resource.Key) {
 	next := p.remerge()
 	changes, now := p.table.Apply(next.puts, next.deletes)
@@ -160,7 +160,8 @@ func (p *pool) remerge() (next batch) {
 	return next
 }
 
-// remake merges the entries of a group anew. It adds the keys of its old and new results to touched. The caller holds mu.
+// remake merges the entries of a group again. It adds the keys of its old and new results to touched. The caller holds
+// mu.
 func (p *pool) remake(g groupKey, touched map[resource.Key]struct{}) {
 	group := p.groups[g]
 	for key := range group.results {

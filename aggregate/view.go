@@ -19,7 +19,7 @@ import (
 type Source struct {
 	Name   string
 	Reader memstore.Reader
-	// Precedence decides who wins a key: the highest number, then the first in order.
+	// Precedence is the priority of a source for a key: the highest number wins, then the first in order.
 	Precedence int
 	// Optional: the view can be complete without this source.
 	Optional bool
@@ -58,16 +58,16 @@ type View struct {
 	earlier    *memstore.Table   // served when sources changed; nil once all of these are read
 	pooled     memstore.Snapshot // the pool's part of that
 	layers     []layer           // of all of them
-	pool       pool              // of the sources with Merge; it also guards what explanations read
+	pool       pool              // of the sources with Merge; it also guards the data of explanations
 }
 
 // configuration is a set of sources.
 type configuration struct {
 	sources  []Source      // in order of precedence
-	switched chan struct{} // closed by the loop once nothing of an earlier set is served
+	switched chan struct{} // the loop closes it once no content of an earlier set is served
 }
 
-// state is what the loop publishes in each round. It is at least as new as the merged table.
+// state is the result of a round of the loop. It is at least as new as the merged table.
 type state struct {
 	sources  []SourceStatus // in order of precedence
 	layers   []layer        // the same
@@ -83,9 +83,10 @@ func New(sources ...Source) *View {
 	return v
 }
 
-// SetSources replaces the sources. A source in both sets (by Reader) continues undisturbed. While a required source is unsynced, a
-// key keeps its old value unless a synced source above it has the key. It returns at once; Run applies the change in one commit
-// and closes switched when nothing of an earlier set is served; a later SetSources may leave it open.
+// SetSources replaces the sources. A source in both sets (by Reader) continues undisturbed. While a required source is
+// unsynced, a key keeps its old value unless a synced source above it has the key. It returns at once; Run applies the
+// change in one commit and closes switched when no content of an earlier set is served; a later SetSources may leave it
+// open.
 func (v *View) SetSources(sources ...Source) (switched <-chan struct{}) {
 	next := &configuration{slices.Clone(sources), make(chan struct{})}
 	slices.SortStableFunc(next.sources, func(a, b Source) int { return cmp.Compare(b.Precedence, a.Precedence) })

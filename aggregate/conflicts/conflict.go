@@ -42,7 +42,7 @@ type Conflict struct {
 	Host    string `json:"host"`
 	Subject string `json:"subject"` // such as a host and port, or a host on a gateway
 	Objects []Ref  `json:"objects"` // in the order in which istiod considers them: by age, name and namespace
-	Message string `json:"message"` // what istiod does
+	Message string `json:"message"` // istiod's behaviour
 }
 
 // Ref names an object.

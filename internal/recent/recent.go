@@ -1,4 +1,4 @@
-// Package recent remembers the times of the latest revisions, from which metrics derive the delay of a change. memstore and
+// Package recent remembers the times of the latest revisions, for metrics of the delay of a change. memstore and
 // server/xds use it.
 package recent
 

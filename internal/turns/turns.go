@@ -16,7 +16,7 @@ type Turns struct {
 	waiting map[string][]chan struct{} // by host, in order of arrival
 }
 
-// New returns turns of which limit are taken at once.
+// New returns turns with a limit of concurrent turns.
 func New(limit int) *Turns { return &Turns{free: limit, waiting: make(map[string][]chan struct{})} }
 
 // Do waits for a turn of a host and calls work, or returns the cause if ctx ends before.

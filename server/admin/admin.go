@@ -55,7 +55,7 @@ type Sources interface {
 	LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut
 	// Serving returns the remarks of sources about a key.
 	Serving(key resource.Key) []sources.Serving
-	// Release ends the hold of a source on behalf of somebody. An ID selects one hold. The error is sources.ErrNotFound,
+	// Release ends the hold of a source on behalf of a caller. An ID selects one hold. The error is sources.ErrNotFound,
 	// sources.ErrNothingHeld or sources.ErrOtherHold.
 	Release(source, hold, by string) (objects, endpoints int, err error)
 }
@@ -144,7 +144,7 @@ func (s *Server) NoDebug() bool { return s.opts.NoDebug }
 // Version returns the version of the program.
 func (s *Server) Version() string { return s.opts.Version }
 
-// XDS returns the address of the xDS server, or nothing.
+// XDS returns the address of the xDS server; empty without one.
 func (s *Server) XDS() string { return s.opts.XDS }
 
 // Started returns when the server was made.

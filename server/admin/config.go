@@ -12,7 +12,7 @@ import (
 
 // Config is the configuration of the program.
 type Config interface {
-	// Reload reads the configuration again on behalf of somebody. It returns the changes in lines for people, or an error
+	// Reload reads the configuration again on behalf of a caller. It returns the changes in lines for people, or an error
 	// and changes nothing.
 	Reload(ctx context.Context, by string) (changes string, err error)
 	Status() ConfigStatus

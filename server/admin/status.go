@@ -68,19 +68,19 @@ type SourceState struct {
 	Message     string    `json:"message,omitempty"`
 	Since       time.Time `json:"since"`
 	Synced      bool      `json:"synced"`
-	Stale       bool      `json:"stale,omitempty"` // what is served was read before, or by an earlier run
+	Stale       bool      `json:"stale,omitempty"` // the served objects were read before, or by an earlier run
 	Precedence  int       `json:"precedence"`
 	Objects     int       `json:"objects"`
 	Quarantined int       `json:"quarantined"`
 	Unsure      int       `json:"unsure,omitempty"` // objects that are served only because something cannot be read
-	Unread      int       `json:"unread,omitempty"` // objects in what cannot be read at present
+	Unread      int       `json:"unread,omitempty"` // objects in unreadable inputs
 	Warnings    int       `json:"warnings,omitempty"`
 	LeftOut     int       `json:"leftOut,omitempty"` // instances that are not served: not to be called, or not to be reached
 	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	// Duplicates are the first few of the keys that it has several times, of which it serves one each.
 	Duplicates []sources.Conflict `json:"duplicates,omitempty"`
 	Hold       *Hold              `json:"hold,omitempty"`
-	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
+	// Restored is the state of an earlier run; NotKept is why the present state is not stored for the next.
 	Restored *sources.Restored `json:"restored,omitempty"`
 	NotKept  string            `json:"notKept,omitempty"`
 	// Unconfirmed are objects that the source serves without confirmation, at most until UnconfirmedUntil.

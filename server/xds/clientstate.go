@@ -122,7 +122,7 @@ func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, othe
 	return named, others
 }
 
-// fresh says whether the client has nothing, as far as is known: it is not resuming.
+// fresh reports whether the client has no resources, as far as is known: it is not resuming.
 func (h *clientState) fresh() bool {
 	return h.state == nothing && h.brought == nil && h.version == "" && len(h.gone) == 0
 }
@@ -140,7 +140,7 @@ func (h *clientState) answersRequest() bool {
 // keepOnly forgets all that the client has but names.
 func (h *clientState) keepOnly(names map[string]struct{}) { h.state = h.state.only(names) }
 
-// get returns what the client has under name, if it wants it, or nil.
+// get returns the client's entry of name, if it wants it, or nil.
 func (h *clientState) get(name string) *Entry {
 	if _, notHeld := h.notHeld[name]; notHeld {
 		return nil
@@ -160,12 +160,13 @@ func (h *clientState) had(name string) (version string, ok bool) {
 	return version, ok
 }
 
-// matches says whether the client has what is in a state, and nothing else.
+// matches reports whether the client has exactly the entries of a state.
 func (h *clientState) matches(s *state) bool { return h.state == s && len(h.gone) == 0 }
 
 func (h *clientState) isGone(name string) bool { _, ok := h.gone[name]; return ok }
 
-// stillGone returns what remains of gone after a response that leads to goal and removes none of the names that keeps accepts.
+// stillGone returns the rest of gone after a response that leads to goal and removes none of the names that keeps
+// accepts.
 func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
 	var gone map[string]string
 	for name, version := range h.gone {

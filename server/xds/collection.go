@@ -40,13 +40,13 @@ type Type struct {
 	// ChildURL is the type of the resources that Entry.Child names. With a new version of a parent, the child is sent again: Envoy
 	// waits for it.
 	ChildURL string
-	// Preannounce, if not nil, gets a client's entry and the next one of that name. It returns an interim entry that behaves like the
-	// old one and also names the new dependencies, and the list of those. Clients on an aggregated stream that subscribe to them by
-	// name get the interim entry first, and the next one when they have the dependencies and their children, or after AckTimeout.
-	// nil: nothing new.
+	// Preannounce, if not nil, gets a client's entry and the next one of that name. It returns an interim entry that
+	// behaves like the old one and also names the new dependencies, and the list of those. Clients on an aggregated stream
+	// that subscribe to them by name get the interim entry first, and the next one when they have the dependencies and
+	// their children, or after AckTimeout. nil: no new dependencies.
 	//
-	// Equal arguments must give equal results; the interim version must differ from both (leave it empty). Called once per change,
-	// with a stream locked: it must not block or call the server.
+	// Equal arguments must give equal results; the interim version must differ from both (leave it empty). Called once per
+	// change, with a stream locked: it must not block or call the server.
 	Preannounce func(has, next *Entry) (interim *Entry, leads []Dependency)
 	// DependencyURL is the type of the dependencies that Preannounce returns. It has a lower rank.
 	DependencyURL string
@@ -62,13 +62,13 @@ type Type struct {
 	// Aliases: A delta response reports a missing name as a resource with that name as alias and no content: Envoy's wait for a
 	// virtual host ends only so. Resources that the client had are removed as usual.
 	Aliases bool
-	// Fallback, if not nil, returns the entry that a client gets instead of one that it rejects, and says what that is. held is the entry
-	// that the client has, nil if its content is unknown; again says that the client rejects the first fallback, too. It returns nil if
-	// the client may keep what it holds. The rules are those of Preannounce.
+	// Fallback, if not nil, returns the entry that a client gets instead of one that it rejects, and describes it. held is
+	// the entry that the client has, nil if its content is unknown; again says that the client rejects the first fallback,
+	// too. It returns nil if the client may keep its entry. The rules are those of Preannounce.
 	Fallback func(held, rejected *Entry, again bool) (instead *Entry, description string)
 	// Rejected, if not nil, is called with each entry that a client rejects. It must not block.
 	Rejected func(*Entry)
-	// NoAck says that clients do not acknowledge the type: nothing waits for it.
+	// NoAck says that clients do not acknowledge the type: no response waits for it.
 	NoAck bool
 	// Query, if not nil, is called with the names of the first request and of each that asks for something else. It puts the answers
 	// into the collection, which serves this stream only and is sent whole. An error, which should carry a gRPC status, ends the stream.
@@ -113,7 +113,7 @@ func TypeOf(url string) Type {
 	return t
 }
 
-// NewCollection returns an empty collection in a group of its own. Nothing of it is sent until MarkSynced is called.
+// NewCollection returns an empty collection in a group of its own. Clients get it after MarkSynced is called.
 func NewCollection(typ Type, debounce Debounce) *Collection {
 	return NewGroup(debounce).Collection(typ)
 }
@@ -138,7 +138,7 @@ func (c *Collection) Apply(commit Commit) (changed bool) {
 	return c.group.Apply(map[*Collection]*Commit{c: &commit})
 }
 
-// after returns the state after a commit to an old one, which it is if nothing changes.
+// after returns the state after a commit to an old one, or the old one without a change.
 func (c *Collection) after(old *state, commit *Commit) *state {
 	changes := make([]change, 0, len(commit.Put)+len(commit.Remove))
 	if commit.Reset {

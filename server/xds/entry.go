@@ -23,7 +23,7 @@ type Entry struct {
 	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
-	// Encoder, if not nil, returns the same Any each time that one is needed: what it is made of is in memory anyway.
+	// Encoder, if not nil, returns the same Any at each call: its inputs are in memory anyway.
 	Encoder interface{ EncodeAny() []byte }
 	// Child is the name of the resource of the child type that belongs to this one: for a Cluster, the name of its
 	// ClusterLoadAssignment. Empty if there is none.

@@ -44,7 +44,7 @@ func (s *subscription) withFallbacks(of *state) *state {
 			case r.instead == nil || e == nil:
 			case e.Version == r.Version:
 				fallbacks = append(fallbacks, r.instead)
-			case e.Version == r.instead.Version && r.UnenforcedSince.IsZero(): // the fallback is what is served now
+			case e.Version == r.instead.Version && r.UnenforcedSince.IsZero(): // the fallback is served now
 				delete(a.rejected, name)
 			}
 		}

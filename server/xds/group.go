@@ -41,7 +41,7 @@ func NewGroup(debounce Debounce) *Group {
 	return g
 }
 
-// Collection adds an empty collection to the group. Nothing of it is sent until its MarkSynced is called.
+// Collection adds an empty collection to the group. Clients get it after its MarkSynced is called.
 func (g *Group) Collection(typ Type) *Collection {
 	c := &Collection{typ: typ, group: g, wakeups: make(map[wakeup]int)}
 	s := &state{revision: 1}
@@ -165,7 +165,7 @@ func (g *Group) Overlay(base *Collection) *Collection {
 	return c
 }
 
-// Drop removes an overlay that nobody uses any more from the group.
+// Drop removes an unused overlay from the group.
 func (g *Group) Drop(c *Collection) {
 	g.commits.Lock()
 	defer g.commits.Unlock()

@@ -186,7 +186,7 @@ func (s *stream) followChildren(sub *subscription) {
 	sub.setGoal(goal)
 }
 
-// parent returns the subscription whose children sub has, or nil.
+// parent returns the subscription of sub's parents, or nil.
 func (s *stream) parent(sub *subscription) *subscription {
 	for _, p := range s.subs {
 		if p.coll.typ.ChildURL == sub.coll.typ.URL {
@@ -206,8 +206,8 @@ func (s *stream) ofCollections(url string) *subscription {
 	return nil
 }
 
-// expect notes what the client will subscribe to, or wait for, after p: the children of entries that are new or newer. The client must
-// have those of new entries before parents of higher rank are sent.
+// expect notes the names that the client will subscribe to, or wait for, after p: the children of entries that are new
+// or newer. The client must have those of new entries before parents of higher rank are sent.
 func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
 	if parent := s.parent(sub); parent != nil && len(parent.children) > 0 {
 		sub.mentionedChildren = nil

@@ -9,7 +9,7 @@ import (
 // variant is how responses of a type are made on a stream: as differences, with a part of the resources, or in full.
 type variant struct {
 	delta          bool
-	partial        bool // SotW: absence from a response removes nothing
+	partial        bool // SotW: absence from a response is no removal
 	onePerResponse bool // delta: a response has one resource
 	noWildcard     bool // a wildcard matches no resource
 	aliases        bool // delta: a missing name is reported by an alias
@@ -21,7 +21,7 @@ func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.part
 // canRemove says whether a response can remove something from a client that wants w.
 func (v variant) canRemove(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
 
-// responsePlan is the next response to a client, and the state in which it leaves the client.
+// responsePlan is the next response to a client, and the state of the client after it.
 type responsePlan struct {
 	adds    bool // something is new or newer to the client, is reported as missing, or was requested
 	removes bool // something that the client has is removed
@@ -38,7 +38,7 @@ type responsePlan struct {
 	spans        []span        // of puts in diff.puts, if the shared encoding is sent; else nil
 }
 
-// content is what a response consists of.
+// content is the kind of a response.
 type content int
 
 const (
@@ -49,8 +49,8 @@ const (
 
 func (p *responsePlan) due() bool { return p.adds || p.removes }
 
-// plan returns the response that brings a client that has h and wants w to goal. If additionsOnly, it removes nothing: it leads to the
-// goal and all else that the client has. Neither h nor w is changed.
+// plan returns the response that brings a client that has h and wants w to goal. If additionsOnly, it removes no entry:
+// it leads to the goal and all other entries of the client. Neither h nor w is changed.
 func plan(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
 	switch {
 	case h.version != "" && h.version == goal.version && !goal.given && w.all:
@@ -197,7 +197,7 @@ func (p *responsePlan) listAll(h *clientState, w *subscriptionNames, goal *state
 	sortEntries(p.puts)
 }
 
-// stillAbsent returns the names of notHeld that only the state to has, and goal has not: the client does not get them.
+// stillAbsent returns the names of notHeld that only the state to has, and not goal: the client does not get them.
 func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
 	if to == goal {
 		return nil

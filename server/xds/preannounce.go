@@ -21,7 +21,7 @@ type preannouncement struct {
 	dependencies map[string][]Dependency // by the name of the entry that has them
 }
 
-// preannounce returns the preannouncement of d, which leads from one state to another; without dependencies if there is nothing new.
+// preannounce returns the preannouncement of d, which leads from one state to another; empty without new dependencies.
 func (d *diff) preannounce(from, to *state, hook func(has, next *Entry) (*Entry, []Dependency)) *preannouncement {
 	in := &d.preannouncement
 	in.once.Do(func() {

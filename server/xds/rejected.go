@@ -16,9 +16,10 @@ type Rejection struct {
 	Revision uint64 // the Commit.Revision that the client last acknowledged before the rejection; zero if none
 	Error    string // the client's reason, which may be cut
 	Since    time.Time
-	// Fallback describes what the client is sent instead, by Type.Fallback; empty if it keeps what it had.
+	// Fallback describes the entry that the client gets instead, by Type.Fallback; empty if it keeps its entry.
 	Fallback string
-	// UnenforcedSince is when the client first rejected what it has to have, and it has not accepted a fallback since; zero if it has.
+	// UnenforcedSince is the time when the client first rejected a required resource, without an accepted fallback since
+	// then; zero otherwise.
 	UnenforcedSince time.Time
 
 	held     *Entry // by the client

@@ -27,7 +27,7 @@ type Reviewer interface {
 // streamKey is the key of the stream in the context of a call of Catalog.Collection.
 type streamKey struct{}
 
-// ReviewerOf returns the Reviewer of the stream for which a catalog is asked for a collection, or nil if ctx is of no stream.
+// ReviewerOf returns the Reviewer of the stream of a catalog's request, or nil if ctx is of no stream.
 func ReviewerOf(ctx context.Context) Reviewer {
 	s, _ := ctx.Value(streamKey{}).(Reviewer)
 	return s

@@ -39,7 +39,7 @@ func (r *run) offset(i int) int {
 	return r.ends[i-1]
 }
 
-// bodies encodes stretches of r and removed, in chunks: one empty body if there is nothing.
+// bodies encodes stretches of r and removed, in chunks: one empty body without entries.
 func (r *run) bodies(spans []span, removed []string) []*body { return r.cut(maxChunk, spans, removed) }
 
 // cut returns bodies of at most limit bytes, or with a single resource.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// send writes responses until the stream ends. Before the first one it waits for a start slot, which it holds until nothing more is
-// due.
+// send writes responses until the stream ends. Before the first one it waits for a start slot, which it holds until no
+// response is due.
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -26,7 +26,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	}()
 	started := limiter.turns == nil
 	asking, stopAsking := context.WithCancel(ctx)
-	var reviewing <-chan error // the result of asking the catalog; until then nothing is sent
+	var reviewing <-chan error // the result of asking the catalog; until then no response is sent
 	defer s.reviewers.Wait()
 	defer stopAsking()
 	for {

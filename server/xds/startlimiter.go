@@ -45,7 +45,7 @@ func (r *startLimiter) newSlot() *startSlot {
 	return &startSlot{time.AfterFunc(r.readTime, over), time.Now(), r.readTime, over}
 }
 
-// wait notes that the stream waits for its client, for which there is a limit.
+// wait notes that the stream waits for its client; such streams have a limit.
 func (t *startSlot) wait() {
 	if t != nil {
 		t.since = time.Now()
@@ -53,7 +53,7 @@ func (t *startSlot) wait() {
 	}
 }
 
-// work notes that the stream works, for which there is no limit.
+// work notes that the stream works; such streams have no limit.
 func (t *startSlot) work() {
 	if t != nil && t.late.Stop() {
 		t.left -= time.Since(t.since)

@@ -44,7 +44,7 @@ type state struct {
 	formers map[string]*state // by version; of those that clients came back with
 }
 
-// nothing is the state of a client that has been sent nothing.
+// nothing is the state of a client before its first response.
 var nothing = &state{}
 
 // change is one put (entry) or removal (nil).
@@ -107,8 +107,8 @@ func (s *state) only(names map[string]struct{}) *state {
 	return nothing.withPuts(kept)
 }
 
-// with returns the state after changes. Of several changes of one name, the last counts. It returns s itself if nothing
-// changes. The revision is the next one, and the version is derived from the content.
+// with returns the state after changes. Of several changes of one name, the last counts. It returns s itself without a
+// change. The revision is the next one, and the version is derived from the content.
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })

@@ -34,7 +34,7 @@ type stream struct {
 	identity  string       // that the client has proven
 	host      string       // of peer, without the port
 	noops     noopThrottle // used by receive
-	// unanswered are types for which the catalog returned ErrNoAnswer; used by receive
+	// unanswered are types without an answer of the catalog (ErrNoAnswer); used by receive
 	unanswered map[string]struct{}
 	connected  time.Time
 	wakeup     wakeup
@@ -51,8 +51,8 @@ type stream struct {
 	unreservedBytes int // bytes of requests that are retained without a reservation
 	// awaited are resources, by type, that the client will wait for once it subscribes to their type: see Type.ChildURL.
 	awaited map[string][]string
-	cuts    map[*Group]cut // to which the types with a rank are brought
-	// childless are types of children that the client did not subscribe to in time: nothing waits for them.
+	cuts    map[*Group]cut // goal of the types with a rank
+	// childless are types of children that the client did not subscribe to in time: no response waits for them.
 	childless map[string]bool
 	sent      uint64 // responses
 
@@ -239,7 +239,7 @@ func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now tim
 // split returns the subscriptions without an order, and those that depend on each other, in order of rank.
 func (s *stream) split() (free, ordered []*subscription) {
 	i, _ := slices.BinarySearchFunc(s.subs, 1, compareRank)
-	if len(s.subs)-i == 1 && s.subs[i].resumed.IsZero() { // nothing to depend on
+	if len(s.subs)-i == 1 && s.subs[i].resumed.IsZero() { // no dependencies
 		i = len(s.subs)
 	}
 	return s.subs[:i], s.subs[i:]
@@ -247,7 +247,7 @@ func (s *stream) split() (free, ordered []*subscription) {
 
 func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.typ.Rank, rank) }
 
-// idle says whether there is nothing to send; s.mu is held.
+// idle reports whether there is no response to send; s.mu is held.
 func (s *stream) idle() bool {
 	if s.outdated() {
 		return false
@@ -305,7 +305,7 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 	}, nil
 }
 
-// noCollection is the error of a catalog that returns nothing.
+// noCollection is the error of a catalog without a result.
 func noCollection(typeURL string) error {
 	return status.Errorf(codes.Internal, "the catalog has neither a collection nor an error for type %q", typeURL)
 }

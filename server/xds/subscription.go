@@ -12,7 +12,7 @@ import (
 	"tributary/server/xds/wire"
 )
 
-// subscription is one type on one stream: what the client wants, what it has, and the response that is on its way. It does no
+// subscription is one type on one stream: the client's selection, its state, and the response on its way. It does no
 // I/O and is guarded by the stream's mutex.
 type subscription struct {
 	typeURL string // as the client wrote it
@@ -33,13 +33,13 @@ type subscription struct {
 	missing     *missing // delta: of a type with NoWildcard, else nil
 	droppedCost int      // delta: cost of the names unsubscribed under a wildcard that the next response must mention
 
-	goal   *state  // to which the client is brought
+	goal   *state  // goal of the client
 	chunks []*body // of the response that is being sent, yet unsent; client already includes all of it
 
 	pace pace
 
 	cameBack bool      // with versions of an earlier stream
-	resumed  time.Time // when the client came back; zero if it began with nothing
+	resumed  time.Time // when the client came back; zero if it began without resources
 	// formerVersion is the version of the last response on an earlier stream. SotW; empty once the first goal is set.
 	formerVersion string
 	// behind says that parents went first, since a response would have deleted gone resources: see deletesGone.

@@ -176,14 +176,14 @@ func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Ent
 	return puts, gone
 }
 
-// retained is what a subscription retains of its first request: the versions, until they are compared.
+// retained is the data of the first request that a subscription retains: the versions, until they are compared.
 type retained struct {
 	release  func()         // ends the reservation of its memory; nil if it has none
 	versions *wire.Versions // or nil
 	bytes    int            // without a reservation
 }
 
-// free releases what is retained; s.mu is held.
+// free releases the retained data; s.mu is held.
 func (k *retained) free(s *stream) {
 	if k.release != nil {
 		k.release()
@@ -275,7 +275,7 @@ func (h history) with(from *state, was []replaced, keepEntries bool) history {
 	return append(h, before)
 }
 
-// former returns the state that had a version, or nothing if that is unknown.
+// former returns the state that had a version, or nil if it is unknown.
 func (s *state) former(version string) *state {
 	if version == s.version && !s.given {
 		return s

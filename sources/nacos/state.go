@@ -171,7 +171,7 @@ func (s *state) problems() (texts []string, all bool, first error) {
 }
 
 // nothing names a group without served services, and the skipped ones; empty without such a group. Nacos gives the same
-// answer for groups that do not exist and for empty ones.
+// answer for missing groups and for empty ones.
 func (s *state) nothing(place string) string {
 	if services, _ := s.Services(); services > 0 {
 		return ""

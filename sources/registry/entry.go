@@ -36,7 +36,7 @@ type Port struct {
 // Name is the name of the port in a ServiceEntry.
 func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Protocol))) }
 
-// ports counts the ports and protocols of all instances of a service, served or not, and of nothing else: so all replicas choose the same.
+// ports counts the ports and protocols of all instances of a service, served or not: so all replicas choose the same.
 type ports struct {
 	configured uint32
 	own        map[uint32]int // of the instances

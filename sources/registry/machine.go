@@ -72,7 +72,7 @@ type Machine[ID ServiceID[ID]] struct {
 	dirty   map[string]bool // groups to update
 }
 
-// group is what is published together.
+// group is a unit of publishing.
 type group[ID comparable] struct {
 	read      bool // something was taken
 	offers    Offers[ID]
@@ -81,7 +81,7 @@ type group[ID comparable] struct {
 	services  map[ID]*service
 	left      []sources.LeftOut
 	explained bool
-	next      time.Time // of the next update; zero if nothing changes by itself
+	next      time.Time // of the next update; zero without one
 }
 
 // service is a service with the endpoints that are served.
@@ -210,7 +210,7 @@ type Absence[ID any] struct {
 	Missing  time.Time `json:"missing"`
 }
 
-// Absences returns what is missing and stays, in order, for Recall of the next run.
+// Absences returns the missing items that stay, in order, for Recall of the next run.
 func (m *Machine[ID]) Absences() (absences []Absence[ID]) {
 	for name, g := range m.groups {
 		if g.unknown != nil && !g.unknown.Missing.IsZero() {
@@ -257,7 +257,7 @@ func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
 // wrong prolongs a hold once.
 func Recalled(noted, now time.Time) time.Time { return now.Add(-max(0, now.Sub(noted))) }
 
-// Note is what a run keeps for the next one if its doubt is a Suspicion.
+// Note is the state that a run stores for the next one if its doubt is a Suspicion.
 type Note[ID any] struct {
 	Away    time.Time     `json:"away,omitzero"`
 	Missing []Absence[ID] `json:"missing,omitempty"`
@@ -403,7 +403,7 @@ func (s *service) differs(o *service) bool {
 		!slices.EqualFunc(s.endpoints, o.endpoints, func(a, b Known[Endpoint]) bool { return a.Value.Same(b.Value) })
 }
 
-// rename names the hosts again if they are not the same as before, and returns the groups of those whose name changed.
+// rename names the hosts again if they changed, and returns the groups of hosts with another name.
 func (m *Machine[ID]) rename() (groups []string) {
 	hosts, same := map[ID]bool{}, true
 	for _, g := range m.groups {
@@ -457,7 +457,7 @@ func (m *Machine[ID]) Hosts(group string, f func(ID, Name)) {
 	}
 }
 
-// Next returns when the next update is due, perhaps in the past; the zero time if nothing changes by itself.
+// Next returns when the next update is due, perhaps in the past; the zero time without one.
 func (m *Machine[ID]) Next() (next time.Time) {
 	for name := range m.dirty {
 		if m.groups[name].read {

@@ -51,7 +51,8 @@ func (w Wakeup) Notify() {
 	}
 }
 
-// Publish gives sink what gather returns, until ctx ends. A single change is published at once; a series, once per delay.
+// Publish passes the results of gather to sink until ctx ends. A single change is published at once; a series, once per
+// delay.
 func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.Duration, gather func(now time.Time) Batch) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -82,7 +83,7 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 	}
 }
 
-// Wait returns the time until next, for Batch.Next; next is zero if nothing happens by itself.
+// Wait returns the time until next, for Batch.Next; next is zero without an update.
 func Wait(next, now time.Time) time.Duration {
 	if next.IsZero() {
 		return time.Hour

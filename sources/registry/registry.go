@@ -63,7 +63,7 @@ func tidy(c sources.Content) sources.Content {
 	return c
 }
 
-// First returns the first text, with the number of others; nothing if there is none.
+// First returns the first text, with the number of others; empty without texts.
 func First(texts []string, what string) []string {
 	if len(texts) < 2 {
 		return texts

@@ -28,7 +28,7 @@ func (p pattern) matches(s string) bool {
 	return ok
 }
 
-// match returns what each star stands for. All but the last take as little as they can.
+// match returns the text for each star. All but the last are as short as possible.
 func (p pattern) match(s string) (captured []string, ok bool) {
 	last := p.stars()
 	if last == 0 {

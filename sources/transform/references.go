@@ -10,7 +10,7 @@ import (
 	"tributary/resource"
 )
 
-// reference is what the text of a field refers to.
+// reference is the type of a name in a field.
 type reference int
 
 const (

@@ -40,7 +40,7 @@ func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 		if w.changed {
 			encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec())
 			if err != nil {
-				return res // what was decoded can be encoded
+				return res // decoded messages can be encoded
 			}
 			body = encoded
 		}

@@ -1,4 +1,5 @@
-// Package wire decodes discovery requests of both variants of the protocol. What may be large, the resume versions, stays encoded.
+// Package wire decodes discovery requests of both variants of the protocol. The resume versions, which may be large,
+// stay encoded.
 package wire
 
 import (
@@ -184,7 +185,7 @@ const (
 	leastPart = 4 << 10
 )
 
-// Unmarshal decodes a request. It copies what is small, and keeps gRPC's buffers of what is large until Versions.Free.
+// Unmarshal decodes a request. It copies small parts, and keeps gRPC's buffers of large ones until Versions.Free.
 func (r *Request) Unmarshal(data mem.BufferSlice) error {
 	switch size := data.Len(); {
 	case size <= PooledRequest:

@@ -37,7 +37,7 @@ func (m *Mapper) labelsOf(p provider.Provider) map[string]string {
 	return labels
 }
 
-// localityOf returns a locality as Istio writes it, region/zone/subzone, or nothing.
+// localityOf returns a locality in Istio's form, region/zone/subzone, or an empty text.
 func localityOf(p provider.Provider) string {
 	parts := strings.Split(p.Params[aerakiLocality], "/")
 	if parts[0] == "" {

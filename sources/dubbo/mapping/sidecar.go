@@ -65,7 +65,7 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 	egress = append(egress, m.o.Sidecars.Hosts...)
 	slices.Sort(egress)
 	if egress = slices.Compact(egress); len(egress) == 0 {
-		egress = []string{"~/*"} // nothing
+		egress = []string{"~/*"} // none
 	}
 	return resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.Sidecar, Namespace: m.o.Sidecars.Namespace, Name: names.Label(application, application)},

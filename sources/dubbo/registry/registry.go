@@ -1,4 +1,4 @@
-// Package registry is the interface of the registries in which Dubbo's providers register.
+// Package registry is the interface of the registries of Dubbo's providers.
 package registry
 
 import (
@@ -19,7 +19,7 @@ type Registry interface {
 	Mapped(ctx context.Context) (interfacesOf map[string][]string, err error)
 }
 
-// Wanted tells a registry what to read, and what earlier runs left.
+// Wanted selects the data that a registry reads, with the data of earlier runs.
 type Wanted struct {
 	Consumers bool // read consumers
 	// Notes keep the registry's own data for the next run. Before are the providers that an earlier run published.
@@ -34,7 +34,7 @@ type Notes interface {
 	Keep(note []byte)
 }
 
-// NoNotes keep nothing.
+// NoNotes has no notes.
 type NoNotes struct{}
 
 // Kept implements Notes.
@@ -128,7 +128,7 @@ var ErrDenied = errors.New("access denied")
 // Connection is the state of the connection to the registry.
 type Connection struct {
 	Up      bool
-	Fresh   bool   // Up, in a new session; nothing known from earlier holds
+	Fresh   bool   // Up, in a new session; earlier knowledge is void
 	Denied  bool   // not Up: the registry refuses our credentials
 	Message string // for people: why it is not up, or a problem of one that is
 	Certain bool   // the registry itself confirms removals, so none is in doubt after an outage
