@@ -75,25 +75,25 @@ func (g groupKey) key(first uint32) resource.Key {
 // gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not depend on
 // who lists them.
 func (s *service) gather() {
-	known := make(map[string]*listing)
+	listings := make(map[string]*listing)
 	for _, m := range s.members {
 		for _, e := range m.endpoints() {
 			l := &listing{member: m, endpoint: e}
 			id := l.identity()
-			if first := known[id]; first == nil {
-				known[id] = l
+			if first := listings[id]; first == nil {
+				listings[id] = l
 			} else {
 				first.addDuplicate(l)
 			}
 		}
 	}
 	first := math.MaxInt
-	for _, l := range known {
+	for _, l := range listings {
 		first = min(first, l.from.merge.Priority)
 	}
 	s.listed, s.served = nil, nil
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		l := known[id]
+	for _, id := range slices.Sorted(maps.Keys(listings)) {
+		l := listings[id]
 		l.standby = l.from.merge.Priority > first
 		s.listed = append(s.listed, l)
 		if !l.standby {
@@ -164,12 +164,12 @@ type listing struct {
 // addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members: an endpoint
 // that one source uses is served although another one has it in reserve.
 func (l *listing) addDuplicate(o *listing) {
-	other := o.member
+	duplicate := o.member
 	if o.from.merge.Priority < l.from.merge.Priority {
-		other, l.member, l.endpoint = l.member, o.member, o.endpoint
+		duplicate, l.member, l.endpoint = l.member, o.member, o.endpoint
 	}
-	if other.from != l.from {
-		l.also = append(l.also, other)
+	if duplicate.from != l.from {
+		l.also = append(l.also, duplicate)
 	}
 }
 

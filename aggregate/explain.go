@@ -66,7 +66,7 @@ func beforeOf(r *resource.Resource) *Before {
 	if err != nil {
 		return nil
 	}
-	was, err := resource.MarshalYAML(original)
+	originalText, err := resource.MarshalYAML(original)
 	if err != nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func beforeOf(r *resource.Resource) *Before {
 	if err != nil {
 		return nil
 	}
-	return &Before{object, udiff.Unified("in the source", "after its transforms", string(was), string(now))}
+	return &Before{object, udiff.Unified("in the source", "after its transforms", string(originalText), string(now))}
 }
 
 // Explain returns which source wins key, which ones lose, and what it conflicts with.
@@ -214,8 +214,8 @@ func (v *View) Shadows() iter.Seq[Shadow] {
 	s := v.published.Load()
 	return func(yield func(Shadow) bool) {
 		for r := range s.shadowed.All() {
-			all := s.candidates(r.Key())
-			if !yield(Shadow{Key: r.Key(), Winner: all[0], Losers: all[1:]}) {
+			candidates := s.candidates(r.Key())
+			if !yield(Shadow{Key: r.Key(), Winner: candidates[0], Losers: candidates[1:]}) {
 				return
 			}
 		}
@@ -238,25 +238,25 @@ type SourceStatus struct {
 func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load().sources) }
 
 // status returns the present status of the sources. It is called by the loop.
-func (v *View) status() (all []SourceStatus) {
+func (v *View) status() (statuses []SourceStatus) {
 	synced := make(map[*sourceState]bool, len(v.sources))
 	for _, s := range v.sources {
 		synced[s.sourceState] = s.synced
 	}
 	for _, s := range v.withRetired() {
-		all = append(all, SourceStatus{
+		statuses = append(statuses, SourceStatus{
 			Name: s.Name, Precedence: s.Precedence, Optional: s.Optional,
 			Synced: synced[s.sourceState], Retiring: s.retired,
 			Revision: s.snapshot.Revision(), Objects: s.snapshot.Len(),
 		})
 	}
-	return all
+	return statuses
 }
 
 // candidates returns the layers' objects of key, the winner first.
-func (s *state) candidates(key resource.Key) (all []Candidate) {
+func (s *state) candidates(key resource.Key) (candidates []Candidate) {
 	for l, r := range having(s.layers, key) {
-		all = append(all, Candidate{Source: cmp.Or(l.source, r.Origin().Source), Resource: r})
+		candidates = append(candidates, Candidate{Source: cmp.Or(l.source, r.Origin().Source), Resource: r})
 	}
-	return all
+	return candidates
 }

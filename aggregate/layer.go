@@ -136,43 +136,43 @@ func (v *View) poolReady() bool {
 
 // states returns the states of the sources and of the retired ones, newest first, without retired sources that a synced one of the same
 // name replaces. It also deletes the names of synced sources from hadObjects.
-func (v *View) states() (all []*sourceState) {
+func (v *View) states() (states []*sourceState) {
 	for _, s := range v.sources {
-		all = append(all, s.sourceState)
+		states = append(states, s.sourceState)
 		if s.synced {
 			delete(v.hadObjects, s.Name)
 		}
 	}
 	for _, f := range v.retired {
 		if !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.synced && s.Name == f.Name }) {
-			all = append(all, f)
+			states = append(states, f)
 		}
 	}
-	return all
+	return states
 }
 
 // retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more than the partial one of
 // a source that was never read. Together they keep each key once, so that they do not grow with the number of reloads; a source with Merge
 // stays whole, since its endpoints add up.
-func (v *View) retire(left []*sourceState, old []*followed) {
+func (v *View) retire(removed []*sourceState, old []*followed) {
 	unread := make(map[*sourceState]bool)
 	for _, s := range old {
 		unread[s.sourceState] = !s.synced
 	}
 	v.retired = nil
-	known := make(map[resource.Key]bool)
-	for i, s := range left {
-		if unread[s] && (v.hadObjects[s.Name] || slices.ContainsFunc(left[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
+	keys := make(map[resource.Key]bool)
+	for i, s := range removed {
+		if unread[s] && (v.hadObjects[s.Name] || slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
 			continue
 		}
 		if s.snapshot.Len() > 0 {
 			v.hadObjects[s.Name] = true
 		}
 		if s.Merge == nil {
-			s = s.without(known)
+			s = s.excluding(keys)
 		}
 		for _, key := range s.keys() {
-			known[key] = known[key] || s.layer(0).get(key) != nil
+			keys[key] = keys[key] || s.layer(0).get(key) != nil
 		}
 		if s.snapshot.Len() > 0 {
 			v.retired = append(v.retired, s)
@@ -180,11 +180,11 @@ func (v *View) retire(left []*sourceState, old []*followed) {
 	}
 }
 
-// without returns s without the known keys.
-func (s *sourceState) without(known map[resource.Key]bool) *sourceState {
+// excluding returns s without the keys.
+func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	var rest []*resource.Resource
 	for r := range s.snapshot.All() {
-		if !known[r.Key()] {
+		if !keys[r.Key()] {
 			rest = append(rest, r)
 		}
 	}
@@ -207,19 +207,19 @@ type orderedSource struct {
 
 // withRetired returns the sources and the retired ones in order of precedence. A retired source follows its replacement of the same name,
 // or else comes last.
-func (v *View) withRetired() (all []orderedSource) {
+func (v *View) withRetired() (ordered []orderedSource) {
 	unreplaced := slices.Clone(v.retired)
 	for _, s := range v.sources {
-		all = append(all, orderedSource{s.sourceState, false})
+		ordered = append(ordered, orderedSource{s.sourceState, false})
 		unreplaced = slices.DeleteFunc(unreplaced, func(f *sourceState) bool {
 			if f.Name == s.Name {
-				all = append(all, orderedSource{f, true})
+				ordered = append(ordered, orderedSource{f, true})
 			}
 			return f.Name == s.Name
 		})
 	}
 	for _, f := range unreplaced {
-		all = append(all, orderedSource{f, true})
+		ordered = append(ordered, orderedSource{f, true})
 	}
-	return all
+	return ordered
 }

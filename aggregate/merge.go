@@ -23,13 +23,13 @@ func (s *followed) ready() bool { return s.synced || s.Optional }
 // announce the next changes. It is called by the loop.
 func (v *View) merge() (changes []<-chan struct{}) {
 	dirty := v.reconcile()
-	since := time.Time{}
+	changedAt := time.Time{}
 	for i, s := range v.sources {
 		changes = append(changes, s.Reader.Changed()) // before the read, so that no commit slips between
 		synced := s.Reader.Synced()                   // before the read too: all of the first content is then part of it
 		before := s.snapshot
 		keys := s.pull()
-		since = recent.Earlier(since, s.snapshot.Since(before.Revision()))
+		changedAt = recent.Earlier(changedAt, s.snapshot.Since(before.Revision()))
 		v.pool.update(s.sourceState, keys)
 		v.updateEarlier(before, s, v.rankOf(i), keys)
 		dirty = append(dirty, keys...)
@@ -46,7 +46,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	}
 	dirty = append(dirty, v.pool.commit()...)
 	v.layers = v.stack()
-	v.commit(dirty, recent.Earlier(since, time.Now()))
+	v.commit(dirty, recent.Earlier(changedAt, time.Now()))
 	if complete {
 		v.table.MarkSynced()
 		v.switchOnce.Do(func() { close(v.configured.switched) })
@@ -66,18 +66,18 @@ func (v *View) reconcile() []resource.Key {
 	for _, s := range v.withRetired() {
 		keys = append(keys, s.keys()...)
 	}
-	old, left := v.sources, v.states()
+	old, remaining := v.sources, v.states()
 	v.sources = nil
 	for _, s := range wanted.sources {
 		next := &followed{sourceState: &sourceState{Source: s}}
-		if i := slices.IndexFunc(left, func(o *sourceState) bool { return o.Reader == s.Reader }); i >= 0 {
-			next.snapshot = left[i].snapshot
-			left = slices.Delete(left, i, i+1)
+		if i := slices.IndexFunc(remaining, func(o *sourceState) bool { return o.Reader == s.Reader }); i >= 0 {
+			next.snapshot = remaining[i].snapshot
+			remaining = slices.Delete(remaining, i, i+1)
 		}
 		next.synced = s.Reader.Synced() // before it is read, as always
 		v.sources = append(v.sources, next)
 	}
-	v.retire(left, old)
+	v.retire(remaining, old)
 	keys = append(keys, v.freezeServed()...)
 	keys = append(keys, keysOf(v.pool.snapshot)...) // the pool's rank may change
 	v.pool.restart(v.withRetired())
@@ -177,7 +177,7 @@ func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 
 // commit decides the winner of each key again, publishes the layers and then commits, so that a reader woken by the
 // commit finds its layers published. The changes happened at since.
-func (v *View) commit(dirty []resource.Key, since time.Time) {
+func (v *View) commit(dirty []resource.Key, changedAt time.Time) {
 	slices.SortFunc(dirty, resource.Key.Compare)
 	var winners, losers batch
 	for _, key := range slices.Compact(dirty) {
@@ -188,7 +188,7 @@ func (v *View) commit(dirty []resource.Key, since time.Time) {
 	next := &state{layers: v.layers, sources: v.status()}
 	_, next.shadowed = v.shadowed.Apply(losers.puts, losers.deletes)
 	v.published.Store(next)
-	v.table.ApplySince(since, winners.puts, winners.deletes)
+	v.table.ApplySince(changedAt, winners.puts, winners.deletes)
 }
 
 // resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks apart.

@@ -200,11 +200,11 @@ func (p *pool) updateDisputed(g groupKey) {
 
 // services returns the services of a group whose key it owns, with the refusals of other groups that claim these keys. The caller
 // holds mu.
-func (p *pool) services(g groupKey) (own []*service) {
+func (p *pool) services(g groupKey) (owned []*service) {
 	for _, s := range p.split(g) {
 		claims := p.claims[s.key()]
 		if len(claims) == 0 || claims[0] == g {
-			own = append(own, s)
+			owned = append(owned, s)
 		}
 		for i, o := range claims {
 			if i > 0 && claims[0] == g {
@@ -212,18 +212,18 @@ func (p *pool) services(g groupKey) (own []*service) {
 			}
 		}
 	}
-	return own
+	return owned
 }
 
 // related returns the services of a group, and those of other groups that own keys of its results. The caller holds mu.
 func (p *pool) related(g groupKey) []*service {
-	all := p.services(g)
+	services := p.services(g)
 	for key := range p.groups[g].results {
 		if owner := p.claims[key][0]; owner != g {
-			all = append(all, slices.DeleteFunc(p.services(owner), func(s *service) bool { return s.key() != key })...)
+			services = append(services, slices.DeleteFunc(p.services(owner), func(s *service) bool { return s.key() != key })...)
 		}
 	}
-	return all
+	return services
 }
 
 // split returns the services of a group, regardless of other groups. The caller holds mu.

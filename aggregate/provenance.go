@@ -87,13 +87,13 @@ func (c *contributor) describe(r *resource.Resource) Statement {
 }
 
 // holders returns the sources with an entry of key, in order of precedence. The caller holds mu.
-func (p *pool) holders(key resource.Key) (all []*contributor) {
+func (p *pool) holders(key resource.Key) (contributors []*contributor) {
 	for _, from := range p.contributors {
 		if _, ok := p.entries[entry{from, key}]; ok {
-			all = append(all, from)
+			contributors = append(contributors, from)
 		}
 	}
-	return all
+	return contributors
 }
 
 // outcomes tells whether an entry is merged into the service or refused by it.
@@ -201,21 +201,21 @@ type Refusal struct {
 }
 
 // Refusals returns the refused ServiceEntries, in order of key.
-func (v *View) Refusals() (all []Refusal) {
+func (v *View) Refusals() (refusals []Refusal) {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
 	for g := range v.pool.disputed {
 		for _, s := range v.pool.services(g) {
 			winner := s.entry()
 			for _, r := range s.refused {
-				all = append(all, Refusal{
+				refusals = append(refusals, Refusal{
 					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res}, Reason: r.reason,
 				})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Refusal) int {
+	slices.SortFunc(refusals, func(a, b Refusal) int {
 		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Loser.Source, b.Loser.Source))
 	})
-	return all
+	return refusals
 }

@@ -63,7 +63,7 @@ func divide(g groupKey, members []*member) (services []*service) {
 		}
 		if reason := services[first].mergeProblem(m); reason == "" {
 			services[first].members = append(services[first].members, m)
-			services[first].obstacles = services[first].obstacles.and(obstaclesOf(m.spec))
+			services[first].obstacles = services[first].obstacles.intersect(obstaclesOf(m.spec))
 		} else {
 			services[first].refuse(m, reason)
 		}
@@ -93,16 +93,16 @@ func (s *service) refuse(m *member, reason string) {
 }
 
 // refuseOthers refuses the members of other services that have the key of s.
-func (s *service) refuseOthers(others []*service) {
-	for _, o := range others {
+func (s *service) refuseOthers(rivals []*service) {
+	for _, o := range rivals {
 		if o.key() != s.key() {
 			continue
 		}
-		all := o.members
+		members := o.members
 		for _, r := range o.refused {
-			all = append(all, r.member)
+			members = append(members, r.member)
 		}
-		for _, m := range all {
+		for _, m := range members {
 			s.refuse(m, "its name is taken by "+s.group.String())
 		}
 	}
@@ -178,9 +178,9 @@ func (s *service) mergeProblem(m *member) string {
 	if s.members[0].spec == nil || m.spec == nil {
 		return "it cannot be decoded"
 	}
-	differ := func(what, ours, theirs string) string {
+	differ := func(property, ours, theirs string) string {
 		if ours != theirs {
-			return fmt.Sprintf("%s: %s, not %s", what, theirs, ours)
+			return fmt.Sprintf("%s: %s, not %s", property, theirs, ours)
 		}
 		return ""
 	}
@@ -190,7 +190,7 @@ func (s *service) mergeProblem(m *member) string {
 		differ("location differs", ours.location, theirs.location),
 		differ("exportTo differs", ours.exportTo, theirs.exportTo),
 		differ("subjectAltNames differ", ours.altNames, theirs.altNames),
-		s.obstacles.and(obstaclesOf(m.spec)).unmergeable(),
+		s.obstacles.intersect(obstaclesOf(m.spec)).unmergeable(),
 	)
 }
 
@@ -206,16 +206,16 @@ type obstacles struct {
 }
 
 func obstaclesOf(se *networking.ServiceEntry) obstacles {
-	none := se.GetResolution() == networking.ServiceEntry_NONE
+	isNone := se.GetResolution() == networking.ServiceEntry_NONE
 	return obstacles{
-		selector: se.GetWorkloadSelector() != nil, hasNone: none, hasOther: !none,
+		selector: se.GetWorkloadSelector() != nil, hasNone: isNone, hasOther: !isNone,
 		allowsNames: byName(se), hasEndpoints: len(se.GetEndpoints()) > 0,
 		severalToDNS: leftToDNS(se) && hostOf(se) == "", notForDNS: notForDNS(se),
 	}
 }
 
-// and returns the obstacles of both.
-func (t obstacles) and(o obstacles) obstacles {
+// intersect returns the obstacles of both.
+func (t obstacles) intersect(o obstacles) obstacles {
 	return obstacles{
 		selector: t.selector || o.selector, hasNone: t.hasNone || o.hasNone, hasOther: t.hasOther || o.hasOther,
 		allowsNames: t.allowsNames || o.allowsNames, hasEndpoints: t.hasEndpoints || o.hasEndpoints,
@@ -260,22 +260,22 @@ func notForDNS(se *networking.ServiceEntry) string {
 // resolve sets the resolution, which follows from the served endpoints or, without any, from the members that are not idle.
 func (s *service) resolve() {
 	s.resolution = s.members[0].spec.GetResolution()
-	var all []networking.ServiceEntry_Resolution
+	var resolutions []networking.ServiceEntry_Resolution
 	for _, l := range s.served {
-		all = append(all, l.spec.Resolution)
+		resolutions = append(resolutions, l.spec.Resolution)
 	}
 	if len(s.served) == 0 {
 		for _, m := range s.members {
 			if !idle(m.spec) {
-				all = append(all, m.spec.GetResolution())
+				resolutions = append(resolutions, m.spec.GetResolution())
 			}
 		}
 	}
-	switch all = slices.Compact(slices.Sorted(slices.Values(all))); {
-	case len(all) > 1, slices.Contains(all, networking.ServiceEntry_DNS_ROUND_ROBIN) && len(s.served) > 1:
+	switch resolutions = slices.Compact(slices.Sorted(slices.Values(resolutions))); {
+	case len(resolutions) > 1, slices.Contains(resolutions, networking.ServiceEntry_DNS_ROUND_ROBIN) && len(s.served) > 1:
 		s.resolution = networking.ServiceEntry_DNS
-	case len(all) == 1:
-		s.resolution = all[0]
+	case len(resolutions) == 1:
+		s.resolution = resolutions[0]
 	}
 }
 

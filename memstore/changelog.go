@@ -43,20 +43,20 @@ func (l *changeLog) append(rev Revision, changes []Change, size int) {
 // removes the oldest. It leaves at most half of limit, so that its cost for each append is constant.
 func (l *changeLog) shrink(limit int) {
 	seen := make(map[resource.Key]struct{}, len(l.entries))
-	kept := make([]change, 0, limit)
+	latest := make([]change, 0, limit)
 	for _, c := range slices.Backward(l.entries) {
 		if _, ok := seen[c.key]; ok {
 			continue
 		}
-		if len(kept) == limit/2 {
+		if len(latest) == limit/2 {
 			l.floor = c.revision
 			break
 		}
 		seen[c.key] = struct{}{}
-		kept = append(kept, c)
+		latest = append(latest, c)
 	}
-	slices.Reverse(kept)
-	l.entries = kept
+	slices.Reverse(latest)
+	l.entries = latest
 }
 
 // since returns the keys changed after rev, each once, or false if the log does not reach back that far.

@@ -33,8 +33,8 @@ func (s Snapshot) Get(key resource.Key) *resource.Resource {
 	if t == nil {
 		return nil
 	}
-	found, _ := t.Get(row{namespace: key.Namespace, name: key.Name})
-	return found.res
+	stored, _ := t.Get(row{namespace: key.Namespace, name: key.Name})
+	return stored.res
 }
 
 // List yields the resources of kind in namespace, or in all namespaces if it is empty, in key order.
@@ -55,13 +55,13 @@ func (s Snapshot) List(kind resource.Kind, namespace string) iter.Seq[*resource.
 // All yields every resource in key order.
 func (s Snapshot) All() iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
-		more := true
+		continues := true
 		for _, k := range s.kinds {
 			k.tree.Scan(func(r row) bool {
-				more = yield(r.res)
-				return more
+				continues = yield(r.res)
+				return continues
 			})
-			if !more {
+			if !continues {
 				return
 			}
 		}
@@ -115,7 +115,7 @@ func rowOf(r *resource.Resource) row {
 	return row{namespace: key.Namespace, name: key.Name, res: r}
 }
 
-func (a row) less(b row) bool {
+func (a row) isBefore(b row) bool {
 	if a.namespace != b.namespace {
 		return a.namespace < b.namespace
 	}
@@ -130,23 +130,23 @@ type tree = btree.BTreeG[row]
 // newTree returns an empty tree without locks: a published tree is only read. A larger degree makes copies of nodes
 // dearer and lookups cheaper.
 func newTree() *tree {
-	return btree.NewBTreeGOptions(row.less, btree.Options{NoLocks: true, Degree: 16})
+	return btree.NewBTreeGOptions(row.isBefore, btree.Options{NoLocks: true, Degree: 16})
 }
 
 // packed returns a tree of the same rows with every other row set first, then those in between. So the nodes are full;
 // those of rows set in order, as the first ones of a kind are, stay half empty.
 func packed(t *tree) *tree {
-	all := newTree()
+	full := newTree()
 	for odd := range 2 {
 		i := odd
 		t.Scan(func(r row) bool {
 			if i++; i%2 == 1 {
-				all.Set(r)
+				full.Set(r)
 			}
 			return true
 		})
 	}
-	return all
+	return full
 }
 
 // kindTree is the tree of one kind.

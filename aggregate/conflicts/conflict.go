@@ -119,21 +119,21 @@ func firstSeen(claimants []*claimant) string {
 
 // seenTogether returns the claimants that some namespace sees together with another, in the given order.
 func seenTogether(claimants []*claimant) []*claimant {
-	public, in := 0, make(map[string]int)
+	public, indexes := 0, make(map[string]int)
 	for _, c := range claimants {
 		if c.public {
 			public++
 		}
 		for _, namespace := range c.visible {
-			in[namespace]++
+			indexes[namespace]++
 		}
 	}
 	var seen []*claimant
 	for _, c := range claimants {
 		switch {
-		case c.public && (public > 1 || len(in) > 0),
+		case c.public && (public > 1 || len(indexes) > 0),
 			len(c.visible) > 0 && public > 0,
-			slices.ContainsFunc(c.visible, func(namespace string) bool { return in[namespace] > 1 }):
+			slices.ContainsFunc(c.visible, func(namespace string) bool { return indexes[namespace] > 1 }):
 			seen = append(seen, c)
 		}
 	}

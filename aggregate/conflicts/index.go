@@ -64,14 +64,14 @@ func (x *Index) add(r *resource.Resource) {
 func (x *Index) remove(r *resource.Resource) {
 	delete(x.claimants, r)
 	for _, p := range placesOf(r) {
-		left := slices.DeleteFunc(x.owners[p], func(o *resource.Resource) bool { return o == r })
-		x.owners[p] = left
-		switch len(left) {
+		remaining := slices.DeleteFunc(x.owners[p], func(o *resource.Resource) bool { return o == r })
+		x.owners[p] = remaining
+		switch len(remaining) {
 		case 0:
 			delete(x.owners, p)
 		case 1:
 			delete(x.contested, p)
-			delete(x.claimants, left[0])
+			delete(x.claimants, remaining[0])
 		}
 	}
 }
@@ -98,9 +98,9 @@ func (x *Index) Of(key resource.Key) []Conflict {
 	if len(places) == 0 {
 		return nil
 	}
-	own := x.claimant(r).claims
+	claims := x.claimant(r).claims
 	return slices.DeleteFunc(
-		x.conflictsOn(slices.Values(places), func(c claim) bool { return slices.Contains(own, c) }),
+		x.conflictsOn(slices.Values(places), func(c claim) bool { return slices.Contains(claims, c) }),
 		func(conflict Conflict) bool { return !slices.Contains(conflict.Objects, Ref(key)) })
 }
 
@@ -119,9 +119,9 @@ func (x *Index) On(host string) (keys []resource.Key) {
 // NamesOf returns the names by which a resource can name host: "a.b", "*.b", "*".
 func NamesOf(host string) []string {
 	names := []string{host}
-	for rest, more := host, true; more; {
+	for rest, hasLabels := host, true; hasLabels; {
 		wildcard := "*"
-		if _, rest, more = strings.Cut(rest, "."); more {
+		if _, rest, hasLabels = strings.Cut(rest, "."); hasLabels {
 			wildcard = "*." + rest
 		}
 		if !slices.Contains(names, wildcard) {

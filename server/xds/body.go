@@ -60,21 +60,21 @@ func (s *state) deltaBodiesAll() []*body {
 // deltaBodiesOf encodes puts (entries of s, in order) and removed. Pages wholly in puts use the shared encoding.
 func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
 	c := newChunks(maxChunk)
-	own := puts // encoded for this stream only
+	ownEntries := puts // encoded for this stream only
 	if len(puts) >= minPage {
-		own = nil
+		ownEntries = nil
 		for _, p := range s.pages {
 			for len(puts) > 0 && puts[0].Name < p.first() {
-				own, puts = append(own, puts[0]), puts[1:]
+				ownEntries, puts = append(ownEntries, puts[0]), puts[1:]
 			}
 			if n := len(p.entries); len(puts) >= n && slices.Equal(puts[:n], p.entries) {
 				c.page(p)
 				puts = puts[n:]
 			}
 		}
-		own = append(own, puts...)
+		ownEntries = append(ownEntries, puts...)
 	}
-	c.entries(own)
+	c.entries(ownEntries)
 	c.removals(removed)
 	return c.bodies
 }

@@ -18,16 +18,16 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 
 // subscriptionNames are the names of a type that a client subscribed to.
 type subscriptionNames struct {
-	all   bool // a wildcard
-	names map[string]struct{}
+	wildcard bool // a wildcard
+	names    map[string]struct{}
 }
 
 // add adds a name. Clients that want the same names share the string of the entry in a state.
-func (w *subscriptionNames) add(name string, known *state) {
+func (w *subscriptionNames) add(name string, present *state) {
 	if w.names == nil {
 		w.names = make(map[string]struct{})
 	}
-	if e := known.get(name); e != nil {
+	if e := present.get(name); e != nil {
 		name = e.Name
 	}
 	w.names[name] = struct{}{}
@@ -69,22 +69,22 @@ func yieldEvery512(names int) {
 // includes says whether the client wants name.
 func (w *subscriptionNames) includes(name string) bool {
 	_, ok := w.names[name]
-	return ok || w.all
+	return ok || w.wildcard
 }
 
 // clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the first response,
 // state is empty and brought has the versions the client sent.
 type clientState struct {
 	state *state
-	// gone are the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
+	// removed has the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
 	// response removes them. Their content is unknown, in SotW also their versions.
-	gone        map[string]string
+	removed     map[string]string
 	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
 	version     string                 // SotW: version_info, of everything; empty if there is none
 	notHeld     map[string]absenceSent // names that the client does not have
 	resend      map[string]struct{}    // names to send again, if they exist: the client waits for them
 	mustRespond bool                   // the next response is due even if it is empty
-	again       bool                   // delta: a wildcard is new; whatever it covers must be sent again
+	resendAll   bool                   // delta: a wildcard is new; whatever it covers must be sent again
 }
 
 // absenceSent says whether a response that reports a name as missing was planned. If not, the next response must mention the name.
@@ -110,21 +110,21 @@ func (h *clientState) forgetAllBut(names map[string]struct{}) {
 }
 
 // split separates the entries that the client has by name from the others.
-func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, others []*Entry) {
+func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, unnamed []*Entry) {
 	for _, e := range entries {
 		_, notHeld := h.notHeld[e.Name]
 		if _, ok := w.names[e.Name]; ok && !notHeld {
 			named = append(named, e)
 		} else {
-			others = append(others, e)
+			unnamed = append(unnamed, e)
 		}
 	}
-	return named, others
+	return named, unnamed
 }
 
 // fresh reports whether the client has no resources, as far as is known: it is not resuming.
 func (h *clientState) fresh() bool {
-	return h.state == nothing && h.brought == nil && h.version == "" && len(h.gone) == 0
+	return h.state == nothing && h.brought == nil && h.version == "" && len(h.removed) == 0
 }
 
 // answersRequest says whether the next response answers a request, not only a change.
@@ -148,34 +148,34 @@ func (h *clientState) get(name string) *Entry {
 	return h.state.get(name)
 }
 
-// had returns the version that the client has of name, if it wants it.
-func (h *clientState) had(name string) (version string, ok bool) {
+// heldVersion returns the version that the client has of name, if it wants it.
+func (h *clientState) heldVersion(name string) (version string, ok bool) {
 	if e := h.get(name); e != nil {
 		return e.Version, true
 	}
 	if _, notHeld := h.notHeld[name]; notHeld {
 		return "", false
 	}
-	version, ok = h.gone[name]
+	version, ok = h.removed[name]
 	return version, ok
 }
 
 // matches reports whether the client has exactly the entries of a state.
-func (h *clientState) matches(s *state) bool { return h.state == s && len(h.gone) == 0 }
+func (h *clientState) matches(s *state) bool { return h.state == s && len(h.removed) == 0 }
 
-func (h *clientState) isGone(name string) bool { _, ok := h.gone[name]; return ok }
+func (h *clientState) isGone(name string) bool { _, ok := h.removed[name]; return ok }
 
-// stillGone returns the rest of gone after a response that leads to goal and removes none of the names that keeps
+// stillGone returns the rest of removed after a response that leads to goal and removes none of the names that keeps
 // accepts.
 func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
-	var gone map[string]string
-	for name, version := range h.gone {
+	var removed map[string]string
+	for name, version := range h.removed {
 		if _, notHeld := h.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
 			continue
 		}
-		put(&gone, name, version)
+		put(&removed, name, version)
 	}
-	return gone
+	return removed
 }
 
 // mandatory yields the entries of goal that must be sent whether or not they have changed, each name once.
@@ -197,7 +197,7 @@ func (h *clientState) mandatory(goal *state) iter.Seq[*Entry] {
 	}
 }
 
-func none(entries iter.Seq[*Entry]) bool {
+func isEmptySeq(entries iter.Seq[*Entry]) bool {
 	for range entries {
 		return false
 	}

@@ -22,9 +22,9 @@ type Collection struct {
 
 	wakeups map[wakeup]int // of the subscribed streams, with the number of their subscriptions; guarded by group.mu
 
-	base     *Collection              // of an overlay; else nil
-	own      *state                   // of an overlay, without base; guarded by group.commits
-	overlays map[*Collection]struct{} // of which it is the base; changed under group.commits and group.mu
+	base       *Collection              // of an overlay; else nil
+	ownEntries *state                   // of an overlay, without base; guarded by group.commits
+	overlays   map[*Collection]struct{} // of which it is the base; changed under group.commits and group.mu
 }
 
 // Type says how the resources of a type are sent.
@@ -164,7 +164,7 @@ func (c *Collection) after(old *state, commit *Commit) *state {
 		next.version, next.given = commit.Version, true
 	}
 	if next != old {
-		next.made = commit.Revision
+		next.commitRevision = commit.Revision
 		keepEntries := c.typ.ChildURL+c.typ.DependencyURL != ""
 		next.earlier, next.replaced = old.earlier.with(old, next.replaced, keepEntries), nil
 		next.times = old.times.With(next.revision, commit.Since)
@@ -256,7 +256,7 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 		if e == nil {
 			continue // it is ignored
 		}
-		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Content(), e.Content()) {
+		if former := old.get(e.Name); former != nil && former != e && former.Version == e.Version && !bytes.Equal(former.Content(), e.Content()) {
 			r.name, r.version = e.Name, e.Version
 			r.count++
 		}
@@ -265,8 +265,8 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 }
 
 // warn logs reuse.
-func (g *Group) warn(found []reuse) {
-	for _, r := range found {
+func (g *Group) warn(reuses []reuse) {
+	for _, r := range reuses {
 		cmp.Or(g.Log, slog.Default()).Warn("a version was used again for other content: clients are not sent it",
 			"type_url", r.typeURL, "name", r.name, "version", r.version, "count", r.count)
 	}

@@ -9,7 +9,7 @@ import (
 type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
-	whole   bool     // puts has all entries of the state
+	entire  bool     // puts has all entries of the state
 
 	delta weakCache[deltas]
 	// additions returns the state with the puts but not yet the removals, and the difference to it.
@@ -67,7 +67,7 @@ func (s *state) since(from *state) *diff {
 	case from.final == s:
 		return from.toFinal
 	case from.len == 0:
-		return s.sinceNothing.get(func() *diff { return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()), whole: true} })
+		return s.sinceNothing.get(func() *diff { return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()), entire: true} })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -153,9 +153,9 @@ func versioned(e *Entry) *Entry {
 	if e.Version != "" {
 		return e
 	}
-	own := *e
-	own.Version = VersionOf(e.Content())
-	return &own
+	clone := *e
+	clone.Version = VersionOf(e.Content())
+	return &clone
 }
 
 // NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and ChildOf.

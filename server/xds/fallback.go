@@ -32,15 +32,15 @@ func (s *subscription) fallBack(r *Rejection, e *Entry, now time.Time) {
 }
 
 // withFallbacks returns a state of the collection with the fallbacks for entries that the client rejects.
-func (s *subscription) withFallbacks(of *state) *state {
+func (s *subscription) withFallbacks(goal *state) *state {
 	a := &s.answers
 	if len(a.rejected) == 0 || s.coll.typ.Fallback == nil {
-		return of
+		return goal
 	}
-	if a.without != of {
+	if a.without != goal {
 		var fallbacks []*Entry
 		for name, r := range a.rejected {
-			switch e := of.get(name); {
+			switch e := goal.get(name); {
 			case r.instead == nil || e == nil:
 			case e.Version == r.Version:
 				fallbacks = append(fallbacks, r.instead)
@@ -48,7 +48,7 @@ func (s *subscription) withFallbacks(of *state) *state {
 				delete(a.rejected, name)
 			}
 		}
-		a.without, a.withFallbacks = of, of.withPuts(fallbacks)
+		a.without, a.withFallbacks = goal, goal.withPuts(fallbacks)
 	}
 	return a.withFallbacks
 }

@@ -57,12 +57,12 @@ func (g *Group) Collection(typ Type) *Collection {
 // Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if a
 // collection is of another group.
 func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
-	changed, found := g.apply(commits)
-	g.warn(found)
+	changed, reuses := g.apply(commits)
+	g.warn(reuses)
 	return changed
 }
 
-func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []reuse) {
+func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, reuses []reuse) {
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	next := make(map[*Collection]*state, len(commits))
@@ -70,10 +70,10 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []re
 		if c.group != g {
 			panic("xds: commit to a collection of another group")
 		}
-		old := cmp.Or(c.own, c.current.Load())
+		old := cmp.Or(c.ownEntries, c.current.Load())
 		s := c.after(old, commit)
 		if r := c.reused(commit, old, s); r.count > 0 {
-			found = append(found, r)
+			reuses = append(reuses, r)
 		}
 		if s != old {
 			next[c] = s
@@ -81,7 +81,7 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []re
 	}
 	g.overlay(next, commits)
 	if len(next) == 0 {
-		return false, found
+		return false, reuses
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +90,7 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []re
 		g.hidden[c] = struct{}{}
 	}
 	g.announce()
-	return true, found
+	return true, reuses
 }
 
 // announce shows the hidden states as soon as the debounce allows; g.mu is held.
@@ -152,7 +152,7 @@ func (g *Group) show() {
 // replace those of the same name and to which commits apply. It is synced as base is. Call Flush after the first commit, before a stream
 // has the collection.
 func (g *Group) Overlay(base *Collection) *Collection {
-	c := &Collection{typ: base.typ, group: g, base: base, own: nothing, wakeups: make(map[wakeup]int)}
+	c := &Collection{typ: base.typ, group: g, base: base, ownEntries: nothing, wakeups: make(map[wakeup]int)}
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	g.mu.Lock()
@@ -181,7 +181,7 @@ func (g *Group) overlay(next map[*Collection]*state, commits map[*Collection]*Co
 	changed := make(map[*Collection]bool)
 	for c, s := range next {
 		if c.base != nil {
-			c.own, changed[c] = s, true
+			c.ownEntries, changed[c] = s, true
 		}
 		for o := range c.overlays {
 			changed[o] = true
@@ -189,7 +189,7 @@ func (g *Group) overlay(next map[*Collection]*state, commits map[*Collection]*Co
 	}
 	for c := range changed {
 		base, old, commit := cmp.Or(next[c.base], c.base.current.Load()), c.current.Load(), *cmp.Or(commits[c.base], commits[c])
-		puts, removed := compare(old, base.withPuts(slices.Collect(c.own.all())))
+		puts, removed := compare(old, base.withPuts(slices.Collect(c.ownEntries.all())))
 		next[c] = c.after(old, &Commit{Put: puts, Remove: names(removed), Revision: commit.Revision, Since: commit.Since})
 	}
 }

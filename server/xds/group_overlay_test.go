@@ -101,7 +101,7 @@ func TestAClientMovesToAnotherOverlayInOrder(t *testing.T) {
 	unanswered := c.expect(RouteURL, "r@1")
 	ws.put(0, RouteURL, "r@2") // waits for the answer, and the next cut for it
 	eventually(t, func() bool {
-		st := ws.server.all()[0]
+		st := ws.server.streamList()[0]
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.types[RouteURL].goal == routes.shown.Load()

@@ -84,7 +84,7 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 		has   clientState
 		wants subscriptionNames
 	}{
-		"with a version of something else": {clientState{state: nothing, brought: brought.Initial}, subscriptionNames{all: true}},
+		"with a version of something else": {clientState{state: nothing, brought: brought.Initial}, subscriptionNames{wildcard: true}},
 		"with a name besides": {
 			clientState{state: nothing, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
 		},

@@ -9,7 +9,7 @@ var errKicked = status.Error(codes.Unavailable, "an operator ended the stream: r
 
 // Kick ends the streams of a node, with a status that makes the client reconnect. It returns the number of streams.
 func (s *Server) Kick(nodeID string) (count int) {
-	for _, st := range s.all() {
+	for _, st := range s.streamList() {
 		if st.status().Node.GetId() != nodeID {
 			continue
 		}

@@ -124,15 +124,15 @@ func (s *stream) checkTypes() error {
 }
 
 // charge adds to the cost of the stream's names (more may be negative), and refuses the stream if it is too high; s.mu is held.
-func (s *stream) charge(more int) error {
-	if s.closed || more == 0 {
+func (s *stream) charge(added int) error {
+	if s.closed || added == 0 {
 		return nil
 	}
 	l := &s.server.opts.Limits
-	s.cost += more
-	all, ofHost := s.server.names.add(s.host, more)
+	s.cost += added
+	total, ofHost := s.server.names.add(s.host, added)
 	switch {
-	case more < 0:
+	case added < 0:
 		return nil
 	case exceeded(s.cost, l.NamesPerStream):
 		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost,
@@ -140,8 +140,8 @@ func (s *stream) charge(more int) error {
 	case exceeded(ofHost, l.namesPerPeer()):
 		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted, "subscriptions from %s to %d names: the limit is %d", s.host, ofHost,
 			l.namesPerPeer())
-	case exceeded(all, l.Names):
-		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", all, l.Names)
+	case exceeded(total, l.Names):
+		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", total, l.Names)
 	}
 	return nil
 }
@@ -157,21 +157,21 @@ func (l *Limits) namesPerPeer() int {
 // nameCosts has the cost of the names of all streams.
 type nameCosts struct {
 	mu     sync.Mutex
-	all    int
+	total  int
 	byHost map[string]int // by IP address
 }
 
 // add adds to the cost of a host's names (more may be negative), and returns the cost for all hosts and for this one.
-func (n *nameCosts) add(host string, more int) (all, ofHost int) {
+func (n *nameCosts) add(host string, added int) (total, ofHost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.all += more
-	if ofHost = n.byHost[host] + more; ofHost > 0 {
+	n.total += added
+	if ofHost = n.byHost[host] + added; ofHost > 0 {
 		put(&n.byHost, host, ofHost)
 	} else {
 		delete(n.byHost, host)
 	}
-	return n.all, ofHost
+	return n.total, ofHost
 }
 
 // HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix sockets, the whole

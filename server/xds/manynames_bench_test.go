@@ -114,7 +114,7 @@ func BenchmarkNames_Change(b *testing.B) {
 			if out, _ := s.next(time.Now()); out != nil {
 				sent++
 				names := make([]string, 0, crowdNames)
-				for name := range s.types[EndpointURL].wants.names {
+				for name := range s.types[EndpointURL].selection.names {
 					names = append(names, name)
 				}
 				c.acknowledge(s, names)

@@ -109,8 +109,8 @@ func (s *subscription) setGoal(goal *state) {
 }
 
 // begin notes that a response begins, which leads to the goal if whole.
-func (n *changeTimes) begin(whole bool) {
-	if whole {
+func (n *changeTimes) begin(entire bool) {
+	if entire {
 		n.unacked, n.sending, n.due = recent.Earlier(n.unacked, n.due), n.due, time.Time{}
 	}
 }
@@ -167,14 +167,14 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 		oldest             time.Time
 		unsynced, rejected int
 	}
-	all, now, unenforced := make(map[string]*behind), time.Now(), 0
-	for _, st := range l.server.all() {
+	behindByType, now, unenforced := make(map[string]*behind), time.Now(), 0
+	for _, st := range l.server.streamList() {
 		st.mu.Lock()
 		for _, sub := range st.subs {
-			b := all[sub.coll.typ.URL]
+			b := behindByType[sub.coll.typ.URL]
 			if b == nil {
 				b = &behind{}
-				all[sub.coll.typ.URL] = b
+				behindByType[sub.coll.typ.URL] = b
 			}
 			if !sub.synced() {
 				b.unsynced++
@@ -192,7 +192,7 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 		st.mu.Unlock()
 	}
 	ch <- prometheus.MustNewConstMetric(l.unenforced, prometheus.GaugeValue, float64(unenforced))
-	for typeURL, b := range all {
+	for typeURL, b := range behindByType {
 		age := 0.0
 		if !b.oldest.IsZero() {
 			age = now.Sub(b.oldest).Seconds()

@@ -60,7 +60,7 @@ func (s *subscription) forget(most int) (cost int) {
 		if s.exists(name) {
 			continue
 		}
-		delete(s.wants.names, name)
+		delete(s.selection.names, name)
 		s.client.forget(name)
 		cost += wire.NameCost(len(name))
 	}
@@ -76,20 +76,20 @@ func (s *stream) forgetMissing(sub *subscription) {
 }
 
 // chargeFor charges more (may be negative); over the limit it first forgets nonexistent names; s.mu is held.
-func (s *stream) chargeFor(sub *subscription, more int) error {
+func (s *stream) chargeFor(sub *subscription, added int) error {
 	limit := s.server.opts.Limits.NamesPerStream
-	if beyond := s.cost + more - limit; limit >= 0 && beyond > 0 && sub.missing != nil && sub.coll.Synced() {
-		more -= sub.forget(max(sub.missing.cost-beyond, 0))
+	if beyond := s.cost + added - limit; limit >= 0 && beyond > 0 && sub.missing != nil && sub.coll.Synced() {
+		added -= sub.forget(max(sub.missing.cost-beyond, 0))
 	}
-	return s.charge(more)
+	return s.charge(added)
 }
 
 // reduce drops from a request with too many names the nonexistent ones beyond half the limit (NoWildcard only).
 func (s *stream) reduce(sub *subscription, req *wire.Request) error {
 	if coll := s.collection(sub); req.TooMany() && sub.missing != nil && coll.Synced() {
-		there, cost := coll.shown.Load(), 0
+		present, cost := coll.shown.Load(), 0
 		if err := req.DecodeFiltered(func(name []byte) bool {
-			if there.get(string(name)) != nil {
+			if present.get(string(name)) != nil {
 				return true
 			}
 			cost += wire.NameCost(len(name))

@@ -499,7 +499,7 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	msg.number, m.cut = m.planned, msg.version == ""
 	for _, version := range msg.puts {
 		clusters := m.stream.types[ClusterURL]
-		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.wants.all, "%s: %s is not for who takes all clusters",
+		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.selection.wildcard, "%s: %s is not for who takes all clusters",
 			short(msg.typ), version)
 	}
 	m.inbox = append(m.inbox, msg)
@@ -682,7 +682,7 @@ func (m *model) rest() {
 func (m *model) unrest() (s string) {
 	for _, sub := range m.stream.subs {
 		if !sub.client.matches(sub.coll.shown.Load()) || sub.client.answersRequest() {
-			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.client.notHeld,
+			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.selection, sub.client.notHeld,
 				sub.client.resend, sub.client.mustRespond, sub.outstanding())
 		}
 	}

@@ -22,9 +22,9 @@ import (
 
 // inOrder returns which of subs, which depend on each other and are in order of rank, is sent next, and the response.
 func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p responsePlan) {
-	none := s.cuts == nil
+	isUncut := s.cuts == nil
 	for _, sub := range subs {
-		if sub.coll.Synced() && (none || sub.goal == nothing) {
+		if sub.coll.Synced() && (isUncut || sub.goal == nothing) {
 			s.followCut(sub)
 		}
 	}
@@ -125,7 +125,7 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time, ha
 	if s.coll.typ.ChildURL == "" {
 		return 0
 	}
-	if s.wants.all {
+	if s.selection.wildcard {
 		following = 0
 	}
 	if hasRoutes && s.delta {
@@ -145,7 +145,7 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 			return false
 		}
 		if sub.behind { // the client has the routes of this cut already, and needs their clusters
-			if sub.behind = sub.client.deletesGone(&sub.wants, sub.goal) || s.expecting(sub, now); sub.behind {
+			if sub.behind = sub.client.deletesGone(&sub.selection, sub.goal) || s.expecting(sub, now); sub.behind {
 				return false
 			}
 		}
@@ -226,12 +226,12 @@ func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
 		if e.Child == "" {
 			continue
 		}
-		if child != nil && child.wants.includes(e.Child) {
+		if child != nil && child.selection.includes(e.Child) {
 			child.client.mustResend(e.Child)
 		} else if child == nil && sub.client.brought != nil {
 			put(&s.awaited, url, append(s.awaited[url], e.Child))
 		}
-		if _, had := sub.client.had(e.Name); !fresh && !had && (child != nil || !s.childless[url]) {
+		if _, isHeld := sub.client.heldVersion(e.Name); !fresh && !isHeld && (child != nil || !s.childless[url]) {
 			put(&sub.children, e.Child, struct{}{})
 		}
 	}

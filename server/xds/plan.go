@@ -16,7 +16,7 @@ type variant struct {
 }
 
 // inFull says whether each response to a client that wants w has everything.
-func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.partial || w.all) }
+func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.partial || w.wildcard) }
 
 // canRemove says whether a response can remove something from a client that wants w.
 func (v variant) canRemove(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
@@ -53,7 +53,7 @@ func (p *responsePlan) due() bool { return p.adds || p.removes }
 // it leads to the goal and all other entries of the client. Neither h nor w is changed.
 func plan(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
 	switch {
-	case h.version != "" && h.version == goal.version && !goal.given && w.all:
+	case h.version != "" && h.version == goal.version && !goal.given && w.wildcard:
 		return responsePlan{to: goal, client: clientState{state: goal}} // the client has it from an earlier stream
 	case h.brought != nil:
 		return planResumed(v, h, w, goal, additionsOnly)
@@ -61,33 +61,33 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 		return responsePlan{diff: noDiff}
 	}
 	p := responsePlan{to: goal, goal: goal, diff: noDiff}
-	if w.all || h.state != nothing { // else every wanted entry is new, and no difference is needed
+	if w.wildcard || h.state != nothing { // else every wanted entry is new, and no difference is needed
 		p.diff = goal.since(h.state)
 	}
-	var gone map[string]string
+	var absent map[string]string
 	switch {
-	case h.again && w.all:
+	case h.resendAll && w.wildcard:
 		removed := p.diff.removed
 		if additionsOnly { // it has those by name; it may not have the rest
-			var kept []*Entry
-			kept, removed = h.split(w, removed)
-			p.to = goal.withPuts(kept)
-			gone = h.stillGone(goal, func(name string) bool { _, ok := w.names[name]; return ok })
+			var retained []*Entry
+			retained, removed = h.split(w, removed)
+			p.to = goal.withPuts(retained)
+			absent = h.stillGone(goal, func(name string) bool { _, ok := w.names[name]; return ok })
 		}
 		p.diff = goal.since(nothing).withRemoved(removed)
 	case additionsOnly && v.canRemove(w):
 		p.to, p.diff = p.diff.additionsFirst(goal)
 		if v.delta {
-			gone = h.stillGone(goal, w.includes)
+			absent = h.stillGone(goal, w.includes)
 		}
 	}
-	p.client = clientState{state: p.to, gone: gone, notHeld: h.stillAbsent(p.to, goal)}
+	p.client = clientState{state: p.to, removed: absent, notHeld: h.stillAbsent(p.to, goal)}
 	switch {
-	case v.delta && w.all && len(h.gone)+len(h.notHeld)+len(h.resend) == 0:
+	case v.delta && w.wildcard && len(h.removed)+len(h.notHeld)+len(h.resend) == 0:
 		p.content, p.adds, p.removes = contentDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
-	case !v.delta && w.all:
+	case !v.delta && w.wildcard:
 		p.content, p.removes = contentState, len(p.diff.removed) > 0
-		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes || !none(h.mandatory(goal))
+		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes || !isEmptySeq(h.mandatory(goal))
 	default:
 		p.list(v, h, w, goal)
 	}
@@ -106,10 +106,10 @@ func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goa
 				p.removed, p.removes = append(p.removed, e.Name), true
 			}
 		}
-		for name := range h.gone {
+		for name := range h.removed {
 			_, notHeld := h.notHeld[name]
-			_, kept := p.client.gone[name]
-			if !notHeld && !kept && w.includes(name) && goal.get(name) == nil {
+			_, isRemoved := p.client.removed[name]
+			if !notHeld && !isRemoved && w.includes(name) && goal.get(name) == nil {
 				p.removed, p.removes = append(p.removed, name), true
 			}
 		}
@@ -150,7 +150,7 @@ const sharedShare = 16
 
 // listPuts lists the changes that the client wants and the entries that must be sent, each name once.
 func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *state) {
-	if h.state == nothing && !w.all {
+	if h.state == nothing && !w.wildcard {
 		p.puts = slices.AppendSeq(p.puts, w.entriesIn(goal))
 		sortEntries(p.puts)
 		return
@@ -159,7 +159,7 @@ func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *stat
 		if h.mustSend(e.Name) || !w.includes(e.Name) {
 			continue
 		}
-		if version, ok := h.gone[e.Name]; ok && version == e.Version && !h.again { // it exists again
+		if version, ok := h.removed[e.Name]; ok && version == e.Version && !h.resendAll { // it exists again
 			continue
 		}
 		p.puts = append(p.puts, e)
@@ -169,7 +169,7 @@ func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *stat
 			p.spans = append(p.spans, span{i, i + 1})
 		}
 	}
-	if len(h.gone)+len(h.notHeld)+len(h.resend) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+	if len(h.removed)+len(h.notHeld)+len(h.resend) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
 		return
 	}
 	p.spans = nil
@@ -214,16 +214,16 @@ func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
 // planResumed plans the first response to a client that sent the versions it has.
 func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
 	p := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
-	var gone map[string]string
-	if w.all {
-		p.puts, gone = h.compareAll(goal)
+	var absent map[string]string
+	if w.wildcard {
+		p.puts, absent = h.compareAll(goal)
 	} else {
-		p.puts, gone = h.compareNames(w, goal)
+		p.puts, absent = h.compareNames(w, goal)
 	}
 	p.newer = p.puts
 	var missing []string
 	look := func(name string) {
-		if _, brought := gone[name]; !brought && goal.get(name) == nil {
+		if _, brought := absent[name]; !brought && goal.get(name) == nil {
 			missing = append(missing, name)
 		}
 	}
@@ -237,10 +237,10 @@ func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, a
 	}
 	p.reportAbsent(v, missing)
 	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.mustRespond
-	if len(gone) > 0 && additionsOnly {
-		p.client.gone = gone
-	} else if len(gone) > 0 {
-		p.removed, p.removes = slices.AppendSeq(p.removed, maps.Keys(gone)), true
+	if len(absent) > 0 && additionsOnly {
+		p.client.removed = absent
+	} else if len(absent) > 0 {
+		p.removed, p.removes = slices.AppendSeq(p.removed, maps.Keys(absent)), true
 	}
 	slices.Sort(p.removed)
 	return p
@@ -255,7 +255,7 @@ func (p *responsePlan) bodies(v variant) []*body {
 		return []*body{sotwBodyOf(p.puts)}
 	case v.onePerResponse:
 		return p.oneByOne()
-	case p.content == contentDiff && p.diff.whole:
+	case p.content == contentDiff && p.diff.entire:
 		return p.goal.deltaBodiesAll()
 	case p.content == contentDiff:
 		return p.diff.deltas().wildcard
@@ -288,8 +288,8 @@ func (p *responsePlan) changed() []*Entry {
 // moves says whether p changes a resource that the client has.
 func (h *clientState) moves(p *responsePlan) bool {
 	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
-		version, had := h.had(e.Name)
-		return had && version != e.Version
+		version, isHeld := h.heldVersion(e.Name)
+		return isHeld && version != e.Version
 	})
 }
 

@@ -22,34 +22,34 @@ type preannouncement struct {
 }
 
 // preannounce returns the preannouncement of d, which leads from one state to another; empty without new dependencies.
-func (d *diff) preannounce(from, to *state, hook func(has, next *Entry) (*Entry, []Dependency)) *preannouncement {
-	in := &d.preannouncement
-	in.once.Do(func() {
+func (d *diff) preannounce(from, to *state, hook func(held, next *Entry) (*Entry, []Dependency)) *preannouncement {
+	announced := &d.preannouncement
+	announced.once.Do(func() {
 		var interims []*Entry
 		toFinal := &diff{}
-		in.dependencies = make(map[string][]Dependency)
+		announced.dependencies = make(map[string][]Dependency)
 		for _, next := range d.puts {
-			has := from.get(next.Name)
-			if has == nil {
+			held := from.get(next.Name)
+			if held == nil {
 				continue
 			}
-			interim, dependencies := hook(has, next)
+			interim, dependencies := hook(held, next)
 			if interim == nil || interim.Name != next.Name || interim.validate() != nil {
 				continue
 			}
 			interim = versioned(interim)
-			if interim.Version == has.Version || interim.Version == next.Version { // clients could not tell them apart
+			if interim.Version == held.Version || interim.Version == next.Version { // clients could not tell them apart
 				continue
 			}
 			interims, toFinal.puts = append(interims, interim), append(toFinal.puts, next)
-			in.dependencies[next.Name] = dependencies
+			announced.dependencies[next.Name] = dependencies
 		}
 		if len(interims) > 0 {
-			in.state = to.withPuts(interims)
-			in.state.final, in.state.toFinal = to, toFinal
+			announced.state = to.withPuts(interims)
+			announced.state.final, announced.state.toFinal = to, toFinal
 		}
 	})
-	return in
+	return announced
 }
 
 // preannounced is the interim state of a client.
@@ -69,7 +69,7 @@ func (v *preannounced) missingAt(dep *subscription) (names []string) {
 		rest = rest[1:]
 		switch {
 		case dep.goal.get(name) == nil:
-		case !dep.wants.includes(name) || dep.client.get(name) == nil:
+		case !dep.selection.includes(name) || dep.client.get(name) == nil:
 			names = append(names, name)
 		case dep.coll.typ.Needs != nil:
 			for _, need := range dep.coll.typ.Needs(dep.client.get(name)) {
@@ -90,20 +90,20 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 		return p
 	}
 	dep := s.ofCollections(sub.coll.typ.DependencyURL)
-	if dep == nil || dep.wants.all {
+	if dep == nil || dep.selection.wildcard {
 		return p
 	}
-	in := sub.goal.since(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
-	v := &preannounced{state: in.state, needed: make(map[string]struct{})}
-	for name, dependencies := range in.dependencies {
-		if !sub.wants.includes(name) || sub.client.get(name) == nil {
+	announced := sub.goal.since(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
+	v := &preannounced{state: announced.state, needed: make(map[string]struct{})}
+	for name, dependencies := range announced.dependencies {
+		if !sub.selection.includes(name) || sub.client.get(name) == nil {
 			continue
 		}
 		for _, l := range dependencies {
 			if !dep.delta && slices.ContainsFunc(l.From, dep.client.isGone) {
 				return p // the next response of dep deletes clusters of the interim version
 			}
-			if len(l.From) > 0 && !slices.ContainsFunc(l.From, func(name string) bool { return !dep.wants.includes(name) }) {
+			if len(l.From) > 0 && !slices.ContainsFunc(l.From, func(name string) bool { return !dep.selection.includes(name) }) {
 				v.names = append(v.names, l.To...)
 			}
 		}
@@ -111,7 +111,7 @@ func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePla
 	if len(v.names) == 0 {
 		return p
 	}
-	first := plan(sub.variant, &sub.client, &sub.wants, in.state, true)
+	first := plan(sub.variant, &sub.client, &sub.selection, announced.state, true)
 	first.preannounced = v
 	return first
 }

@@ -60,8 +60,8 @@ func (s *subscription) sentWith(nonce uint64) []*Entry {
 }
 
 // begin notes a response to a client, in chunks.
-func (a *answers) begin(has *clientState, p *responsePlan, chunks []*body, v variant) {
-	before := clientState{state: has.state, gone: has.gone, notHeld: has.notHeld}
+func (a *answers) begin(client *clientState, p *responsePlan, chunks []*body, v variant) {
+	before := clientState{state: client.state, removed: client.removed, notHeld: client.notHeld}
 	a.before, a.sent, a.ends = before, p.changed(), nil
 	if len(chunks) == 1 || v.aliases { // aliases are among the entries, and chunks do not match
 		return
@@ -97,7 +97,7 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 		if r == nil {
 			r = &Rejection{Name: e.Name, Revision: a.revision, Since: now}
 			if a.before.state != nil {
-				r.Acked, _ = a.before.had(e.Name)
+				r.Acked, _ = a.before.heldVersion(e.Name)
 				r.held = a.before.get(e.Name)
 			}
 		}
@@ -123,11 +123,11 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 // accept notes that the client accepts the chunk of a nonce, which is one of the last response.
 func (s *subscription) accept(nonce uint64) {
 	a := &s.answers
-	whole := nonce == s.lastNonce && !s.rejected
-	if whole {
-		a.revision = s.client.state.made
+	isLast := nonce == s.lastNonce && !s.rejected
+	if isLast {
+		a.revision = s.client.state.commitRevision
 	}
-	if len(a.rejected) == 0 || !whole && len(a.ends) == 0 {
+	if len(a.rejected) == 0 || !isLast && len(a.ends) == 0 {
 		return
 	}
 	for _, e := range s.sentWith(nonce) {
@@ -138,21 +138,21 @@ func (s *subscription) accept(nonce uint64) {
 		}
 	}
 	maps.DeleteFunc(a.rejected, func(name string, r *Rejection) bool {
-		has := s.client.state.get(name)
-		return whole && (has == nil || s.inFull(&s.wants) && has != r.instead)
+		held := s.client.state.get(name)
+		return isLast && (held == nil || s.inFull(&s.selection) && held != r.instead)
 	})
 	a.without = nil
 }
 
 // rejections returns the resources that the client wants and rejects, in order of name.
-func (s *subscription) rejections() (all []Rejection) {
+func (s *subscription) rejections() (rejections []Rejection) {
 	for name, r := range s.answers.rejected {
-		if name == "" || s.wants.includes(name) {
-			all = append(all, *r)
+		if name == "" || s.selection.includes(name) {
+			rejections = append(rejections, *r)
 		}
 	}
-	slices.SortFunc(all, func(a, b Rejection) int { return cmp.Compare(a.Name, b.Name) })
-	return all
+	slices.SortFunc(rejections, func(a, b Rejection) int { return cmp.Compare(a.Name, b.Name) })
+	return rejections
 }
 
 // mentions reports whether a text has a name, not as a part of another name. A number is no name: it may be any number.
@@ -161,8 +161,8 @@ func mentions(text, name string) bool {
 		return false
 	}
 	for {
-		before, after, found := strings.Cut(text, name)
-		if !found {
+		before, after, exists := strings.Cut(text, name)
+		if !exists {
 			return false
 		}
 		rest := strings.TrimLeft(after, ":.,") // of the sentence

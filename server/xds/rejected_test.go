@@ -28,10 +28,10 @@ func newRejecting(t *testing.T, v variant, names ...string) *rejecting {
 	r.coll.MarkSynced()
 	r.sub = &subscription{
 		variant: v, coll: r.coll, metrics: newMetrics(nil, "").of(testType), client: clientState{state: nothing}, goal: nothing,
-		wants: subscriptionNames{all: len(names) == 0, names: make(map[string]struct{})},
+		selection: subscriptionNames{wildcard: len(names) == 0, names: make(map[string]struct{})},
 	}
 	for _, name := range names {
-		r.sub.wants.names[name] = struct{}{}
+		r.sub.selection.names[name] = struct{}{}
 	}
 	return r
 }
@@ -141,7 +141,7 @@ func TestRejectionsAreBounded(t *testing.T) {
 	_, n := r.set(1, "1", names...)
 	r.answer(n, "no")
 	require.Len(t, r.sub.rejections(), maxRejections)
-	r.sub.wants = subscriptionNames{}
+	r.sub.selection = subscriptionNames{}
 	r.expect()
 	require.Len(t, r.sub.answers.rejected, maxRejections)
 }

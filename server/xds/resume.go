@@ -7,13 +7,13 @@ import "time"
 func (s *subscription) resumeSotW() {
 	former := s.goal.former(s.formerVersion)
 	s.client.state, s.formerVersion = former, ""
-	for name := range s.wants.names {
+	for name := range s.selection.names {
 		delete(s.client.notHeld, name)
 		switch {
 		case s.goal.get(name) != nil || former.get(name) != nil:
 			s.client.mustResend(name)
-		case !s.wants.all && s.inFull(&s.wants) && s.coll.typ.ChildURL != "":
-			put(&s.client.gone, name, "")
+		case !s.selection.wildcard && s.inFull(&s.selection) && s.coll.typ.ChildURL != "":
+			put(&s.client.removed, name, "")
 			s.behind = true
 		default:
 			s.client.mustAnswer(name)
@@ -29,7 +29,7 @@ func (h *clientState) deletesGone(w *subscriptionNames, goal *state) bool {
 			return false
 		}
 	}
-	for name := range h.gone {
+	for name := range h.removed {
 		if w.includes(name) && goal.get(name) == nil {
 			return true
 		}
@@ -40,7 +40,7 @@ func (h *clientState) deletesGone(w *subscriptionNames, goal *state) bool {
 // sentVersion returns the version of a response. To a client that subscribes by name, it is that of the collection,
 // although the client may keep more: a later process has no other in its history.
 func (s *subscription) sentVersion() string {
-	if s.delta || s.wants.all || s.preannounced != nil {
+	if s.delta || s.selection.wildcard || s.preannounced != nil {
 		return s.client.state.version
 	}
 	return s.goal.version

@@ -13,7 +13,7 @@ import (
 // Review makes every stream ask the catalog again which collections it sees, and returns at once. A stream sends nothing committed later
 // until it has its answer; then the client moves to the new collection by the difference, in order. A refusal ends the stream.
 func (s *Server) Review() {
-	for _, st := range s.all() {
+	for _, st := range s.streamList() {
 		st.Review()
 	}
 }
@@ -65,18 +65,18 @@ func (s *stream) review(ctx context.Context) <-chan error {
 	if !s.outdated() {
 		return nil
 	}
-	done := make(chan error, 1)
-	s.reviewers.Go(func() { done <- s.reviewCollections(ctx) })
-	return done
+	finished := make(chan error, 1)
+	s.reviewers.Go(func() { finished <- s.reviewCollections(ctx) })
+	return finished
 }
 
 // reviewCollections switches the subscriptions to the collections that the catalog chooses now.
 func (s *stream) reviewCollections(ctx context.Context) error {
-	count, all, err := s.askCatalog(ctx)
+	count, choices, err := s.askCatalog(ctx)
 	if err == nil {
-		s.applyReview(count, all)
+		s.applyReview(count, choices)
 	}
-	for _, a := range all {
+	for _, a := range choices {
 		a.coll.unsubscribe(s.wakeup)
 		if a.release != nil {
 			a.release()
@@ -86,7 +86,7 @@ func (s *stream) reviewCollections(ctx context.Context) error {
 }
 
 // askCatalog returns the catalog's choice for all subscriptions, after so many reviews.
-func (s *stream) askCatalog(ctx context.Context) (reviews uint64, all []choice, err error) {
+func (s *stream) askCatalog(ctx context.Context) (reviews uint64, choices []choice, err error) {
 	s.mu.Lock()
 	reviews = s.reviews
 	node, subs := s.node, slices.Clone(s.subs)
@@ -100,20 +100,20 @@ func (s *stream) askCatalog(ctx context.Context) (reviews uint64, all []choice, 
 			err = noCollection(sub.typeURL)
 		}
 		if err != nil {
-			return reviews, all, err
+			return reviews, choices, err
 		}
 		coll.subscribe(s.wakeup)
-		all = append(all, choice{sub, coll, release})
+		choices = append(choices, choice{sub, coll, release})
 	}
-	return reviews, all, nil
+	return reviews, choices, nil
 }
 
 // applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the collections to release.
-func (s *stream) applyReview(count uint64, all []choice) {
+func (s *stream) applyReview(count uint64, choices []choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range all {
-		a := &all[i]
+	for i := range choices {
+		a := &choices[i]
 		a.sub.reviewed = count
 		if a.coll != a.sub.coll {
 			a.sub.release, a.release = a.release, a.sub.release
@@ -124,11 +124,11 @@ func (s *stream) applyReview(count uint64, all []choice) {
 }
 
 // switchTo switches the subscription to another collection and returns the old one.
-func (s *subscription) switchTo(coll *Collection) (was *Collection) {
-	was, s.coll = s.coll, coll
+func (s *subscription) switchTo(coll *Collection) (former *Collection) {
+	former, s.coll = s.coll, coll
 	s.goal, s.preannounced = nothing, nil
 	s.client.state = s.client.state.detached()
-	return was
+	return former
 }
 
 // detached returns the state as one of no commit, for use with another collection, which has revisions of its own.
@@ -136,5 +136,5 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages, made: s.made}
+	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages, commitRevision: s.commitRevision}
 }

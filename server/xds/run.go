@@ -16,16 +16,16 @@ type span struct{ start, end int }
 
 func encodeRun(entries []*Entry, f form) *run {
 	r := &run{ends: make([]int, len(entries))}
-	whole, size := make([]*Entry, len(entries)), 0
+	run, size := make([]*Entry, len(entries)), 0
 	for i, e := range entries {
-		if whole[i] = e; e.Encoder != nil {
-			whole[i] = &Entry{Name: e.Name, Version: e.Version, Any: e.Content()}
+		if run[i] = e; e.Encoder != nil {
+			run[i] = &Entry{Name: e.Name, Version: e.Version, Any: e.Content()}
 		}
-		size += whole[i].size(f)
+		size += run[i].size(f)
 		r.ends[i] = size
 	}
 	r.bytes = make([]byte, 0, size)
-	for _, e := range whole {
+	for _, e := range run {
 		r.bytes = e.append(r.bytes, f)
 	}
 	return r

@@ -139,7 +139,7 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 			return s.emit(sub, now), 0
 		}
 	}
-	s.again = 0
+	s.nextLook = 0
 	if s.outdated() {
 		return nil, 0
 	}
@@ -152,7 +152,7 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 		s.begin(sub, &p, now)
 		return s.emit(sub, now), 0
 	}
-	return nil, s.again
+	return nil, s.nextLook
 }
 
 // anyOf returns which of subs, which have no order, is sent next, and the response.
@@ -179,8 +179,8 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 	if wait <= 0 {
 		return false
 	}
-	if s.again == 0 || wait < s.again {
-		s.again = wait
+	if s.nextLook == 0 || wait < s.nextLook {
+		s.nextLook = wait
 	}
 	return true
 }

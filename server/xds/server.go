@@ -128,7 +128,7 @@ func (s *Server) warnIfUnsynced(c *Collection) {
 	if c.Synced() {
 		return
 	}
-	if _, known := s.unsynced.LoadOrStore(c, true); known {
+	if _, isLogged := s.unsynced.LoadOrStore(c, true); isLogged {
 		return
 	}
 	time.AfterFunc(s.unsyncedAfter, func() {
@@ -162,20 +162,20 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) {
 		s.draining = true
 		close(s.closing)
 	}
-	left := make([]*stream, 0, len(s.streams))
+	remaining := make([]*stream, 0, len(s.streams))
 	for _, st := range s.streams {
-		left = append(left, st)
+		remaining = append(remaining, st)
 	}
 	clear(s.streams)
 	s.mu.Unlock()
-	size := len(left)/slices + 1
-	for len(left) > 0 {
-		n := min(size, len(left))
-		for _, st := range left[:n] {
+	size := len(remaining)/slices + 1
+	for len(remaining) > 0 {
+		n := min(size, len(remaining))
+		for _, st := range remaining[:n] {
 			close(st.drain)
 		}
-		left = left[n:]
-		if len(left) > 0 && over > 0 {
+		remaining = remaining[n:]
+		if len(remaining) > 0 && over > 0 {
 			select {
 			case <-ctx.Done():
 				over = 0

@@ -20,17 +20,17 @@ const (
 
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
-	revision    uint64 // counts the commits of the collection; zero for a state of no commit
-	made        uint64 // Commit.Revision of the last commit
-	version     string // that clients see
-	given       bool   // the version is Commit.Version, and may have been used for other content before
-	sum         setHash
-	fingerprint wire.Fingerprint
-	replaced    []replaced // by the commit
-	earlier     history    // of the latest commits
-	len         int
-	pages       []*page
-	times       recent.Log // of the latest commits
+	revision       uint64 // counts the commits of the collection; zero for a state of no commit
+	commitRevision uint64 // Commit.Revision of the last commit
+	version        string // that clients see
+	given          bool   // the version is Commit.Version, and may have been used for other content before
+	sum            setHash
+	fingerprint    wire.Fingerprint
+	replaced       []replaced // by the commit
+	earlier        history    // of the latest commits
+	len            int
+	pages          []*page
+	times          recent.Log // of the latest commits
 
 	resumeIndex  weakCache[index]
 	sinceNothing weakCache[diff]
@@ -98,13 +98,13 @@ func (s *state) only(names map[string]struct{}) *state {
 	if s.len == 0 {
 		return s
 	}
-	var kept []*Entry
+	var selected []*Entry
 	for name := range names {
 		if e := s.get(name); e != nil {
-			kept = append(kept, e)
+			selected = append(selected, e)
 		}
 	}
-	return nothing.withPuts(kept)
+	return nothing.withPuts(selected)
 }
 
 // with returns the state after changes. Of several changes of one name, the last counts. It returns s itself without a
@@ -112,7 +112,7 @@ func (s *state) only(names map[string]struct{}) *state {
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len, made: s.made}
+	next := &state{revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len, commitRevision: s.commitRevision}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages

@@ -59,7 +59,7 @@ func (s *Server) Clients() []ClientStatus {
 // EachClient yields the status of every stream, in order of arrival; none once Drain begins. It takes each status just before it yields
 // it, and also yields streams that end meanwhile.
 func (s *Server) EachClient() iter.Seq[ClientStatus] {
-	streams := s.all()
+	streams := s.streamList()
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
 	return func(yield func(ClientStatus) bool) {
 		for _, st := range streams {
@@ -70,8 +70,8 @@ func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	}
 }
 
-// all returns the streams; none once Drain begins.
-func (s *Server) all() []*stream {
+// streamList returns the streams; none once Drain begins.
+func (s *Server) streamList() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	streams := make([]*stream, 0, len(s.streams))
@@ -88,7 +88,7 @@ func (s *stream) status() ClientStatus {
 	outdated := s.outdated()
 	for _, sub := range s.subs {
 		t := sub.status
-		t.Collection, t.Wildcard, t.Names = sub.coll, sub.wants.all, len(sub.wants.names)
+		t.Collection, t.Wildcard, t.Names = sub.coll, sub.selection.wildcard, len(sub.selection.names)
 		t.Synced, t.Rejected = sub.synced() && !outdated, sub.rejections()
 		c.Types = append(c.Types, t)
 	}
@@ -104,22 +104,22 @@ type Served struct {
 
 // Served returns the resources that the client of a stream was sent, in the order of ClientStatus.Types; nil if there is no such stream.
 // It includes those on their way, and those that a resuming client already had.
-func (s *Server) Served(streamID uint64) (all []Served) {
-	for _, st := range s.all() {
+func (s *Server) Served(streamID uint64) (served []Served) {
+	for _, st := range s.streamList() {
 		if st.id != streamID {
 			continue
 		}
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		for _, sub := range st.subs {
-			of := Served{TypeURL: sub.typeURL, Version: sub.client.state.version}
+			status := Served{TypeURL: sub.typeURL, Version: sub.client.state.version}
 			for e := range sub.client.state.all() {
-				if _, notHeld := sub.client.notHeld[e.Name]; sub.wants.includes(e.Name) && !notHeld {
-					of.Entries = append(of.Entries, e)
+				if _, notHeld := sub.client.notHeld[e.Name]; sub.selection.includes(e.Name) && !notHeld {
+					status.Entries = append(status.Entries, e)
 				}
 			}
-			all = append(all, of)
+			served = append(served, status)
 		}
 	}
-	return all
+	return served
 }

@@ -58,7 +58,7 @@ type stream struct {
 
 	// owned by send
 	reviewers sync.WaitGroup // goroutines that ask the catalog: see review
-	again     time.Duration  // when to look again for something to send, without a wakeup; zero for never
+	nextLook  time.Duration  // when to look again for something to send, without a wakeup; zero for never
 }
 
 // run serves the stream until it ends.
@@ -229,7 +229,7 @@ func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now tim
 	s.subs = slices.Insert(s.subs, after, sub)
 	put(&s.types, sub.typeURL, sub)
 	for _, name := range s.awaited[sub.typeURL] {
-		if sub.wants.includes(name) {
+		if sub.selection.includes(name) {
 			sub.client.mustResend(name)
 		}
 	}

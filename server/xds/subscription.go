@@ -22,7 +22,7 @@ type subscription struct {
 	reviewed uint64 // the number of reviews when the catalog chose coll
 	metrics  typeMetrics
 
-	wants         subscriptionNames
+	selection     subscriptionNames
 	client        clientState
 	retained      retained // of the versions in client.brought
 	named         bool     // SotW: a request had a name, so that no names no longer means all
@@ -142,7 +142,7 @@ func (s *subscription) ours(nonce string) bool {
 // applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
 // that response will have them all. But the client has dropped the resources that are not among them, and must be sent them again.
 func (s *subscription) applyStale(r *wire.Request) {
-	if s.wants.all && !s.all(r) {
+	if s.selection.wildcard && !s.wantsAll(r) {
 		s.client.mustRespond = true
 	}
 	requested := make(map[string]struct{}, len(r.Names))
@@ -150,14 +150,14 @@ func (s *subscription) applyStale(r *wire.Request) {
 		requested[name] = struct{}{}
 	}
 	dropped := false
-	for name := range s.wants.names {
+	for name := range s.selection.names {
 		if _, ok := requested[name]; !ok {
 			s.client.mustResend(name)
 			dropped = true
 		}
 	}
 	sum := uint64(0)
-	if dropped || len(requested) != len(s.wants.names) {
+	if dropped || len(requested) != len(s.selection.names) {
 		sum = sumOf(requested)
 	}
 	r.ChangesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
@@ -174,8 +174,8 @@ func sumOf(names map[string]struct{}) (sum uint64) {
 	return sum
 }
 
-// all says whether a SotW request asks for everything.
-func (s *subscription) all(r *wire.Request) bool {
+// wantsAll reports whether a SotW request asks for everything.
+func (s *subscription) wantsAll(r *wire.Request) bool {
 	return !s.noWildcard && s.wildcard(r)
 }
 
@@ -185,28 +185,28 @@ func (s *subscription) wildcard(r *wire.Request) bool {
 
 // applySotW applies the names of a request, which are all that the client wants.
 func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
-	all := s.all(r)
-	more := all && !s.wants.all
+	wildcard := s.wantsAll(r)
+	widens := wildcard && !s.selection.wildcard
 	var answered map[string]struct{}
-	if more {
+	if widens {
 		answered = s.answeredNames()
 	}
 	s.named = s.named || len(r.Names) > 0
-	wanted := subscriptionNames{all: all, names: make(map[string]struct{}, len(r.Names))}
-	had := all && s.wants.all && s.client.state != nothing // with everything else
-	added, known := false, s.coll.current.Load()
+	wanted := subscriptionNames{wildcard: wildcard, names: make(map[string]struct{}, len(r.Names))}
+	hadAll := wildcard && s.selection.wildcard && s.client.state != nothing // with everything else
+	added, present := false, s.coll.current.Load()
 	for _, name := range r.Names {
 		if name == "*" {
 			continue
 		}
-		wanted.add(name, known)
-		if _, ok := s.wants.names[name]; !ok && !had {
+		wanted.add(name, present)
+		if _, ok := s.selection.names[name]; !ok && !hadAll {
 			s.client.mustAnswer(name)
 			added = true
 		}
 	}
-	r.ChangesSubscription = r.ChangesSubscription || all != s.wants.all || len(wanted.names) != len(s.wants.names)
-	for name := range s.wants.names {
+	r.ChangesSubscription = r.ChangesSubscription || wildcard != s.selection.wildcard || len(wanted.names) != len(s.selection.names)
+	for name := range s.selection.names {
 		if _, ok := wanted.names[name]; !ok {
 			s.client.forget(name)
 			r.ChangesSubscription = true
@@ -215,33 +215,33 @@ func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
 	if first && r.Version != "" {
 		s.resumed, s.cameBack, s.formerVersion = now, true, r.Version
 	}
-	if first && all {
+	if first && wildcard {
 		s.client.version = r.Version
-	} else if !all {
+	} else if !wildcard {
 		s.client.version = "" // it is the version of everything
 	}
-	if more {
+	if widens {
 		s.client.keepOnly(answered)
 	}
 	// A response in full answers for all names at once; a partial one, for those that must be answered.
-	switch less := s.wants.all && !all; {
-	case !all && len(wanted.names) == 0:
+	switch narrows := s.selection.wildcard && !wildcard; {
+	case !wildcard && len(wanted.names) == 0:
 		s.client.mustRespond = first && s.noWildcard && s.wildcard(r)
-	case more, !s.partial && (first || added || less):
+	case widens, !s.partial && (first || added || narrows):
 		s.client.mustRespond = true
 	}
-	s.wants, s.cost, s.staleNamesSum = wanted, r.Cost, 0
+	s.selection, s.cost, s.staleNamesSum = wanted, r.Cost, 0
 }
 
 // answeredNames returns the names that the client wants and that responses have mentioned.
 func (s *subscription) answeredNames() map[string]struct{} {
-	had := make(map[string]struct{}, len(s.wants.names))
-	for name := range s.wants.names {
+	earlier := make(map[string]struct{}, len(s.selection.names))
+	for name := range s.selection.names {
 		if sent, notHeld := s.client.notHeld[name]; !notHeld || bool(sent) {
-			had[name] = struct{}{}
+			earlier[name] = struct{}{}
 		}
 	}
-	return had
+	return earlier
 }
 
 // applyDelta applies the names that a request subscribes to and unsubscribes from.
@@ -251,24 +251,24 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 			s.resumed, s.cameBack = now, true
 		}
 		if len(r.Subscribe) == 0 {
-			s.wants.all, s.client.mustRespond = !s.noWildcard, true
+			s.selection.wildcard, s.client.mustRespond = !s.noWildcard, true
 		}
 	}
 	if len(s.client.notHeld) == 0 {
 		s.droppedCost = 0
 	}
-	known := s.coll.current.Load()
+	present := s.coll.current.Load()
 	for _, name := range r.Subscribe {
 		if name == "*" {
-			if !s.wants.all {
-				s.wants.all, s.client.mustRespond, s.client.again = !s.noWildcard, true, !first && !s.noWildcard
+			if !s.selection.wildcard {
+				s.selection.wildcard, s.client.mustRespond, s.client.resendAll = !s.noWildcard, true, !first && !s.noWildcard
 			}
 			continue
 		}
-		if _, ok := s.wants.names[name]; !ok {
+		if _, ok := s.selection.names[name]; !ok {
 			s.cost += wire.NameCost(len(name))
 		}
-		s.wants.add(name, known)
+		s.selection.add(name, present)
 		if s.missing != nil && !s.exists(name) {
 			s.missing.add(name)
 		}
@@ -278,25 +278,25 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 	}
 	for _, name := range r.Unsubscribe {
 		if name == "*" {
-			s.wants.all = false
+			s.selection.wildcard = false
 			continue
 		}
-		if _, ok := s.wants.names[name]; ok {
+		if _, ok := s.selection.names[name]; ok {
 			s.cost -= wire.NameCost(len(name))
 		}
-		delete(s.wants.names, name)
+		delete(s.selection.names, name)
 		if s.missing != nil {
 			s.missing.drop(name)
 		}
-		if s.wants.all {
+		if s.selection.wildcard {
 			s.client.mustAnswer(name) // the client dropped the resource, but still wants it
 			s.droppedCost += wire.NameCost(len(name))
 		} else {
 			s.client.forget(name)
 		}
 	}
-	if !s.wants.all { // names under a wildcard need no answer any more
-		s.client.forgetAllBut(s.wants.names)
+	if !s.selection.wildcard { // names under a wildcard need no answer any more
+		s.client.forgetAllBut(s.selection.names)
 	}
 }
 
@@ -317,7 +317,7 @@ func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
 	switch {
 	case s.client.answersRequest():
 		return 0
-	case s.inFull(&s.wants):
+	case s.inFull(&s.selection):
 		return s.pace.wait(now, pacing)
 	}
 	return s.pace.preannounceWait(now, pacing)
@@ -329,7 +329,7 @@ func (s *subscription) plan(additionsOnly bool) responsePlan {
 	if s.preannounced != nil && !s.preannounced.done {
 		goal = s.preannounced.state
 	}
-	return plan(s.variant, &s.client, &s.wants, goal, additionsOnly)
+	return plan(s.variant, &s.client, &s.selection, goal, additionsOnly)
 }
 
 // settle applies a plan that needs no response.

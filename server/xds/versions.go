@@ -68,12 +68,12 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 
 // compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and versions that it has
 // and that no longer exist.
-func (h *clientState) compareAll(to *state) (puts []*Entry, gone map[string]string) {
-	if had, ok := to.replacedSince(h.brought.Fingerprint); ok && !h.again {
-		return h.compareReplaced(had, to)
+func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]string) {
+	if former, ok := to.replacedSince(h.brought.Fingerprint); ok && !h.resendAll {
+		return h.compareReplaced(former, to)
 	}
 	x := to.index()
-	gone = make(map[string]string)
+	removed = make(map[string]string)
 	current := make([]bool, len(x.hashes)) // by slot: the client has this version
 	for entry := range h.brought.All() {
 		if slot, ok := x.find(entry); ok {
@@ -84,7 +84,7 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, gone map[string]stri
 		if e, slot := x.search(string(name)); e != nil {
 			current[slot] = e.Version == string(version) // sent twice, or in another encoding
 		} else {
-			gone[string(name)] = string(version)
+			removed[string(name)] = string(version)
 		}
 	}
 	for e := range h.mandatory(to) {
@@ -92,31 +92,31 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, gone map[string]stri
 		current[slot] = false
 	}
 	for i, e := range x.entries {
-		if h.again || !current[x.slots[i]] {
+		if h.resendAll || !current[x.slots[i]] {
 			puts = append(puts, e)
 		}
 	}
-	return puts, gone
+	return puts, removed
 }
 
 // compareReplaced is compareAll for a client that has an earlier state; had has the names that were replaced since, with their versions
 // in that state.
-func (h *clientState) compareReplaced(had map[string]string, to *state) (puts []*Entry, gone map[string]string) {
-	gone = make(map[string]string)
-	for name, version := range had {
+func (h *clientState) compareReplaced(former map[string]string, to *state) (puts []*Entry, removed map[string]string) {
+	removed = make(map[string]string)
+	for name, version := range former {
 		if e := to.get(name); e != nil && e.Version != version {
 			puts = append(puts, e)
 		} else if e == nil && version != "" {
-			gone[name] = version
+			removed[name] = version
 		}
 	}
 	for e := range h.mandatory(to) {
-		if version, replaced := had[e.Name]; !replaced || version == e.Version { // else it is in puts
+		if version, replaced := former[e.Name]; !replaced || version == e.Version { // else it is in puts
 			puts = append(puts, e)
 		}
 	}
 	sortEntries(puts)
-	return puts, gone
+	return puts, removed
 }
 
 // replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions
@@ -151,29 +151,29 @@ func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map
 }
 
 // compareNames is compareAll for a client that wants names.
-func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, gone map[string]string) {
+func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, removed map[string]string) {
 	if former, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
 		return h.compareReplaced(former, to)
 	}
-	have, gone := make(map[string]string), make(map[string]string)
+	held, removed := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.All() {
 		name, version, _ := wire.MapEntry(entry)
 		_, notHeld := h.notHeld[string(name)]
 		if _, ok := w.names[string(name)]; ok && !notHeld {
-			have[string(name)] = string(version)
+			held[string(name)] = string(version)
 		}
 	}
 	for name := range w.names {
-		version, had := have[name]
+		version, isHeld := held[name]
 		_, resend := h.resend[name]
 		if e := to.get(name); e != nil && (version != e.Version || resend) {
 			puts = append(puts, e)
-		} else if e == nil && had {
-			gone[name] = version
+		} else if e == nil && isHeld {
+			removed[name] = version
 		}
 	}
 	sortEntries(puts)
-	return puts, gone
+	return puts, removed
 }
 
 // retained is the data of the first request that a subscription retains: the versions, until they are compared.
@@ -256,20 +256,20 @@ type replaced struct {
 const maxHistory, maxReplaced = 64, 100
 
 // with returns the history after one more commit.
-func (h history) with(from *state, was []replaced, keepEntries bool) history {
-	if len(was) > maxReplaced {
+func (h history) with(from *state, replacements []replaced, keepEntries bool) history {
+	if len(replacements) > maxReplaced {
 		return nil
 	}
 	if len(h) == 2*maxHistory {
 		h = append(make(history, 0, 2*maxHistory), h[maxHistory:]...)
 	}
-	before := past{fingerprint: from.fingerprint, revision: from.revision, replaced: was}
+	before := past{fingerprint: from.fingerprint, revision: from.revision, replaced: replacements}
 	if !from.given {
 		before.version = from.version
 	}
-	for i := range was {
+	for i := range replacements {
 		if !keepEntries {
-			was[i].entry = nil
+			replacements[i].entry = nil
 		}
 	}
 	return append(h, before)
@@ -310,7 +310,7 @@ func (s *state) former(version string) *state {
 
 // replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and whether that state is
 // known.
-func (s *state) replacedSince(since wire.Fingerprint) (had map[string]string, ok bool) {
+func (s *state) replacedSince(since wire.Fingerprint) (former map[string]string, ok bool) {
 	if s.fingerprint == since {
 		return nil, true
 	}
@@ -318,15 +318,15 @@ func (s *state) replacedSince(since wire.Fingerprint) (had map[string]string, ok
 		if before.fingerprint != since {
 			continue
 		}
-		had = make(map[string]string)
+		former = make(map[string]string)
 		for _, p := range s.earlier[i:] {
 			for _, r := range p.replaced {
-				if _, known := had[r.name]; !known {
-					had[r.name] = r.version
+				if _, exists := former[r.name]; !exists {
+					former[r.name] = r.version
 				}
 			}
 		}
-		return had, true
+		return former, true
 	}
 	return nil, false
 }

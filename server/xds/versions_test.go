@@ -26,7 +26,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 			changes = append(changes, change{e.Name, e})
 		}
 		to := (&state{}).with(changes)
-		wants := subscriptionNames{all: r.IntN(2) == 0}
+		wants := subscriptionNames{wildcard: r.IntN(2) == 0}
 		for range r.IntN(20) {
 			wants.add(name(), nothing)
 		}
@@ -91,14 +91,14 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 	require.Empty(t, removed, "nothing is lost yet")
 
 	has = p.client
-	has.mustRespond, has.again = true, true
-	p = plan(v, &has, &subscriptionNames{all: true, names: named}, goal, true)
+	has.mustRespond, has.resendAll = true, true
+	p = plan(v, &has, &subscriptionNames{wildcard: true, names: named}, goal, true)
 	puts, removed = mentioned(t, &p, v)
 	require.Equal(t, []string{"a@1", "b@1"}, puts)
 	require.Empty(t, removed, "it has it by name")
 
 	has = p.client
-	p = plan(v, &has, &subscriptionNames{all: true, names: named}, goal, false)
+	p = plan(v, &has, &subscriptionNames{wildcard: true, names: named}, goal, false)
 	puts, removed = mentioned(t, &p, v)
 	require.Empty(t, puts)
 	require.Equal(t, []string{"gone"}, removed)

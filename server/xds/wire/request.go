@@ -49,8 +49,8 @@ type Request struct {
 	Err                 *status.Status // error_detail: a NACK
 	ChangesSubscription bool           // set by the receiver
 
-	whole  *Versions              // the encoded request, if there are too many names
-	filter func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
+	encoded *Versions              // the encoded request, if there are too many names
+	filter  func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
 
 	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
 }
@@ -85,7 +85,7 @@ func (r *Request) Clear() {
 
 // RetainedSize returns the size of a request with resume versions, which the engine retains until it compares them.
 func (r *Request) RetainedSize() int {
-	if r.Initial == nil && r.whole == nil {
+	if r.Initial == nil && r.encoded == nil {
 		return 0
 	}
 	return r.Size
@@ -196,14 +196,14 @@ func (r *Request) Unmarshal(data mem.BufferSlice) error {
 			r.Initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
 		}
 		if r.TooMany() {
-			r.whole = &Versions{parts: [][]byte{bytes.Clone(buf.ReadOnlyData())}}
+			r.encoded = &Versions{parts: [][]byte{bytes.Clone(buf.ReadOnlyData())}}
 		}
 		return err
 	case size/len(data) < leastPart:
-		whole := data.Materialize()
-		err := r.Decode(whole)
+		buffer := data.Materialize()
+		err := r.Decode(buffer)
 		if r.TooMany() {
-			r.whole = &Versions{parts: [][]byte{whole}}
+			r.encoded = &Versions{parts: [][]byte{buffer}}
 		}
 		return err
 	}
@@ -215,7 +215,7 @@ func (r *Request) Unmarshal(data mem.BufferSlice) error {
 	switch {
 	case r.TooMany():
 		data.Ref()
-		r.whole = &Versions{parts: parts, memory: data}
+		r.encoded = &Versions{parts: parts, memory: data}
 	case r.Initial != nil:
 		data.Ref()
 		r.Initial.memory = data
@@ -225,14 +225,14 @@ func (r *Request) Unmarshal(data mem.BufferSlice) error {
 
 // DecodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that the filter accepts.
 func (r *Request) DecodeFiltered(filter func(name []byte) bool) error {
-	whole, release := r.whole, r.Release
+	versions, release := r.encoded, r.Release
 	r.filter = filter
-	err := r.Decode(whole.parts...)
+	err := r.Decode(versions.parts...)
 	r.filter, r.Release = nil, release
 	if r.Initial == nil {
-		whole.Free()
+		versions.Free()
 	} else {
-		r.Initial.memory = whole.memory
+		r.Initial.memory = versions.memory
 	}
 	return err
 }
@@ -282,7 +282,7 @@ var errGroup = errors.New("a group")
 
 // decodeFields decodes the fields of b. It returns the last one if that is incomplete.
 func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
-	fields, all, before, ascii := r.fields(), b, r.VersionCount, isASCII(b)
+	fields, encoding, before, ascii := r.fields(), b, r.VersionCount, isASCII(b)
 	for len(b) > 0 && !r.TooMany() {
 		if end := shortInitial(b); end > 0 && r.Delta && shortMapEntry(b[2:end]) > 0 && (ascii || utf8.Valid(b[2:end])) {
 			r.countInitial(b[2:end])
@@ -317,7 +317,7 @@ func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
 		if r.Initial == nil {
 			r.Initial = &Versions{}
 		}
-		r.Initial.parts = append(r.Initial.parts, all[:len(all)-len(b)])
+		r.Initial.parts = append(r.Initial.parts, encoding[:len(encoding)-len(b)])
 		r.Initial.Fingerprint = r.fingerprint
 	}
 	return b, nil

@@ -90,6 +90,6 @@ func (f Fingerprint) With(name, version string) Fingerprint {
 
 // Without returns the fingerprint without a name and version of the set.
 func (f Fingerprint) Without(name, version string) Fingerprint {
-	one := Fingerprint{}.With(name, version)
-	return Fingerprint{f.count - one.count, f.sum - one.sum}
+	single := Fingerprint{}.With(name, version)
+	return Fingerprint{f.count - single.count, f.sum - single.sum}
 }
