@@ -60,7 +60,7 @@ type remarks struct {
 	lastGood   map[resource.Key]bool // last good versions in force for its rejects; true if a reject names it
 	quarantine []Quarantined
 	warnings   []string
-	unattached []Unattached
+	unserved   []Unserved
 	warned     map[resource.Key][]string // the warnings of validation
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // ignored objects of other APIs
@@ -209,7 +209,7 @@ func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousS
 	l.replaceRejects(g, content.Rejects)
 	resources, repeated := split(content.Resources)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
-	g.unattached = content.Unattached
+	g.unserved = content.Unserved
 	g.foreign, g.print = content.Foreign, cmp.Or(content.print, noPrint)
 	g.quarantine = quarantinedRejects(content, old.quarantine, now)
 	g.resources = l.updateWinners(g, old.resources, resources, before)
@@ -403,12 +403,12 @@ func (l *ledger) warningList() []string {
 	return ws
 }
 
-// unattachedList returns all routes that a parent does not take.
-func (l *ledger) unattachedList() (routes []Unattached) {
+// unservedList returns all unserved parts of objects.
+func (l *ledger) unservedList() (parts []Unserved) {
 	for _, name := range l.groupNames() {
-		routes = append(routes, l.groups[name].unattached...)
+		parts = append(parts, l.groups[name].unserved...)
 	}
-	return routes
+	return parts
 }
 
 // conflictList returns the keys that occur more than once, by key.

@@ -450,7 +450,7 @@ func (s *sink) fillStatus(st *Status, lists bool) {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()
 		st.Warnings = s.ledger.warningList()
-		st.Unattached = s.ledger.unattachedList()
+		st.Unserved = s.ledger.unservedList()
 		st.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })
 		st.Unread = s.countUnread()
 	}

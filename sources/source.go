@@ -63,13 +63,14 @@ type Content struct {
 	Foreign   int // objects of other APIs, which are ignored
 	// Others are objects of other APIs that the source itself converts. The sink ignores them.
 	Others []Other
-	// Unattached are routes of the Gateway API that a parent does not take. The warnings say so, too.
-	Unattached []Unattached
+	// Unserved are parts of the Others that are not served, so that their requests fail. Warnings has them, too.
+	Unserved []Unserved
 }
 
-// Unattached is a route of the Gateway API that a parent does not take: requests that should use it get another answer.
-type Unattached struct {
-	Route   resource.Key
+// Unserved is a part of an object of the Gateway API, or of an Ingress, that is not served: its requests fail, or get another
+// answer.
+type Unserved struct {
+	Object  resource.Key
 	Origin  resource.Origin
 	Message string // begins with the path of the field
 }

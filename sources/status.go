@@ -46,7 +46,7 @@ type Status struct {
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
-	Unattached  []Unattached          `json:"-"`
+	Unserved    []Unserved            `json:"-"`
 	// LeftOut has the first of LeftOutCount instances that are not served.
 	LeftOut      []LeftOut `json:"leftOut,omitempty"`
 	LeftOutCount int       `json:"leftOutCount,omitempty"`

@@ -54,7 +54,7 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 		}
 		c.result.Unchecked = unchecked
 	}
-	c.result.Unresolved, c.result.Refused = append(c.relay.unattachedRoutes(), c.missing...), nil
+	c.result.Unresolved, c.result.Refused = append(c.relay.unservedObjects(), c.missing...), nil
 	for _, catalog := range c.relay.catalogs.envoyCatalogs() {
 		for key, reason := range catalog.Refused() {
 			c.result.Refused = append(c.result.Refused, problemOf(snapshot, key, reason))
@@ -66,13 +66,13 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 	return c.result
 }
 
-// unattachedRoutes returns the routes of the Gateway API that a parent does not take.
-func (r *Relay) unattachedRoutes() (problems []admin.ObjectProblem) {
+// unservedObjects returns the unserved parts of objects of the Gateway API and Ingresses.
+func (r *Relay) unservedObjects() (problems []admin.ObjectProblem) {
 	for _, source := range r.supervisor.Status() {
-		for _, unattached := range source.Unattached {
+		for _, unserved := range source.Unserved {
 			problems = append(problems, admin.ObjectProblem{
-				Ref: conflicts.Ref(unattached.Route), Message: unattached.Message,
-				Source: source.Name, Place: unattached.Origin.Place,
+				Ref: conflicts.Ref(unserved.Object), Message: unserved.Message,
+				Source: source.Name, Place: unserved.Origin.Place,
 			})
 		}
 	}
@@ -135,8 +135,8 @@ func newObjectCheck(r *Relay, registry *prometheus.Registry) *objectCheck {
 	gauge("envoy_unenforced_objects", "Security objects that Envoys and gRPC clients do not enforce.",
 		func() int { return len(r.catalogs.unenforced()) })
 	gauge("view_unresolved_references",
-		"Hosts, ports, subsets, delegates and Gateways that VirtualServices refer to and no object has, and parents that "+
-			"take no such route.",
+		"Hosts, ports, subsets, delegates and Gateways that VirtualServices refer to and no object has, and parts of "+
+			"objects of the Gateway API that are not served.",
 		func() int { return len(check.problems().Unresolved) })
 	gauge("view_unchecked_references",
 		"References that cannot be checked, since a source was never read that may resolve them.",

@@ -90,8 +90,8 @@ func TestProblems_Unresolved(t *testing.T) {
 	r.awaitProblems(t, "source dc1 is unreachable", "1 reference cannot be checked, since a source was never read: lost.example")
 }
 
-// TestProblems_Unattached checks that status names routes that a parent does not take.
-func TestProblems_Unattached(t *testing.T) {
+// TestProblems_Unserved checks that status names the parts of the Gateway API that are not served.
+func TestProblems_Unserved(t *testing.T) {
 	dir := t.TempDir()
 	route := func(name, parent string) string {
 		return fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
@@ -121,6 +121,11 @@ spec: {gatewayClassName: %s, listeners: [{name: http, port: 80, protocol: HTTP, 
 	r.awaitProblems(t, "HTTPRoute shop/gateway (rules: ", "HTTPRoute shop/listener (rules: ", "HTTPRoute shop/port (rules: ")
 	write(t, dir+"/rules/a.yaml", gateway("other")+route("right", "name: edge"))
 	r.awaitProblems(t) // a Gateway of another class
+	extended := strings.Replace(route("extended", "name: edge"), "[{backendRefs:",
+		"[{filters: [{type: ExtensionRef, extensionRef: {group: other.example, kind: Filter, name: f}}], backendRefs:", 1)
+	write(t, dir+"/rules/a.yaml", strings.Replace(gateway("istio"), "protocol: HTTP,", "protocol: UDP,", 1)+
+		strings.ReplaceAll(gateway("istio"), "edge", "other")+strings.Replace(extended, "edge", "other", 1))
+	r.awaitProblems(t, "Gateway shop/edge (rules: ", "HTTPRoute shop/extended (rules: ")
 	write(t, dir+"/rules/a.yaml", route("right", "name: edge"))
 	r.awaitProblems(t, "HTTPRoute shop/right (rules: ")
 }

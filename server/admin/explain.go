@@ -24,6 +24,7 @@ type Explanation struct {
 	NotReady bool        `json:"notReady,omitempty"` // clients get nothing yet
 	Objects  []Explained `json:"objects"`            // in key order
 	Picture  []string    `json:"picture,omitempty"`  // the way of a request to a host, one line each
+	Warnings []string    `json:"warnings,omitempty"` // of an object of the Gateway API or an Ingress, with their source
 	// Excluded are objects that transforms of sources leave out.
 	Excluded []sources.Excluded `json:"excluded,omitempty"`
 	// Unread are invalid documents that may have the object.
@@ -150,7 +151,7 @@ func (s *Server) Explain(key resource.Key) Explanation {
 
 // explainParent explains the objects that are derived from an object of the Gateway API or an Ingress.
 func (s *Server) explainParent(parent resource.Key) Explanation {
-	explanation, warned := Explanation{Objects: []Explained{}}, false
+	explanation := Explanation{Objects: []Explained{}}
 	name := fmt.Sprintf("%s/%s/%s", parent.Kind, parent.Namespace, parent.Name)
 	for object := range s.opts.View.Snapshot().All() {
 		if slices.Contains(strings.Split(object.Annotations()[resource.DerivedFrom], ", "), name) {
@@ -161,12 +162,11 @@ func (s *Server) explainParent(parent resource.Key) Explanation {
 	for _, source := range s.opts.Sources.Status() {
 		for _, warning := range source.Warnings {
 			if strings.Contains(warning, " "+parent.String()+": ") {
-				explanation.Why += "; " + source.Name + ": " + warning
-				warned = true
+				explanation.Warnings = append(explanation.Warnings, source.Name+": "+warning)
 			}
 		}
 	}
-	if len(explanation.Objects) == 0 && !warned {
+	if len(explanation.Objects)+len(explanation.Warnings) == 0 {
 		explanation.Why = fmt.Sprintf("no source with derive has %s, or no Gateway takes it", parent)
 	}
 	return explanation

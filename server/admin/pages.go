@@ -78,7 +78,7 @@ func (s *Server) allPages() []Page {
 		"since they were last acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
 	add("/debug/unresolved",
-		"references to hosts, subsets, delegates and Gateways that no object has, and to parents that take no such route",
+		"references to objects that do not exist, and unserved parts of objects of the Gateway API",
 		s.json(func() any { return s.ObjectProblems() }))
 	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", s.json(s.noEffect))
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",

@@ -11,8 +11,8 @@ import (
 
 // ObjectProblems are problems of served objects that cost requests.
 type ObjectProblems struct {
-	// Unresolved are references to hosts, subsets, delegates and Gateways that no object has, and to parents that take no
-	// such route.
+	// Unresolved are references to hosts, subsets, delegates and Gateways that no object has, and parts of objects of the
+	// Gateway API that are not served.
 	Unresolved []ObjectProblem `json:"unresolved"`
 	// Unchecked are references that only a source could resolve that was never read.
 	Unchecked []string `json:"unchecked,omitempty"`
@@ -90,7 +90,7 @@ func (st *Status) addObjectProblems(list *troubles) {
 		}
 	}
 	add(st.Unresolved, st.UnresolvedCount, AboutReference,
-		"Such requests fail, and none is mirrored. Add the missing object, or correct the reference.",
+		"Requests that need it fail. Correct it, or add the missing object.",
 		"%d more references lead to no object: see /debug/unresolved")
 	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
 		"limits.productBytes refuses %d more objects")

@@ -126,7 +126,10 @@ func (e encoder) EncodeAny() []byte {
 // to each type of its subscription.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	parts := strings.Split(typeURL, "/")
-	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
+	if parts[0] == "type.googleapis.com" { // such as the name tables of Istio's agent; an empty answer would clear an Envoy
+		return nil, nil, xds.ErrNoAnswer
+	}
+	if len(parts) != 3 || slices.Contains(parts, "") {
 		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
 	}
 	if typeURL == names.InstancesType && c.opts.Hops != nil {

@@ -113,9 +113,16 @@ func TestTypesThatAreNotServed(t *testing.T) {
 	require.Zero(t, coll.Len())
 	coll, _ = collection(t, c, nil, "other.io/v1/ServiceEntry")
 	require.Zero(t, coll.Len())
-	for _, typeURL := range []string{xds.ClusterURL, "ServiceEntry", "//", "a//b", "type.googleapis.com/a/b"} {
+	for _, typeURL := range []string{"ServiceEntry", "//", "a//b"} {
 		_, _, err := c.Collection(context.Background(), nil, typeURL)
-		require.Equal(t, codes.Unimplemented, status.Code(err), "an empty answer to %s would clear an Envoy", typeURL)
+		require.Equal(t, codes.Unimplemented, status.Code(err), typeURL)
+	}
+	for _, typeURL := range []string{
+		xds.ClusterURL, "type.googleapis.com/a/b", "type.googleapis.com/istio.networking.nds.v1.NameTable",
+		"type.googleapis.com/istio.v1.HealthInformation",
+	} {
+		_, _, err := c.Collection(context.Background(), nil, typeURL)
+		require.ErrorIs(t, err, xds.ErrNoAnswer, "the stream of an Envoy goes on, and an empty answer to %s would clear it", typeURL)
 	}
 }
 

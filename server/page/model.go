@@ -257,7 +257,7 @@ func newDetail(explanation *admin.Explanation, served *resource.Resource, losers
 	}
 	parameters.Set("details", "true")
 	detail.History = "/debug/history?" + parameters.Encode()
-	detail.Why = explanation.Why
+	detail.Why = strings.Join(append([]string{explanation.Why}, explanation.Warnings...), "; ")
 	if len(explanation.Objects) > 0 {
 		detail.Explained = explanation.Objects[0]
 	}

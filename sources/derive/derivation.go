@@ -26,11 +26,11 @@ type derivation struct {
 	resources  map[resource.Key]*resource.Resource
 	products   map[string]int64 // estimated bytes of routes, by namespace
 	problems   []string
-	unattached []sources.Unattached
+	unserved   []sources.Unserved
 }
 
-// derive returns the resources of all objects, ordered by key, the parts of objects that have no effect, and the routes
-// that a parent does not take. The origin of a resource names its objects.
+// derive returns the resources of all objects, ordered by key, with warnings and unserved parts. The origin of a resource
+// names its objects.
 func (s *Set) derive() sources.Content {
 	d := &derivation{
 		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
@@ -54,8 +54,12 @@ func (s *Set) derive() sources.Content {
 	d.policies()
 	slices.Sort(d.problems)
 	resources := slices.SortedFunc(maps.Values(d.resources), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
-	warnings := slices.Compact(d.problems) // a part that is converted for several parents has its warnings once
-	return sources.Content{Group: Group, Resources: resources, Warnings: warnings, Unattached: d.unattached}
+	// A part that is converted for several parents has its warnings once.
+	slices.SortFunc(d.unserved, func(a, b sources.Unserved) int {
+		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Message, b.Message))
+	})
+	warnings, unserved := slices.Compact(d.problems), slices.Compact(d.unserved)
+	return sources.Content{Group: Group, Resources: resources, Warnings: warnings, Unserved: unserved}
 }
 
 // The annotations by which istiod recognises objects of the Gateway API, and applies that API's semantics.
@@ -229,11 +233,11 @@ func (n node) report(format string, args ...any) {
 	n.problems = append(n.problems, fmt.Sprintf("%s: %s: %s: %s", n.origin, n.Key, n.field, fmt.Sprintf(format, args...)))
 }
 
-// reportUnattached is report for a route and a parent that does not take it.
-func (n node) reportUnattached(format string, args ...any) {
+// reportUnserved is report for a part that is not served, so that its requests fail.
+func (n node) reportUnserved(format string, args ...any) {
 	n.report(format, args...)
-	n.unattached = append(n.unattached, sources.Unattached{
-		Route: n.Key, Origin: n.origin, Message: n.field + ": " + fmt.Sprintf(format, args...),
+	n.unserved = append(n.unserved, sources.Unserved{
+		Object: n.Key, Origin: n.origin, Message: n.field + ": " + fmt.Sprintf(format, args...),
 	})
 }
 

@@ -203,7 +203,7 @@ func TestProblems(t *testing.T) {
 		"no port": {"HTTPRoute", route("rules: [{backendRefs: [{name: b}]}]"), "spec.rules[0].backendRefs[0]: port is missing", true},
 		"no grant": {
 			"HTTPRoute", route("rules: [{backendRefs: [{name: b, namespace: other, port: 80}]}]"),
-			"no ReferenceGrant of namespace other lets a HTTPRoute of shop refer to Service b: what is sent to it fails", true,
+			"no ReferenceGrant of namespace other lets a HTTPRoute of shop refer to Service b: requests to it fail", true,
 		},
 		"parent unknown": {"HTTPRoute", "{parentRefs: [{name: none}], rules: [{}]}", "spec.parentRefs[0]: Gateway shop/none is not known", false},
 		"section": {

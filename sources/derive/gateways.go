@@ -97,7 +97,7 @@ func (n node) target() *target {
 	case isDeployed:
 		hosts = []string{n.serviceHost(n.Namespace, cmp.Or(n.Annotations[annotation.GatewayNameOverride.Name], deployment))}
 	case len(hosts) == 0:
-		n.get("addresses").report("there is no hostname: nothing is made of this Gateway and its routes")
+		n.get("addresses").reportUnserved("there is no hostname: nothing is made of this Gateway and its routes")
 		return nil
 	}
 	service := strings.TrimSuffix(hosts[0], "."+n.Namespace+".svc."+n.opts.DomainSuffix)
@@ -190,7 +190,7 @@ func (n node) bind(t *target) {
 	}
 	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case: no other listener gets its hostname
 	if wrong != "" {
-		n.report("%s: this listener is not served", wrong)
+		n.reportUnserved("%s: this listener is not served", wrong)
 		l.kinds = nil
 		return
 	}
@@ -234,7 +234,7 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	for _, ref := range refs {
 		secret, wrong := ref.refer("Secret")
 		if wrong = cmp.Or(wrong, n.ungranted(secret)); wrong != "" {
-			ref.report("%s: this certificate is not served", wrong)
+			ref.reportUnserved("%s: this certificate is not served", wrong)
 			continue
 		}
 		out.CredentialNames = append(out.CredentialNames, "kubernetes-gateway://"+secret.FullName())

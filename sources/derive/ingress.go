@@ -57,7 +57,7 @@ func (n node) gatewayOfIngress() *networking.Gateway {
 	for i, tls := range n.list("tls") {
 		secret, hosts := tls.text("secretName"), tls.texts("hosts")
 		if secret == "" {
-			tls.get("secretName").report("it is missing: there is no TLS for these hosts")
+			tls.get("secretName").reportUnserved("it is missing: there is no TLS for these hosts")
 			continue
 		}
 		if len(hosts) == 0 {
@@ -106,7 +106,7 @@ func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
 		to := &networking.Destination{Host: n.serviceHost(n.Namespace, name), Port: &networking.PortSelector{Number: uint32(number)}}
 		route := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: to, Weight: 100}}}
 		if number == 0 {
-			p.get("backend").report("it is no Service, or its port is not known: requests of the path get 500")
+			p.get("backend").reportUnserved("it is no Service, or its port is not known: requests of the path get 500")
 			route = refusedRoute(route)
 		}
 		if uri := p.ingressPath(); uri != nil {

@@ -100,7 +100,7 @@ func (n node) clientTLS() *networking.ClientTLSSettings {
 		tls.SubjectAltNames = []string{hostname}
 	}
 	if slices.Contains(tls.GetSubjectAltNames(), "") {
-		n.get("subjectAltNames").report("a hostname or uri is missing: connections fail")
+		n.get("subjectAltNames").reportUnserved("a hostname or uri is missing: connections fail")
 		tls.SubjectAltNames, tls.CredentialName = nil, "invalid://"
 		return tls
 	}
@@ -119,14 +119,14 @@ func (n node) clientTLS() *networking.ClientTLSSettings {
 		return tls
 	}
 	if wrong != "" {
-		n.report("%s: connections fail", wrong)
+		n.reportUnserved("%s: connections fail", wrong)
 		tls.CredentialName = "invalid://"
 		return tls
 	}
 	ref, wrong := refs[0].refer("ConfigMap")
 	tls.CredentialName = "configmap://" + ref.FullName()
 	if wrong != "" {
-		refs[0].report("%s: connections fail", wrong)
+		refs[0].reportUnserved("%s: connections fail", wrong)
 		tls.CredentialName = "invalid://"
 	}
 	return tls

@@ -21,7 +21,7 @@ const pathCondition, otherCondition = ":path", ""
 
 // refuse reports the reason why a rule answers 500.
 func (n node) refuse(format string, args ...any) {
-	n.report(format+": its requests get 500", args...)
+	n.reportUnserved(format+": its requests get 500", args...)
 	n.refused = true
 }
 
@@ -71,7 +71,7 @@ func (d *derivation) checked(c contribution, key string) contribution {
 			routes = append(routes, route)
 			continue
 		}
-		d.spec(c.object).get("rules").report("%v: its requests for %s get 500", err, key)
+		d.spec(c.object).get("rules").reportUnserved("%v: its requests for %s get 500", err, key)
 		for _, refused := range lessExact(refusedRoute(route)) {
 			if check(merged([]contribution{only(refused)})) == nil {
 				routes = append(routes, refused)

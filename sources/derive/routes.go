@@ -42,7 +42,7 @@ func (n node) bindings() (bindings []binding) {
 		}
 		switch {
 		case wrong != "":
-			report := p.reportUnattached
+			report := p.reportUnserved
 			if ref.Kind == "" { // another program may serve it
 				report = p.report
 			}
@@ -98,7 +98,7 @@ func (n node) bindToListeners(parent resource.Key) (bindings []binding) {
 	}
 	if len(bindings) == 0 {
 		why := cmp.Or(strings.Join(refusals, "; "), "it has no listener of this sectionName and port")
-		n.reportUnattached("%s does not take it, and nothing is made for it: %s", parent, why)
+		n.reportUnserved("%s does not take it, and nothing is made for it: %s", parent, why)
 	}
 	return bindings
 }
@@ -130,7 +130,7 @@ func (d *derivation) routes() {
 	for _, o := range d.all(routeKinds...) {
 		n, made := d.spec(o), 0
 		if !n.has("parentRefs") || len(n.list("rules")) == 0 {
-			n.report("parentRefs or rules are missing: nothing is made of this route")
+			n.reportUnserved("parentRefs or rules are missing: nothing is made of this route")
 			continue
 		}
 		for _, b := range n.bindings() {
@@ -172,7 +172,7 @@ func (n node) affordable(routes *networking.VirtualService, hosts int) *networki
 	if fits(routes) {
 		return routes
 	}
-	n.report("the routes of namespace %s, by host and listener, are estimated at more than %d MB of memory: "+
+	n.reportUnserved("the routes of namespace %s, by host and listener, are estimated at more than %d MB of memory: "+
 		"give fewer hostnames; requests of this one get 500", n.Namespace, resource.MaxProducts>>20)
 	refused := &networking.VirtualService{
 		Gateways: routes.GetGateways(), Http: []*networking.HTTPRoute{refusedRoute(nil)},

@@ -179,7 +179,7 @@ func (n node) destinations(b binding, rule *networking.HTTPRoute) (destinations 
 		weight := int32(ref.number("weight", 1))
 		destination, wrong := ref.destination(b)
 		if wrong != "" {
-			ref.report("%s: what is sent to it fails", wrong)
+			ref.reportUnserved("%s: requests to it fail", wrong)
 		}
 		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
 		ruleRefused := n.refused

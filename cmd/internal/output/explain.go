@@ -22,6 +22,7 @@ func Explain(w io.Writer, question string, explanation *admin.Explanation, now t
 	report := &text{now: now}
 	if len(explanation.Objects) == 0 {
 		report.line("%s: %s", question, explanation.Why)
+		report.section("warning", explanation.Warnings...)
 		report.section("it was there", report.deletion(explanation.Gone)...)
 		excluded := words.Each(explanation.Excluded,
 			func(excluded sources.Excluded) string { return excluded.Source + ": " + excluded.Place })
@@ -32,8 +33,10 @@ func Explain(w io.Writer, question string, explanation *admin.Explanation, now t
 			func(q admin.Quarantined) string { return q.Said() })...)
 		return report.writeTo(w)
 	}
-	if len(explanation.Objects) > 1 {
-		report.line("%s: %s\n", question, explanation.Why)
+	if len(explanation.Objects) > 1 || len(explanation.Warnings) > 0 {
+		report.line("%s: %s", question, explanation.Why)
+		report.section("warning", explanation.Warnings...)
+		report.line("")
 	}
 	for _, line := range explanation.Picture {
 		report.line("%s", line)

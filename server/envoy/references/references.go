@@ -291,9 +291,7 @@ func destinationsOf(o object[*networking.VirtualService]) (destinations []destin
 func destinations(m *model) {
 	for _, o := range m.services {
 		for _, d := range destinationsOf(o) {
-			if d.host == resource.RefusedHost {
-				m.find(o.key, Warning, NotFound,
-					"%s: the backend is refused, and its requests get 500: see the warnings of the source", d.field)
+			if d.host == resource.RefusedHost { // the source reports it
 				continue
 			}
 			entries := m.entriesOf(o, d)
