@@ -116,7 +116,8 @@ func (t *TLS) checkSPIFFE() error {
 			return fmt.Errorf("workloadAPI: %w", err)
 		}
 		if !t.asksWorkloadAPI() {
-			return fmt.Errorf("workloadAPI: nothing is asked of it: write %s in clientCertificate, caCertificates or both", spiffe.Scheme)
+			return fmt.Errorf("workloadAPI: nothing is asked of it: write %s in clientCertificate, caCertificates or both",
+				spiffe.Scheme)
 		}
 	}
 	return nil

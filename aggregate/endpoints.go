@@ -20,7 +20,8 @@ import (
 type Merge struct {
 	// Locality, as region/zone/subzone, replaces that of the source's endpoints, unless it is empty.
 	Locality string
-	// Priority keeps endpoints in reserve: they are served only while no source of a lower number lists any for the service.
+	// Priority keeps endpoints in reserve: they are served only while no source of a lower number lists any for the
+	// service.
 	Priority int
 }
 
@@ -55,8 +56,9 @@ func (g groupKey) String() string { return cmp.Or(g.hosts, g.name+", which names
 // nameLimit leaves room for a port and a hash in the 253 characters of a name.
 const nameLimit = 253 - len("-65535-01234567")
 
-// key returns the key of the group's service whose first port is first. It does not depend on the sources, so that it stays when they
-// come and go. Unless the host alone is unique, a hash follows the port: names of plain hosts end with a port, which is shorter.
+// key returns the key of the group's service whose first port is first. It does not depend on the sources, so that it
+// stays when they come and go. Unless the host alone is unique, a hash follows the port: names of plain hosts end with
+// a port, which is shorter.
 func (g groupKey) key(first uint32) resource.Key {
 	if g.hosts == "" {
 		return resource.Key{Kind: resource.ServiceEntry, Namespace: g.namespace, Name: g.name}
@@ -72,8 +74,8 @@ func (g groupKey) key(first uint32) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: g.namespace, Name: name}
 }
 
-// gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not depend on
-// who lists them.
+// gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not
+// depend on who lists them.
 func (s *service) gather() {
 	listings := make(map[string]*listing)
 	for _, m := range s.members {
@@ -149,7 +151,8 @@ func (s *service) meta() resource.Meta {
 			places = append(places, place)
 		}
 	}
-	meta.Origin = resource.Origin{Source: strings.Join(names, ", "), Place: strings.Join(places, "; ")} // each member has its own rules
+	// each member has its own rules
+	meta.Origin = resource.Origin{Source: strings.Join(names, ", "), Place: strings.Join(places, "; ")}
 	return meta
 }
 
@@ -161,8 +164,8 @@ type listing struct {
 	standby  bool // not served while sources of a lower priority number list any
 }
 
-// addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members: an endpoint
-// that one source uses is served although another one has it in reserve.
+// addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members:
+// an endpoint that one source uses is served although another one has it in reserve.
 func (l *listing) addDuplicate(o *listing) {
 	duplicate := o.member
 	if o.from.merge.Priority < l.from.merge.Priority {
@@ -182,7 +185,8 @@ func (l *listing) identity() string {
 	return fmt.Sprint(address, l.ports(), l.endpoint.Network)
 }
 
-// ports returns the port of the endpoint for each port of the service: its own, else the target port, else the service's.
+// ports returns the port of the endpoint for each port of the service: its own, else the target port, else the
+// service's.
 func (l *listing) ports() map[uint32]uint32 {
 	if strings.HasPrefix(l.endpoint.Address, "unix://") {
 		return nil

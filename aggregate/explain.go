@@ -179,7 +179,8 @@ func why(e Explanation, s *state) string {
 	var b strings.Builder
 	switch first := e.Winner; {
 	case first.Retiring:
-		fmt.Fprintf(&b, "%s was removed from the configuration; its last content is served until the new sources are read", first.Source)
+		fmt.Fprintf(&b, "%s was removed from the configuration; its last content is served until the new sources are read",
+			first.Source)
 	case len(e.Shadowed) == 0 && first.fromPool:
 		b.WriteString("no other source has it")
 	case len(e.Shadowed) == 0:

@@ -46,7 +46,8 @@ func (l layer) get(key resource.Key) *resource.Resource {
 	return l.snapshot.Get(key)
 }
 
-// having yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it wins.
+// having yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it
+// wins.
 func having(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
 	return func(yield func(layer, *resource.Resource) bool) {
 		won := false
@@ -69,7 +70,8 @@ func ranked(r *resource.Resource, rank int) *resource.Resource {
 	return r.Ranked(rank)
 }
 
-// rankOf returns the rank of source i. A single source and one that is Ranked are unranked: their objects pass unchanged.
+// rankOf returns the rank of source i. A single source and one that is Ranked are unranked: their objects pass
+// unchanged.
 func (v *View) rankOf(i int) int {
 	if len(v.sources) == 1 {
 		return unranked
@@ -98,8 +100,8 @@ func statement(source string, precedence int, r *resource.Resource) Statement {
 	return st
 }
 
-// stack returns the layers by precedence. The pool precedes its first source; `earlier` precedes the first layer that is not ready; retired
-// sources come last.
+// stack returns the layers by precedence. The pool precedes its first source; `earlier` precedes the first layer that
+// is not ready; retired sources come last.
 func (v *View) stack() (layers []layer) {
 	before := v.earlier
 	add := func(l layer, ready bool) {
@@ -134,8 +136,8 @@ func (v *View) poolReady() bool {
 	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil && !s.ready() })
 }
 
-// states returns the states of the sources and of the retired ones, newest first, without retired sources that a synced one of the same
-// name replaces. It also deletes the names of synced sources from hadObjects.
+// states returns the states of the sources and of the retired ones, newest first, without retired sources that a synced
+// one of the same name replaces. It also deletes the names of synced sources from hadObjects.
 func (v *View) states() (states []*sourceState) {
 	for _, s := range v.sources {
 		states = append(states, s.sourceState)
@@ -151,9 +153,9 @@ func (v *View) states() (states []*sourceState) {
 	return states
 }
 
-// retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more than the partial one of
-// a source that was never read. Together they keep each key once, so that they do not grow with the number of reloads; a source with Merge
-// stays whole, since its endpoints add up.
+// retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more
+// than the partial one of a source that was never read. Together they keep each key once, so that they do not grow with
+// the number of reloads; a source with Merge stays whole, since its endpoints add up.
 func (v *View) retire(removed []*sourceState, old []*followed) {
 	unread := make(map[*sourceState]bool)
 	for _, s := range old {
@@ -162,7 +164,8 @@ func (v *View) retire(removed []*sourceState, old []*followed) {
 	v.retired = nil
 	keys := make(map[resource.Key]bool)
 	for i, s := range removed {
-		if unread[s] && (v.hadObjects[s.Name] || slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
+		if unread[s] && (v.hadObjects[s.Name] ||
+			slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
 			continue
 		}
 		if s.snapshot.Len() > 0 {
@@ -194,7 +197,8 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	var table memstore.Table
 	table.Apply(rest, nil)
 	return &sourceState{
-		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional}, // its Reader is nil: it is not updated
+		// its Reader is nil: it is not updated
+		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional},
 		snapshot: table.Snapshot(),
 	}
 }
@@ -205,8 +209,8 @@ type orderedSource struct {
 	retired bool
 }
 
-// withRetired returns the sources and the retired ones in order of precedence. A retired source follows its replacement of the same name,
-// or else comes last.
+// withRetired returns the sources and the retired ones in order of precedence. A retired source follows its replacement
+// of the same name, or else comes last.
 func (v *View) withRetired() (ordered []orderedSource) {
 	unreplaced := slices.Clone(v.retired)
 	for _, s := range v.sources {

@@ -19,8 +19,8 @@ type followed struct {
 // ready reports whether the view need not wait for the source: it was read, or is optional.
 func (s *followed) ready() bool { return s.synced || s.Optional }
 
-// merge does one round: it takes the sources' changes since the last one and commits the outcome. It returns the channels that
-// announce the next changes. It is called by the loop.
+// merge does one round: it takes the sources' changes since the last one and commits the outcome. It returns the
+// channels that announce the next changes. It is called by the loop.
 func (v *View) merge() (changes []<-chan struct{}) {
 	dirty := v.reconcile()
 	changedAt := time.Time{}
@@ -113,8 +113,8 @@ func (v *View) freezeServed() (keys []resource.Key) {
 	return append(keys, keysOf(v.earlier.Snapshot())...)
 }
 
-// updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The first read of a
-// source changes none: an object that it lacks may be in a source that is not read yet.
+// updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The
+// first read of a source changes none: an object that it lacks may be in a source that is not read yet.
 func (v *View) updateEarlier(before memstore.Snapshot, s *followed, rank int, keys []resource.Key) {
 	if v.earlier == nil || !s.synced {
 		return
@@ -130,7 +130,8 @@ func (v *View) updateEarlier(before memstore.Snapshot, s *followed, rank int, ke
 	v.earlier.Apply(next.puts, next.deletes)
 }
 
-// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank. A rank may shorten the object's time.
+// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank. A rank may shorten
+// the object's time.
 func servedAs(r, served *resource.Resource) bool {
 	return r != nil && served != nil && resource.Equal(r.Ranked(0).Unranked(), served.Ranked(0).Unranked()) &&
 		resource.SameOrigin(r, served)
@@ -191,7 +192,8 @@ func (v *View) commit(dirty []resource.Key, changedAt time.Time) {
 	v.table.ApplySince(changedAt, winners.puts, winners.deletes)
 }
 
-// resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks apart.
+// resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks
+// apart.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
 	for l, r := range having(layers, key) {
 		if winner != nil {

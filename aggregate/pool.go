@@ -9,8 +9,8 @@ import (
 	"tributary/resource"
 )
 
-// pool merges the ServiceEntries of the sources with Merge, and is one more layer of the view, before the first of them. A change
-// costs as much as the entries of its hosts.
+// pool merges the ServiceEntries of the sources with Merge, and is one more layer of the view, before the first of
+// them. A change costs as much as the entries of its hosts.
 type pool struct {
 	table    memstore.Table // the merged entries; written by the loop
 	snapshot memstore.Snapshot
@@ -56,7 +56,8 @@ func (p *pool) restart(sources []orderedSource) {
 	defer p.mu.Unlock()
 	if p.groups == nil {
 		p.groups, p.entries = make(map[groupKey]*hostGroup), make(map[entry]groupKey)
-		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]struct{}), make(map[groupKey]struct{})
+		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]struct{}),
+			make(map[groupKey]struct{})
 	}
 	for s, c := range old {
 		p.forget(c, s)
@@ -66,7 +67,8 @@ func (p *pool) restart(sources []orderedSource) {
 		if s.Merge == nil {
 			continue
 		}
-		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge, retired: s.retired}
+		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge,
+			retired: s.retired}
 		p.bySource[s.sourceState] = c
 		p.contributors = append(p.contributors, c)
 		for r := range s.snapshot.List(resource.ServiceEntry, "") {
@@ -184,7 +186,8 @@ func (p *pool) remake(g groupKey, touched map[resource.Key]struct{}) {
 	}
 }
 
-// updateDisputed updates disputed for a group: whether it refuses entries, or owns a key that others claim. The caller holds mu.
+// updateDisputed updates disputed for a group: whether it refuses entries, or owns a key that others claim. The caller
+// holds mu.
 func (p *pool) updateDisputed(g groupKey) {
 	group := p.groups[g]
 	disputed := group.refuses
@@ -198,8 +201,8 @@ func (p *pool) updateDisputed(g groupKey) {
 	}
 }
 
-// services returns the services of a group whose key it owns, with the refusals of other groups that claim these keys. The caller
-// holds mu.
+// services returns the services of a group whose key it owns, with the refusals of other groups that claim these keys.
+// The caller holds mu.
 func (p *pool) services(g groupKey) (owned []*service) {
 	for _, s := range p.split(g) {
 		claims := p.claims[s.key()]

@@ -104,7 +104,8 @@ func (s *service) outcomes(from *contributor, key resource.Key) (texts []string)
 	}
 	for _, r := range s.refused {
 		if match(r.member) {
-			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, s.key().FullName(), r.reason))
+			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, s.key().FullName(),
+				r.reason))
 		}
 	}
 	return texts
@@ -128,7 +129,8 @@ func (e *Explanation) addMerged(s *service) {
 		e.Conflicts = append(e.Conflicts, c)
 		slices.SortFunc(e.Conflicts, conflicts.Compare)
 	}
-	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")}, s.whyResolution()...), e.Why), "; ")
+	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")},
+		s.whyResolution()...), e.Why), "; ")
 }
 
 // whyResolution returns why the resolution is not that of the leading member.
@@ -138,7 +140,8 @@ func (s *service) whyResolution() []string {
 	case s.resolution == lead.spec.GetResolution():
 		return nil
 	case idle(lead.spec):
-		return []string{fmt.Sprintf("resolution is %s, by the endpoints of the others: %s has none", s.resolution, lead.from.name)}
+		return []string{fmt.Sprintf("resolution is %s, by the endpoints of the others: %s has none", s.resolution,
+			lead.from.name)}
 	default:
 		return []string{fmt.Sprintf("resolution is %s, not %s as in %s: addresses and names are mixed",
 			s.resolution, lead.spec.GetResolution(), lead.from.name)}
@@ -209,7 +212,8 @@ func (v *View) Refusals() (refusals []Refusal) {
 			winner := s.entry()
 			for _, r := range s.refused {
 				refusals = append(refusals, Refusal{
-					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res}, Reason: r.reason,
+					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res},
+					Reason: r.reason,
 				})
 			}
 		}

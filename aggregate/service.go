@@ -37,9 +37,9 @@ type refusal struct {
 	reason string
 }
 
-// divide groups a host's members into services, the most important first (see mergeOrder). A member joins the first service it
-// shares a port with; without one it is a service of its own. Serving members go first, so that a conflict never drops the only
-// endpoints.
+// divide groups a host's members into services, the most important first (see mergeOrder). A member joins the first
+// service it shares a port with; without one it is a service of its own. Serving members go first, so that a conflict
+// never drops the only endpoints.
 func divide(g groupKey, members []*member) (services []*service) {
 	byMergeOrder := func(a, b *member) int { return cmp.Compare(a.mergeOrder(), b.mergeOrder()) }
 	byPort := make(map[uint32]int) // to the index of the first service with the port
@@ -125,7 +125,8 @@ func (m *member) mergeOrder() int {
 
 // idle reports whether an entry has no endpoints: no instance is healthy.
 func idle(se *networking.ServiceEntry) bool {
-	return se.GetResolution() == networking.ServiceEntry_STATIC && len(se.GetEndpoints()) == 0 && se.GetWorkloadSelector() == nil
+	return se.GetResolution() == networking.ServiceEntry_STATIC && len(se.GetEndpoints()) == 0 &&
+		se.GetWorkloadSelector() == nil
 }
 
 // leftToDNS reports whether an entry lists no endpoints since its host is the endpoint.
@@ -135,11 +136,12 @@ func leftToDNS(se *networking.ServiceEntry) bool {
 
 // byName reports whether the endpoints of an entry may be names.
 func byName(se *networking.ServiceEntry) bool {
-	return se.GetResolution() == networking.ServiceEntry_DNS || se.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN
+	return se.GetResolution() == networking.ServiceEntry_DNS ||
+		se.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN
 }
 
-// hostOf returns the host of an entry if it is the only one and can be an endpoint. Of several, each would be the endpoint of one
-// service only, but they share one list.
+// hostOf returns the host of an entry if it is the only one and can be an endpoint. Of several, each would be the
+// endpoint of one service only, but they share one list.
 func hostOf(se *networking.ServiceEntry) string {
 	if hosts := se.GetHosts(); len(hosts) == 1 && !strings.HasPrefix(hosts[0], "*") {
 		return hosts[0]
@@ -223,8 +225,8 @@ func (t obstacles) intersect(o obstacles) obstacles {
 	}
 }
 
-// unmergeable returns why the entries cannot be merged, or "". Addresses and names can: the merged entry has resolution DNS,
-// which takes both.
+// unmergeable returns why the entries cannot be merged, or "". Addresses and names can: the merged entry has resolution
+// DNS, which takes both.
 func (t obstacles) unmergeable() string {
 	switch {
 	case t.selector:
@@ -257,7 +259,8 @@ func notForDNS(se *networking.ServiceEntry) string {
 	return ""
 }
 
-// resolve sets the resolution, which follows from the served endpoints or, without any, from the members that are not idle.
+// resolve sets the resolution, which follows from the served endpoints or, without any, from the members that are not
+// idle.
 func (s *service) resolve() {
 	s.resolution = s.members[0].spec.GetResolution()
 	var resolutions []networking.ServiceEntry_Resolution
@@ -279,8 +282,9 @@ func (s *service) resolve() {
 	}
 }
 
-// resolveAlike gives services of one host that istiod may join the same resolution: it joins no others and would drop all ports but
-// one's. Beside a DNS service, one without endpoints is left out: with DNS the host itself would become its endpoint.
+// resolveAlike gives services of one host that istiod may join the same resolution: it joins no others and would drop
+// all ports but one's. Beside a DNS service, one without endpoints is left out: with DNS the host itself would become
+// its endpoint.
 func resolveAlike(services []*service) []*service {
 	var dns []*service
 	for _, s := range services {

@@ -1,6 +1,7 @@
 // Package aggregate merges the stores of all sources into one view. For a key that several sources have, the source of
-// the highest precedence wins and the others are shadowed; when the winner goes, the next one takes its place in the same
-// commit. The package also explains why an object is as it is, and finds conflicts between objects of different keys.
+// the highest precedence wins and the others are shadowed; when the winner goes, the next one takes its place in the
+// same commit. The package also explains why an object is as it is, and finds conflicts between objects of different
+// keys.
 package aggregate
 
 import (
@@ -27,11 +28,11 @@ type Source struct {
 	Merge *Merge
 }
 
-// View is the merged content of a set of sources, kept current by Run. It implements memstore.Reader, so everything that
-// reads a store can read a view. All methods are safe for concurrent use.
+// View is the merged content of a set of sources, kept current by Run. It implements memstore.Reader, so everything
+// that reads a store can read a view. All methods are safe for concurrent use.
 //
-// It is synced when every required source has been read once and is merged. It stays so when a source is added later: the content from
-// before stays served until that source is read.
+// It is synced when every required source has been read once and is merged. It stays so when a source is added later:
+// the content from before stays served until that source is read.
 //
 // One commit of the view has whole commits of the sources, as many as there are at the time.
 type View struct {

@@ -88,7 +88,8 @@ func Diff(a, b Snapshot) iter.Seq[Change] {
 // are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
 // meaning. Synced is read before the state, so that a synced state is complete. Beats are answered between updates;
 // there may be none.
-func Follow(ctx context.Context, r Reader, beats Beat, update func(keys []resource.Key, now Snapshot, incremental, synced bool)) error {
+func Follow(ctx context.Context, r Reader, beats Beat,
+	update func(keys []resource.Key, now Snapshot, incremental, synced bool)) error {
 	var since Revision
 	for first := true; ; first = false {
 		changed := r.Changed()

@@ -157,5 +157,6 @@ type kindTree struct {
 
 // findKind returns the index of kind, or its place, among trees that are ordered by kind.
 func findKind(trees []kindTree, kind resource.Kind) (int, bool) {
-	return slices.BinarySearchFunc(trees, kind, func(t kindTree, kind resource.Kind) int { return cmp.Compare(t.kind, kind) })
+	return slices.BinarySearchFunc(trees, kind,
+		func(t kindTree, kind resource.Kind) int { return cmp.Compare(t.kind, kind) })
 }

@@ -117,7 +117,8 @@ func Expect(old *resource.Resource, version, ifVersion string) error {
 }
 
 // Edited returns the result of edit for old, if Patch can store it.
-func Edited(old *resource.Resource, edit func(*resource.Resource) (*resource.Resource, error)) (*resource.Resource, error) {
+func Edited(old *resource.Resource, edit func(*resource.Resource) (*resource.Resource, error)) (*resource.Resource,
+	error) {
 	r, err := edit(old)
 	switch {
 	case err != nil:

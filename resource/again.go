@@ -66,7 +66,8 @@ func (f *file) decodePart(c chunk, sum [16]byte) (part, bool) {
 
 // remarkable reports whether a document has remarks that depend on its lines, other than its first line.
 func (d Document) remarkable() bool {
-	return len(d.Errors)+len(d.Warnings) > 0 || d.Resource != nil && d.Resource.verdict != nil && d.Resource.verdict != faultless
+	return len(d.Errors)+len(d.Warnings) > 0 ||
+		d.Resource != nil && d.Resource.verdict != nil && d.Resource.verdict != faultless
 }
 
 // moved returns a document as it is so many lines further down.

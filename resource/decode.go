@@ -58,11 +58,12 @@ type Document struct {
 	Key Key
 	// MayRestrict says that it has errors and may be an object that restricts traffic, but that it is not known which one.
 	MayRestrict bool
-	Foreign     bool      // it is of another API than Istio's, and no object of ours; with errors only if Options say so
-	Other       *Other    // the object, if it is foreign and Options.Keep names its kind
-	Resource    *Resource // nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
-	Errors      Errors    // everything wrong with it, up to a limit
-	Warnings    Errors
+	Foreign     bool   // it is of another API than Istio's, and no object of ours; with errors only if Options say so
+	Other       *Other // the object, if it is foreign and Options.Keep names its kind
+	// nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
+	Resource *Resource
+	Errors   Errors // everything wrong with it, up to a limit
+	Warnings Errors
 }
 
 // Other is an object of another API than Istio's, which is not checked.
@@ -245,8 +246,9 @@ func (f *file) addBroken(e *syntaxError, base int, text []byte) {
 		place = fmt.Sprintf("%s:%d", place, e.column)
 	}
 	doc := Document{
-		Line:        base + e.line,
-		Errors:      Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line, column: e.column}},
+		Line: base + e.line,
+		Errors: Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line,
+			column: e.column}},
 		MayRestrict: looksRestricting(text),
 	}
 	doc.explainRefusal()

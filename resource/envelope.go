@@ -159,7 +159,8 @@ func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode 
 	if group != s.Group {
 		d.fail(apiVersionNode, "unknown kind %q of %s: Istio's is of %s", kind, apiVersion, s.APIVersion())
 	} else {
-		d.fail(apiVersionNode, "unknown version %q of %s: %s has %s", apiVersion, kind, s.Group, strings.Join(s.Versions, ", "))
+		d.fail(apiVersionNode, "unknown version %q of %s: %s has %s", apiVersion, kind, s.Group,
+			strings.Join(s.Versions, ", "))
 	}
 	return nil
 }

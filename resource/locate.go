@@ -89,7 +89,8 @@ func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 	}
 	var best *yaml.Node
 	rank := 0
-	for i, part := range strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" \t,;=()[]{}\"'`", r) }) {
+	for i, part := range strings.FieldsFunc(message,
+		func(r rune) bool { return strings.ContainsRune(" \t,;=()[]{}\"'`", r) }) {
 		for _, word := range []string{part, strings.Trim(part, ".:")} {
 			if n := x.values[word]; n != nil {
 				if r := valueRank(word, message); r > rank || best != nil && r == rank && len(word) > len(best.Value) {

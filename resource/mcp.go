@@ -58,7 +58,8 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 func appendMetadata(b []byte, r *Resource) []byte {
 	b = appendText(b, metadataName, r.key.Namespace, "/", r.key.Name)
 	var created [2 * (1 + binary.MaxVarintLen64)]byte
-	date := appendVarint(appendVarint(created[:0], timestampSeconds, uint64(r.created.seconds)), timestampNanos, uint64(r.created.nanos))
+	date := appendVarint(appendVarint(created[:0], timestampSeconds, uint64(r.created.seconds)), timestampNanos,
+		uint64(r.created.nanos))
 	b = append(appendHeader(b, metadataCreateTime, len(date)), date...)
 	b = appendText(b, metadataVersion, r.version)
 	return appendMap(appendMap(b, metadataLabels, r.labels), metadataAnnotations, r.annotations)

@@ -19,7 +19,8 @@ func checkName(name string) error {
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if !isDNSLabel(label) {
-			return fmt.Errorf("%q is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside each '.'", name)
+			return fmt.Errorf("%q is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside "+
+				"each '.'", name)
 		}
 	}
 	return nil
@@ -42,7 +43,8 @@ func CheckNamespace(namespace string) error {
 		return fmt.Errorf("%q… is longer than 63 characters", namespace[:40])
 	}
 	if !isDNSLabel(namespace) {
-		return fmt.Errorf("%q is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end", namespace)
+		return fmt.Errorf("%q is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
+			namespace)
 	}
 	return nil
 }
@@ -84,7 +86,8 @@ func CheckLabelValue(v string) error {
 	case len(v) > 63:
 		return errors.New("longer than 63 characters")
 	case v != "" && !isLabelText(v):
-		return fmt.Errorf("%q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end", v)
+		return fmt.Errorf("%q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at "+
+			"either end", v)
 	}
 	return nil
 }
@@ -105,7 +108,8 @@ func CheckLabelKey(key string) error {
 	case len(name) > 63:
 		return fmt.Errorf("key %q… is longer than 63 characters", key[:40])
 	case !isLabelText(name):
-		return fmt.Errorf("%q is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end", key)
+		return fmt.Errorf("%q is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
+			key)
 	}
 	return nil
 }

@@ -75,31 +75,40 @@ func (s *Schema) TypeURL() string { return s.APIVersion() + "/" + string(s.Kind)
 
 // schemas are all kinds, ordered by Kind.
 var schemas = []*Schema{
-	schema(AuthorizationPolicy, "security.istio.io", "v1 v1beta1", "authorizationpolicies", "istio.security.v1beta1", "ap"),
-	schema(DestinationRule, "networking.istio.io", "v1 v1beta1 v1alpha3", "destinationrules", "istio.networking.v1alpha3", "dr"),
+	schema(AuthorizationPolicy, "security.istio.io", "v1 v1beta1", "authorizationpolicies", "istio.security.v1beta1",
+		"ap"),
+	schema(DestinationRule, "networking.istio.io", "v1 v1beta1 v1alpha3", "destinationrules", "istio.networking.v1alpha3",
+		"dr"),
 	schema(EnvoyFilter, "networking.istio.io", "v1alpha3", "envoyfilters", "istio.networking.v1alpha3"),
 	schema(Gateway, "networking.istio.io", "v1 v1beta1 v1alpha3", "gateways", "istio.networking.v1alpha3", "gw"),
 	{
-		Kind: MeshConfig, Group: "core", Versions: []string{"v1alpha1"}, Plural: "meshconfigs", Message: "istio.mesh.v1alpha1.MeshConfig",
-		Bare: true,
+		Kind: MeshConfig, Group: "core", Versions: []string{"v1alpha1"}, Plural: "meshconfigs",
+		Message: "istio.mesh.v1alpha1.MeshConfig",
+		Bare:    true,
 	},
 	schema(PeerAuthentication, "security.istio.io", "v1 v1beta1", "peerauthentications", "istio.security.v1beta1", "pa"),
 	schema(ProxyConfig, "networking.istio.io", "v1beta1", "proxyconfigs", "istio.networking.v1beta1"),
-	schema(RequestAuthentication, "security.istio.io", "v1 v1beta1", "requestauthentications", "istio.security.v1beta1", "ra"),
-	schema(ServiceEntry, "networking.istio.io", "v1 v1beta1 v1alpha3", "serviceentries", "istio.networking.v1alpha3", "se"),
+	schema(RequestAuthentication, "security.istio.io", "v1 v1beta1", "requestauthentications", "istio.security.v1beta1",
+		"ra"),
+	schema(ServiceEntry, "networking.istio.io", "v1 v1beta1 v1alpha3", "serviceentries", "istio.networking.v1alpha3",
+		"se"),
 	schema(Sidecar, "networking.istio.io", "v1 v1beta1 v1alpha3", "sidecars", "istio.networking.v1alpha3"),
 	schema(Telemetry, "telemetry.istio.io", "v1 v1alpha1", "telemetries", "istio.telemetry.v1alpha1", "telemetry"),
 	schema(TrafficExtension, "extensions.istio.io", "v1alpha1", "trafficextensions", "istio.extensions.v1alpha1"),
-	schema(VirtualService, "networking.istio.io", "v1 v1beta1 v1alpha3", "virtualservices", "istio.networking.v1alpha3", "vs"),
+	schema(VirtualService, "networking.istio.io", "v1 v1beta1 v1alpha3", "virtualservices", "istio.networking.v1alpha3",
+		"vs"),
 	schema(WasmPlugin, "extensions.istio.io", "v1alpha1", "wasmplugins", "istio.extensions.v1alpha1"),
-	schema(WorkloadEntry, "networking.istio.io", "v1 v1beta1 v1alpha3", "workloadentries", "istio.networking.v1alpha3", "we"),
-	schema(WorkloadGroup, "networking.istio.io", "v1 v1beta1 v1alpha3", "workloadgroups", "istio.networking.v1alpha3", "wg"),
+	schema(WorkloadEntry, "networking.istio.io", "v1 v1beta1 v1alpha3", "workloadentries", "istio.networking.v1alpha3",
+		"we"),
+	schema(WorkloadGroup, "networking.istio.io", "v1 v1beta1 v1alpha3", "workloadgroups", "istio.networking.v1alpha3",
+		"wg"),
 }
 
 // schema returns that of a kind. Its versions have spaces between them; messages is the package of its message.
 func schema(kind Kind, group, versions, plural, messages string, short ...string) *Schema {
 	message := protoreflect.FullName(messages + "." + string(kind))
-	return &Schema{Kind: kind, Group: group, Versions: strings.Fields(versions), Plural: plural, ShortNames: short, Message: message}
+	return &Schema{Kind: kind, Group: group, Versions: strings.Fields(versions), Plural: plural, ShortNames: short,
+		Message: message}
 }
 
 var schemaByKind = func() map[Kind]*Schema {

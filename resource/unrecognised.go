@@ -26,7 +26,8 @@ func Restricts(kind Kind) bool {
 var (
 	// restrictingWords are parts of kinds and groups that restrict, in compact form.
 	restrictingWords = []string{
-		"security.istio.io", "authorizationpolic", "requestauthentication", "peerauthentication", "meshconfig", "corev1alpha1",
+		"security.istio.io", "authorizationpolic", "requestauthentication", "peerauthentication", "meshconfig",
+		"corev1alpha1",
 	}
 	// restrictingFields are the fields that name these. A text that is cut off may end within one.
 	restrictingFields = []string{
@@ -151,6 +152,7 @@ func (doc *Document) explainRefusal() {
 		clients = fmt.Sprintf("Envoys of namespace %s refuse", doc.Key.Namespace)
 	}
 	first := doc.Errors[0]
-	first.Err = fmt.Errorf("%w (this may be a security object or a MeshConfig: %s all requests until it is valid or removed, "+
+	first.Err = fmt.Errorf("%w (this may be a security object or a MeshConfig: %s all requests until it is valid or "+
+		"removed, "+
 		"unless it was valid before)", first.Err, clients)
 }

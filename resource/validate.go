@@ -263,7 +263,8 @@ func AddressIn(text string) (netip.Addr, bool) {
 func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 	check := func(text, field string, indexes ...any) {
 		if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
-			errs = append(errs, errorOf(r, "%w", fmt.Errorf("spec.%s: %q has a zone, which Envoy rejects: write the address without %q",
+			errs = append(errs, errorOf(r, "%w", fmt.Errorf("spec.%s: %q has a zone, which Envoy rejects: write the address "+
+				"without %q",
 				fmt.Sprintf(field, indexes...), text, "%"+a.Zone())))
 		}
 	}

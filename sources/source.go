@@ -67,8 +67,8 @@ type Content struct {
 	Unserved []Unserved
 }
 
-// Unserved is a part of an object of the Gateway API, or of an Ingress, that is not served: its requests fail, or get another
-// answer.
+// Unserved is a part of an object of the Gateway API, or of an Ingress, that is not served: its requests fail, or get
+// another answer.
 type Unserved struct {
 	Object  resource.Key
 	Origin  resource.Origin

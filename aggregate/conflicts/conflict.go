@@ -1,5 +1,5 @@
-// Package conflicts finds objects of different names that claim the same thing, such as a host, and tells how istiod treats them.
-// It serves explanations only, and has no effect on what is served.
+// Package conflicts finds objects of different names that claim the same thing, such as a host, and tells how istiod
+// treats them. It serves explanations only, and has no effect on what is served.
 package conflicts
 
 import (
@@ -32,8 +32,8 @@ const (
 	DestinationRuleHost Rule = "destination-rule-host"
 )
 
-// MergeEndpoints means that ServiceEntries of sources with merged endpoints cannot be merged: the first in order of precedence is
-// served, the others are not. Package aggregate finds these.
+// MergeEndpoints means that ServiceEntries of sources with merged endpoints cannot be merged: the first in order of
+// precedence is served, the others are not. Package aggregate finds these.
 const MergeEndpoints Rule = "merge-endpoints"
 
 // Conflict is one thing that several resources claim.
@@ -79,32 +79,37 @@ func message(rule Rule, claimants []*claimant) string {
 	switch rule {
 	case ServiceEntryPort:
 		if sameNamespace(claimants) {
-			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, "+
+			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and "+
+				"addresses are those of %s, "+
 				"%s, not of %s", first, claimants[0].rank(claimants[1:]), rest)
 		}
 		return "a proxy uses the ServiceEntry of its own namespace if there is one, else " + firstSeen(claimants) +
 			"; it ignores the others, endpoints included"
 	case ServiceEntryShape:
-		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, %s: labels, resolution, exportTo or workload selector "+
+		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, %s: labels, resolution, exportTo or "+
+			"workload selector "+
 			"differ; proxies do not get them", rest, first, claimants[0].rank(claimants[1:]))
 	case VirtualServiceMesh:
 		return "for HTTP, a sidecar uses the routes of " + firstSeen(claimants) + ", and ignores those of the others"
 	case VirtualServiceGateway:
-		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last",
+		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a "+
+			"catch-all route goes last",
 			first, rest)
 	case DestinationRuleNamespace:
 		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, %s, "+
-			"or of the next that has one, and of subsets of one name the first counts; %s only adds", first, claimants[0].rank(claimants[1:]), rest)
+			"or of the next that has one, and of subsets of one name the first counts; %s only adds", first,
+			claimants[0].rank(claimants[1:]), rest)
 	case DestinationRuleHost:
-		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root namespace; it never " +
+		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root " +
+			"namespace; it never " +
 			"merges them"
 	default:
 		return ""
 	}
 }
 
-// firstSeen describes the claimant that a proxy sees first: istiod lists objects exported to single namespaces before public ones, each in
-// its order.
+// firstSeen describes the claimant that a proxy sees first: istiod lists objects exported to single namespaces before
+// public ones, each in its order.
 func firstSeen(claimants []*claimant) string {
 	i := slices.IndexFunc(claimants, func(c *claimant) bool { return c.public })
 	if i < 0 {

@@ -10,8 +10,9 @@ import (
 	"tributary/resource"
 )
 
-// Index has the resources that name each host. Follow updates it in O(changes), and only if conflicts are asked for. It keeps the claims of
-// resources only where several may compete, which are few. The zero value is empty. It is not safe for concurrent use.
+// Index has the resources that name each host. Follow updates it in O(changes), and only if conflicts are asked for. It
+// keeps the claims of resources only where several may compete, which are few. The zero value is empty. It is not safe
+// for concurrent use.
 type Index struct {
 	seen      memstore.Snapshot // the state that is indexed
 	owners    map[place][]*resource.Resource

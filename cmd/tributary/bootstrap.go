@@ -75,14 +75,19 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.Var(newXDSServer(&opts.Server), "server", "host:port of the server, as the client reaches it"+
 		orElse(envServer, "listen.xds", config.DefaultXDS))
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
-	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
-	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
-	f.StringVar(&namespace, "namespace", "", "namespace of that node; its rules come first (default: that of the id, else default)")
-	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
-		"REDIRECT or TPROXY (default NONE)")
+	f.StringToStringVar(&opts.Metadata, "metadata", nil,
+		"metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
+	f.StringToStringVar(&opts.Labels, "label", nil,
+		"labels of its workload, such as istio=ingressgateway, by which Gateways select it")
+	f.StringVar(&namespace, "namespace", "",
+		"namespace of that node; its rules come first (default: that of the id, else default)")
+	f.StringVar(&interception, "interception", "",
+		"how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
+			"REDIRECT or TPROXY (default NONE)")
 	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
 	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, from which Envoy gets its identity for mutual TLS")
-	f.StringVar(&opts.Identity, "identity-dir", "", "directory that has Envoy's identity: cert-chain.pem, key.pem and root-cert.pem")
+	f.StringVar(&opts.Identity, "identity-dir", "",
+		"directory that has Envoy's identity: cert-chain.pem, key.pem and root-cert.pem")
 	secure.addTLS(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd

@@ -26,7 +26,10 @@ func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 }
 
 func offeredKinds() []cobra.Completion {
-	return words.Each(resource.Schemas(), func(s *resource.Schema) string { return cobra.CompletionWithDesc(s.Plural, string(s.Kind)) })
+	return words.Each(resource.Schemas(), func(s *resource.Schema) string {
+		return cobra.CompletionWithDesc(s.Plural,
+			string(s.Kind))
+	})
 }
 
 func offeredTypes(names []string) []cobra.Completion {
@@ -67,7 +70,8 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 }
 
 // completeObjects offers kinds and types first, and then names of objects.
-func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	if kind, object, ok := strings.Cut(typed, "/"); ok && (len(args) == 0 || strings.Contains(args[0], "/")) {
 		return words.Each(f.names(cmd, kind, object), func(name string) string { return kind + "/" + name }), noFiles
 	}
@@ -116,11 +120,13 @@ func namespaces(args []string, full func(kind string) []string) (names []cobra.C
 	return slices.Compact(names), noFiles
 }
 
-func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return namespaces(args, func(kind string) []string { return f.names(cmd, kind, "/") })
 }
 
-func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return namespaces(args, func(kind string) []string { return f.seen(cmd, kind) })
 }
 
@@ -136,7 +142,8 @@ func (f *adminFlags) seen(cmd *cobra.Command, kind string) []string {
 }
 
 // completeObjects offers kinds first, and then names of objects.
-func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	if kind, _, ok := strings.Cut(typed, "/"); ok && len(args) == 0 {
 		return words.Each(f.seen(cmd, kind), func(name string) string { return kind + "/" + name }), noFiles
 	}
@@ -146,7 +153,8 @@ func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed st
 	return f.seen(cmd, args[0]), noFiles
 }
 
-func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion,
+	_ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
 	}
@@ -158,7 +166,8 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 	return names, noFiles
 }
 
-func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return words.Each(f.sources(cmd), func(s admin.SourceState) string { return s.Name }), noFiles
 }
 

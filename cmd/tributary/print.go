@@ -96,7 +96,8 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 	}
 	var b bytes.Buffer
 	options := output.TableOptions{
-		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(all), Kinds: len(all) > 1, Wide: p.format == "wide", NoHeaders: p.noHeaders,
+		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(all), Kinds: len(all) > 1, Wide: p.format == "wide",
+		NoHeaders: p.noHeaders,
 	}
 	for _, f := range all {
 		if len(f.objects) == 0 {
@@ -135,13 +136,14 @@ func (p *printing) documents(w io.Writer, all []found) error {
 	for _, f := range all {
 		for _, r := range f.objects {
 			name := strings.TrimPrefix(r.Key().Namespace+"/"+r.Key().Name, "/")
-			documents = append(documents, document{strings.ToLower(string(f.schema.Kind)) + "/" + name, func(format string) ([]byte, error) {
-				text, err := marshalled(r, format)
-				if p.version != nil {
-					text = check.WithVersion(text, p.version(r.Key()))
-				}
-				return text, err
-			}})
+			documents = append(documents, document{strings.ToLower(string(f.schema.Kind)) + "/" + name,
+				func(format string) ([]byte, error) {
+					text, err := marshalled(r, format)
+					if p.version != nil {
+						text = check.WithVersion(text, p.version(r.Key()))
+					}
+					return text, err
+				}})
 		}
 	}
 	return printDocuments(w, p.format, documents, !p.list && len(documents) == 1, func(items []json.RawMessage) any {
@@ -270,7 +272,8 @@ func (m *moment) Set(text string) error {
 			}
 		}
 	}
-	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or 2006-01-02T15:04:05Z, got %q",
+	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or "+
+		"2006-01-02T15:04:05Z, got %q",
 		text)
 }
 
@@ -290,7 +293,8 @@ func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
 // servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts name
 // objects with an unknown state at that time.
-func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string,
+func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource,
+	unknown []string,
 	err error,
 ) {
 	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}

@@ -50,12 +50,14 @@ type adminServer struct {
 
 // add adds the flag; use says which server is meant.
 func (s *adminServer) add(cmd *cobra.Command, use string) {
-	cmd.Flags().Var(s, "admin", use+": host:port, https://host:port or unix:///PATH"+orElse(envAdmin, "listen.admin", config.DefaultAdmin))
+	cmd.Flags().Var(s, "admin", use+": host:port, https://host:port or unix:///PATH"+orElse(envAdmin, "listen.admin",
+		config.DefaultAdmin))
 }
 
 // orElse is how the help says where a command finds a server that no flag names.
 func orElse(variable, key, address string) string {
-	return " (default: " + key + " of the file of -c, else $" + variable + ", else " + key + " of the configuration, else " + address + ")"
+	return " (default: " + key + " of the file of -c, else $" + variable + ", else " + key +
+		" of the configuration, else " + address + ")"
 }
 
 func (s *adminServer) String() string { return s.address }
@@ -83,14 +85,16 @@ func findAdmin(cmd *cobra.Command) {
 	}
 	s.address, s.from, s.err = whereIs(cmd, envAdmin, "listen.admin", config.DefaultAdmin, adminOf)
 	if s.err != nil {
-		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is %s): %w",
+		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is "+
+			"%s): %w",
 			config.DefaultAdmin, s.err)}
 	}
 }
 
 // whereIs returns the address of a server without a flag, and its origin: the file of -c, the variable, the first
 // default configuration file, or none, and then it is the default address.
-func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Listen) string) (address, from string, err error) {
+func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Listen) string) (address, from string,
+	err error) {
 	if given := os.Getenv(variable); given != "" && !cmd.Flags().Changed("config") {
 		return given, "$" + variable, nil
 	}
@@ -196,7 +200,8 @@ func xdsAddress(v string) (string, error) {
 	}
 	address := strings.TrimPrefix(v, "xds://")
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return "", fmt.Errorf("%s:// is not for xDS: want host:port; what speaks HTTP may be the admin port (listen.admin)", scheme)
+		return "", fmt.Errorf("%s:// is not for xDS: want host:port; what speaks HTTP may be the admin port (listen.admin)",
+			scheme)
 	}
 	_, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
@@ -215,7 +220,8 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	}
 	names := words.Each(cmd.Commands(), (*cobra.Command).Name)
 	meant := words.Suggestion(args[0], names)
-	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" && i >= 0 {
+	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" &&
+		i >= 0 {
 		meant = " (did you mean " + names[i] + "?)"
 	}
 	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant)
@@ -224,7 +230,8 @@ func noCommand(cmd *cobra.Command, args []string) error {
 // explainFlag says which flag may have been meant.
 func explainFlag(cmd *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return usage("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(), valueWanted(wrong.GetFlag(), errors.Unwrap(wrong)))
+		return usage("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(),
+			valueWanted(wrong.GetFlag(), errors.Unwrap(wrong)))
 	}
 	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !ok {
@@ -332,13 +339,16 @@ func (f *secureFlags) addTLS(cmd *cobra.Command) {
 		return f.checkToken(cmd)
 	}
 	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
-	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE "+
-		"Workload API knows (default: $"+envCA+", else those of the system)")
-	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, "+
-		"which has the key, too (default: $"+envCert+")")
+	cmd.Flags().StringVar(&f.ca, "tls-ca", "",
+		"file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE "+
+			"Workload API knows (default: $"+envCA+", else those of the system)")
+	cmd.Flags().StringVar(&f.cert, "tls-cert", "",
+		"file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, "+
+			"which has the key, too (default: $"+envCert+")")
 	cmd.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
 	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "",
-		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
+		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: "+
+			"$"+envServerName+")")
 }
 
 // addFor adds the flags for a second server. Their names begin with the prefix of f.
@@ -434,7 +444,8 @@ func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
 		return err
 	}
 	flags := map[string]string{
-		"caCertificates": "tls-ca", "clientCertificate": "tls-cert", "privateKey": "tls-key", "subjectAltNames": "tls-server-name", "mode": "tls",
+		"caCertificates": "tls-ca", "clientCertificate": "tls-cert", "privateKey": "tls-key",
+		"subjectAltNames": "tls-server-name", "mode": "tls",
 	}
 	return usage("%s", fieldOfTLS.ReplaceAllStringFunc(field.Error(), func(found string) string {
 		m := fieldOfTLS.FindStringSubmatch(found)

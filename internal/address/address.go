@@ -41,10 +41,12 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 	case !ok:
 	case strings.ContainsRune(path, '@') || misplaced(query):
 		// The text before it may be a part of a password, and is not shown.
-		return Address{}, errors.New("address: there is an @ behind the first / or ?; in a user or password write / as %2F and ? as %3F, in a " +
+		return Address{}, errors.New("address: there is an @ behind the first / or ?; in a user or password write / as " +
+			"%2F and ? as %3F, in a " +
 			"path @ as %40")
 	case strings.ContainsRune(path, ','):
-		return Address{}, fmt.Errorf("address: a path has no comma; servers stand together before it: %s://host:port,host:port/%s", scheme,
+		return Address{}, fmt.Errorf("address: a path has no comma; servers stand together before it: "+
+			"%s://host:port,host:port/%s", scheme,
 			path[:strings.IndexByte(path, ',')])
 	}
 	if !ok || hosts == "" {
@@ -81,7 +83,8 @@ func parse(hosts, query, port string) (a Address, err error) {
 	if index := strings.LastIndexByte(hosts, '@'); index >= 0 {
 		// several with a password each, or one that is not escaped
 		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:index], ",") {
-			return a, errors.New("a user and password stand once, before the first server; in a password write @ as %40 and , as %2C")
+			return a, errors.New("a user and password stand once, before the first server; in a password write @ as %40 and " +
+				", as %2C")
 		}
 		if a.User, a.Password, err = credentials(hosts[:index]); err != nil {
 			return a, err

@@ -31,7 +31,8 @@ func (l *Lock) Own(sub string) error {
 	}
 	if info, err := os.Stat(l.Path); err == nil {
 		if other := process.OtherOwner(info); other != "" {
-			return fmt.Errorf("state directory %s belongs to user %s, whose links could have other files overwritten: run tributary as "+
+			return fmt.Errorf("state directory %s belongs to user %s, whose links could have other files overwritten: run "+
+				"tributary as "+
 				"that user, or change the owner (chown -R)", l.Path, other)
 		}
 	}
@@ -44,7 +45,8 @@ func (l *Lock) Own(sub string) error {
 		err = take(&l.file, name, os.O_CREATE|os.O_RDWR)
 	}
 	if errors.Is(err, process.ErrLocked) {
-		return fmt.Errorf("state directory %s is in use by another tributary, process %s; give each a stateDir of its own", l.Path, owner(name))
+		return fmt.Errorf("state directory %s is in use by another tributary, process %s; give each a stateDir of its own",
+			l.Path, owner(name))
 	}
 	if err != nil {
 		return fmt.Errorf("lock the state directory %s: %w", l.Path, err)

@@ -133,7 +133,8 @@ func IsHost(s string) bool {
 func IsLabelText(s string) bool {
 	for i, c := range []byte(s) {
 		inner := i > 0 && i < len(s)-1
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || inner && (c == '-' || c == '_' || c == '.')) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			inner && (c == '-' || c == '_' || c == '.')) {
 			return false
 		}
 	}
@@ -143,7 +144,8 @@ func IsLabelText(s string) bool {
 // IsLabelKey reports whether s may be the key of a label.
 func IsLabelKey(s string) bool {
 	if prefix, name, ok := strings.Cut(s, "/"); ok {
-		return len(prefix) <= MaxName && !slices.ContainsFunc(strings.Split(prefix, "."), func(l string) bool { return !IsDNSLabel(l) }) &&
+		return len(prefix) <= MaxName && !slices.ContainsFunc(strings.Split(prefix, "."),
+			func(l string) bool { return !IsDNSLabel(l) }) &&
 			IsLabelText(name)
 	}
 	return IsLabelText(s)
@@ -209,7 +211,8 @@ const tries = 8
 func Distinct[ID interface {
 	comparable
 	fmt.Stringer
-}, Name any](ids []ID, compare func(a, b ID) int, name func(id ID, toHash string) (n Name, host, object string)) map[ID]Name {
+}, Name any](ids []ID, compare func(a, b ID) int,
+	name func(id ID, toHash string) (n Name, host, object string)) map[ID]Name {
 	ids = slices.Compact(slices.SortedFunc(slices.Values(ids), compare))
 	given := make(map[ID]Name, len(ids))
 	hosts, objects := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))

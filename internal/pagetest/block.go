@@ -1,11 +1,12 @@
-// Package pagetest runs what pages show to be typed into a shell, and compares what that prints with what the page shows.
+// Package pagetest runs what pages show to be typed into a shell, and compares what that prints with what the page
+// shows.
 //
-// A console block of a page is a list of commands, each behind "$ ", with what they print. A command goes on in the next line behind a
-// backslash or a pipe, and to the end of its here-document. Of a command with nothing under it the page shows nothing, and it has to end
-// well.
+// A console block of a page is a list of commands, each behind "$ ", with what they print. A command goes on in the
+// next line behind a backslash or a pipe, and to the end of its here-document. Of a command with nothing under it the
+// page shows nothing, and it has to end well.
 //
-// What varies from run to run is not compared: times, ages and durations, process ids, content versions, how far columns are apart, and
-// what the page leaves out with "…": in a line any text, and as a line of its own any lines.
+// What varies from run to run is not compared: times, ages and durations, process ids, content versions, how far
+// columns are apart, and what the page leaves out with "…": in a line any text, and as a line of its own any lines.
 package pagetest
 
 import (
@@ -18,7 +19,8 @@ import (
 
 // Block is one console block of a page.
 type Block struct {
-	ID    string // page and anchor of the heading above, such as docs/verify.md#again; a second one of a heading has " 2" behind it
+	// page and anchor of the heading above, such as docs/verify.md#again; a second one of a heading has " 2" behind it
+	ID    string
 	Page  string // from the root of the repository
 	Steps []Step
 }
@@ -96,7 +98,8 @@ func parse(page, text string) (blocks []Block, err error) {
 			continue
 		}
 		if open[2] == "sh" || open[2] == "bash" || open[2] == "shell" {
-			return nil, fmt.Errorf("%s:%d: write commands as a block of ```console, with $ before each, so that they are run", page, i+1)
+			return nil, fmt.Errorf("%s:%d: write commands as a block of ```console, with $ before each, so that they are run",
+				page, i+1)
 		}
 		b := Block{ID: id, Page: page}
 		first := i + 1

@@ -23,11 +23,13 @@ type Sandbox struct {
 	Dir      string            // they are run here
 	Programs map[string]string // scripts for sh that stand for the programs of these names
 	Env      []string
-	Instead  map[string]string  // what stands here for names, addresses and times of the page, in commands, here-documents and what is printed
-	Before   func(Step)         // is called before each command, if it is not nil
-	After    func(Step, string) // is called with what each command printed, if it is not nil
-	Ends     map[string][]int   // exit codes of the commands that begin so, where it is not 0
-	// of commands that begin so and do not end: what they print when they have done what the page is about. They are interrupted then,
+	// what stands here for names, addresses and times of the page, in commands, here-documents and what is printed
+	Instead map[string]string
+	Before  func(Step)         // is called before each command, if it is not nil
+	After   func(Step, string) // is called with what each command printed, if it is not nil
+	Ends    map[string][]int   // exit codes of the commands that begin so, where it is not 0
+	// of commands that begin so and do not end: what they print when they have done what the page is about. They are
+	// interrupted then,
 	Until   map[string]string
 	Stay    []string // but for those that begin so, which Close interrupts
 	staying []func()
@@ -40,7 +42,8 @@ func (s *Sandbox) Run(b Block) error {
 		return err
 	}
 	for name, script := range s.Programs {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"),
+			0o700); err != nil { //nolint:gosec // it is to be run
 			return err
 		}
 	}
@@ -72,7 +75,8 @@ func (s *Sandbox) step(bin string, step Step) (printed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if want := of(s.Ends, step.Command); code != 0 && !slices.Contains(want, code) || code == 0 && want != nil && !slices.Contains(want, 0) {
+	if want := of(s.Ends, step.Command); code != 0 && !slices.Contains(want, code) ||
+		code == 0 && want != nil && !slices.Contains(want, 0) {
 		return "", fmt.Errorf("exit code %d:\n%s", code, printed)
 	}
 	if step.Prints != nil {
@@ -96,7 +100,8 @@ func of[T any](all map[string]T, command string) (said T) {
 // here is a command with what stands for the names of the page.
 func (s *Sandbox) here(command string) string {
 	var pairs []string
-	for _, name := range slices.SortedFunc(maps.Keys(s.Instead), func(a, b string) int { return len(b) - len(a) }) { // the longest first
+	// the longest first
+	for _, name := range slices.SortedFunc(maps.Keys(s.Instead), func(a, b string) int { return len(b) - len(a) }) {
 		pairs = append(pairs, name, s.Instead[name])
 	}
 	return strings.NewReplacer(pairs...).Replace(command)
@@ -105,7 +110,8 @@ func (s *Sandbox) here(command string) string {
 // shown is what was printed with the names of the page.
 func (s *Sandbox) shown(printed string) string {
 	var pairs []string
-	for _, name := range slices.SortedFunc(maps.Keys(s.Instead), func(a, b string) int { // of two names of one thing the first in order
+	// of two names of one thing the first in order
+	for _, name := range slices.SortedFunc(maps.Keys(s.Instead), func(a, b string) int {
 		return cmp.Or(len(s.Instead[b])-len(s.Instead[a]), strings.Compare(a, b))
 	}) {
 		pairs = append(pairs, s.Instead[name], name)

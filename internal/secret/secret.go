@@ -55,7 +55,8 @@ var Parameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|s
 // PublicParameters are the parameters of addresses whose values are shown. The value of every other parameter may be a
 // secret.
 var PublicParameters = []string{
-	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout",
+	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session",
+	"timeout",
 }
 
 // Veil hides possible secrets of addresses, valid or not, in messages: user and password before an @, fragments, and
@@ -112,7 +113,8 @@ func hidden(text string) (parts []string) {
 	}
 	if index := strings.LastIndexByte(rest, '@'); index >= 0 {
 		before := rest[:index]
-		if host, _, ok := strings.Cut(before, "?"); ok && strings.Contains(host, "@") { // of a server, and of others in parameters
+		// of a server, and of others in parameters
+		if host, _, ok := strings.Cut(before, "?"); ok && strings.Contains(host, "@") {
 			parts = append(parts, host[:strings.LastIndexByte(host, '@')])
 			before = before[len(host)+1:]
 		}
@@ -141,7 +143,8 @@ func (v *Veil) add(part string) {
 	for _, p := range []string{part, plain} {
 		words := strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
 		// Messages have these words, and as a user name they are no secret.
-		if name, _, named := strings.Cut(p, ":"); named && slices.Contains([]string{"user", "username", "admin", "root"}, name) &&
+		if name, _, named := strings.Cut(p, ":"); named &&
+			slices.Contains([]string{"user", "username", "admin", "root"}, name) &&
 			!slices.Contains(words[1:], name) {
 			words = words[1:]
 		}

@@ -31,8 +31,8 @@ type API struct {
 	err  error // of the last answer
 }
 
-// New returns a client of the Workload API at an address, or at $SPIFFE_ENDPOINT_SOCKET if the address is empty. It does
-// not connect.
+// New returns a client of the Workload API at an address, or at $SPIFFE_ENDPOINT_SOCKET if the address is empty. It
+// does not connect.
 func New(address string) *API { return &API{address: address} }
 
 // Check returns an error for an invalid address.

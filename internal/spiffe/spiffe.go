@@ -1,5 +1,5 @@
-// Package spiffe reads certificates and trusted authorities from a SPIFFE Workload API in place of files, for names that
-// begin with spiffe://. See https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md.
+// Package spiffe reads certificates and trusted authorities from a SPIFFE Workload API in place of files, for names
+// that begin with spiffe://. See https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE_Workload_API.md.
 package spiffe
 
 import (
@@ -92,7 +92,8 @@ func (c *Credentials) Certificate(name string) (*tls.Certificate, error) {
 		}
 		return certificate, nil
 	}
-	return nil, fmt.Errorf("the Workload API does not give this process %s; it gives %s", name, strings.Join(identities, ", "))
+	return nil, fmt.Errorf("the Workload API does not give this process %s; it gives %s", name,
+		strings.Join(identities, ", "))
 }
 
 // Authorities returns the authorities of a name of trust domains, which a server names to its clients. Verify decides.

@@ -31,7 +31,8 @@ type Authority struct {
 func NewAuthority(t testing.TB) *Authority {
 	a := &Authority{t: t}
 	p := a.Sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.cert, a.key, a.PEM = p.Leaf, p.key, p.Certificate
 	return a

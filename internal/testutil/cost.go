@@ -5,11 +5,13 @@ import (
 	"testing"
 )
 
-// slack is what a call may allocate whatever its input: the count is exact for large objects only, and others may allocate meanwhile.
+// slack is what a call may allocate whatever its input: the count is exact for large objects only, and others may
+// allocate meanwhile.
 const slack = 4 << 20
 
-// Cost calls read with an input of n bytes, and fails if it allocates more than perByte for each of them: what reads the
-// bytes of strangers has a cost in proportion to them. Allocations are the same on a busy machine, and times are not.
+// Cost calls read with an input of n bytes, and fails if it allocates more than perByte for each of them: what reads
+// the bytes of strangers has a cost in proportion to them. Allocations are the same on a busy machine, and times are
+// not.
 func Cost(tb testing.TB, n, perByte int, read func()) {
 	tb.Helper()
 	before := allocated()

@@ -38,9 +38,10 @@ func KillRounds(t *testing.T, usual int) int {
 	return n
 }
 
-// KillOnce kills the test binary at any moment, for tests of what is kept on disk: its TestMain writes, instead of running tests, when
-// KillTarget names where, and prints, a line each, the number of the last write that must outlive it. The writer runs for a while, from its
-// start if early, else from when it first says that something was written. KillOnce returns the last number that it printed: 0 is nothing.
+// KillOnce kills the test binary at any moment, for tests of what is kept on disk: its TestMain writes, instead of
+// running tests, when KillTarget names where, and prints, a line each, the number of the last write that must outlive
+// it. The writer runs for a while, from its start if early, else from when it first says that something was written.
+// KillOnce returns the last number that it printed: 0 is nothing.
 func KillOnce(t *testing.T, path string, early bool) (written int) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very test binary
 	cmd.Env = append(os.Environ(), crashing+"="+path)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// HashIsNotCutAway shows that a name is another one with something to hash, also if it is too long. name returns the host and the object of
-// what registers as text.
+// HashIsNotCutAway shows that a name is another one with something to hash, also if it is too long. name returns the
+// host and the object of what registers as text.
 func HashIsNotCutAway(t *testing.T, name func(text, toHash string) (host, object string)) {
 	t.Helper()
 	for _, text := range []string{

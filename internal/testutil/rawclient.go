@@ -36,7 +36,8 @@ func DialRaw(t *testing.T, host, addr string) *RawClient {
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	require.NoError(t, err)
 	r := &RawClient{
-		T: t, Conn: conn, Framer: http2.NewFramer(conn, conn), Closed: make(chan struct{}), Resets: make(chan uint32, 100), next: 1,
+		T: t, Conn: conn, Framer: http2.NewFramer(conn, conn), Closed: make(chan struct{}), Resets: make(chan uint32, 100),
+		next: 1,
 	}
 	require.NoError(t, r.Framer.WriteSettings())
 	var wg sync.WaitGroup
@@ -91,7 +92,8 @@ func (r *RawClient) OpenMethod(method string, headers [][2]string) (id uint32) {
 	}
 	id = r.next
 	r.next += 2
-	require.NoError(r.T, r.Framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}))
+	require.NoError(r.T, r.Framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(),
+		EndHeaders: true}))
 	return id
 }
 

@@ -1,5 +1,5 @@
-// Package testutil has what tests of several packages share: certificates, a log, a listener that can be away, a bound of allocations,
-// kills of a process, and the seed of property tests.
+// Package testutil has what tests of several packages share: certificates, a log, a listener that can be away, a bound
+// of allocations, kills of a process, and the seed of property tests.
 package testutil
 
 import (
@@ -8,8 +8,9 @@ import (
 	_ "pgregory.net/rapid" // which has the flag
 )
 
-// Property tests of packages that import this one draw the same each time: what they find they find where it was made, and not in somebody
-// else's run. `go test -rapid.seed=N` draws otherwise, with 0 each time anew, and `-rapid.checks=N` more.
+// Property tests of packages that import this one draw the same each time: what they find they find where it was made,
+// and not in somebody else's run. `go test -rapid.seed=N` draws otherwise, with 0 each time anew, and `-rapid.checks=N`
+// more.
 func init() {
 	if err := flag.Set("rapid.seed", "1"); err != nil {
 		panic(err)

@@ -1,5 +1,5 @@
-// Package turns limits concurrent work. Addresses take turns, so that one with much work delays another by the time of one
-// piece of work at most.
+// Package turns limits concurrent work. Addresses take turns, so that one with much work delays another by the time of
+// one piece of work at most.
 package turns
 
 import (
@@ -34,8 +34,8 @@ func (t *Turns) Do(ctx context.Context, host string, work func()) error {
 	return nil
 }
 
-// Queue takes a turn for a host and returns nil, or returns a channel that is closed when the turn comes. A turn ends with
-// Leave, and the wait for one also with GiveUp.
+// Queue takes a turn for a host and returns nil, or returns a channel that is closed when the turn comes. A turn ends
+// with Leave, and the wait for one also with GiveUp.
 func (t *Turns) Queue(host string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

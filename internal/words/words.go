@@ -45,7 +45,8 @@ func ConnectionError(address, text string) string {
 	return cause
 }
 
-// connectionCause returns the cause of an error about a connection, and the advice for the person who typed the address.
+// connectionCause returns the cause of an error about a connection, and the advice for the person who typed the
+// address.
 func connectionCause(address, text string) (cause, advice string) {
 	host := address
 	if h, _, err := net.SplitHostPort(address); err == nil {
@@ -63,7 +64,8 @@ func connectionCause(address, text string) (cause, advice string) {
 		{"network is unreachable", "its network cannot be reached", ""},
 		{"no route to host", "there is no way to the host " + host, ""},
 		{"i/o timeout", "no connection came about in time", ""},
-		{"first record does not look like a TLS handshake", "it does not speak TLS", "leave out the flags and variables of TLS"},
+		{"first record does not look like a TLS handshake", "it does not speak TLS",
+			"leave out the flags and variables of TLS"},
 		{"server gave HTTP response to HTTPS client", "it does not speak TLS", "leave out https://"},
 		{"signed by unknown authority", "no trusted authority signed its certificate", "give --tls-ca"},
 		{"certificate is not valid for any names", "its certificate is for no name", "give --tls-server-name"},
@@ -111,8 +113,8 @@ func KeyPairError(err error) error {
 var broken = regexp.MustCompile(`connection error: desc = |name resolver error: |transport: |error reading from server: |error ` +
 	`reading server preface`)
 
-// StreamError returns gRPC's error about a stream to an address in plain words: the cause of a broken connection, or the
-// server's message.
+// StreamError returns gRPC's error about a stream to an address in plain words: the cause of a broken connection, or
+// the server's message.
 func StreamError(address, text string) string {
 	if broken.MatchString(text) {
 		if cause, _ := connectionCause(address, text); cause != "" {
@@ -130,7 +132,8 @@ func Plain(text string) string {
 	return strings.Trim(strings.ReplaceAll(wrapping.ReplaceAllString(text, ""), `\"`, `"`), `" `)
 }
 
-// Nearest returns the name that a mistyped text probably stands for, or "": it differs in case or by two letters at most.
+// Nearest returns the name that a mistyped text probably stands for, or "": it differs in case or by two letters at
+// most.
 func Nearest(mistyped string, names []string) string {
 	nearest, bestDistance := "", 3
 	if len(mistyped) > 64 {

@@ -1,5 +1,5 @@
-// Package worker starts the goroutines of sources. A panic in a goroutine is an error of its group, and does not end the
-// process.
+// Package worker starts the goroutines of sources. A panic in a goroutine is an error of its group, and does not end
+// the process.
 package worker
 
 import (

@@ -31,7 +31,8 @@ func Lines(text []byte) iter.Seq[[]byte] {
 				end = len(text)
 			}
 			if returns {
-				if i := bytes.IndexByte(text[:end], '\r'); i >= 0 && (i+2 < end || i+1 == len(text) || i+2 == end && text[i+1] != '\n') {
+				if i := bytes.IndexByte(text[:end], '\r'); i >= 0 &&
+					(i+2 < end || i+1 == len(text) || i+2 == end && text[i+1] != '\n') {
 					end = i + 1
 				}
 			}
@@ -86,7 +87,8 @@ const TextBehind = "text behind the end of the document"
 // parserProblems begin the messages of the YAML parser itself, which name the line before the right one, or before the
 // start of the collection. Messages of its scanner name the right line.
 var parserProblems = []string{
-	"did not find expected <", "did not find expected node content", "did not find expected '-' indicator", "did not find expected key",
+	"did not find expected <", "did not find expected node content", "did not find expected '-' indicator",
+	"did not find expected key",
 	"did not find expected ',' or ", "found undefined tag handle", "found duplicate %", "found incompatible YAML document",
 }
 
@@ -97,7 +99,8 @@ func explain(text []byte, err error) *Fault {
 	var line int
 	line, e.Message = splitLine(err)
 	e.Line = max(line, 1)
-	if parsers := slices.ContainsFunc(parserProblems, func(p string) bool { return strings.HasPrefix(e.Message, p) }); parsers || line == 0 {
+	if parsers := slices.ContainsFunc(parserProblems,
+		func(p string) bool { return strings.HasPrefix(e.Message, p) }); parsers || line == 0 {
 		if index := firstWith(text, e.Message); index > 0 {
 			e.Line = index
 		} else if parsers {
@@ -132,10 +135,13 @@ func inWords(message string) string {
 		{"did not find expected ',' or '}'", "want a comma or a } before this, or quotes around a value"},
 		{"did not find expected ',' or ']'", "want a comma or a ] before this, or quotes around a value"},
 		{"did not find expected node content", "want a value here, or a bracket is not closed"},
-		{"did not find expected key", "this line is indented as none of those before it, or a quote or bracket before it is not closed"},
-		{"did not find expected '-' indicator", "this line is indented as an item of the list before it, and does not begin with -"},
-		{"mapping values are not allowed in this context", "there is a : where no key can be: the value before it wants quotes, or the line is " +
-			"indented wrongly"},
+		{"did not find expected key", "this line is indented as none of those before it, or a quote or bracket before it " +
+			"is not closed"},
+		{"did not find expected '-' indicator",
+			"this line is indented as an item of the list before it, and does not begin with -"},
+		{"mapping values are not allowed in this context",
+			"there is a : where no key can be: the value before it wants quotes, or the line is " +
+				"indented wrongly"},
 		{"could not find expected ':'", "a key without a :, or a quote before it that is not closed"},
 		{"found unexpected end of stream", "a quote is not closed"},
 		{"found character that cannot start any token", "a value that begins so wants quotes"},

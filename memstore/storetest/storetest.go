@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of config stores: whatever implements memstore.ConfigStoreController passes
-// it, be it in memory, merged of several, or backed by a database.
+// Package storetest is the conformance suite of config stores: whatever implements memstore.ConfigStoreController
+// passes it, be it in memory, merged of several, or backed by a database.
 package storetest
 
 import (
@@ -19,7 +19,8 @@ type Subject struct {
 	Store memstore.ConfigStoreController
 	// Reader is the store as servers read it, or nil if it cannot be read so.
 	Reader memstore.Reader
-	// Apply changes the content from below, as sources do; the store may show it later. If it is nil, the mutators are used.
+	// Apply changes the content from below, as sources do; the store may show it later. If it is nil, the mutators are
+	// used.
 	Apply func(puts []*resource.Resource, deletes []resource.Key)
 	// MarkSynced says that the content is complete. If it is nil, the store finds that out for itself.
 	MarkSynced func()
@@ -63,7 +64,8 @@ func Content(r *resource.Resource) string {
 	return r.Labels()["content"]
 }
 
-// equal reports whether two resources have the same key and content, whenever they were created: a store may know better.
+// equal reports whether two resources have the same key and content, whenever they were created: a store may know
+// better.
 func equal(a, b *resource.Resource) bool {
 	return a != nil && resource.Equal(a.WithCreated(time.Time{}), b.WithCreated(time.Time{}))
 }

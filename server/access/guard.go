@@ -112,7 +112,8 @@ func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *G
 		log: log, logLimiter: rate.NewLimiter(logRate, 10*logRate), clients: make(map[*client]struct{}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
-			Help: "Streams and calls that were refused or ended: the certificate or token of the client is invalid (identity), " +
+			Help: "Streams and calls that were refused or ended: the certificate or token of the client is invalid " +
+				"(identity), " +
 				"no rule allows the request (access), or the rights of the client have changed since it connected (changed).",
 		}, []string{"reason"}),
 	}

@@ -36,7 +36,8 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if names := s.unread(r.Context()); len(names) > 0 {
-		changes += "\nnot read yet: " + strings.Join(names, ", ") + "; a restart would wait for it before anything is served " +
+		changes += "\nnot read yet: " + strings.Join(names, ", ") +
+			"; a restart would wait for it before anything is served " +
 			"(required: false serves the others without it)"
 	}
 	reply(w, "%s", changes)

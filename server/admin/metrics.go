@@ -12,8 +12,10 @@ type viewMetrics struct{ view View }
 
 var (
 	viewSyncedDesc = prometheus.NewDesc("tributary_view_synced",
-		"Whether every source that has to be has been read, or restored and then read, so that clients are answered.", nil, nil)
-	viewObjectsDesc  = prometheus.NewDesc("tributary_view_objects", "Objects that are served, of all sources.", []string{"kind"}, nil)
+		"Whether every source that has to be has been read, or restored and then read, so that clients are answered.", nil,
+		nil)
+	viewObjectsDesc = prometheus.NewDesc("tributary_view_objects", "Objects that are served, of all sources.",
+		[]string{"kind"}, nil)
 	viewShadowedDesc = prometheus.NewDesc("tributary_view_shadowed_objects",
 		"Objects that several sources have, and of which that of one is served.", nil, nil)
 	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts", "Hosts claimed by several objects.", nil, nil)

@@ -41,7 +41,8 @@ func (s *Server) Pages() []Page {
 }
 
 func (s *Server) leftOut(path string) bool {
-	return s.opts.NoDebug && strings.HasPrefix(path, "/debug/") || s.opts.NoProfiles && strings.HasPrefix(path, "/debug/pprof/")
+	return s.opts.NoDebug && strings.HasPrefix(path, "/debug/") ||
+		s.opts.NoProfiles && strings.HasPrefix(path, "/debug/pprof/")
 }
 
 const indexPath = "/debug/"
@@ -56,13 +57,18 @@ func (s *Server) allPages() []Page {
 	const aKind = "a kind, by any of its names, such as se"
 
 	add("/-/healthy", "200 while the process answers", http.HandlerFunc(s.healthy))
-	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing", http.HandlerFunc(s.ready))
+	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing",
+		http.HandlerFunc(s.ready))
 	add("/metrics", "metrics in Prometheus format", s.metrics())
-	add(indexPath, "this list of pages and their parameters", s.json(func() any { return append(s.Pages(), s.changes()...) }))
-	add("/debug/status", "sources, clients, holds, findings and problems on one page", s.json(func() any { return s.Status() }))
+	add(indexPath, "this list of pages and their parameters",
+		s.json(func() any { return append(s.Pages(), s.changes()...) }))
+	add("/debug/status", "sources, clients, holds, findings and problems on one page",
+		s.json(func() any { return s.Status() }))
 	add("/debug/explain",
-		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name", http.HandlerFunc(s.explain),
-		optional("kind", aKind), optional("namespace", "of the object; empty for an object without one"), optional("name", "of the object"),
+		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name",
+		http.HandlerFunc(s.explain),
+		optional("kind", aKind), optional("namespace", "of the object; empty for an object without one"),
+		optional("name", "of the object"),
 		optional("host", "a host, an IP address, or a name in a registry"))
 	add("/debug/configz", "the objects that are served, in the format of istiod's /debug/configz",
 		http.HandlerFunc(s.configz), optional("kind", aKind))
@@ -71,10 +77,14 @@ func (s *Server) allPages() []Page {
 	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", s.list(s.syncz))
 	add("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
 		http.HandlerFunc(s.configDump),
-		needed("proxyID", "the node id of an Envoy that is connected"), optional("include_eds", "with its endpoints; takes no value"))
-	add("/debug/sources", "the sources and their state", s.json(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
-	add("/debug/quarantine", "invalid objects and documents, which are not served", s.json(func() any { return s.Quarantined() }))
-	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects that changed "+
+		needed("proxyID", "the node id of an Envoy that is connected"),
+		optional("include_eds", "with its endpoints; takes no value"))
+	add("/debug/sources", "the sources and their state",
+		s.json(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
+	add("/debug/quarantine", "invalid objects and documents, which are not served",
+		s.json(func() any { return s.Quarantined() }))
+	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects "+
+		"that changed "+
 		"since they were last acknowledged",
 		s.json(func() any { list, _ := s.rejected(); return list }))
 	add("/debug/unresolved",
@@ -86,14 +96,17 @@ func (s *Server) allPages() []Page {
 	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
 	add("/debug/competing", "hosts claimed by several objects, and what istiod does",
 		s.json(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
-	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and what it rejects",
+	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
+		"what it rejects",
 		http.HandlerFunc(s.expected),
-		needed("node", "the Envoy's node as JSON, as in its bootstrap"), optional("delta", "the Envoy uses delta xDS; takes no value"))
+		needed("node", "the Envoy's node as JSON, as in its bootstrap"),
+		optional("delta", "the Envoy uses delta xDS; takes no value"))
 	encoded := optional("encoded", "true: specs as protobuf in base64 (body) instead of JSON (spec)")
 	add("/debug/history", "changes of what is served", http.HandlerFunc(s.history),
 		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"),
 		optional("source", "the name of the source that changed it"),
-		optional("since", "a time such as 2006-01-02T15:04:05Z"), optional("limit", "how many of the newest changes; default 1000"),
+		optional("since", "a time such as 2006-01-02T15:04:05Z"),
+		optional("limit", "how many of the newest changes; default 1000"),
 		optional("details", "true: with each object before and after the change"), encoded)
 	add("/debug/history/at", "the objects that were served at a time", http.HandlerFunc(s.historyAt),
 		optional("time", "such as 2006-01-02T15:04:05Z; default now"), optional("kind", aKind), encoded)
@@ -107,7 +120,8 @@ func (s *Server) changes() []Page {
 	return []Page{
 		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{by}, http.HandlerFunc(s.reload)},
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
-			{"source", "the name of the source", true}, {Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
+			{"source", "the name of the source", true},
+			{Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
 		}, http.HandlerFunc(s.release)},
 		{"/-/clients/kick", http.MethodPost, "end the streams of a client, so that it reconnects", []Parameter{
 			{"node", "the node ID", true}, by,

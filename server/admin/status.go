@@ -75,8 +75,9 @@ type SourceState struct {
 	Unsure      int       `json:"unsure,omitempty"` // objects that are served only because something cannot be read
 	Unread      int       `json:"unread,omitempty"` // objects in unreadable inputs
 	Warnings    int       `json:"warnings,omitempty"`
-	LeftOut     int       `json:"leftOut,omitempty"` // instances that are not served: not to be called, or not to be reached
-	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which were passed over
+	// instances that are not served: not to be called, or not to be reached
+	LeftOut int `json:"leftOut,omitempty"`
+	Foreign int `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	// Duplicates are the first few of the keys that it has several times, of which it serves one each.
 	Duplicates []sources.Conflict `json:"duplicates,omitempty"`
 	Hold       *Hold              `json:"hold,omitempty"`

@@ -22,7 +22,8 @@ import (
 type Limits struct {
 	Max       int // families in use
 	MaxOfHost int // families in use by a host
-	// MaxCost and MaxCostOfHost limit the cost of families in use. The only family in use may exceed them. Zero is no limit.
+	// MaxCost and MaxCostOfHost limit the cost of families in use. The only family in use may exceed them. Zero is no
+	// limit.
 	MaxCost, MaxCostOfHost int
 	// MaxIdleCost limits the cost of families without clients; the least recently used go first. Zero keeps none.
 	MaxIdleCost int
@@ -150,8 +151,8 @@ func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[
 
 const notEstimated = -1
 
-// join adds a use of a family, and reports whether the caller has to make the family. Without an estimate, join returns no
-// member if there is no family, and only checks the number of families.
+// join adds a use of a family, and reports whether the caller has to make the family. Without an estimate, join returns
+// no member if there is no family, and only checks the number of families.
 func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) (
 	m *member[F], release func(), first bool, err error,
 ) {
@@ -251,7 +252,8 @@ const (
 	reclaimShare = 10
 )
 
-// discard drops families, and schedules the return of their memory to the system: the runtime would keep it for minutes.
+// discard drops families, and schedules the return of their memory to the system: the runtime would keep it for
+// minutes.
 func (s *Set[K, F]) discard(families ...F) {
 	cost := 0
 	for _, family := range families {

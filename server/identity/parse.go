@@ -42,6 +42,7 @@ func Parse(proofs []string) (*Identity, error) {
 }
 
 func errFormat(proof string) error {
-	return fmt.Errorf("identity %q: want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket",
+	return fmt.Errorf("identity %q: want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or "+
+		"socket",
 		proof)
 }

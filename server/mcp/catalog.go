@@ -126,7 +126,8 @@ func (e encoder) EncodeAny() []byte {
 // to each type of its subscription.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	parts := strings.Split(typeURL, "/")
-	if parts[0] == "type.googleapis.com" { // such as the name tables of Istio's agent; an empty answer would clear an Envoy
+	// such as the name tables of Istio's agent; an empty answer would clear an Envoy
+	if parts[0] == "type.googleapis.com" {
 		return nil, nil, xds.ErrNoAnswer
 	}
 	if len(parts) != 3 || slices.Contains(parts, "") {

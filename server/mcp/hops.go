@@ -69,7 +69,8 @@ func (h *Hops) publish() {
 	text := h.list()
 	// An Any of a google.protobuf.StringValue.
 	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), text)
-	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "type.googleapis.com/google.protobuf.StringValue")
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType),
+		"type.googleapis.com/google.protobuf.StringValue")
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
 	h.coll.Apply(xds.Commit{Put: []*xds.Entry{{Name: "instances", Version: names.Instance(text), Any: b}}})
 }

@@ -23,8 +23,8 @@ import (
 	"tributary/internal/words"
 )
 
-// Files are the PEM files of a TLS server, which are read again when they change. Certificate and ClientCAs may be names
-// of package spiffe.
+// Files are the PEM files of a TLS server, which are read again when they change. Certificate and ClientCAs may be
+// names of package spiffe.
 type Files struct {
 	Certificate string // the chain of the server, its own certificate first
 	Key         string // of the certificate, if that is a file
@@ -225,8 +225,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 }
 
-// verifyURIs refuses a client whose certificate has a SPIFFE ID and another URI, which would be two identities (SPIFFE's
-// X.509-SVID, section 2).
+// verifyURIs refuses a client whose certificate has a SPIFFE ID and another URI, which would be two identities
+// (SPIFFE's X.509-SVID, section 2).
 func verifyURIs(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) < 2 {
 		return nil
@@ -293,8 +293,8 @@ func (c *Certificates) warnOfExpiry(leaf *x509.Certificate, now time.Time) {
 	log(message, "listener", c.listener, "file", c.files.Certificate, "notAfter", leaf.NotAfter.UTC())
 }
 
-// renewalWarning is the time before the expiry of a certificate at which it should have been renewed: two weeks. Those of
-// a Workload API usually live for an hour and are replaced after half of it.
+// renewalWarning is the time before the expiry of a certificate at which it should have been renewed: two weeks. Those
+// of a Workload API usually live for an hour and are replaced after half of it.
 func renewalWarning(leaf *x509.Certificate) time.Duration {
 	return min(14*24*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/4)
 }

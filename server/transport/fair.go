@@ -84,7 +84,8 @@ func (l *FairListener) admit(added *fairConnection) (replaced *fairConnection) {
 // Close implements net.Conn.
 func (c *fairConnection) Close() error {
 	c.listener.mu.Lock()
-	c.listener.connections = slices.DeleteFunc(c.listener.connections, func(other *fairConnection) bool { return other == c })
+	c.listener.connections = slices.DeleteFunc(c.listener.connections,
+		func(other *fairConnection) bool { return other == c })
 	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// body is the part of a response that streams can share: all fields but version, type URL, nonce and control plane, which
-// are in a header for each stream. Protobuf allows fields in any order, and repeated fields in pieces, so a message is its
-// header followed by the pieces of its body.
+// body is the part of a response that streams can share: all fields but version, type URL, nonce and control plane,
+// which are in a header for each stream. Protobuf allows fields in any order, and repeated fields in pieces, so a
+// message is its header followed by the pieces of its body.
 type body struct {
 	parts []*encoded
 	size  int
@@ -25,8 +25,8 @@ func (b *body) add(e *encoded, count int) {
 var emptyBody = &body{}
 
 // chunkMark is a header of delta streams. It says that of the chunks of a large response only the last has a
-// system_version_info: the client is at that version then. The protocol itself has no sign that a client has all of a type for
-// the first time. Package adsc uses it.
+// system_version_info: the client is at that version then. The protocol itself has no sign that a client has all of a
+// type for the first time. Package adsc uses it.
 var chunkMark = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
 // sotwBody encodes a whole state for a SotW stream. It is not cut: absence deletes.

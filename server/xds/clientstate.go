@@ -58,8 +58,8 @@ func (w *subscriptionNames) entriesIn(s *state) iter.Seq[*Entry] {
 	}
 }
 
-// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which works until Go
-// preempts it, delay each step of all others twentyfold.
+// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which
+// works until Go preempts it, delay each step of all others twentyfold.
 func yieldEvery512(names int) {
 	if names%512 == 511 {
 		runtime.Gosched()
@@ -72,12 +72,12 @@ func (w *subscriptionNames) includes(name string) bool {
 	return ok || w.wildcard
 }
 
-// clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the first response,
-// state is empty and brought has the versions the client sent.
+// clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the
+// first response, state is empty and brought has the versions the client sent.
 type clientState struct {
 	state *state
-	// removed has the versions, by name, of resources that the client still has from an earlier stream and that no longer exist. A later
-	// response removes them. Their content is unknown, in SotW also their versions.
+	// removed has the versions, by name, of resources that the client still has from an earlier stream and that no longer
+	// exist. A later response removes them. Their content is unknown, in SotW also their versions.
 	removed     map[string]string
 	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
 	version     string                 // SotW: version_info, of everything; empty if there is none
@@ -87,7 +87,8 @@ type clientState struct {
 	resendAll   bool                   // delta: a wildcard is new; whatever it covers must be sent again
 }
 
-// absenceSent says whether a response that reports a name as missing was planned. If not, the next response must mention the name.
+// absenceSent says whether a response that reports a name as missing was planned. If not, the next response must
+// mention the name.
 type absenceSent bool
 
 // mustAnswer makes the next response mention name.

@@ -16,20 +16,21 @@ import (
 // A client that is silent for keepaliveTime is pinged, and has keepaliveTimeout to answer.
 const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
-// codec passes frames and other encoded messages through, and decodes requests by hand. All else is for the standard codec.
+// codec passes frames and other encoded messages through, and decodes requests by hand. All else is for the standard
+// codec.
 type codec struct{ encoding.CodecV2 }
 
-// The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A client may send this much of a request
-// before the server reads it.
+// The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A client may send this much of a
+// request before the server reads it.
 const (
 	streamWindow = 64 << 10
 	connWindow   = 256 << 10
 )
 
-// ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, keepalives that find vanished
-// clients within 40 s, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC
-// server. Interceptors and listeners, such as those of server/transport, add limits to those of s. They can reserve memory for a
-// request and be told, by its OnRelease, when it is free.
+// ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, keepalives that
+// find vanished clients within 40 s, and a small read buffer, since requests are small and idle streams many. Other
+// services can share the gRPC server. Interceptors and listeners, such as those of server/transport, add limits to
+// those of s. They can reserve memory for a request and be told, by its OnRelease, when it is free.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),

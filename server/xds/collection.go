@@ -31,14 +31,14 @@ type Collection struct {
 type Type struct {
 	// URL labels the collection in metrics. Responses carry the type URL that the client asked for.
 	URL string
-	// Partial lets a SotW response leave out resources that have not changed (RDS, EDS). Otherwise every SotW response has all that
-	// the client subscribed to, and absence deletes.
+	// Partial lets a SotW response leave out resources that have not changed (RDS, EDS). Otherwise every SotW response has
+	// all that the client subscribed to, and absence deletes.
 	Partial bool
 	// Rank orders the types that depend on each other on an aggregated stream: lower ranks are added to first and
 	// removed from last. Types of rank zero are not ordered.
 	Rank int
-	// ChildURL is the type of the resources that Entry.Child names. With a new version of a parent, the child is sent again: Envoy
-	// waits for it.
+	// ChildURL is the type of the resources that Entry.Child names. With a new version of a parent, the child is sent
+	// again: Envoy waits for it.
 	ChildURL string
 	// Preannounce, if not nil, gets a client's entry and the next one of that name. It returns an interim entry that
 	// behaves like the old one and also names the new dependencies, and the list of those. Clients on an aggregated stream
@@ -50,17 +50,17 @@ type Type struct {
 	Preannounce func(has, next *Entry) (interim *Entry, leads []Dependency)
 	// DependencyURL is the type of the dependencies that Preannounce returns. It has a lower rank.
 	DependencyURL string
-	// Needs, if not nil, returns the names, of the same type, that an entry consists of; a client that is preannounced an entry gets
-	// these too. The rules are those of Preannounce.
+	// Needs, if not nil, returns the names, of the same type, that an entry consists of; a client that is preannounced an
+	// entry gets these too. The rules are those of Preannounce.
 	Needs func(*Entry) []string
-	// OnePerResponse sends each resource in a delta response of its own: Envoy ignores all that follows a rejected resource in a
-	// response, and a rejection is then of one resource.
+	// OnePerResponse sends each resource in a delta response of its own: Envoy ignores all that follows a rejected
+	// resource in a response, and a rejection is then of one resource.
 	OnePerResponse bool
-	// NoWildcard makes a wildcard match no resource: it is answered like one of an empty type. Envoys begin with a wildcard for
-	// virtual hosts, before they subscribe to any.
+	// NoWildcard makes a wildcard match no resource: it is answered like one of an empty type. Envoys begin with a
+	// wildcard for virtual hosts, before they subscribe to any.
 	NoWildcard bool
-	// Aliases: A delta response reports a missing name as a resource with that name as alias and no content: Envoy's wait for a
-	// virtual host ends only so. Resources that the client had are removed as usual.
+	// Aliases: A delta response reports a missing name as a resource with that name as alias and no content: Envoy's wait
+	// for a virtual host ends only so. Resources that the client had are removed as usual.
 	Aliases bool
 	// Fallback, if not nil, returns the entry that a client gets instead of one that it rejects, and describes it. held is
 	// the entry that the client has, nil if its content is unknown; again says that the client rejects the first fallback,
@@ -70,8 +70,9 @@ type Type struct {
 	Rejected func(*Entry)
 	// NoAck says that clients do not acknowledge the type: no response waits for it.
 	NoAck bool
-	// Query, if not nil, is called with the names of the first request and of each that asks for something else. It puts the answers
-	// into the collection, which serves this stream only and is sent whole. An error, which should carry a gRPC status, ends the stream.
+	// Query, if not nil, is called with the names of the first request and of each that asks for something else. It puts
+	// the answers into the collection, which serves this stream only and is sent whole. An error, which should carry a
+	// gRPC status, ends the stream.
 	Query func(names []string) error
 }
 
@@ -88,8 +89,8 @@ const (
 	VHostURL    = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 )
 
-// TypeOf returns the rules of the type of url: those of the protocol for an Envoy type, and full state without order for any
-// other. It sets neither Preannounce nor Needs, which read the content of resources: server/envoy does.
+// TypeOf returns the rules of the type of url: those of the protocol for an Envoy type, and full state without order
+// for any other. It sets neither Preannounce nor Needs, which read the content of resources: server/envoy does.
 func TypeOf(url string) Type {
 	t := Type{URL: url}
 	switch url {
@@ -124,8 +125,8 @@ type Commit struct {
 	Remove []string // names that do not exist are ignored
 	// Reset removes everything that is not in Put.
 	Reset bool
-	// Version replaces the version of the collection that is derived from the content. Never use a version for two contents, not
-	// even across a restart: a client that has the one would not be sent the other.
+	// Version replaces the version of the collection that is derived from the content. Never use a version for two
+	// contents, not even across a restart: a client that has the one would not be sent the other.
 	Version string
 	// Revision is the owner's number for the data behind the collection; see Rejection.
 	Revision uint64
@@ -236,8 +237,8 @@ func (b wakeup) notify() {
 	}
 }
 
-// reuse is a version that a program used for two contents: clients that have the one are not sent the other. Reuse across a restart
-// is not detected.
+// reuse is a version that a program used for two contents: clients that have the one are not sent the other. Reuse
+// across a restart is not detected.
 type reuse struct {
 	typeURL, name, version string // no name if it is the version of the collection
 	count                  int
@@ -256,7 +257,8 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 		if e == nil {
 			continue // it is ignored
 		}
-		if former := old.get(e.Name); former != nil && former != e && former.Version == e.Version && !bytes.Equal(former.Content(), e.Content()) {
+		if former := old.get(e.Name); former != nil && former != e && former.Version == e.Version &&
+			!bytes.Equal(former.Content(), e.Content()) {
 			r.name, r.version = e.Name, e.Version
 			r.count++
 		}

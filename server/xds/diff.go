@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// diff is the difference between two states. It is immutable and shared by all streams that go from the one to the other.
+// diff is the difference between two states. It is immutable and shared by all streams that go from the one to the
+// other.
 type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
@@ -20,7 +21,8 @@ type diff struct {
 
 var noDiff = &diff{}
 
-// additionsFirst returns the state with the puts of d but not yet the removals, and the difference to it. d leads to the state to.
+// additionsFirst returns the state with the puts of d but not yet the removals, and the difference to it. d leads to
+// the state to.
 func (d *diff) additionsFirst(to *state) (*state, *diff) {
 	if len(d.removed) == 0 {
 		return to, d
@@ -67,7 +69,10 @@ func (s *state) since(from *state) *diff {
 	case from.final == s:
 		return from.toFinal
 	case from.len == 0:
-		return s.sinceNothing.get(func() *diff { return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()), entire: true} })
+		return s.sinceNothing.get(func() *diff {
+			return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()),
+				entire: true}
+		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +93,8 @@ func (s *state) since(from *state) *diff {
 	return d
 }
 
-// compare walks two states side by side. It skips the pages that they share, at the cost of one pointer comparison each.
+// compare walks two states side by side. It skips the pages that they share, at the cost of one pointer comparison
+// each.
 func compare(from, to *state) (puts, removed []*Entry) {
 	a, b := cursor{pages: from.pages}, cursor{pages: to.pages}
 	for {

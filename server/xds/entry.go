@@ -17,9 +17,9 @@ import (
 // Entry is one resource of a collection. It must not be changed once it was applied.
 type Entry struct {
 	Name string
-	// Version is opaque; if empty, it is derived from the content. An entry with the version of its predecessor is no change, and a
-	// client that resumes with the version is not sent the entry. So never use a version for two contents, not even across a
-	// restart: an Envoy would keep the old content.
+	// Version is opaque; if empty, it is derived from the content. An entry with the version of its predecessor is no
+	// change, and a client that resumes with the version is not sent the entry. So never use a version for two contents,
+	// not even across a restart: an Envoy would keep the old content.
 	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
@@ -108,8 +108,8 @@ func (e *Entry) sizeResource() int {
 	return 3 + protowire.SizeBytes(len(e.Version)) + protowire.SizeBytes(len(e.Any)) + protowire.SizeBytes(len(e.Name))
 }
 
-// setHash is a hash of a set of entries in any order: the sum of a hash of each, so that an entry is added or removed in
-// constant time. Replicas with equal content have equal hashes.
+// setHash is a hash of a set of entries in any order: the sum of a hash of each, so that an entry is added or removed
+// in constant time. Replicas with equal content have equal hashes.
 type setHash [2]uint64
 
 func (h setHash) plus(e setHash) setHash  { return setHash{h[0] + e[0], h[1] + e[1]} }
@@ -158,7 +158,8 @@ func versioned(e *Entry) *Entry {
 	return &clone
 }
 
-// NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and ChildOf.
+// NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and
+// ChildOf.
 func NewEntry(m proto.Message) (*Entry, error) {
 	name := NameOf(m)
 	if name == "" {
@@ -175,8 +176,8 @@ func NewEntry(m proto.Message) (*Entry, error) {
 	return &Entry{Name: name, Version: VersionOf(b), Any: b, Child: ChildOf(m)}, nil
 }
 
-// NameOf returns the name of a resource: the cluster of a ClusterLoadAssignment, and the name field of any other message; empty if
-// there is none.
+// NameOf returns the name of a resource: the cluster of a ClusterLoadAssignment, and the name field of any other
+// message; empty if there is none.
 func NameOf(m proto.Message) string {
 	if e, ok := m.(*endpointv3.ClusterLoadAssignment); ok {
 		return e.GetClusterName()
@@ -187,8 +188,8 @@ func NameOf(m proto.Message) string {
 	return ""
 }
 
-// ChildOf returns the name under which a client subscribes to the endpoints of a cluster; empty if it does not, or m is not a
-// cluster.
+// ChildOf returns the name under which a client subscribes to the endpoints of a cluster; empty if it does not, or m is
+// not a cluster.
 func ChildOf(m proto.Message) string {
 	c, ok := m.(*clusterv3.Cluster)
 	if !ok || c.GetType() != clusterv3.Cluster_EDS {

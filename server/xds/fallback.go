@@ -2,8 +2,8 @@ package xds
 
 import "time"
 
-// fallBack notes that the client rejects an entry, and chooses the fallback. An entry that the client holds counts only if the client
-// acknowledged it: an unanswered response leaves in doubt which one it holds.
+// fallBack notes that the client rejects an entry, and chooses the fallback. An entry that the client holds counts only
+// if the client acknowledged it: an unanswered response leaves in doubt which one it holds.
 func (s *subscription) fallBack(r *Rejection, e *Entry, now time.Time) {
 	s.answers.without = nil
 	fallback := s.coll.typ.Fallback

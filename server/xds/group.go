@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Group is collections that change together: a commit to several of them becomes visible at once. It is safe for concurrent
-// use. One commit runs at a time, and readers never wait for commits.
+// Group is collections that change together: a commit to several of them becomes visible at once. It is safe for
+// concurrent use. One commit runs at a time, and readers never wait for commits.
 type Group struct {
 	Log *slog.Logger // of errors in commits; slog.Default if nil; set it before the first commit
 
@@ -30,8 +30,8 @@ type Group struct {
 // cut is the states of the collections of a group, of types with a rank, at one moment between commits.
 type cut map[*Collection]*state
 
-// Debounce shows a commit to clients when no other has followed for Quiet, and at the latest after Max. Zero shows it at once.
-// Until then clients are sent the state before.
+// Debounce shows a commit to clients when no other has followed for Quiet, and at the latest after Max. Zero shows it
+// at once. Until then clients are sent the state before.
 type Debounce struct{ Quiet, Max time.Duration }
 
 // NewGroup returns a group without collections.
@@ -54,8 +54,8 @@ func (g *Group) Collection(typ Type) *Collection {
 	return c
 }
 
-// Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if a
-// collection is of another group.
+// Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if
+// a collection is of another group.
 func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
 	changed, reuses := g.apply(commits)
 	g.warn(reuses)
@@ -148,9 +148,9 @@ func (g *Group) show() {
 	clear(g.hidden)
 }
 
-// Overlay adds a collection to the group that has the entries of base, which is of the group and no overlay, and entries of its own, which
-// replace those of the same name and to which commits apply. It is synced as base is. Call Flush after the first commit, before a stream
-// has the collection.
+// Overlay adds a collection to the group that has the entries of base, which is of the group and no overlay, and
+// entries of its own, which replace those of the same name and to which commits apply. It is synced as base is. Call
+// Flush after the first commit, before a stream has the collection.
 func (g *Group) Overlay(base *Collection) *Collection {
 	c := &Collection{typ: base.typ, group: g, base: base, ownEntries: nothing, wakeups: make(map[wakeup]int)}
 	g.commits.Lock()
@@ -188,7 +188,8 @@ func (g *Group) overlay(next map[*Collection]*state, commits map[*Collection]*Co
 		}
 	}
 	for c := range changed {
-		base, old, commit := cmp.Or(next[c.base], c.base.current.Load()), c.current.Load(), *cmp.Or(commits[c.base], commits[c])
+		base, old, commit := cmp.Or(next[c.base], c.base.current.Load()), c.current.Load(),
+			*cmp.Or(commits[c.base], commits[c])
 		puts, removed := compare(old, base.withPuts(slices.Collect(c.ownEntries.all())))
 		next[c] = c.after(old, &Commit{Put: puts, Remove: names(removed), Revision: commit.Revision, Since: commit.Since})
 	}

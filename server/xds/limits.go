@@ -17,14 +17,15 @@ import (
 
 // Limits protect the server from its clients. Zero is the default, and a negative number is no limit.
 type Limits struct {
-	StartingStreams int // streams that are sent their first responses at the same time, while others wait; 16 per processor
+	// streams that are sent their first responses at the same time, while others wait; 16 per processor
+	StartingStreams int
 	TypesPerStream  int // type URLs that one stream subscribes to; 256
-	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the resume versions in one request;
-	// 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000. One IP
-	// address may have half of that.
+	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the resume versions in one
+	// request; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together;
+	// 5,000,000. One IP address may have half of that.
 	NamesPerStream, Names int
-	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. A request that resumes a subscription to 100,000
-	// resources has their names and versions, some 8 MB.
+	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. A request that resumes a subscription to
+	// 100,000 resources has their names and versions, some 8 MB.
 	RequestBytes int
 }
 
@@ -110,7 +111,8 @@ func (s *stream) checkNames(req *wire.Request) error {
 	if !req.TooMany() {
 		return nil
 	}
-	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit",
+	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted,
+		"request for more than %d names, which is the limit",
 		s.server.opts.Limits.NamesPerStream)
 }
 
@@ -118,12 +120,14 @@ func (s *stream) checkNames(req *wire.Request) error {
 func (s *stream) checkTypes() error {
 	l, types := &s.server.opts.Limits, len(s.types)+len(s.unanswered)+1
 	if exceeded(types, l.TypesPerStream) {
-		return s.server.refuse(refusedTypes, codes.ResourceExhausted, "subscriptions to %d types: the limit is %d", types, l.TypesPerStream)
+		return s.server.refuse(refusedTypes, codes.ResourceExhausted, "subscriptions to %d types: the limit is %d", types,
+			l.TypesPerStream)
 	}
 	return nil
 }
 
-// charge adds to the cost of the stream's names (more may be negative), and refuses the stream if it is too high; s.mu is held.
+// charge adds to the cost of the stream's names (more may be negative), and refuses the stream if it is too high; s.mu
+// is held.
 func (s *stream) charge(added int) error {
 	if s.closed || added == 0 {
 		return nil
@@ -135,13 +139,16 @@ func (s *stream) charge(added int) error {
 	case added < 0:
 		return nil
 	case exceeded(s.cost, l.NamesPerStream):
-		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost,
+		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d",
+			s.cost,
 			l.NamesPerStream)
 	case exceeded(ofHost, l.namesPerPeer()):
-		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted, "subscriptions from %s to %d names: the limit is %d", s.host, ofHost,
+		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted,
+			"subscriptions from %s to %d names: the limit is %d", s.host, ofHost,
 			l.namesPerPeer())
 	case exceeded(total, l.Names):
-		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", total, l.Names)
+		return s.server.refuse(refusedNames, codes.ResourceExhausted,
+			"subscriptions of all streams to %d names: the limit is %d", total, l.Names)
 	}
 	return nil
 }
@@ -174,8 +181,8 @@ func (n *nameCosts) add(host string, added int) (total, ofHost int) {
 	return n.total, ofHost
 }
 
-// HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix sockets, the whole
-// address if that has no IP address, and empty if ctx is of no stream.
+// HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix
+// sockets, the whole address if that has no IP address, and empty if ctx is of no stream.
 func HostOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		return address.Host(p.Addr)

@@ -47,7 +47,8 @@ func whyEnded(err error) string {
 	return words.Plain(err.Error())
 }
 
-// connectionLog logs each client that connects and disconnects, below a rate. The next line then has the number of suppressed lines.
+// connectionLog logs each client that connects and disconnects, below a rate. The next line then has the number of
+// suppressed lines.
 type connectionLog struct {
 	limiter    *rate.Limiter
 	suppressed atomic.Int64

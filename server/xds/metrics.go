@@ -22,7 +22,8 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "xds", Name: name, Help: help},
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "xds", Name: name,
+			Help: help},
 			[]string{"type_url"})
 	}
 	m := &metrics{
@@ -40,7 +41,8 @@ func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 		}, []string{"reason"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "xds", Name: "propagation_seconds",
-			Help: "Time from a change at its source until the response with it was sent (stage=sent) or acknowledged, for clients that " +
+			Help: "Time from a change at its source until the response with it was sent (stage=sent) or acknowledged, for " +
+				"clients that " +
 				"already had the type.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"type_url", "stage"}),
@@ -149,7 +151,8 @@ func newLag(s *Server, namespace string) *lag {
 		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest version of the type."),
 		rejected: desc("rejected_resources", "Resources that clients reject, counted once per stream."),
 		unenforced: prometheus.NewDesc(prometheus.BuildFQName(namespace, "envoy", "unenforced_listeners"),
-			"Listeners that clients reject with policies that are not in force at the client, counted once per stream.", nil, nil),
+			"Listeners that clients reject with policies that are not in force at the client, counted once per stream.", nil,
+			nil),
 	}
 }
 

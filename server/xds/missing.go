@@ -9,9 +9,9 @@ import (
 // maxMissing is the largest cost of the names in missing.
 const maxMissing = 10_000
 
-// missing lists nonexistent names a client subscribed to, oldest first, for types with NoWildcard. Any request to an Envoy makes it ask
-// for a host, and it never unsubscribes; so the oldest are forgotten beyond maxMissing (or half of NamesPerStream). Envoy 1.40 asks again
-// only on a new stream.
+// missing lists nonexistent names a client subscribed to, oldest first, for types with NoWildcard. Any request to an
+// Envoy makes it ask for a host, and it never unsubscribes; so the oldest are forgotten beyond maxMissing (or half of
+// NamesPerStream). Envoy 1.40 asks again only on a new stream.
 type missing struct {
 	limit int
 	cost  int
@@ -52,7 +52,8 @@ func (s *subscription) exists(name string) bool {
 	return s.coll.shown.Load().get(name) != nil || s.client.state.get(name) != nil
 }
 
-// forget forgets nonexistent names, the oldest first, until the rest costs no more than most, and returns the cost of the forgotten names.
+// forget forgets nonexistent names, the oldest first, until the rest costs no more than most, and returns the cost of
+// the forgotten names.
 func (s *subscription) forget(most int) (cost int) {
 	for len(s.missing.names) > 0 && s.missing.cost > most {
 		name := s.missing.oldest()

@@ -9,22 +9,24 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response. Ending the stream costs
-// more: the client reconnects.
+// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response.
+// Ending the stream costs more: the client reconnects.
 type noopThrottle struct {
 	answers uint64 // requests that changed nothing
 	spare   *rate.Limiter
 	noticed bool
 }
 
-// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross with responses.
+// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross
+// with responses.
 const noopsPerSecond, noopsBurst = 10, 10
 
 func newNoopThrottle() noopThrottle {
 	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
 }
 
-// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be answered once.
+// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be
+// answered once.
 func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
 	if c.answers++; c.answers <= responses {
 		return 0

@@ -56,16 +56,18 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 	return nil, responsePlan{}
 }
 
-// additions returns the next addition. If there is none that can be sent, pending says whether one waits, and unanswered whether the
-// client has yet to acknowledge children.
-func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending, unanswered bool) {
+// additions returns the next addition. If there is none that can be sent, pending says whether one waits, and
+// unanswered whether the client has yet to acknowledge children.
+func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending,
+	unanswered bool) {
 	var waiting *subscription // for the client's answer, before more is added
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
 		}
 		parent := s.parent(sub)
-		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting && !sub.client.answersRequest())
+		ahead := unanswered && parent == nil ||
+			waiting != nil && (parent == nil || parent == waiting && !sub.client.answersRequest())
 		awaiting := s.awaitsDependencies(sub, now)
 		switch p := sub.plan(true); {
 		case !p.adds && !awaiting:
@@ -86,8 +88,8 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 	return nil, responsePlan{}, pending, unanswered
 }
 
-// removals returns the next removal. If there is none that can be sent, pending says whether one waits for the client's answer, and not
-// only until the client has had time to switch.
+// removals returns the next removal. If there is none that can be sent, pending says whether one waits for the client's
+// answer, and not only until the client has had time to switch.
 func (s *stream) removals(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending bool) {
 	unanswered := false         // a parent is
 	var following time.Duration // the rest of the client's time to switch after a change of a parent
@@ -178,8 +180,8 @@ func (s *stream) ofCut(sub *subscription) *state {
 	return cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
 }
 
-// followChildren makes the newest state the goal of sub, a type of children, with the entries that only the last cut has: they are still
-// in use.
+// followChildren makes the newest state the goal of sub, a type of children, with the entries that only the last cut
+// has: they are still in use.
 func (s *stream) followChildren(sub *subscription) {
 	shown := sub.coll.shown.Load()
 	goal, _ := shown.since(s.ofCut(sub)).additionsFirst(shown)
@@ -251,7 +253,8 @@ func (s *stream) answered(sub *subscription) {
 	sub.mentionedChildren = nil
 }
 
-// expecting says whether parents must wait until the client acknowledges sub, if it is of a type with children, or its new children.
+// expecting says whether parents must wait until the client acknowledges sub, if it is of a type with children, or its
+// new children.
 func (s *stream) expecting(sub *subscription, now time.Time) bool {
 	url := sub.coll.typ.ChildURL
 	if url == "" {

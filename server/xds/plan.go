@@ -87,7 +87,8 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 		p.content, p.adds, p.removes = contentDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
 	case !v.delta && w.wildcard:
 		p.content, p.removes = contentState, len(p.diff.removed) > 0
-		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes || !isEmptySeq(h.mandatory(goal))
+		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes ||
+			!isEmptySeq(h.mandatory(goal))
 	default:
 		p.list(v, h, w, goal)
 	}
@@ -145,7 +146,8 @@ func (p *responsePlan) reportAbsent(v variant, names []string) {
 	}
 }
 
-// sharedShare: a stream that wants at least one in sharedShare entries of a difference sends them from its shared encoding.
+// sharedShare: a stream that wants at least one in sharedShare entries of a difference sends them from its shared
+// encoding.
 const sharedShare = 16
 
 // listPuts lists the changes that the client wants and the entries that must be sent, each name once.

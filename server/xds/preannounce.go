@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// A client that subscribes to clusters by name learns of a new one from a route, and may send requests to it too early: grpc-go uses a
-// route before the balancer knows its clusters. So the client first gets an interim version of the route, which behaves like the old one
-// and also names the new clusters, without sending requests to them. When the client has subscribed to these and acknowledged them and
-// their endpoints, it gets the new route.
+// A client that subscribes to clusters by name learns of a new one from a route, and may send requests to it too early:
+// grpc-go uses a route before the balancer knows its clusters. So the client first gets an interim version of the
+// route, which behaves like the old one and also names the new clusters, without sending requests to them. When the
+// client has subscribed to these and acknowledged them and their endpoints, it gets the new route.
 
-// Dependency names new dependencies: clients that subscribe to all of From will subscribe to To when they have the interim version.
+// Dependency names new dependencies: clients that subscribe to all of From will subscribe to To when they have the
+// interim version.
 type Dependency struct{ From, To []string }
 
 // preannouncement is the interim state before a difference.
@@ -62,7 +63,8 @@ type preannounced struct {
 	needed map[string]struct{}
 }
 
-// missingAt returns those of the names, and of the names that they need, that exist and that the client does not have by dep.
+// missingAt returns those of the names, and of the names that they need, that exist and that the client does not have
+// by dep.
 func (v *preannounced) missingAt(dep *subscription) (names []string) {
 	for rest := v.names; len(rest) > 0; {
 		name := rest[0]
@@ -86,7 +88,8 @@ func (v *preannounced) missingAt(dep *subscription) (names []string) {
 // preannounceFirst returns the plan of the interim response if p must be preannounced; else p.
 func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePlan {
 	hook := sub.coll.typ.Preannounce
-	if hook == nil || sub.preannounced != nil || sub.client.brought != nil || sub.client.state.len == 0 || !sub.client.moves(&p) {
+	if hook == nil || sub.preannounced != nil || sub.client.brought != nil || sub.client.state.len == 0 ||
+		!sub.client.moves(&p) {
 		return p
 	}
 	dep := s.ofCollections(sub.coll.typ.DependencyURL)
@@ -127,8 +130,8 @@ func (s *subscription) notePreannounced(v *preannounced, now time.Time) {
 	}
 }
 
-// awaitsDependencies says whether sub waits until the client has the new dependencies: for at most AckTimeout, not for names that do not
-// exist, and not after the interim version was rejected.
+// awaitsDependencies says whether sub waits until the client has the new dependencies: for at most AckTimeout, not for
+// names that do not exist, and not after the interim version was rejected.
 func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	v := sub.preannounced
 	if v == nil || v.done {
@@ -138,7 +141,8 @@ func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	v.names = v.missingAt(dep)
 	switch {
 	case sub.rejected:
-	case !s.maySend(sub, now), !s.maySend(dep, now), len(v.names) > 0 && s.lookAgain(v.since.Add(s.server.opts.AckTimeout).Sub(now)):
+	case !s.maySend(sub, now), !s.maySend(dep, now),
+		len(v.names) > 0 && s.lookAgain(v.since.Add(s.server.opts.AckTimeout).Sub(now)):
 		return true
 	}
 	v.done = true

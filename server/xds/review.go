@@ -10,8 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Review makes every stream ask the catalog again which collections it sees, and returns at once. A stream sends nothing committed later
-// until it has its answer; then the client moves to the new collection by the difference, in order. A refusal ends the stream.
+// Review makes every stream ask the catalog again which collections it sees, and returns at once. A stream sends
+// nothing committed later until it has its answer; then the client moves to the new collection by the difference, in
+// order. A refusal ends the stream.
 func (s *Server) Review() {
 	for _, st := range s.streamList() {
 		st.Review()
@@ -108,7 +109,8 @@ func (s *stream) askCatalog(ctx context.Context) (reviews uint64, choices []choi
 	return reviews, choices, nil
 }
 
-// applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the collections to release.
+// applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the
+// collections to release.
 func (s *stream) applyReview(count uint64, choices []choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,5 +138,6 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages, commitRevision: s.commitRevision}
+	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages,
+		commitRevision: s.commitRevision}
 }

@@ -110,8 +110,8 @@ func (c *chunks) removals(removed []string) {
 	}
 }
 
-// room returns how many bytes can be added to the last chunk. It begins a new one if size bytes, which cannot be cut, do
-// not fit.
+// room returns how many bytes can be added to the last chunk. It begins a new one if size bytes, which cannot be cut,
+// do not fit.
 func (c *chunks) room(size int) int {
 	last := c.last()
 	if last.size > 0 && last.size+size > c.limit {

@@ -102,7 +102,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	}
 }
 
-// ended returns the status of a stream whose context has ended. An interceptor that ends a context gives the status as its cause.
+// ended returns the status of a stream whose context has ended. An interceptor that ends a context gives the status as
+// its cause.
 func ended(ctx context.Context) error {
 	if _, ok := status.FromError(context.Cause(ctx)); ok {
 		return context.Cause(ctx)
@@ -114,7 +115,8 @@ func ended(ctx context.Context) error {
 func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.client.brought != nil }) {
+	if s.cost < heavyNames && !slices.ContainsFunc(s.subs,
+		func(sub *subscription) bool { return sub.client.brought != nil }) {
 		return false
 	}
 	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // they are planned
@@ -129,8 +131,8 @@ func (s *stream) due() bool {
 	})
 }
 
-// next returns the next message to send, or nil. If a subscription waits for something, wait says when to look again without a
-// wakeup.
+// next returns the next message to send, or nil. If a subscription waits for something, wait says when to look again
+// without a wakeup.
 func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +189,8 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 
 // maySend says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
 func (s *stream) maySend(sub *subscription, now time.Time) bool {
-	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
+	return sub.coll.typ.NoAck || !sub.outstanding() ||
+		!s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
 // begin encodes the chunks of a response and updates the subscription.

@@ -33,16 +33,16 @@ import (
 
 // Catalog chooses the collections that clients see.
 type Catalog interface {
-	// Collection returns the collection that the client of node sees under typeURL, and a function, or nil, that the server calls when
-	// the stream no longer uses the collection. An error, which should carry a gRPC status, ends the stream. ErrNoAnswer leaves only
-	// the type without an answer, except on Review. The node must not be modified or kept. Collection may block until ctx ends: only
-	// the stream waits for it.
+	// Collection returns the collection that the client of node sees under typeURL, and a function, or nil, that the
+	// server calls when the stream no longer uses the collection. An error, which should carry a gRPC status, ends the
+	// stream. ErrNoAnswer leaves only the type without an answer, except on Review. The node must not be modified or kept.
+	// Collection may block until ctx ends: only the stream waits for it.
 	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
 }
 
-// ErrNoAnswer is for a Catalog that does not serve a type, or not to this client: the client gets no answer for it, and its
-// stream goes on, except on Review, which ends it. Most clients wait for some time for a type, and go on without it; istiod waits
-// for ever.
+// ErrNoAnswer is for a Catalog that does not serve a type, or not to this client: the client gets no answer for it, and
+// its stream goes on, except on Review, which ends it. Most clients wait for some time for a type, and go on without
+// it; istiod waits for ever.
 var ErrNoAnswer = errors.New("there is no answer for this type")
 
 // Options of a Server. The zero value is usable.
@@ -51,8 +51,8 @@ type Options struct {
 	Identifier string
 	// Namespace comes before the names of the metrics: "tributary" makes them tributary_xds_….
 	Namespace string
-	// AckTimeout is how long an unacknowledged response holds back the next one of its type on the stream; changes coalesce
-	// meanwhile. 10 s if zero.
+	// AckTimeout is how long an unacknowledged response holds back the next one of its type on the stream; changes
+	// coalesce meanwhile. 10 s if zero.
 	AckTimeout time.Duration
 	Pacing     Pacing
 	// Gzip compresses the responses to clients that accept it, once for all of them.
@@ -60,8 +60,8 @@ type Options struct {
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
 	Limits     Limits
-	// Identity, if not nil, is called when a stream begins, by many streams at once. It returns the identity that the client has proven,
-	// for ClientStatus.
+	// Identity, if not nil, is called when a stream begins, by many streams at once. It returns the identity that the
+	// client has proven, for ClientStatus.
 	Identity func(ctx context.Context) string
 }
 
@@ -91,7 +91,8 @@ type Server struct {
 	draining bool
 }
 
-// linesLogged is how many refusals and rejections a second are logged, and how many clients that connect and disconnect; metrics count all.
+// linesLogged is how many refusals and rejections a second are logged, and how many clients that connect and
+// disconnect; metrics count all.
 const linesLogged = 10
 
 // NewServer returns a server of catalog. Register it with a gRPC server made with its ServerOptions.
@@ -104,8 +105,9 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		metrics: newMetrics(opts.Registerer, opts.Namespace), closing: make(chan struct{}),
 		startLimiter:  newStartLimiter(opts.Limits.StartingStreams),
 		unsyncedAfter: unsyncedAfter,
-		logged:        rate.NewLimiter(linesLogged, 100), connectionLog: &connectionLog{limiter: rate.NewLimiter(linesLogged, 100)},
-		streams: make(map[uint64]*stream),
+		logged:        rate.NewLimiter(linesLogged, 100),
+		connectionLog: &connectionLog{limiter: rate.NewLimiter(linesLogged, 100)},
+		streams:       make(map[uint64]*stream),
 	}
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(newLag(s, opts.Namespace))
@@ -120,7 +122,8 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	return s
 }
 
-// unsyncedAfter is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is logged.
+// unsyncedAfter is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is
+// logged.
 const unsyncedAfter = 30 * time.Second
 
 // warnIfUnsynced logs a warning if clients wait too long for a collection.
@@ -145,16 +148,16 @@ func (s *Server) warnIfUnsynced(c *Collection) {
 	})
 }
 
-// Close ends all streams and waits until they have ended. Stop the gRPC server first: a stream whose client does not read ends only
-// with its connection, which Stop closes and GracefulStop does not.
+// Close ends all streams and waits until they have ended. Stop the gRPC server first: a stream whose client does not
+// read ends only with its connection, which Stop closes and GracefulStop does not.
 func (s *Server) Close() {
 	s.Drain(context.Background(), 0)
 	s.receivers.Wait()
 }
 
 // Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
-// the given time, so that not all clients connect to other replicas at once. It returns when it has ended all; when ctx ends, it
-// ends the rest at once. The stream of a client that does not read goes on until the gRPC server is stopped.
+// the given time, so that not all clients connect to other replicas at once. It returns when it has ended all; when ctx
+// ends, it ends the rest at once. The stream of a client that does not read goes on until the gRPC server is stopped.
 func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	const slices = 10
 	s.mu.Lock()
@@ -228,17 +231,22 @@ var services = []struct {
 	sotw, delta string // method names
 	typeURL     string // empty: any
 }{
-	{"envoy.service.discovery.v3.AggregatedDiscoveryService", "discovery/v3/ads", "StreamAggregatedResources", "DeltaAggregatedResources", ""},
+	{"envoy.service.discovery.v3.AggregatedDiscoveryService", "discovery/v3/ads", "StreamAggregatedResources",
+		"DeltaAggregatedResources", ""},
 	{"envoy.service.cluster.v3.ClusterDiscoveryService", "cluster/v3/cds", "StreamClusters", "DeltaClusters", ClusterURL},
-	{"envoy.service.endpoint.v3.EndpointDiscoveryService", "endpoint/v3/eds", "StreamEndpoints", "DeltaEndpoints", EndpointURL},
-	{"envoy.service.listener.v3.ListenerDiscoveryService", "listener/v3/lds", "StreamListeners", "DeltaListeners", ListenerURL},
+	{"envoy.service.endpoint.v3.EndpointDiscoveryService", "endpoint/v3/eds", "StreamEndpoints", "DeltaEndpoints",
+		EndpointURL},
+	{"envoy.service.listener.v3.ListenerDiscoveryService", "listener/v3/lds", "StreamListeners", "DeltaListeners",
+		ListenerURL},
 	{"envoy.service.route.v3.RouteDiscoveryService", "route/v3/rds", "StreamRoutes", "DeltaRoutes", RouteURL},
-	{"envoy.service.route.v3.ScopedRoutesDiscoveryService", "route/v3/srds", "StreamScopedRoutes", "DeltaScopedRoutes", ScopedURL},
+	{"envoy.service.route.v3.ScopedRoutesDiscoveryService", "route/v3/srds", "StreamScopedRoutes", "DeltaScopedRoutes",
+		ScopedURL},
 	{"envoy.service.route.v3.VirtualHostDiscoveryService", "route/v3/rds", "", "DeltaVirtualHosts", VHostURL},
 	{"envoy.service.secret.v3.SecretDiscoveryService", "secret/v3/sds", "StreamSecrets", "DeltaSecrets", SecretURL},
 	{"envoy.service.runtime.v3.RuntimeDiscoveryService", "runtime/v3/rtds", "StreamRuntime", "DeltaRuntime", RuntimeURL},
 	{
-		"envoy.service.extension.v3.ExtensionConfigDiscoveryService", "extension/v3/config_discovery", "StreamExtensionConfigs",
+		"envoy.service.extension.v3.ExtensionConfigDiscoveryService", "extension/v3/config_discovery",
+		"StreamExtensionConfigs",
 		"DeltaExtensionConfigs", ExtURL,
 	},
 }
@@ -246,7 +254,8 @@ var services = []struct {
 // Register adds the discovery services to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	for _, svc := range services {
-		desc := &grpc.ServiceDesc{ServiceName: svc.name, HandlerType: (*any)(nil), Metadata: "envoy/service/" + svc.file + ".proto"}
+		desc := &grpc.ServiceDesc{ServiceName: svc.name, HandlerType: (*any)(nil),
+			Metadata: "envoy/service/" + svc.file + ".proto"}
 		method := func(name string, delta bool) {
 			if name == "" {
 				return

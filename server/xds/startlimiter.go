@@ -10,9 +10,10 @@ import (
 	"tributary/server/xds/wire"
 )
 
-// startLimiter bounds how many streams are sent their first responses, which are large, at the same time. When all clients reconnect
-// together, the first ones are served early while the others wait, instead of all late. Addresses take turns, so that one with many slow
-// streams delays another by one of them. A stream with nothing to send needs no slot.
+// startLimiter bounds how many streams are sent their first responses, which are large, at the same time. When all
+// clients reconnect together, the first ones are served early while the others wait, instead of all late. Addresses
+// take turns, so that one with many slow streams delays another by one of them. A stream with nothing to send needs no
+// slot.
 type startLimiter struct {
 	turns    *turns.Turns  // the slots; nil for no limit
 	readTime time.Duration // for the client to read, in all; then the slot is free
@@ -68,9 +69,9 @@ func (t *startSlot) end() {
 	}
 }
 
-// heavyWork bounds how many processors work on large requests at the same time: those with thousands of names, or of resume versions. One
-// processor is always left for the rest. With all of them at work, Go polls the network and the file system only every ten milliseconds,
-// and each step of a change would wait for that.
+// heavyWork bounds how many processors work on large requests at the same time: those with thousands of names, or of
+// resume versions. One processor is always left for the rest. With all of them at work, Go polls the network and the
+// file system only every ten milliseconds, and each step of a change would wait for that.
 //
 // Addresses take turns. The limit is that of the whole program. Heavy work must not block.
 var heavyWork = turns.New(max(runtime.GOMAXPROCS(0)-1, 1))
@@ -90,8 +91,8 @@ func runHeavy(ctx context.Context, host string, heavy bool, work func()) error {
 	return heavyWork.Do(ctx, host, work)
 }
 
-// HeavyWork runs work caused by the client of ctx's stream, a bounded number at a time. It returns an error if ctx ends before that. work
-// must not block or call HeavyWork.
+// HeavyWork runs work caused by the client of ctx's stream, a bounded number at a time. It returns an error if ctx ends
+// before that. work must not block or call HeavyWork.
 func HeavyWork(ctx context.Context, work func()) error {
 	return heavyWork.Do(ctx, HostOf(ctx), work)
 }

@@ -11,8 +11,8 @@ import (
 	"tributary/server/xds/wire"
 )
 
-// Entries are in pages of at most maxPage, in order of name. A commit copies only the pages that it changes and the list of
-// pages: at 100,000 entries that is a list of about 2,000 pointers.
+// Entries are in pages of at most maxPage, in order of name. A commit copies only the pages that it changes and the
+// list of pages: at 100,000 entries that is a list of about 2,000 pointers.
 const (
 	maxPage = 128
 	minPage = 32
@@ -112,7 +112,8 @@ func (s *state) only(names map[string]struct{}) *state {
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len, commitRevision: s.commitRevision}
+	next := &state{revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len,
+		commitRevision: s.commitRevision}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages
@@ -192,7 +193,8 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 
 // appendPages appends entries as pages of fair size; few entries join the page before them.
 func (s *state) appendPages(entries []*Entry) {
-	if last := len(s.pages) - 1; last >= 0 && len(entries) < minPage && len(s.pages[last].entries)+len(entries) <= maxPage {
+	if last := len(s.pages) - 1; last >= 0 && len(entries) < minPage &&
+		len(s.pages[last].entries)+len(entries) <= maxPage {
 		entries = slices.Concat(s.pages[last].entries, entries)
 		s.pages = s.pages[:last]
 	}

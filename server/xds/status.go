@@ -51,13 +51,14 @@ func (s *Server) Streams() int {
 	return len(s.streams)
 }
 
-// Clients returns the status of every stream, in order of arrival; none once Drain begins. With many clients use EachClient.
+// Clients returns the status of every stream, in order of arrival; none once Drain begins. With many clients use
+// EachClient.
 func (s *Server) Clients() []ClientStatus {
 	return slices.AppendSeq([]ClientStatus{}, s.EachClient())
 }
 
-// EachClient yields the status of every stream, in order of arrival; none once Drain begins. It takes each status just before it yields
-// it, and also yields streams that end meanwhile.
+// EachClient yields the status of every stream, in order of arrival; none once Drain begins. It takes each status just
+// before it yields it, and also yields streams that end meanwhile.
 func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	streams := s.streamList()
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
@@ -84,7 +85,8 @@ func (s *Server) streamList() []*stream {
 func (s *stream) status() ClientStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected, Delta: s.delta}
+	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected,
+		Delta: s.delta}
 	outdated := s.outdated()
 	for _, sub := range s.subs {
 		t := sub.status
@@ -102,8 +104,8 @@ type Served struct {
 	Entries []*Entry // in order of name; they must not be modified
 }
 
-// Served returns the resources that the client of a stream was sent, in the order of ClientStatus.Types; nil if there is no such stream.
-// It includes those on their way, and those that a resuming client already had.
+// Served returns the resources that the client of a stream was sent, in the order of ClientStatus.Types; nil if there
+// is no such stream. It includes those on their way, and those that a resuming client already had.
 func (s *Server) Served(streamID uint64) (served []Served) {
 	for _, st := range s.streamList() {
 		if st.id != streamID {

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// stream is one stream of one client. Two goroutines serve it: receive applies requests to the subscriptions, and send writes
-// responses. So a write that blocks delays neither the reading of acknowledgements nor other streams. A review starts a third
-// goroutine, which asks the catalog.
+// stream is one stream of one client. Two goroutines serve it: receive applies requests to the subscriptions, and send
+// writes responses. So a write that blocks delays neither the reading of acknowledgements nor other streams. A review
+// starts a third goroutine, which asks the catalog.
 type stream struct {
 	// read-only
 	id        uint64
@@ -106,7 +106,8 @@ func (s *stream) receive() error {
 			return s.notReceived(err)
 		}
 		var err error
-		if late := runHeavy(s.grpc.Context(), s.host, req.Size > heavyBytes, func() { err = s.handle(req, time.Now()) }); late != nil {
+		if late := runHeavy(s.grpc.Context(), s.host, req.Size > heavyBytes,
+			func() { err = s.handle(req, time.Now()) }); late != nil {
 			err = late
 		}
 		if keepErr := s.retain(req); err == nil {
@@ -121,7 +122,8 @@ func (s *stream) receive() error {
 }
 
 // errNoOptions is the error of a program whose gRPC server cannot be used.
-var errNoOptions = status.Error(codes.Internal, "the gRPC server was not made with the ServerOptions of this xds.Server")
+var errNoOptions = status.Error(codes.Internal,
+	"the gRPC server was not made with the ServerOptions of this xds.Server")
 
 // notReceived returns the error that ends the stream after a failed receive.
 func (s *stream) notReceived(err error) error {

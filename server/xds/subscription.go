@@ -67,8 +67,8 @@ type subscription struct {
 	status TypeStatus
 }
 
-// ack applies the answer to a response that a request has. It reports whether the request answers the last response, or its
-// last chunk.
+// ack applies the answer to a response that a request has. It reports whether the request answers the last response, or
+// its last chunk.
 func (s *subscription) ack(r *wire.Request, now time.Time) (current bool) {
 	nonce, err := strconv.ParseUint(r.Nonce, nonceBase, 64)
 	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.Nonce {
@@ -117,8 +117,8 @@ func (s *subscription) outstanding() bool {
 	return st.SentNonce != st.AckedNonce && st.SentNonce != st.NackNonce
 }
 
-// apply applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
-// whether the request answers the last response, or is the first.
+// apply applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It
+// reports whether the request answers the last response, or is the first.
 func (s *subscription) apply(r *wire.Request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
 	r.ChangesSubscription = first || len(r.Subscribe)+len(r.Unsubscribe) > 0
@@ -139,8 +139,9 @@ func (s *subscription) ours(nonce string) bool {
 	return err == nil && n > 0 && n <= s.lastNonce
 }
 
-// applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count: the answer to
-// that response will have them all. But the client has dropped the resources that are not among them, and must be sent them again.
+// applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count:
+// the answer to that response will have them all. But the client has dropped the resources that are not among them, and
+// must be sent them again.
 func (s *subscription) applyStale(r *wire.Request) {
 	if s.selection.wildcard && !s.wantsAll(r) {
 		s.client.mustRespond = true
@@ -205,7 +206,8 @@ func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
 			added = true
 		}
 	}
-	r.ChangesSubscription = r.ChangesSubscription || wildcard != s.selection.wildcard || len(wanted.names) != len(s.selection.names)
+	r.ChangesSubscription = r.ChangesSubscription || wildcard != s.selection.wildcard ||
+		len(wanted.names) != len(s.selection.names)
 	for name := range s.selection.names {
 		if _, ok := wanted.names[name]; !ok {
 			s.client.forget(name)
@@ -300,7 +302,8 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 	}
 }
 
-// followCollection makes the newest state of the collection the goal. If it is too early for that, it returns how long to wait.
+// followCollection makes the newest state of the collection the goal. If it is too early for that, it returns how long
+// to wait.
 func (s *subscription) followCollection(now time.Time, pacing Pacing) (wait time.Duration) {
 	shown := s.shown()
 	if s.goal == shown {
@@ -348,8 +351,9 @@ func (s *subscription) synced() bool {
 		(!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
 }
 
-// answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client gets the whole
-// collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query must not block.
+// answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client
+// gets the whole collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query
+// must not block.
 func (s *subscription) answerQuery(query func([]string) error, r *wire.Request, first bool) error {
 	if query == nil {
 		return nil

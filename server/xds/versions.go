@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// index finds the entries of a state by a hash of name and version as clients encode them. Clients that resume to the same state share
-// it. A map, or a comparison of names, would spend most of the time on fetching names from memory.
+// index finds the entries of a state by a hash of name and version as clients encode them. Clients that resume to the
+// same state share it. A map, or a comparison of names, would spend most of the time on fetching names from memory.
 type index struct {
 	entries []*Entry // in order of name
 	slots   []int32  // of each entry in hashes
@@ -45,8 +45,8 @@ func (s *state) index() *index {
 
 func (x *index) hash(entry []byte) uint64 { return max(maphash.Bytes(x.seed, entry), 1) }
 
-// find returns the slot of an encoded name and version, if the state has both. It compares 64 bits of a hash with a secret seed: one
-// error about 100,000 entries takes a trillion clients that resume.
+// find returns the slot of an encoded name and version, if the state has both. It compares 64 bits of a hash with a
+// secret seed: one error about 100,000 entries takes a trillion clients that resume.
 func (x *index) find(entry []byte) (slot int, ok bool) {
 	h, mask := x.hash(entry), uint64(len(x.hashes)-1)
 	for i := h & mask; x.hashes[i] != 0; i = (i + 1) & mask {
@@ -66,8 +66,8 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 	return x.entries[i], x.slots[i]
 }
 
-// compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and versions that it has
-// and that no longer exist.
+// compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and
+// versions that it has and that no longer exist.
 func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]string) {
 	if former, ok := to.replacedSince(h.brought.Fingerprint); ok && !h.resendAll {
 		return h.compareReplaced(former, to)
@@ -99,8 +99,8 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]s
 	return puts, removed
 }
 
-// compareReplaced is compareAll for a client that has an earlier state; had has the names that were replaced since, with their versions
-// in that state.
+// compareReplaced is compareAll for a client that has an earlier state; had has the names that were replaced since,
+// with their versions in that state.
 func (h *clientState) compareReplaced(former map[string]string, to *state) (puts []*Entry, removed map[string]string) {
 	removed = make(map[string]string)
 	for name, version := range former {
@@ -196,8 +196,8 @@ func (k *retained) free(s *stream) {
 // maxUnreserved bounds stream.unreservedBytes.
 const maxUnreserved = 1 << 20
 
-// retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees them if there is
-// none.
+// retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees
+// them if there is none.
 func (s *stream) retain(req *wire.Request) error {
 	if req.Release == nil && req.Initial == nil {
 		return nil
@@ -308,8 +308,8 @@ func (s *state) former(version string) *state {
 	return nothing
 }
 
-// replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and whether that state is
-// known.
+// replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and
+// whether that state is known.
 func (s *state) replacedSince(since wire.Fingerprint) (former map[string]string, ok bool) {
 	if s.fingerprint == since {
 		return nil, true

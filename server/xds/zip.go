@@ -18,9 +18,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Shared parts of responses are compressed once for all clients that accept gzip: gzip members may follow each other (RFC 1952, 2.2),
-// so a message is a member with the stream's own header, uncompressed, and the members of the parts. gRPC can only compress whole
-// messages; so our compressor for gzip passes through messages with a mark, and leaves all others to gRPC's compressor.
+// Shared parts of responses are compressed once for all clients that accept gzip: gzip members may follow each other
+// (RFC 1952, 2.2), so a message is a member with the stream's own header, uncompressed, and the members of the parts.
+// gRPC can only compress whole messages; so our compressor for gzip passes through messages with a mark, and leaves all
+// others to gRPC's compressor.
 
 // zipLeast is the smallest part, in bytes, that is compressed.
 const zipLeast = 1 << 10
@@ -36,7 +37,8 @@ func init() { //nolint:gochecknoinits // gRPC allows it only now
 
 type passing struct{ encoding.Compressor }
 
-// Decompress unpacks a client's message piece by piece, each as heavy work: it may be a thousand times as large as its compressed form.
+// Decompress unpacks a client's message piece by piece, each as heavy work: it may be a thousand times as large as its
+// compressed form.
 func (p passing) Decompress(r io.Reader) (io.Reader, error) {
 	plain, err := p.Compressor.Decompress(r)
 	if err != nil {
@@ -93,8 +95,8 @@ type asItIs struct{ io.Writer }
 
 func (asItIs) Close() error { return nil }
 
-// enableGzip compresses the responses of the stream, if its client accepts gzip with several members, and reports whether it does.
-// gRPC's C core (Python, C++) claims to accept gzip and fails on the second member.
+// enableGzip compresses the responses of the stream, if its client accepts gzip with several members, and reports
+// whether it does. gRPC's C core (Python, C++) claims to accept gzip and fails on the second member.
 func enableGzip(ss grpc.ServerStream) bool {
 	agent := strings.Join(metadata.ValueFromIncomingContext(ss.Context(), "user-agent"), " ")
 	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
@@ -102,7 +104,8 @@ func enableGzip(ss grpc.ServerStream) bool {
 		grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
 }
 
-// zip is the compressed form of a run of bytes. It is kept for as long as their owner: it is a tenth of their size, and slow to make.
+// zip is the compressed form of a run of bytes. It is kept for as long as their owner: it is a tenth of their size, and
+// slow to make.
 type zip struct {
 	once   sync.Once
 	member *encoded
@@ -143,5 +146,6 @@ func stored(b []byte) []byte {
 		}
 	}
 	m = binary.LittleEndian.AppendUint32(m, crc32.ChecksumIEEE(b))
-	return binary.LittleEndian.AppendUint32(m, uint32(len(b))) //nolint:gosec // the length modulo 2^32, as the format has it
+	return binary.LittleEndian.AppendUint32(m,
+		uint32(len(b))) //nolint:gosec // the length modulo 2^32, as the format has it
 }

@@ -37,7 +37,8 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 		if p.count(kvKey, value) == 0 {
 			return text, nil
 		}
-		return p.verified(kvKey, value, slices.Concat(bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text), r.Key(), r)
+		return p.verified(kvKey, value, slices.Concat(bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text),
+			r.Key(), r)
 	}
 	if p.count(kvKey, value) == 1 {
 		return text, nil
@@ -75,7 +76,8 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 				continue
 			}
 			if len(docs) > 1 {
-				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key anew, with a document for each object", kvKey)
+				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key anew, with a document for each "+
+					"object", kvKey)
 			}
 			if index < 0 { // the first one counts
 				index = i

@@ -201,7 +201,8 @@ type entry struct {
 
 func newMirror(table *memstore.Table) *mirror {
 	return &mirror{
-		table: table, entries: make(map[string]entry), deleted: make(map[string]uint64), holders: make(map[resource.Key][]string),
+		table: table, entries: make(map[string]entry), deleted: make(map[string]uint64),
+		holders: make(map[resource.Key][]string),
 	}
 }
 

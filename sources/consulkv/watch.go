@@ -88,7 +88,8 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 
 // believed waits until the prefix has changed since index, or for some minutes, and returns a trusted listing, its
 // difference from the last trusted state, and the missing keys.
-func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, missing []string,
+func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared,
+	missing []string,
 	err error,
 ) {
 	look := func(read listing, failed error) error {

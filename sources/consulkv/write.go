@@ -127,7 +127,8 @@ func (s *Store) object(v *api.KVPair, key resource.Key) (*resource.Resource, str
 var errStale = errors.New("index is stale")
 
 // write replaces the object of key in the value v by r, or deletes it if r is nil, unless the value has changed.
-func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *resource.Resource) (index uint64, err error) {
+func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *resource.Resource) (index uint64,
+	err error) {
 	var text []byte
 	if r == nil {
 		text, err = s.place.without(v.Key, v.Value, key)
@@ -137,7 +138,8 @@ func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *r
 	if err != nil {
 		return 0, err
 	}
-	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.Key, Value: text, Index: v.ModifyIndex, Flags: v.Flags} // flags of another program stay
+	// flags of another program stay
+	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.Key, Value: text, Index: v.ModifyIndex, Flags: v.Flags}
 	if text == nil {
 		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: v.Key, Index: v.ModifyIndex}
 	}

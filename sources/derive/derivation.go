@@ -29,13 +29,14 @@ type derivation struct {
 	unserved   []sources.Unserved
 }
 
-// derive returns the resources of all objects, ordered by key, with warnings and unserved parts. The origin of a resource
-// names its objects.
+// derive returns the resources of all objects, ordered by key, with warnings and unserved parts. The origin of a
+// resource names its objects.
 func (s *Set) derive() sources.Content {
 	d := &derivation{
-		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool), listeners: make(map[resource.Key][]*listener),
-		accepted: make(map[resource.Key][]*listener),
-		byHost:   make(map[string][]contribution), resources: make(map[resource.Key]*resource.Resource),
+		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool),
+		listeners: make(map[resource.Key][]*listener),
+		accepted:  make(map[resource.Key][]*listener),
+		byHost:    make(map[string][]contribution), resources: make(map[resource.Key]*resource.Resource),
 		products: make(map[string]int64),
 	}
 	for key, o := range s.placed {
@@ -53,7 +54,8 @@ func (s *Set) derive() sources.Content {
 	d.virtualServices()
 	d.policies()
 	slices.Sort(d.problems)
-	resources := slices.SortedFunc(maps.Values(d.resources), func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
+	resources := slices.SortedFunc(maps.Values(d.resources),
+		func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
 	// A part that is converted for several parents has its warnings once.
 	slices.SortFunc(d.unserved, func(a, b sources.Unserved) int {
 		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Message, b.Message))
@@ -92,7 +94,8 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		annotations = make(map[string]string)
 	}
 	annotations[resource.DerivedFrom] = parentsText(objects)
-	r, err := resource.New(resource.Meta{Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp, Origin: origin}, spec)
+	r, err := resource.New(resource.Meta{Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp,
+		Origin: origin}, spec)
 	if other, ok := d.resources[key]; ok {
 		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
 	}
@@ -137,7 +140,8 @@ func (d *derivation) all(kinds ...resource.Kind) (objects []*object) {
 		}
 	}
 	slices.SortFunc(objects, func(a, b *object) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.Kind, b.Kind))
 	})
 	return objects
@@ -210,7 +214,8 @@ func (n node) port() uint32 { return uint32(n.number("port", 0)) }
 // kind if its kind is not one of kinds.
 func (n node) refer(kinds ...resource.Kind) (ref resource.Key, wrong string) {
 	ref = resource.Key{
-		Kind: cmp.Or(resource.Kind(n.text("kind")), kinds[0]), Namespace: cmp.Or(n.text("namespace"), n.Namespace), Name: n.text("name"),
+		Kind: cmp.Or(resource.Kind(n.text("kind")), kinds[0]), Namespace: cmp.Or(n.text("namespace"), n.Namespace),
+		Name: n.text("name"),
 	}
 	group, given := n.raw("group").(string)
 	if !given {

@@ -80,7 +80,8 @@ func (n node) target() *target {
 	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
 	deployment := n.Name + "-" + n.text("gatewayClassName") // deployed by an istiod in the cluster
 	addresses := n.list("addresses")
-	isDeployed := len(addresses) == 0 || len(addresses) == 1 && cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress"
+	isDeployed := len(addresses) == 0 || len(addresses) == 1 &&
+		cmp.Or(addresses[0].text("type"), "IPAddress") == "IPAddress"
 	var hosts []string
 	for _, a := range addresses {
 		if host := a.text("value"); cmp.Or(a.text("type"), "Hostname") != "Hostname" {
@@ -332,7 +333,8 @@ func (d *derivation) readGrants() {
 		for _, f := range spec.list("from") {
 			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")
 			for _, t := range spec.list("to") {
-				if to, _ := t.refer("Service", "ServiceImport", "Secret", "ConfigMap"); f.has("kind") && t.has("kind") && !spec.unread() {
+				if to, _ := t.refer("Service", "ServiceImport", "Secret", "ConfigMap"); f.has("kind") && t.has("kind") &&
+					!spec.unread() {
 					d.grants[grant{from, to}] = true
 				}
 			}

@@ -54,9 +54,10 @@ func (d *derivation) policies() {
 			if port == 0 {
 				proto.Merge(policies[ref], own)
 			} else {
-				policies[ref].PortLevelSettings = append(policies[ref].PortLevelSettings, &networking.TrafficPolicy_PortTrafficPolicy{
-					Port: &networking.PortSelector{Number: port}, Tls: own.GetTls(), LoadBalancer: own.GetLoadBalancer(),
-				})
+				policies[ref].PortLevelSettings = append(policies[ref].PortLevelSettings,
+					&networking.TrafficPolicy_PortTrafficPolicy{
+						Port: &networking.PortSelector{Number: port}, Tls: own.GetTls(), LoadBalancer: own.GetLoadBalancer(),
+					})
 			}
 			objects[ref] = append(objects[ref], o)
 		}

@@ -76,13 +76,16 @@ func (n node) bindToListeners(parent resource.Key) (bindings []binding) {
 		switch {
 		case n.port() != 0 && n.port() != l.port || cmp.Or(n.text("sectionName"), l.name) != l.name:
 		case !slices.ContainsFunc(hosts, hostname.Matches):
-			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", l.name, l.hostname))
+			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", l.name,
+				l.hostname))
 		case !in(l.namespaces, n.Namespace):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no routes of namespace %s", l.name, n.Namespace))
 		case !slices.Contains(l.kinds, n.Kind):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no %s", l.name, n.Kind))
-		case l.terminates && n.Kind == "TLSRoute" && !slices.ContainsFunc(hosts, func(h host.Name) bool { return hostname.SubsetOf(h) }):
-			refusals = append(refusals, fmt.Sprintf("listener %s: it ends TLS, and takes no TLSRoute of some of its names only", l.name))
+		case l.terminates && n.Kind == "TLSRoute" &&
+			!slices.ContainsFunc(hosts, func(h host.Name) bool { return hostname.SubsetOf(h) }):
+			refusals = append(refusals, fmt.Sprintf("listener %s: it ends TLS, and takes no TLSRoute of some of its names only",
+				l.name))
 		default:
 			b, taken := binding{gateway: l.gateway, key: l.gateway, terminated: l.terminates}, hosts
 			if n.Kind == "TLSRoute" && l.hostname != "" {
@@ -228,7 +231,10 @@ func (n node) sni(b binding, h string) []string {
 	if b.gateway == mesh && n.has("hostnames") {
 		names = n.texts("hostnames")
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return len(names) > 1 && !host.Name(name).SubsetOf(host.Name(h)) })
+	return slices.DeleteFunc(names, func(name string) bool {
+		return len(names) > 1 &&
+			!host.Name(name).SubsetOf(host.Name(h))
+	})
 }
 
 // virtualServices makes a VirtualService for each host of each gateway. An invalid contribution does not affect the

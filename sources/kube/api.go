@@ -46,10 +46,12 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, without a user and other parameters"
 		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
 	}
-	c = cluster{context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}), tokenFile: s.TokenFile}
+	c = cluster{context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
+		tokenFile: s.TokenFile}
 	switch {
 	case isFile && (s.TLS != nil || s.TokenFile != ""):
-		return c, errors.New("address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has its own")
+		return c, errors.New("address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has " +
+			"its own")
 	case isFile:
 		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
 		return c, nil
@@ -84,7 +86,8 @@ func (c cluster) restConfig() (config *rest.Config, err error) {
 		}
 		config.Transport = utilnet.SetTransportDefaults(transport) // HTTP/2 notices dead connections
 	} else {
-		rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{CurrentContext: c.context}
+		rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(),
+			&clientcmd.ConfigOverrides{CurrentContext: c.context}
 		rules.ExplicitPath = c.kubeconfig // the usual ones, if empty
 		step = "read the kubeconfig"
 		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()

@@ -33,14 +33,15 @@ const NoKinds = "none"
 type Settings struct {
 	Namespaces, Kinds       []string
 	LabelSelector, Revision string // of objects of Istio
-	UnknownFields           string // that of sources.Texts. Default: warn, since the API server has checked the fields already
-	DomainSuffix            string
-	Hold                    time.Duration
-	Services                *Services       // nil for none
-	VIPs                    registry.VIPs   // of Services; nil for none
-	Derive                  *derive.Options // nil without derived objects
-	TLS                     *adsc.TLS       // for addresses with a host, as TokenFile
-	TokenFile               string
+	// that of sources.Texts. Default: warn, since the API server has checked the fields already
+	UnknownFields string
+	DomainSuffix  string
+	Hold          time.Duration
+	Services      *Services       // nil for none
+	VIPs          registry.VIPs   // of Services; nil for none
+	Derive        *derive.Options // nil without derived objects
+	TLS           *adsc.TLS       // for addresses with a host, as TokenFile
+	TokenFile     string
 }
 
 // Source is a sources.Source of a cluster.
@@ -85,7 +86,8 @@ func New(address string, settings Settings) (*Source, error) {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 				backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(0))
 		},
-		settle: 10 * time.Second, lookEvery: 30 * time.Second, watchFor: 5 * time.Minute, delay: 100 * time.Millisecond, pageSize: 500,
+		settle: 10 * time.Second, lookEvery: 30 * time.Second, watchFor: 5 * time.Minute, delay: 100 * time.Millisecond,
+		pageSize: 500,
 	}, nil
 }
 
@@ -110,7 +112,8 @@ func (s *Settings) complete() error {
 		}
 		schema, known := resource.SchemaByName(name)
 		if !known || schema.Bare {
-			return fmt.Errorf("kinds: unknown kind %q; want kinds of Istio that are objects in a cluster, or %s alone", name, NoKinds)
+			return fmt.Errorf("kinds: unknown kind %q; want kinds of Istio that are objects in a cluster, or %s alone", name,
+				NoKinds)
 		}
 		s.Kinds[i] = string(schema.Kind)
 	}

@@ -33,9 +33,10 @@ type run struct {
 	derived  *derive.Set   // nil without derived objects; mu guards it
 	pace     *rate.Limiter // of the events of all watches
 
-	mu        sync.Mutex
-	client    *api                // nil until the first discovery
-	served    map[*kind]string    // version of a kind at the server; empty if it lacks the kind, no entry if that is uncertain
+	mu     sync.Mutex
+	client *api // nil until the first discovery
+	// version of a kind at the server; empty if it lacks the kind, no entry if that is uncertain
+	served    map[*kind]string
 	missing   map[*kind]time.Time // the time since which the server does not list a kind
 	down      error               // of the last discovery
 	looked    time.Time           // time of the last discovery
@@ -62,7 +63,8 @@ const (
 )
 
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(), pending: make(map[string]pending)}
+	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
+		pending: make(map[string]pending)}
 	r.missing, r.pace = make(map[*kind]time.Time), rate.NewLimiter(eventRate, eventBurst)
 	r.readRules()
 	if s.settings.Services != nil {
@@ -369,7 +371,8 @@ func (r *run) health() sources.Health {
 	case exists:
 		return sources.Health{State: sources.Healthy}
 	default:
-		h = sources.Health{State: sources.Healthy, Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
+		h = sources.Health{State: sources.Healthy,
+			Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
 	}
 	return h
 }

@@ -37,13 +37,17 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
-	registry.Restore(sink, func(group string, published []*resource.Resource) { r.state.restore(group, published, s.settings) })
+	registry.Restore(sink, func(group string,
+		published []*resource.Resource) {
+		r.state.restore(group, published, s.settings)
+	})
 	r.state.suspicion = r.state.Resume(sink, time.Now())
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
 		workers.Fail(s.watcher.Watch(ctx, client.Watched{
-			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) }, Skipped: r.skipped,
+			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) },
+			Skipped:  r.skipped,
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
 		}, r))
 	})
@@ -155,6 +159,7 @@ func (r *run) health(now time.Time) sources.Health {
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	}
-	return sources.Health{State: sources.Healthy, Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
-		strings.Join(r.settings.Groups, ", ")))}
+	return sources.Health{State: sources.Healthy,
+		Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
+			strings.Join(r.settings.Groups, ", ")))}
 }

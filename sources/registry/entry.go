@@ -60,7 +60,8 @@ func (p *ports) add(own, wanted uint32, protocol string) {
 
 // port returns the port of the service; without instances the previous one.
 func (p *ports) port(before Port) Port {
-	return Port{cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number), cmp.Or(most(p.protocols), before.Protocol)}
+	return Port{cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number),
+		cmp.Or(most(p.protocols), before.Protocol)}
 }
 
 // most returns the value with the highest count, the lowest of several, or the zero value.
@@ -122,7 +123,8 @@ func ServiceEntry(host string, port uint32, name, protocol string, endpoints []E
 	}
 	for _, e := range endpoints {
 		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
-			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels), Locality: e.Locality,
+			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels),
+			Locality:       e.Locality,
 			ServiceAccount: e.ServiceAccount,
 		})
 		if Named(e.Address) { // DNS takes IP addresses too

@@ -41,11 +41,15 @@ type Listing[T any] struct {
 // Forever is a hold without an end.
 var Forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Settle returns the items after a listing. before and after are sorted by compare, without duplicates. held counts the unlisted items that
-// stay, and next is when the first of their holds ends; zero if none does.
-func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int, next time.Time) {
+// Settle returns the items after a listing. before and after are sorted by compare, without duplicates. held counts the
+// unlisted items that stay, and next is when the first of their holds ends; zero if none does.
+func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int,
+	next time.Time) {
 	reports := slices.Clone(l.Reports)
-	slices.SortStableFunc(reports, func(a, b Report[T]) int { return cmp.Or(compare(a.Value, b.Value), cmp.Compare(a.State, b.State)) })
+	slices.SortStableFunc(reports, func(a, b Report[T]) int {
+		return cmp.Or(compare(a.Value, b.Value),
+			cmp.Compare(a.State, b.State))
+	})
 	reports = slices.CompactFunc(reports, func(a, b Report[T]) bool { return compare(a.Value, b.Value) == 0 })
 	unlisted := func(known Known[T], state State) {
 		until := Forever
@@ -102,16 +106,16 @@ func Postpone[T any](items []Known[T], pause time.Duration) {
 	}
 }
 
-// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register again. An item
-// that was already missing when it began has no new hold: its own goes on. No hold runs while the registry is away, since nothing can
-// register then.
+// Suspicion is a time in which unlisted items need not have gone: the registry was away, and they may still register
+// again. An item that was already missing when it began has no new hold: its own goes on. No hold runs while the
+// registry is away, since nothing can register then.
 type Suspicion struct {
 	From, End time.Time
 	Away      time.Time // since when the registry is away; zero while it is there
 }
 
-// Until returns how long an unlisted item stays; zero if it does not stay. Items registered after the registry's return are not in doubt:
-// their sessions are new.
+// Until returns how long an unlisted item stays; zero if it does not stay. Items registered after the registry's return
+// are not in doubt: their sessions are new.
 func (s Suspicion) Until(since, missing time.Time) time.Time {
 	switch {
 	case !since.Before(s.From):

@@ -22,7 +22,8 @@ type Offer[ID comparable] struct {
 }
 
 func (o Offer[ID]) same(p Offer[ID]) bool {
-	return o.ID == p.ID && o.Owner == p.Owner && o.State == p.State && o.Why == p.Why && o.Port == p.Port && o.Protocol == p.Protocol &&
+	return o.ID == p.ID && o.Owner == p.Owner && o.State == p.State && o.Why == p.Why && o.Port == p.Port &&
+		o.Protocol == p.Protocol &&
 		o.Endpoint.Same(p.Endpoint)
 }
 
@@ -51,8 +52,8 @@ type Mapping[ID comparable] interface {
 	Place(id ID) string
 	// ServicePort is the port that is configured for a service; 0 if none is.
 	ServicePort(id ID) int
-	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint is there once. An error
-	// may concern only some of them.
+	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint is
+	// there once. An error may concern only some of them.
 	Entries(host []Service[ID]) (rs []*resource.Resource, warnings []string, err error)
 	// Restore reads objects that Entries made, also by other options. The IDs are those that the services have now.
 	Restore(published []*resource.Resource) []Service[ID]
@@ -93,17 +94,18 @@ type service struct {
 	owners     []string
 }
 
-// NewMachine returns an empty machine. keep returns for how long a service without endpoints is kept. until returns when to drop an
-// endpoint that is no longer listed.
-func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration, until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
+// NewMachine returns an empty machine. keep returns for how long a service without endpoints is kept. until returns
+// when to drop an endpoint that is no longer listed.
+func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration,
+	until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
 	return &Machine[ID]{
 		mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {},
 		groups: map[string]*group[ID]{}, dirty: map[string]bool{},
 	}
 }
 
-// Restore takes back a group that an earlier run published, without services that are no longer selected. A group that cannot be read stays
-// until something is listed for it, or until its hold ends.
+// Restore takes back a group that an earlier run published, without services that are no longer selected. A group that
+// cannot be read stays until something is listed for it, or until its hold ends.
 func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selected func(Service[ID]) bool) {
 	all := m.mapping.Restore(published)
 	g := m.group(name)
@@ -151,7 +153,8 @@ func (g *group[ID]) service(id ID) *service {
 func (m *Machine[ID]) Take(name string, all Offers[ID]) {
 	g := m.groups[name]
 	warned := g != nil && slices.Equal(g.offers.Warnings, all.Warnings)
-	if warned && g.read && slices.Equal(g.offers.LeftOut, all.LeftOut) && slices.EqualFunc(g.offers.All, all.All, Offer[ID].same) {
+	if warned && g.read && slices.Equal(g.offers.LeftOut, all.LeftOut) &&
+		slices.EqualFunc(g.offers.All, all.All, Offer[ID].same) {
 		return
 	}
 	g = m.group(name)
@@ -183,7 +186,8 @@ func (m *Machine[ID]) Touch(name string) {
 // Reconsider updates all groups with unlisted endpoints that stay.
 func (m *Machine[ID]) Reconsider() {
 	for name, g := range m.groups {
-		if g.unknown != nil || slices.ContainsFunc(slices.Collect(maps.Values(g.services)), func(s *service) bool { return s.held > 0 }) {
+		if g.unknown != nil || slices.ContainsFunc(slices.Collect(maps.Values(g.services)),
+			func(s *service) bool { return s.held > 0 }) {
 			m.dirty[name] = true
 		}
 	}
@@ -253,8 +257,8 @@ func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
 	}
 }
 
-// Recalled returns a time that an earlier run noted. It is not in the future, and it does not move when the clock is set: a clock that was
-// wrong prolongs a hold once.
+// Recalled returns a time that an earlier run noted. It is not in the future, and it does not move when the clock is
+// set: a clock that was wrong prolongs a hold once.
 func Recalled(noted, now time.Time) time.Time { return now.Add(-max(0, now.Sub(noted))) }
 
 // Note is the state that a run stores for the next one if its doubt is a Suspicion.
@@ -360,7 +364,8 @@ func (m *Machine[ID]) updateGroup(g *group[ID], at time.Time) (changed bool) {
 }
 
 // updateService returns a service after its offers, and when to update it again.
-func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], at time.Time) (after *service, next time.Time) {
+func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], at time.Time) (after *service,
+	next time.Time) {
 	l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
 	ports, there := newPorts(m.mapping.ServicePort(id)), false
 	var owners []string
@@ -393,7 +398,8 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 
 // serves reports whether the service has an endpoint.
 func (s *service) serves(e Endpoint) bool {
-	_, there := slices.BinarySearchFunc(s.endpoints, e, func(k Known[Endpoint], e Endpoint) int { return k.Value.Compare(e) })
+	_, there := slices.BinarySearchFunc(s.endpoints, e,
+		func(k Known[Endpoint], e Endpoint) int { return k.Value.Compare(e) })
 	return there
 }
 

@@ -82,12 +82,14 @@ type MappingOptions struct {
 	ProtocolMeta string
 	// DefaultProtocol is the protocol of instances that name none.
 	DefaultProtocol string
-	// ServicePort is the port of all services, and ServicePortMeta the metadata key of a service's port. Default: derived, service-port.
+	// ServicePort is the port of all services, and ServicePortMeta the metadata key of a service's port. Default: derived,
+	// service-port.
 	ServicePort     int
 	ServicePortMeta string
 	// LabelMeta are the keys of metadata that become labels. Default: version.
 	LabelMeta []string
-	// VIPs selects the services that get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	// VIPs selects the services that get a virtual address: tcp for those whose protocol has no host in it, all, or none.
+	// Default: tcp.
 	VIPs string
 }
 
@@ -158,7 +160,8 @@ func (o MappingOptions) Protocol(said string) string {
 	return string(protocol.Parse(o.DefaultProtocol))
 }
 
-// CheckCommon checks the options that all mappings of registries have. known are the placeholders allowed in the template.
+// CheckCommon checks the options that all mappings of registries have. known are the placeholders allowed in the
+// template.
 func CheckCommon(template, namespace, vips string, known ...string) error {
 	example := template
 	for _, p := range placeholder.FindAllString(template, -1) {

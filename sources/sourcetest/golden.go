@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// RunGolden compares the text that show makes of each testdata/NAME.json with testdata/NAME.golden.yaml, which -update writes. A key that
-// T does not have is an error.
+// RunGolden compares the text that show makes of each testdata/NAME.json with testdata/NAME.golden.yaml, which -update
+// writes. A key that T does not have is an error.
 func RunGolden[T any](t *testing.T, show func(t *testing.T, in T) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")

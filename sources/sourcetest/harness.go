@@ -9,9 +9,9 @@ import (
 	"tributary/sources"
 )
 
-// Harness is an external system with objects in it, none at first. Its methods return when the change is made; they need
-// not wait until the source has noticed. They fail the test that the harness was made for if they cannot do as they are
-// told.
+// Harness is an external system with objects in it, none at first. Its methods return when the change is made; they
+// need not wait until the source has noticed. They fail the test that the harness was made for if they cannot do as
+// they are told.
 type Harness interface {
 	// Source returns a new source of the system, as a restart of the program makes one.
 	Source() sources.Source
@@ -27,8 +27,8 @@ type Harness interface {
 	Restore()
 }
 
-// Breaker is a Harness that can make an object invalid, so that it is quarantined: the source publishes a Reject, or validation refuses the
-// object. Registries publish no Rejects; their harness is no Breaker.
+// Breaker is a Harness that can make an object invalid, so that it is quarantined: the source publishes a Reject, or
+// validation refuses the object. Registries publish no Rejects; their harness is no Breaker.
 type Breaker interface {
 	Break(name string)
 }

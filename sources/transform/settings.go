@@ -157,7 +157,8 @@ func compileSelectors(key string, selectors []Selector) ([]selector, error) {
 			c.kinds = append(c.kinds, schema.Kind)
 		}
 		if len(s.Kinds)+len(s.Namespaces)+len(s.Names)+len(s.Labels)+len(s.Hosts) == 0 {
-			return nil, mistake(fmt.Sprintf("%s[%d]", key, i), "selects everything; name kinds, namespaces, names, labels or hosts")
+			return nil, mistake(fmt.Sprintf("%s[%d]", key, i),
+				"selects everything; name kinds, namespaces, names, labels or hosts")
 		}
 		c.namespaces, c.names, c.labels = patterns(s.Namespaces), patterns(s.Names), s.Labels
 		for _, h := range s.Hosts {
@@ -184,7 +185,8 @@ func compileHost(key string, h Host) (host, error) {
 	}
 	c := host{match: patternOf(strings.ToLower(h.Match)), to: h.To, rule: "hosts: " + h.Match + " → " + h.To}
 	if filled := c.fill(make([]string, c.match.stars())); strings.Contains(filled, "{") {
-		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match, h.To)
+		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match,
+			h.To)
 	}
 	if example, _ := c.rename(strings.ReplaceAll(h.Match, "*", "x")); example != "*" {
 		if err := resource.CheckHost(example); err != nil {

@@ -12,8 +12,8 @@ import (
 	"tributary/resource"
 )
 
-// Apply returns the transformed resource, or nil if it is left out. Its Origin has the rules that changed it. Apply keeps
-// a spec that cannot be decoded, so that validation reports it.
+// Apply returns the transformed resource, or nil if it is left out. Its Origin has the rules that changed it. Apply
+// keeps a spec that cannot be decoded, so that validation reports it.
 func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 	if r == nil {
 		return res

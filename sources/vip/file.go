@@ -46,7 +46,8 @@ func (t *Table) parse(path string, content []byte) error {
 		}
 		a, err := netip.ParseAddr(fields[0])
 		if err != nil || len(fields) != 2 {
-			return fmt.Errorf("%s:%d: virtual addresses: want an address and a host, as in `241.0.0.1 redis.service.consul`", path, n)
+			return fmt.Errorf("%s:%d: virtual addresses: want an address and a host, as in `241.0.0.1 redis.service.consul`",
+				path, n)
 		}
 		if !t.prefix.Contains(a) {
 			continue

@@ -198,7 +198,8 @@ func (t *typeState) finishSet(contents []sources.Content) []sources.Content {
 	t.fullSet = nil
 	if n := finished.nameless; n > 0 {
 		t.complaints[unnamed] = fmt.Sprintf(
-			"%s: %d resources cannot be read and have no name: until that ends, no resource of the type is deleted", t.typeURL, n)
+			"%s: %d resources cannot be read and have no name: until that ends, no resource of the type is deleted", t.typeURL,
+			n)
 		t.hashes[unnamed] = 0
 		return append(contents, sources.Content{Group: groupOf(t.typeURL, unnamed), Rejects: finished.firstNameless})
 	}

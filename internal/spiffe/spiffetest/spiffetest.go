@@ -93,8 +93,8 @@ func Sign(by *testutil.Authority, id string, notAfter time.Time) testutil.Pair {
 // Domains are trust domains, by name, and who signs for them.
 type Domains map[string]*testutil.Authority
 
-// Give has it give these identities, the first of which is the default, and name who signs for our own trust domain and for others. Without
-// identities it refuses.
+// Give has it give these identities, the first of which is the default, and name who signs for our own trust domain and
+// for others. Without identities it refuses.
 func (a *API) Give(own *testutil.Authority, others Domains, svids ...testutil.Pair) {
 	answer := &workload.X509SVIDResponse{FederatedBundles: make(map[string][]byte)}
 	for name, by := range others {
@@ -121,7 +121,8 @@ func der(text string) []byte {
 }
 
 // FetchX509SVID implements workload.SpiffeWorkloadAPIServer.
-func (a *API) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+func (a *API) FetchX509SVID(_ *workload.X509SVIDRequest,
+	stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	if !slices.Equal(md.Get("workload.spiffe.io"), []string{"true"}) {
 		return status.Error(codes.InvalidArgument, "security header missing from request")

@@ -1,5 +1,5 @@
-// Package envoytest makes random meshes: valid objects that speak of each other, with everything set that can be set, for tests of what
-// Envoys are told of them.
+// Package envoytest makes random meshes: valid objects that speak of each other, with everything set that can be set,
+// for tests of what Envoys are told of them.
 package envoytest
 
 import (
@@ -26,7 +26,8 @@ var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
 	{
 		"sidecar~10.0.0.1~n.shop~shop.svc.cluster.local",
-		map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true", "LABELS": map[string]any{"app": "one"}},
+		map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true",
+			"LABELS": map[string]any{"app": "one"}},
 	},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
 	{
@@ -86,7 +87,8 @@ func (m *Mesh) Change() {
 var rootKinds = []resource.Kind{resource.PeerAuthentication, resource.EnvoyFilter, resource.WasmPlugin}
 
 func (m *Mesh) key() resource.Key {
-	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"),
+		Name: m.pick("a", "b", "c", "d")}
 	if len(m.kinds) > 0 {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
 		switch {
@@ -196,7 +198,8 @@ func (m *Mesh) labels() map[string]string {
 
 func (m *Mesh) workload() *networking.WorkloadEntry {
 	w := &networking.WorkloadEntry{
-		Address: m.pick("10.0.0.1", "10.0.0.2", "fd00::1", "name.internal", "unix:///run/one.sock", "unix://"+longPath), Labels: m.labels(),
+		Address:  m.pick("10.0.0.1", "10.0.0.2", "fd00::1", "name.internal", "unix:///run/one.sock", "unix://"+longPath),
+		Labels:   m.labels(),
 		Weight:   m.rand.Uint32N(3),
 		Locality: m.pick("", "eu", "eu/a", "eu/a/1", "us/b"),
 	}
@@ -238,7 +241,8 @@ const longPath = "/run/a-path-that-is-longer-than-the-hundred-and-eight-bytes-th
 
 func (m *Mesh) service() *networking.ServiceEntry {
 	s := &networking.ServiceEntry{
-		Hosts:      []string{m.pick("one.internal", "Two.internal", "three.internal", "*.wild.internal", "one.wild.internal")},
+		Hosts: []string{m.pick("one.internal", "Two.internal", "three.internal", "*.wild.internal",
+			"one.wild.internal")},
 		Resolution: networking.ServiceEntry_Resolution(m.rand.IntN(4)), //nolint:gosec // there are four
 		Location:   networking.ServiceEntry_Location(m.rand.IntN(2)),   //nolint:gosec // there are two
 	}
@@ -256,7 +260,8 @@ func (m *Mesh) service() *networking.ServiceEntry {
 	}
 	for i, number := range []uint32{80, 443, 8080}[:1+m.rand.IntN(3)] {
 		s.Ports = append(s.Ports, &networking.ServicePort{
-			Number: number, Name: m.pick("http", "x") + fmt.Sprint(i), Protocol: m.pick("HTTP", "GRPC", "TCP", "TLS", "HTTPS", "UDP", "MONGO", ""),
+			Number: number, Name: m.pick("http", "x") + fmt.Sprint(i),
+			Protocol:   m.pick("HTTP", "GRPC", "TCP", "TLS", "HTTPS", "UDP", "MONGO", ""),
 			TargetPort: m.rand.Uint32N(2) * 9000,
 		})
 	}
@@ -277,7 +282,8 @@ func (m *Mesh) policy() *networking.DestinationRule {
 	}
 	for _, name := range []string{"v1", "v2"} {
 		if m.one(2) {
-			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name}, TrafficPolicy: m.traffic()})
+			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name},
+				TrafficPolicy: m.traffic()})
 		}
 	}
 	if m.one(3) {
@@ -299,7 +305,8 @@ func (m *Mesh) traffic() *networking.TrafficPolicy {
 }
 
 func (m *Mesh) routes() *networking.VirtualService {
-	v := &networking.VirtualService{Hosts: []string{m.pick("one.internal", "two.internal", "none.internal", "*.internal", "*")}}
+	v := &networking.VirtualService{Hosts: []string{m.pick("one.internal", "two.internal", "none.internal", "*.internal",
+		"*")}}
 	if m.one(2) {
 		v.Gateways = []string{m.pick("mesh", "a", "default/a", "shop/b")}
 		if m.one(3) {
@@ -391,7 +398,8 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 		if m.one(2) {
 			continue
 		}
-		e := &networking.IstioEgressListener{Hosts: []string{m.pick("*/*", "./*", "shop/*", "*/one.internal", "*/*.wild.internal")}}
+		e := &networking.IstioEgressListener{Hosts: []string{m.pick("*/*", "./*", "shop/*", "*/one.internal",
+			"*/*.wild.internal")}}
 		if port != 0 {
 			e.Port = &networking.SidecarPort{Number: port, Protocol: "HTTP", Name: "http"}
 			e.Bind = m.pick("", "", "127.0.0.2")
@@ -412,7 +420,8 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 			DefaultEndpoint: m.pick("", "127.0.0.1:8080", "0.0.0.0:8080", "unix:///run/app.sock"),
 		}
 		if i.GetPort().GetProtocol() == "HTTPS" {
-			i.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a", PrivateKey: "/b"}
+			i.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a",
+				PrivateKey: "/b"}
 		}
 		s.Ingress = []*networking.IstioIngressListener{i}
 	}
@@ -452,7 +461,8 @@ func (m *Mesh) route() *networking.HTTPRoute {
 
 func (m *Mesh) destination() *networking.Destination {
 	d := &networking.Destination{
-		Host: m.pick("one.internal", "two.internal", "three.internal", "short", "nowhere.internal"), Subset: m.pick("", "v1", "v2"),
+		Host:   m.pick("one.internal", "two.internal", "three.internal", "short", "nowhere.internal"),
+		Subset: m.pick("", "v1", "v2"),
 	}
 	if m.one(2) {
 		d.Port = &networking.PortSelector{Number: 80}

@@ -15,7 +15,8 @@ func (m *Mesh) selector() *typev1beta1.WorkloadSelector {
 // authorization makes an AuthorizationPolicy. Its provider may be there.
 func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 	p := &securityv1beta1.AuthorizationPolicy{
-		Selector: m.selector(), Action: securityv1beta1.AuthorizationPolicy_Action(m.rand.IntN(4)), //nolint:gosec // there are four
+		Selector: m.selector(), Action: securityv1beta1.AuthorizationPolicy_Action(m.rand.IntN(4)),
+		//nolint:gosec // there are four
 	}
 	if p.GetAction() == securityv1beta1.AuthorizationPolicy_CUSTOM {
 		p.ActionDetail = &securityv1beta1.AuthorizationPolicy_Provider{
@@ -31,7 +32,8 @@ func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 		}
 		if m.one(2) {
 			r.From = []*securityv1beta1.Rule_From{{Source: &securityv1beta1.Source{
-				IpBlocks: []string{"10.0.0.0/8"}, ServiceAccounts: []string{m.pick("a", "shop/a", "shop/a-rather-long-name-of-an-account")},
+				IpBlocks: []string{"10.0.0.0/8"}, ServiceAccounts: []string{m.pick("a", "shop/a",
+					"shop/a-rather-long-name-of-an-account")},
 				NotRequestPrincipals: []string{m.pick("*", "i/*")},
 			}}}
 		}
@@ -48,7 +50,8 @@ func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 // tokens makes a RequestAuthentication. The service of its keys may be there.
 func (m *Mesh) tokens() *securityv1beta1.RequestAuthentication {
 	r := &securityv1beta1.JWTRule{
-		Issuer: m.pick("i", "j"), ForwardOriginalToken: m.one(2), FromHeaders: []*securityv1beta1.JWTHeader{{Name: "x-token"}},
+		Issuer: m.pick("i", "j"), ForwardOriginalToken: m.one(2),
+		FromHeaders: []*securityv1beta1.JWTHeader{{Name: "x-token"}},
 	}
 	switch m.rand.IntN(3) {
 	case 0:

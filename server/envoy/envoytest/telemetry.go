@@ -15,7 +15,8 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 			Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(m.rand.IntN(2)), //nolint:gosec // there are two
 		},
 		EnableTracing: m.one(2), DisableEnvoyListenerLog: m.one(4),
-		AccessLogFile: m.pick("", "/dev/null"), AccessLogFormat: m.pick("", "%REQ(:PATH)% %REQ_WITHOUT_QUERY(:PATH)%", "%NOTHING%",
+		AccessLogFile: m.pick("", "/dev/null"),
+		AccessLogFormat: m.pick("", "%REQ(:PATH)% %REQ_WITHOUT_QUERY(:PATH)%", "%NOTHING%",
 			`{"a": "%PROTOCOL%"}`),
 		AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(m.rand.IntN(2)), //nolint:gosec // there are two
 	}
@@ -35,11 +36,13 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 			Tracing:       []string{m.pick(providers...)},
 		}
 	}
-	file := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/dev/null", OmitEmptyValues: m.one(2)}
+	file := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/dev/null",
+		OmitEmptyValues: m.one(2)}
 	switch m.rand.IntN(3) {
 	case 0:
 		file.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{
-			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Text{Text: m.pick("", "%RESPONSE_CODE%",
+			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Text{Text: m.pick("",
+				"%RESPONSE_CODE%",
 				"%GONE(%", "%CEL(request.path)%")},
 		}
 	case 1:
@@ -95,7 +98,8 @@ func (m *Mesh) telemetry() *telemetryv1alpha1.Telemetry {
 		m.fill(l)
 		l.Providers = m.refs()
 		if l.GetFilter() != nil {
-			l.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)", "nothing(1)",
+			l.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)",
+				"nothing(1)",
 				"[1].exists(x, x == response.code)", "'a'.reverse() == 'a'")
 		}
 		t.AccessLogging = append(t.AccessLogging, l)

@@ -26,15 +26,19 @@ const unknownCommand = "Envoy does not know a command between percent signs: Ist
 
 // logFields are the fields of Istio's default access log, by their names in JSON. LogText has the same fields.
 var logFields = map[string]string{
-	"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
-	"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
+	"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+	"protocol":      "%PROTOCOL%",
+	"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%",
+	"response_code_details":             "%RESPONSE_CODE_DETAILS%",
 	"connection_termination_details":    "%CONNECTION_TERMINATION_DETAILS%",
 	"upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
 	"bytes_received":                    "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%",
 	"upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
-	"x_forwarded_for":       "%REQ(X-FORWARDED-FOR)%", "user_agent": "%REQ(USER-AGENT)%", "request_id": "%REQ(X-REQUEST-ID)%",
+	"x_forwarded_for":       "%REQ(X-FORWARDED-FOR)%", "user_agent": "%REQ(USER-AGENT)%",
+	"request_id":    "%REQ(X-REQUEST-ID)%",
 	"authority":     "%REQ(:AUTHORITY)%",
-	"upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER_RAW%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",
+	"upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER_RAW%",
+	"upstream_local_address":   "%UPSTREAM_LOCAL_ADDRESS%",
 	"downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%", "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
 	"requested_server_name": "%REQUESTED_SERVER_NAME%", "route_name": "%ROUTE_NAME%",
 }
@@ -46,7 +50,8 @@ var LogText = func() string {
 		`"request_id" "authority" ` +
 		`"upstream_host" upstream_cluster upstream_local_address downstream_local_address downstream_remote_address requested_server_name ` +
 		`route_name`
-	return regexp.MustCompile(`[a-z_]+`).ReplaceAllStringFunc(line, func(name string) string { return logFields[name] }) + "\n"
+	return regexp.MustCompile(`[a-z_]+`).ReplaceAllStringFunc(line, func(name string) string { return logFields[name] }) +
+		"\n"
 }()
 
 // defaultLabels returns Istio's default format in JSON.
@@ -129,7 +134,8 @@ func jsonFormat(labels *structpb.Struct, place model.Place, findings *model.Find
 		labels = defaultLabels()
 	}
 	return withFormatters(&corev3.SubstitutionFormatString{
-		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: labels}, JsonFormatOptions: &corev3.JsonFormatOptions{},
+		Format:            &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: labels},
+		JsonFormatOptions: &corev3.JsonFormatOptions{},
 	}, texts...)
 }
 

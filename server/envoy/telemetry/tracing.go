@@ -79,8 +79,8 @@ func (s *tracingSettings) override(entry *telemetryv1alpha1.Tracing, place model
 	}
 }
 
-// AddTracing adds the tracing of workloads in a role: clients or servers. Without Telemetries and default providers, the
-// MeshConfig may enable tracing by the tracer of Envoy's bootstrap.
+// AddTracing adds the tracing of workloads in a role: clients or servers. Without Telemetries and default providers,
+// the MeshConfig may enable tracing by the tracer of Envoy's bootstrap.
 func AddTracing(observation *model.Observation, telemetries []*model.Telemetry, config *model.MeshConfig,
 	role telemetryv1alpha1.WorkloadMode, find clusterFinder,
 ) {
@@ -173,7 +173,8 @@ func newTracing(provider *extensionProvider, host, cluster string) *hcmv3.HttpCo
 	return tracing
 }
 
-func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider, host, cluster string,
+func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider, host,
+	cluster string,
 ) *tracev3.OpenTelemetryConfig {
 	config := &tracev3.OpenTelemetryConfig{}
 	if service := provider.GetHttp(); service != nil {

@@ -24,8 +24,8 @@ import (
 	"tributary/internal/words"
 )
 
-// Request is a DiscoveryRequest or DeltaDiscoveryRequest. One value is reused for all requests of a stream: clients such
-// as istiod repeat a node of several kilobytes on every acknowledgement, which is skipped once a node is known.
+// Request is a DiscoveryRequest or DeltaDiscoveryRequest. One value is reused for all requests of a stream: clients
+// such as istiod repeat a node of several kilobytes on every acknowledgement, which is skipped once a node is known.
 type Request struct {
 	// set by the owner
 	Delta   bool   // which of the two messages to expect
@@ -98,14 +98,14 @@ func (r *Request) OnRelease(release func()) { r.Release = release }
 // NameCost is how many names a name of so many bytes counts as against the limits on names.
 func NameCost(name int) int { return 1 + name/128 }
 
-// nodeCost is how many names a node of so many bytes counts as against the limits on names. Decoded, it takes some six times its size.
-// Honest nodes are below freeNode and cost nothing.
+// nodeCost is how many names a node of so many bytes counts as against the limits on names. Decoded, it takes some six
+// times its size. Honest nodes are below freeNode and cost nothing.
 func nodeCost(size int) int { return max(size-freeNode, 0) / 16 }
 
 const freeNode = 16 << 10
 
-// withoutExtensions returns an encoded node without the list of the extensions of an Envoy. The list is nearly all of the node, and no
-// response depends on it.
+// withoutExtensions returns an encoded node without the list of the extensions of an Envoy. The list is nearly all of
+// the node, and no response depends on it.
 func withoutExtensions(node []byte) []byte {
 	const extensions = 9
 	var rest []byte
@@ -123,8 +123,8 @@ func withoutExtensions(node []byte) []byte {
 	return rest
 }
 
-// Decode replaces all of r but the node and the fields of the owner. The message may come in parts; r.Initial refers to them if it has
-// initial_resource_versions. Decoding stops when there are too many names.
+// Decode replaces all of r but the node and the fields of the owner. The message may come in parts; r.Initial refers to
+// them if it has initial_resource_versions. Decoding stops when there are too many names.
 func (r *Request) Decode(parts ...[]byte) error {
 	r.Clear()
 	for _, part := range parts {
@@ -178,8 +178,8 @@ func (r *Request) Decode(parts ...[]byte) error {
 }
 
 const (
-	// PooledRequest is the size in bytes up to which requests are copied into pooled memory. Larger ones, which carry resume versions,
-	// keep gRPC's buffers until compared.
+	// PooledRequest is the size in bytes up to which requests are copied into pooled memory. Larger ones, which carry
+	// resume versions, keep gRPC's buffers until compared.
 	PooledRequest = 32 << 10
 	// leastPart: below this average buffer size a large request is copied into one buffer.
 	leastPart = 4 << 10
@@ -223,7 +223,8 @@ func (r *Request) Unmarshal(data mem.BufferSlice) error {
 	return err
 }
 
-// DecodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that the filter accepts.
+// DecodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that
+// the filter accepts.
 func (r *Request) DecodeFiltered(filter func(name []byte) bool) error {
 	versions, release := r.encoded, r.Release
 	r.filter = filter
@@ -264,7 +265,8 @@ func (r *Request) fields() []field {
 	return sotwFields[:]
 }
 
-// isUnknown says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being copied.
+// isUnknown says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being
+// copied.
 func (r *Request) isUnknown(b []byte) bool {
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {
@@ -323,7 +325,8 @@ func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
 	return b, nil
 }
 
-// isASCII says whether all bytes are ASCII. That is cheaper than to check whether each of thousands of entries is UTF-8.
+// isASCII says whether all bytes are ASCII. That is cheaper than to check whether each of thousands of entries is
+// UTF-8.
 func isASCII(b []byte) bool {
 	const high = 0x8080808080808080
 	for ; len(b) >= 8; b = b[8:] {
@@ -416,7 +419,8 @@ func (r *Request) set(f field, v []byte) error {
 	return nil
 }
 
-// countInitial counts an entry of initial_resource_versions. Envoy sends an empty version for names that were reported as missing.
+// countInitial counts an entry of initial_resource_versions. Envoy sends an empty version for names that were reported
+// as missing.
 func (r *Request) countInitial(entry []byte) {
 	r.fingerprint = r.fingerprint.plus(entry)
 	if r.filter != nil {
@@ -450,7 +454,8 @@ func rejection(b []byte) (*status.Status, error) {
 	})
 }
 
-// eachField calls f with the fields of a message, with their values as they are encoded, up to the first that is broken.
+// eachField calls f with the fields of a message, with their values as they are encoded, up to the first that is
+// broken.
 func eachField(b []byte, f func(num protowire.Number, typ protowire.Type, value []byte)) error {
 	for len(b) > 0 {
 		num, typ, tag := protowire.ConsumeTag(b)
@@ -492,8 +497,8 @@ func (r *Request) intern(v []byte) string {
 // The tags of the fields of an entry of a map<string, string>.
 const keyTag, valueTag = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire.BytesType)
 
-// shortMapEntry returns where the key of an entry of a map<string, string> ends, if key and value are in order and shorter than 128
-// bytes, as nearly all are; else zero.
+// shortMapEntry returns where the key of an entry of a map<string, string> ends, if key and value are in order and
+// shorter than 128 bytes, as nearly all are; else zero.
 func shortMapEntry(b []byte) (end int) {
 	if len(b) < 4 || b[0] != keyTag || b[1] >= 0x80 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's buffers,
-// so that a name takes no memory of its own.
+// Versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's
+// buffers, so that a name takes no memory of its own.
 type Versions struct {
 	parts       [][]byte // of the decoded request that has them, each of whole fields
 	memory      mem.BufferSlice
@@ -44,8 +44,8 @@ const (
 	initialTag   = initialField<<3 | byte(protowire.BytesType)
 )
 
-// shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions shorter than 128
-// bytes, as nearly all are; else zero.
+// shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions
+// shorter than 128 bytes, as nearly all are; else zero.
 func shortInitial(b []byte) (end int) {
 	if len(b) < 2 || b[0] != initialTag || b[1] >= 0x80 || len(b) < 2+int(b[1]) {
 		return 0
@@ -68,9 +68,9 @@ func nextInitial(b []byte) (entry, rest []byte, ok bool) {
 	return entry, b[n:], true
 }
 
-// Fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in initial_resource_versions. A
-// client that resumes with the fingerprint of a state has that state, so its versions need no lookup. No client knows the seed, so two
-// sets have the same fingerprint once in 2^64 times.
+// Fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in
+// initial_resource_versions. A client that resumes with the fingerprint of a state has that state, so its versions need
+// no lookup. No client knows the seed, so two sets have the same fingerprint once in 2^64 times.
 type Fingerprint struct {
 	count int
 	sum   uint64

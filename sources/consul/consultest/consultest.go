@@ -1,5 +1,5 @@
-// Package consultest is a Consul of tests, with the part of its HTTP API that sources need: blocking queries, indexes, headers, keys that
-// do not change, and the ways in which it refuses.
+// Package consultest is a Consul of tests, with the part of its HTTP API that sources need: blocking queries, indexes,
+// headers, keys that do not change, and the ways in which it refuses.
 package consultest
 
 import (
@@ -18,7 +18,8 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Server answers as Consul does. Its methods are safe for concurrent use; its fields are set before it is used, or by Change.
+// Server answers as Consul does. Its methods are safe for concurrent use; its fields are set before it is used, or by
+// Change.
 type Server struct {
 	HTTP *httptest.Server
 
@@ -57,7 +58,8 @@ const (
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{Index: 10, services: map[string]*entry{}, keys: map[string]string{}, gone: map[string]uint64{}, changed: make(chan struct{})}
+	s := &Server{Index: 10, services: map[string]*entry{}, keys: map[string]string{}, gone: map[string]uint64{},
+		changed: make(chan struct{})}
 	s.HTTP = httptest.NewServer(s)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -175,7 +177,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		case how == Busy:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "Your IP is issuing too many concurrent connections, please rate limit your calls", http.StatusTooManyRequests)
+			http.Error(w, "Your IP is issuing too many concurrent connections, please rate limit your calls",
+				http.StatusTooManyRequests)
 			return
 		case how != Fine && how != Hidden:
 			code, text, _ := strings.Cut(string(how), " ")
@@ -298,8 +301,9 @@ func Marshal(v any) json.RawMessage {
 // Instance is a healthy instance of a service.
 func Instance(service, id, address string, port int) *api.ServiceEntry {
 	return &api.ServiceEntry{
-		Node:    &api.Node{ID: "0", Node: "n1", Address: "10.0.0.1", Datacenter: "dc1"},
-		Service: &api.AgentService{ID: id, Service: service, Address: address, Port: port, Weights: api.AgentWeights{Passing: 1, Warning: 1}},
-		Checks:  api.HealthChecks{{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing}},
+		Node: &api.Node{ID: "0", Node: "n1", Address: "10.0.0.1", Datacenter: "dc1"},
+		Service: &api.AgentService{ID: id, Service: service, Address: address, Port: port,
+			Weights: api.AgentWeights{Passing: 1, Warning: 1}},
+		Checks: api.HealthChecks{{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing}},
 	}
 }

@@ -1,6 +1,6 @@
 // Package kvtest is the part of Consul's HTTP API that a key-value store needs, for tests: blocking prefix queries,
-// consistent reads, and check-and-set in transactions, with the indexes that Consul gives. It answers what it does not know
-// with 400.
+// consistent reads, and check-and-set in transactions, with the indexes that Consul gives. It answers what it does not
+// know with 400.
 package kvtest
 
 import (
@@ -51,7 +51,8 @@ const first = 10
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Consul {
-	c := &Consul{index: first, pairs: make(map[string]Pair), deleted: make(map[string]uint64), changed: make(chan struct{})}
+	c := &Consul{index: first, pairs: make(map[string]Pair), deleted: make(map[string]uint64),
+		changed: make(chan struct{})}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
 		c.Answer(http.StatusInternalServerError, "shutting down") // lets go of who waits
@@ -129,8 +130,8 @@ func (c *Consul) DenyWrites() {
 	c.readOnly = true
 }
 
-// Deceive makes it answer queries that wait as if there were nothing, and only plain ones as to a token without rights. That
-// is how queries behave that Consul serves from a stream, when the token is deleted.
+// Deceive makes it answer queries that wait as if there were nothing, and only plain ones as to a token without rights.
+// That is how queries behave that Consul serves from a stream, when the token is deleted.
 func (c *Consul) Deceive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,8 +139,8 @@ func (c *Consul) Deceive() {
 	c.wake()
 }
 
-// Hide hides the keys that begin with prefix as from somebody without a token: lists say nothing of it, and reads of such a
-// key by its name are refused.
+// Hide hides the keys that begin with prefix as from somebody without a token: lists say nothing of it, and reads of
+// such a key by its name are refused.
 func (c *Consul) Hide(prefix string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +148,8 @@ func (c *Consul) Hide(prefix string) {
 	c.wake()
 }
 
-// Replay makes it answer as a leader that has replayed its log up to the nth write only: in part, unless asked for consistency.
+// Replay makes it answer as a leader that has replayed its log up to the nth write only: in part, unless asked for
+// consistency.
 func (c *Consul) Replay(n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -401,8 +403,8 @@ func (c *Consul) find(key string, recurse bool) (pairs []Pair) {
 	return pairs
 }
 
-// indexOf is the index of an answer: that of the newest change or remembered deletion of what was asked for, or, if there
-// is none, that of everything.
+// indexOf is the index of an answer: that of the newest change or remembered deletion of what was asked for, or, if
+// there is none, that of everything.
 func (c *Consul) indexOf(key string, recurse bool) (index uint64) {
 	concerned := func(k string) bool { return k == key || recurse && strings.HasPrefix(k, key) }
 	for k, p := range c.pairs {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Wipe loses everything, as a Consul that starts without its data, but what has been written again: who waits is cut off.
+// Wipe loses everything, as a Consul that starts without its data, but what has been written again: who waits is cut
+// off.
 func (c *Consul) Wipe(but ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

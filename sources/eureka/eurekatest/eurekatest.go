@@ -1,4 +1,5 @@
-// Package eurekatest is a Eureka for tests: a server of one or more that answers as the real one does, and fails as it is told.
+// Package eurekatest is a Eureka for tests: a server of one or more that answers as the real one does, and fails as it
+// is told.
 package eurekatest
 
 import (
@@ -45,7 +46,8 @@ func Start(t testing.TB) *Server {
 		raw: map[string]string{}, requests: map[string]int{},
 	}
 	s.forget()
-	h := &httptest.Server{Listener: s.door, Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}
+	h := &httptest.Server{Listener: s.door,
+		Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}
 	h.Start()
 	t.Cleanup(func() {
 		s.door.Shut()
@@ -74,7 +76,8 @@ func (s *Server) Forget() {
 }
 
 func (s *Server) forget() {
-	s.instances, s.gone, s.changed, s.version = map[string]map[string]any{}, map[string]map[string]any{}, map[string]bool{}, 0
+	s.instances, s.gone, s.changed, s.version = map[string]map[string]any{}, map[string]map[string]any{},
+		map[string]bool{}, 0
 }
 
 // Answer has a path, such as /apps/delta, be answered with a status; 0 for as it should be.
@@ -116,7 +119,8 @@ func (s *Server) Requests(path string) int {
 func Instance(id, ip string, port int, metadata map[string]string) map[string]any {
 	return map[string]any{
 		"instanceId": id, "hostName": ip, "ipAddr": ip, "status": "UP", "overriddenStatus": "UNKNOWN",
-		"port": map[string]any{"$": port, "@enabled": "true"}, "securePort": map[string]any{"$": 443, "@enabled": "false"}, "countryId": 1,
+		"port": map[string]any{"$": port, "@enabled": "true"}, "securePort": map[string]any{"$": 443, "@enabled": "false"},
+		"countryId":      1,
 		"dataCenterInfo": map[string]any{"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"},
 		"metadata":       metadata,
 	}
@@ -135,7 +139,8 @@ func (s *Server) Put(app string, instance map[string]any) {
 	at := fmt.Sprint(s.clock)
 	i["lastUpdatedTimestamp"], i["lastDirtyTimestamp"] = at, at
 	i["leaseInfo"] = map[string]any{
-		"registrationTimestamp": s.clock - s.apart, "lastRenewalTimestamp": s.clock, "durationInSecs": leaseSeconds, "evictionTimestamp": 0,
+		"registrationTimestamp": s.clock - s.apart, "lastRenewalTimestamp": s.clock, "durationInSecs": leaseSeconds,
+		"evictionTimestamp": 0,
 	}
 	k := key(app, fmt.Sprint(i["instanceId"]))
 	s.instances[k], s.changed[k] = i, true
@@ -231,7 +236,8 @@ func (s *Server) listing(changes bool) map[string]any {
 		app, _, _ := strings.Cut(k, "/")
 		apps[app] = append(apps[app], i)
 	}
-	for _, k := range slices.Sorted(maps.Keys(s.instances)) { // in the same order each time, as a server that nothing happens to
+	// in the same order each time, as a server that nothing happens to
+	for _, k := range slices.Sorted(maps.Keys(s.instances)) {
 		i := s.instances[k]
 		status := fmt.Sprint(i["status"])
 		if counts[status]++; counts[status] == 1 {
@@ -260,5 +266,6 @@ func (s *Server) listing(changes bool) map[string]any {
 	for _, app := range slices.Sorted(maps.Keys(apps)) {
 		list = append(list, map[string]any{"name": app, "instance": apps[app]})
 	}
-	return map[string]any{"applications": map[string]any{"versions__delta": fmt.Sprint(version), "apps__hashcode": hash, "application": list}}
+	return map[string]any{"applications": map[string]any{"versions__delta": fmt.Sprint(version), "apps__hashcode": hash,
+		"application": list}}
 }

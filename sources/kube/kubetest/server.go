@@ -61,7 +61,8 @@ type Fault struct {
 	Delay       time.Duration // of an answer
 }
 
-// Start starts a server that has resources, such as "virtualservices.networking.istio.io": "networking.istio.io/v1/VirtualService".
+// Start starts a server that has resources, such as "virtualservices.networking.istio.io":
+// "networking.istio.io/v1/VirtualService".
 func Start(t testing.TB, served map[string]string) *Server { return start(t, served, false) }
 
 // StartTLS starts one with a certificate of its own: without TLS nobody sends a token.
@@ -432,7 +433,8 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	if items == nil {
 		items = []any{}
 	}
-	text, _ := json.Marshal(map[string]any{"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta, "items": items})
+	text, _ := json.Marshal(map[string]any{"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta,
+		"items": items})
 	if fault.Partial && (from > 0 || meta["continue"] == nil) {
 		end := len(text) - 1 // all items, but not the end
 		if wanted%2 == 0 {
@@ -444,7 +446,8 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	_, _ = w.Write(text)
 }
 
-func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault, cut <-chan struct{}) {
+func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault,
+	cut <-chan struct{}) {
 	q := req.URL.Query()
 	after, _ := strconv.Atoi(q.Get("resourceVersion"))
 	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))

@@ -43,7 +43,8 @@ func ParseAddress(text string) (a Address, err error) {
 	}
 	q := u.Params
 	a = Address{
-		Servers: u.Servers, User: u.User, Password: u.Password, Group: DefaultGroup, ContextPath: defaultContextPath, GRPCOffset: defaultOffset,
+		Servers: u.Servers, User: u.User, Password: u.Password, Group: DefaultGroup, ContextPath: defaultContextPath,
+		GRPCOffset: defaultOffset,
 	}
 	if n := q.Get("namespace"); n != PublicNamespace {
 		a.Namespace = n

@@ -81,7 +81,8 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 	}
 	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed, maxAnswer: c.maxAnswer}
 	// A server identifies a client by its connection.
-	to.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(),
+	to.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure),
+		grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			if err == nil {
@@ -98,7 +99,8 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 	if err := to.start(); err != nil {
 		to.close()
 		err = address.Hint(err, c.config != nil)
-		return nil, fmt.Errorf("connect to %s (gRPC, %d above the port of %s; grpcOffset in the address if it is another one): %w", target,
+		return nil, fmt.Errorf("connect to %s (gRPC, %d above the port of %s; grpcOffset in the address if it is another "+
+			"one): %w", target,
 			c.address.GRPCOffset, server, err)
 	}
 	return to, nil
@@ -293,7 +295,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // subscribe returns the instances of a service, and starts or ends pushes of its changes.
 func (c *conn) subscribe(ctx context.Context, group, service string, on bool) (serviceInfo, error) {
 	var a subscribeAnswer
-	if err := c.request(ctx, "SubscribeServiceRequest", subscribe{c.address.NamespaceName(), group, service, "", on}, &a); err != nil {
+	if err := c.request(ctx, "SubscribeServiceRequest", subscribe{c.address.NamespaceName(), group, service, "", on},
+		&a); err != nil {
 		return serviceInfo{}, fmt.Errorf("service %s of group %s: %w", service, group, err)
 	}
 	return a.Service, nil

@@ -104,7 +104,8 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 			break // the list became shorter
 		}
 		if all = append(all, names...); len(all) > maxConfigs || count > maxConfigs {
-			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d (maxConfigs) none are "+
+			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d "+
+				"(maxConfigs) none are "+
 				"read: delete those that nobody needs",
 				group, conn.server, max(len(all), count), maxConfigs)
 		}
@@ -113,8 +114,10 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 }
 
 // configs returns a page of the names of the configuration texts of a group, and the number of all.
-func (w web) configs(ctx context.Context, server, token, namespace, group string, page int) (names []string, count int, err error) {
-	values := url.Values{"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)}, "pageSize": {strconv.Itoa(configPage)}}
+func (w web) configs(ctx context.Context, server, token, namespace, group string, page int) (names []string, count int,
+	err error) {
+	values := url.Values{"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)},
+		"pageSize": {strconv.Itoa(configPage)}}
 	for _, of := range []struct{ path, group, namespace string }{ // of 3.x and of 2.x
 		{"/v3/admin/cs/config/list", "groupName", "namespaceId"},
 		{"/v1/cs/configs", "group", "tenant"},

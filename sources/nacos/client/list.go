@@ -39,7 +39,8 @@ func (c *conn) walk(ctx context.Context, group string, all map[string]bool) (cou
 	for {
 		pages++
 		var a serviceListAnswer
-		if err := c.request(ctx, "ServiceListRequest", serviceList{c.address.NamespaceName(), group, pages, pageSize, ""}, &a); err != nil {
+		if err := c.request(ctx, "ServiceListRequest", serviceList{c.address.NamespaceName(), group, pages, pageSize, ""},
+			&a); err != nil {
 			return 0, pages, err
 		}
 		reported := len(added)
@@ -48,7 +49,8 @@ func (c *conn) walk(ctx context.Context, group string, all map[string]bool) (cou
 		}
 		switch {
 		case len(added) > maxNames || a.Count > maxNames:
-			return 0, pages, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for what is to be read",
+			return 0, pages, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for "+
+				"what is to be read",
 				c.server, max(len(added), a.Count), maxNames)
 		case len(added) == reported || len(added) >= a.Count:
 			return a.Count, pages, nil

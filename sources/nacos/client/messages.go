@@ -171,7 +171,8 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 		return Instance{}, fmt.Errorf("%q and %d are no address and port", doc.IP, doc.Port)
 	}
 	i := Instance{
-		IP: names.Host(doc.IP), Port: doc.Port, Weight: doc.Weight, Healthy: doc.Healthy, Enabled: doc.Enabled, Cluster: doc.Cluster,
+		IP: names.Host(doc.IP), Port: doc.Port, Weight: doc.Weight, Healthy: doc.Healthy, Enabled: doc.Enabled,
+		Cluster:  doc.Cluster,
 		Metadata: make(map[string]string, len(doc.Metadata)),
 	}
 	for key, value := range doc.Metadata {

@@ -94,10 +94,12 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 }
 
 // once follows all services by one connection until that ends.
-func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
+func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool,
+	connected func()) error {
 	s := &session{
-		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{}, failed: map[string]error{},
-		large: large, wakeup: make(chan struct{}, 1),
+		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{},
+		failed: map[string]error{},
+		large:  large, wakeup: make(chan struct{}, 1),
 	}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {

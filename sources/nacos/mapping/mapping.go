@@ -30,14 +30,15 @@ func New(o Options, namespace string, vips registry.VIPs) (*Mapper, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{registry.NewHosts(o.MappingOptions, vips, registry.Naming[ID]{Joint: ".", Parts: func(id ID) []registry.Part {
-		return []registry.Part{
-			{Placeholder: "{service}", Text: id.Service, Dots: true, Annotation: annotationService},
-			{Placeholder: "{group}", Text: id.NacosGroup, Annotation: annotationGroup},
-			{Placeholder: "{cluster}", Text: id.Cluster, Annotation: annotationCluster},
-			{Placeholder: "{namespace}", Text: namespace, Hidden: namespace == client.PublicNamespace},
-		}
-	}}, func(id ID) string { return fmt.Sprintf("nacos %s %s %s", namespace, id.NacosGroup, id.Service) })}, nil
+	return &Mapper{registry.NewHosts(o.MappingOptions, vips,
+		registry.Naming[ID]{Joint: ".", Parts: func(id ID) []registry.Part {
+			return []registry.Part{
+				{Placeholder: "{service}", Text: id.Service, Dots: true, Annotation: annotationService},
+				{Placeholder: "{group}", Text: id.NacosGroup, Annotation: annotationGroup},
+				{Placeholder: "{cluster}", Text: id.Cluster, Annotation: annotationCluster},
+				{Placeholder: "{namespace}", Text: namespace, Hidden: namespace == client.PublicNamespace},
+			}
+		}}, func(id ID) string { return fmt.Sprintf("nacos %s %s %s", namespace, id.NacosGroup, id.Service) })}, nil
 }
 
 // The annotations with the service of Nacos of a ServiceEntry.
@@ -52,7 +53,8 @@ type ID struct{ NacosGroup, Service, Cluster string }
 
 // Compare orders IDs.
 func (id ID) Compare(o ID) int {
-	return cmp.Or(cmp.Compare(id.NacosGroup, o.NacosGroup), cmp.Compare(id.Service, o.Service), cmp.Compare(id.Cluster, o.Cluster))
+	return cmp.Or(cmp.Compare(id.NacosGroup, o.NacosGroup), cmp.Compare(id.Service, o.Service),
+		cmp.Compare(id.Cluster, o.Cluster))
 }
 
 func (id ID) String() string { return id.Group() + "@@" + id.Cluster }
@@ -86,7 +88,8 @@ func (m *Mapper) Offers(group, service string, all []client.Instance, warnings [
 		offers.Warnings = append(offers.Warnings, m.Place(id)+": "+w)
 		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: "an instance", Of: service, Why: w})
 	}
-	all = slices.SortedFunc(slices.Values(all), func(a, b client.Instance) int { // the first one at an address and port counts
+	// the first one at an address and port counts
+	all = slices.SortedFunc(slices.Values(all), func(a, b client.Instance) int {
 		return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	for _, i := range all {
@@ -165,7 +168,8 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
 	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
 		return s.Split(func(e registry.Endpoint) ID {
-			return m.idOf(ID{a[annotationGroup], a[annotationService], cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster)})
+			return m.idOf(ID{a[annotationGroup], a[annotationService],
+				cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster)})
 		})
 	}, annotationService)
 }

@@ -39,8 +39,8 @@ type Server struct {
 	hidden   map[string]bool
 	requests map[string]int
 	silent   bool // changes are not pushed
-	// Listed is called after each page of a list, with the services, which it may change. More are counted than are listed, and then there are
-	// no pages: all are on each. Both are set before there are clients.
+	// Listed is called after each page of a list, with the services, which it may change. More are counted than are
+	// listed, and then there are no pages: all are on each. Both are set before there are clients.
 	Listed func(page int, services map[string]map[string]any)
 	More   int
 }
@@ -216,7 +216,8 @@ func (s *Server) Requests(kind string) int {
 // Instance is one that is well.
 func Instance(ip string, port int, metadata map[string]string) map[string]any {
 	return map[string]any{
-		"instanceId": fmt.Sprintf("%s#%d", ip, port), "ip": ip, "port": port, "weight": 1.0, "healthy": true, "enabled": true, "ephemeral": true,
+		"instanceId": fmt.Sprintf("%s#%d", ip, port), "ip": ip, "port": port, "weight": 1.0, "healthy": true, "enabled": true,
+		"ephemeral":   true,
 		"clusterName": "DEFAULT", "metadata": metadata,
 	}
 }
@@ -236,7 +237,8 @@ func (s *Server) change(group, service string, f func(map[string]any)) {
 			}
 		}
 	}
-	body := map[string]any{"requestId": "1", "namespace": "public", "serviceName": service, "groupName": group, "serviceInfo": s.info(name)}
+	body := map[string]any{"requestId": "1", "namespace": "public", "serviceName": service, "groupName": group,
+		"serviceInfo": s.info(name)}
 	s.mu.Unlock()
 	for _, one := range to {
 		_ = one.send("NotifySubscriberRequest", body) // it may have gone
