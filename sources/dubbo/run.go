@@ -150,16 +150,18 @@ func (r *run) Registered(partKey registry.Part, registrations []registry.Registr
 		return
 	}
 	r.markChanged(partKey)
-	if errors.Is(err, registry.ErrAbsent) {
+	absent := errors.Is(err, registry.ErrAbsent)
+	if absent {
 		registrations, err = nil, nil
 	}
 	content := dubboInterface.parts[partKey]
 	if !content.take(err) {
 		return
 	}
-	content.registrations, content.addresses = registrations, nil
+	content.absent, content.registrations, content.addresses = absent, registrations, nil
 	for _, registration := range registrations {
-		if listed, ok, err := parseProvider(partKey.Interface, registration); ok && err == nil {
+		listed, ok, err := parseProvider(partKey.Interface, registration)
+		if ok && err == nil && registration.Failing == "" {
 			content.addresses = append(content.addresses, instanceScope(listed.Application, listed.Host, listed.Port))
 		}
 	}
