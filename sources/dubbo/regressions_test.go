@@ -107,3 +107,16 @@ func TestFind_AMuteInstanceCostsLessThanAStart(t *testing.T) {
 		require.Less(t, time.Since(begin), time.Second)
 	})
 }
+
+// TestReady_WithAnInstanceThatWentBeforeItWasRead has the list of instances that names it stay, since it cannot be
+// read again.
+func TestReady_WithAnInstanceThatWentBeforeItWasRead(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	r.Parts(nil, nil)
+	r.Applications([]string{"app"}, nil)
+	r.Instances("app", []string{"10.0.0.1:20880"}, nil)
+	r.Instance("app", "10.0.0.1:20880", provider.Instance{}, false, registry.ErrAbsent)
+	r.Instances("app", nil, registry.ErrDenied)
+	require.True(t, r.gather(time.Now()).Synced)
+}
