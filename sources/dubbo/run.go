@@ -200,10 +200,13 @@ func (r *run) Instances(applicationName string, instanceIDs []string, err error)
 func (r *run) Instance(applicationName, instanceID string, content provider.Instance, dubbo bool, err error) {
 	defer r.update()()
 	listed := r.applications[applicationName]
-	if listed == nil || listed.instances[instanceID] == nil || errors.Is(err, registry.ErrAbsent) {
-		return // the list of instances drops it
+	if listed == nil || listed.instances[instanceID] == nil {
+		return
 	}
 	stored := listed.instances[instanceID]
+	if errors.Is(err, registry.ErrAbsent) && stored.settled() {
+		return // the list of instances drops it
+	}
 	if !stored.take(err) {
 		stored.fail(err)
 		return
