@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
+	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
 	core "tributary/sources/registry"
 )
@@ -49,7 +50,8 @@ const (
 	lastTry  = 10 * time.Second
 
 	perRead     = 8 * time.Second // of the metadata report
-	perInstance = 2 * time.Second
+	perInstance = 8 * time.Second // for all methods of asking one
+	nextAfter   = 300 * time.Millisecond
 )
 
 // reportAfter is the number of failed tries before the status reports them.
@@ -191,14 +193,40 @@ func (r *run) find(lookup *lookup) result {
 			return result{metadata: &metadata, source: "the metadata report", warnings: warnings}
 		}
 	}
-	failures := []error{fmt.Errorf("metadata report: %w", err)}
-	for _, instance := range r.askable(lookup) {
-		askContext, cancel := context.WithTimeout(lookup.ctx, perInstance)
-		metadata, method, err := r.asker.Ask(askContext, instance)
-		if cancel(); err == nil {
-			return result{metadata: &metadata, source: method}
+	answer := r.ask(lookup.ctx, r.askable(lookup))
+	if answer.failure != nil || answer.metadata == nil {
+		answer.failure = errors.Join(fmt.Errorf("metadata report: %w", err), answer.failure)
+	}
+	return answer
+}
+
+// ask asks instances until one answers. It begins with the next one after nextAfter, since one that does not answer
+// must not delay a start. Without instances the result is zero.
+func (r *run) ask(ctx context.Context, instances []provider.Instance) result {
+	ctx, cancel := context.WithTimeout(ctx, perInstance)
+	defer cancel()
+	workers, ctx := worker.New(ctx)
+	defer workers.Stop()
+	answers := make(chan result, len(instances))
+	for index, instance := range instances {
+		workers.Go(func() {
+			core.Sleep(ctx, time.Duration(index)*nextAfter)
+			metadata, method, err := r.asker.Ask(ctx, instance)
+			answers <- result{metadata: &metadata, source: method, failure: err}
+		})
+	}
+	var failures []error
+	for range instances {
+		select {
+		case <-ctx.Done():
+			workers.Stop()
+			return result{failure: errors.Join(append(failures, workers.Wait(), ctx.Err())...)}
+		case answer := <-answers:
+			if answer.failure == nil {
+				return answer
+			}
+			failures = append(failures, answer.failure)
 		}
-		failures = append(failures, err)
 	}
 	return result{failure: errors.Join(failures...)}
 }

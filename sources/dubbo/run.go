@@ -150,16 +150,18 @@ func (r *run) Registered(partKey registry.Part, registrations []registry.Registr
 		return
 	}
 	r.markChanged(partKey)
-	if errors.Is(err, registry.ErrAbsent) {
+	absent := errors.Is(err, registry.ErrAbsent)
+	if absent {
 		registrations, err = nil, nil
 	}
 	content := dubboInterface.parts[partKey]
 	if !content.take(err) {
 		return
 	}
-	content.registrations, content.addresses = registrations, nil
+	content.absent, content.registrations, content.addresses = absent, registrations, nil
 	for _, registration := range registrations {
-		if listed, ok, err := parseProvider(partKey.Interface, registration); ok && err == nil {
+		listed, ok, err := parseProvider(partKey.Interface, registration)
+		if ok && err == nil && registration.Failing == "" {
 			content.addresses = append(content.addresses, instanceScope(listed.Application, listed.Host, listed.Port))
 		}
 	}
@@ -198,10 +200,13 @@ func (r *run) Instances(applicationName string, instanceIDs []string, err error)
 func (r *run) Instance(applicationName, instanceID string, content provider.Instance, dubbo bool, err error) {
 	defer r.update()()
 	listed := r.applications[applicationName]
-	if listed == nil || listed.instances[instanceID] == nil || errors.Is(err, registry.ErrAbsent) {
-		return // the list of instances drops it
+	if listed == nil || listed.instances[instanceID] == nil {
+		return
 	}
 	stored := listed.instances[instanceID]
+	if errors.Is(err, registry.ErrAbsent) && stored.settled() {
+		return // the list of instances drops it
+	}
 	if !stored.take(err) {
 		stored.fail(err)
 		return

@@ -79,6 +79,9 @@ func (r *readResult) take(err error) (content bool) {
 // settled reports whether a first read succeeded or failed.
 func (r readResult) settled() bool { return r.succeeded || r.failure != nil }
 
+// failed reports whether each read failed.
+func (r readResult) failed() bool { return !r.succeeded && r.failure != nil }
+
 // unreadable reports whether the registry may have more than the content.
 func (r readResult) unreadable() bool { return !r.succeeded || r.incomplete }
 
@@ -95,6 +98,7 @@ type interfaceState struct {
 type part struct {
 	readResult
 
+	absent        bool // the registry has no place for it
 	registrations []registry.Registration
 	addresses     []scope // of providers
 }
@@ -121,8 +125,11 @@ func (i *interfaceState) settled() bool {
 	return true
 }
 
-// removed reports whether the registry no longer lists the interface, and no instance serves it.
-func (i *interfaceState) removed() bool { return i.listed && len(i.parts)+len(i.instances) == 0 }
+// removed reports whether the registry no longer has a place for providers of the interface, and no instance serves it.
+func (i *interfaceState) removed() bool {
+	present := slices.ContainsFunc(i.partsOf(registry.Providers), func(p *part) bool { return !p.absent })
+	return i.listed && !present && len(i.instances) == 0
+}
 
 // unreadable reports whether the registry may have more registrations of a category than the content.
 func (i *interfaceState) unreadable(category registry.Category) bool {

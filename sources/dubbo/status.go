@@ -52,7 +52,7 @@ func (r *run) health(now time.Time) sources.Health {
 type survey struct {
 	settled  bool // each first read succeeded or failed
 	unlisted bool // no list of names can be read
-	unread   bool // a read never succeeded
+	unread   bool // a read of a list, of providers, or of an application never succeeded
 	readable bool // providers of an interface, or instances of an application, were read
 	denied   bool // the registry denied a read
 	problems []string
@@ -69,24 +69,28 @@ func (s *state) survey() survey {
 		outcome.settled = outcome.settled && result.settled()
 		if result.failure != nil {
 			outcome.denied = outcome.denied || errors.Is(result.failure, registry.ErrDenied)
-			outcome.unread = outcome.unread || !result.succeeded
 			*problems = append(*problems, result.failure.Error())
 		}
 	}
 	for _, nameList := range s.lists {
 		if !nameList.ignored {
 			note(nameList.readResult, &lists)
+			outcome.unread = outcome.unread || nameList.failed()
 			outcome.unlisted = outcome.unlisted && nameList.failure != nil
 		}
 	}
 	for _, dubboInterface := range s.interfaces {
-		for revision, part := range dubboInterface.parts {
+		for partKey, part := range dubboInterface.parts {
 			note(part.readResult, &interfaces)
-			outcome.readable = outcome.readable || part.succeeded && revision.Category == registry.Providers
+			if partKey.Category == registry.Providers {
+				outcome.unread = outcome.unread || part.failed()
+				outcome.readable = outcome.readable || part.succeeded
+			}
 		}
 	}
 	for _, application := range s.applications {
 		note(application.readResult, &applications)
+		outcome.unread = outcome.unread || application.failed()
 		outcome.readable = outcome.readable || application.succeeded
 		for _, instance := range application.instances {
 			note(instance.readResult, &applications)

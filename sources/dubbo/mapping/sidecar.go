@@ -93,6 +93,7 @@ func (m *Mapper) Consumed(rs []*resource.Resource) map[string][]string {
 		if err != nil || !ok || application == "" {
 			continue
 		}
+		all[application] = slices.Clip(all[application]) // also without a host
 		for _, e := range sc.Egress {
 			for _, h := range e.Hosts {
 				if host, ours := strings.CutPrefix(h, m.o.Namespace+"/"); ours && !slices.Contains(m.o.Sidecars.Hosts, h) {

@@ -1,0 +1,122 @@
+package dubbo
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/zookeeper/zktest"
+)
+
+// TestHasServices_NotByAFailingRegistration has a provider whose check fails at interface level, and an instance at its
+// address that the mapping could serve.
+func TestHasServices_NotByAFailingRegistration(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app")
+	require.NoError(t, err)
+	r.Parts(partsOf("a"), nil)
+	r.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
+		[]registry.Registration{{URL: u, Failing: "its check is critical"}}, nil)
+	server := &instance{application: "app", readResult: readResult{succeeded: true}}
+	server.Instance = provider.Instance{Application: "app", Host: "10.0.0.1", Port: 20880}
+	require.False(t, r.hasServices(server), "a failing registration counts as unlisted")
+}
+
+// TestReady_WithoutTheRulesOfAnInterface has configurators that cannot be read, of an interface without providers.
+func TestReady_WithoutTheRulesOfAnInterface(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	rules := registry.Part{Interface: "a", Category: registry.Configurators, Node: "a"}
+	r.Parts([]registry.Part{rules}, nil)
+	r.Applications(nil, nil)
+	r.Registered(rules, nil, registry.ErrDenied)
+	require.True(t, r.gather(time.Now()).Synced, "each provider was read")
+}
+
+// TestSidecar_WithoutHostsGoesAtARestart has an application that called nothing that is served, and ends while the
+// source is stopped.
+func TestSidecar_WithoutHostsGoesAtARestart(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
+	s.Put(consumer("x.a", "shop", ""), leaf)
+	b := start(t, s, withSidecars(time.Hour))
+	b.awaitAll("x-b 10.0.0.1:20880*100", "shop sees ./*")
+	b.restart(withSidecars(time.Hour), func() { s.Delete("/dubbo/x.a/consumers") })
+	b.awaitAll("x-b 10.0.0.1:20880*100")
+}
+
+// TestGrace_WithoutANodeForProviders removes the node of an interface's providers alone.
+func TestGrace_WithoutANodeForProviders(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&weight=7"), leaf)
+	settings := quickly()
+	settings.KeepEmpty = time.Hour
+	b := start(t, s, settings)
+	b.awaitAll("a 10.0.0.1:20880*7")
+	s.Delete("/dubbo/a/providers")
+	b.awaitAll()
+}
+
+// patientMethods has methods that take their time, as those of metadata.Client, and a last one that answers.
+func patientMethods(ctx context.Context, i provider.Instance) (metadata provider.Metadata, name string, err error) {
+	for range 2 {
+		method, cancel := context.WithTimeout(ctx, 2*time.Second)
+		<-method.Done()
+		cancel()
+	}
+	return provider.Metadata{Revision: i.Revision}, "the third method", ctx.Err()
+}
+
+// TestFind_WaitsForEachMethodOfAnInstance has an instance whose port does not answer the first methods.
+func TestFind_WaitsForEachMethodOfAnInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := sourceOf(t, zktest.New(), patiently())
+		source.asker, source.registry = asks(patientMethods), silentRegistry{}
+		l := &lookup{ctx: t.Context(), revision: revision{"app", "r1"}, instances: map[*instance]bool{}}
+		l.instances[&instance{Instance: provider.Instance{Revision: "r1", Service: &provider.MetadataService{}}}] = true
+		found := newRun(source, nil).find(l)
+		require.NoError(t, found.failure)
+		require.Equal(t, "the third method", found.source)
+	})
+}
+
+// TestFind_AMuteInstanceCostsLessThanAStart has two instances that do not answer before one that does.
+func TestFind_AMuteInstanceCostsLessThanAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := sourceOf(t, zktest.New(), patiently())
+		source.asker = asks(func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
+			if i.Host != "answers" {
+				return provider.Metadata{}, "", hangs(ctx)
+			}
+			return provider.Metadata{Revision: "r1"}, "an answer", nil
+		})
+		source.registry = silentRegistry{}
+		l := &lookup{ctx: t.Context(), revision: revision{"app", "r1"}, instances: map[*instance]bool{}}
+		for _, host := range []string{"mute", "dead", "answers"} {
+			l.instances[&instance{Instance: provider.Instance{Host: host, Service: &provider.MetadataService{}}}] = true
+		}
+		begin := time.Now()
+		require.NoError(t, newRun(source, nil).find(l).failure)
+		require.Less(t, time.Since(begin), time.Second)
+	})
+}
+
+// TestReady_WithAnInstanceThatWentBeforeItWasRead has the list of instances that names it stay, since it cannot be
+// read again.
+func TestReady_WithAnInstanceThatWentBeforeItWasRead(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	r.Parts(nil, nil)
+	r.Applications([]string{"app"}, nil)
+	r.Instances("app", []string{"10.0.0.1:20880"}, nil)
+	r.Instance("app", "10.0.0.1:20880", provider.Instance{}, false, registry.ErrAbsent)
+	r.Instances("app", nil, registry.ErrDenied)
+	require.True(t, r.gather(time.Now()).Synced)
+}
