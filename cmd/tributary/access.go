@@ -30,8 +30,7 @@ func newAccessCheck() *cobra.Command {
 		Use:   "check [-c FILE] --identity WHO... [--kind KIND] [--namespace NAMESPACE]",
 		Short: "Say which rule decides the rights of a client",
 		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may see something. A client
-is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT,
-	ip:ADDRESS or
+is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or
 socket; --identity may be repeated. No server is asked.
 
 It exits with 3 if it is not allowed.`,
@@ -125,8 +124,7 @@ func newTokenNew() *cobra.Command {
 		Long: `New makes a token for the client of that name, prints it, and adds its hash to the file, which is the identity.tokens of the
 configuration. A server that runs reads the file again by itself. The token itself is kept nowhere.
 
-To replace a token, make another of the same name,
-	and delete the old line when the client has the new one: that ends the
+To replace a token, make another of the same name, and delete the old line when the client has the new one: that ends the
 streams that came with the old one.`,
 		Example: `  tributary token new ci --file /etc/tributary/tokens > ci.token`,
 		Args:    cobra.ExactArgs(1),

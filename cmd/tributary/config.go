@@ -27,8 +27,7 @@ func newConfig() *cobra.Command {
 		Use:   "config [-c FILE]",
 		Short: "Print the configuration with its defaults, and where each value is from",
 		Long: `Config prints the configuration that serve would use: the values of the file, or of all files of a directory, and the
-defaults of the keys that no file has. A comment says where each value is from: FILE:LINE,
-	or default. Secrets are hidden. What
+defaults of the keys that no file has. A comment says where each value is from: FILE:LINE, or default. Secrets are hidden. What
 flags of serve change is not in it.
 
 With -o json it prints a list of {key, value, from}.`,
@@ -149,8 +148,7 @@ is there already is never changed.`,
 			}
 			found := check.FindRegistries(ctx, host, registries)
 			if len(files)+len(found) == 0 {
-				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"),
-					0o755); err != nil { //nolint:gosec // the server may be another user
+				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"), 0o755); err != nil { //nolint:gosec // the server may be another user
 					return err
 				}
 			}
@@ -168,8 +166,7 @@ is there already is never changed.`,
 			if err := errors.Join(err, file.Close()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written, with %s of files and %s\nnext: tributary doctor -c %s\n",
-				path,
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written, with %s of files and %s\nnext: tributary doctor -c %s\n", path,
 				words.Count(len(files), "place", "places"), words.Count(len(found), "registry", "registries"), path)
 			return err
 		}),

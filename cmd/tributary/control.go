@@ -61,8 +61,7 @@ func newGuardList() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			var all []admin.Guarded
-			return flags.show(ctx, cmd, format, "/debug/guard", nil, &all,
-				func(w io.Writer) error { return output.Guard(w, all, time.Now()) })
+			return flags.show(ctx, cmd, format, "/debug/guard", nil, &all, func(w io.Writer) error { return output.Guard(w, all, time.Now()) })
 		}),
 	}
 	flags.add(cmd)
@@ -111,8 +110,7 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show sources, objects, conflicts, holds and clients of a server",
 		Long: `Status shows all of it on one screen. With --check it says in a line each what somebody should do something about, and exits with
-3 if there is anything: a server that is not ready, a configuration that is refused, a source that is not healthy,
-	a loss that is held,
+3 if there is anything: a server that is not ready, a configuration that is refused, a source that is not healthy, a loss that is held,
 objects that are not valid, what clients reject, certificates that have expired.
 
 With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash of the objects that are served. --check then also exits with
@@ -188,8 +186,7 @@ func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool)
 		return err
 	}
 	err = errors.Join(err, output.Fleet(w, all, time.Now(), output.ScreenOf(out)))
-	if silent := slices.IndexFunc(all, func(i output.Instance) bool { return i.Status == nil }); err == nil &&
-		silent >= 0 {
+	if silent := slices.IndexFunc(all, func(i output.Instance) bool { return i.Status == nil }); err == nil && silent >= 0 {
 		return errors.New(all[silent].Error)
 	}
 	return err

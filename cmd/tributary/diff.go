@@ -41,17 +41,14 @@ func newDiff() *cobra.Command {
 		Use:   "diff [PATH] [PATH] [--server HOST:PORT ...]",
 		Short: "Compare files with a server, servers, or files, object by object",
 		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or directory, and
-prints how they differ as YAML. Lines with - are of the first side,
-	lines with + of the second. Servers come before paths,
+prints how they differ as YAML. Lines with - are of the first side, lines with + of the second. Servers come before paths,
 so that files are shown as what they would change. The path - is standard input. A path alone is compared
 with the server of the configuration (-c), by default at ` + config.DefaultXDS + `.
 
-What is read from a path is checked as the server checks it. What it would quarantine is named with the reason,
-	and kept apart
+What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
 from what would be deleted: while an object is quarantined, its last good version is served.
 
-With --at the first side is what the server served at a time, such as 1h (ago), as its admin server remembers it; alone,
-	it is
+With --at the first side is what the server served at a time, such as 1h (ago), as its admin server remembers it; alone, it is
 compared with what it serves now.
 
 Times of creation are compared, since istiod lets the older of two objects win that compete; not with files that name none. Of
@@ -110,8 +107,7 @@ It exits with 3 if there is a difference.`,
 				return err
 			}
 			cmd.PrintErrf("%s, %s only in %s, %d only in %s",
-				words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name,
-				d.OnlyInSecond,
+				words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name, d.OnlyInSecond,
 				sides[1].Name)
 			if d.Quarantined > 0 {
 				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
@@ -133,8 +129,7 @@ It exits with 3 if there is a difference.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	addServerConfig(cmd)
-	f.Var(&flags.at, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by the "+
-		"admin server (--admin)")
+	f.Var(&flags.at, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by the admin server (--admin)")
 	flags.admin.add(cmd, "address of the admin server that is asked for --at")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
@@ -280,8 +275,7 @@ const stdinName = "stdin"
 
 // contentsOf reads a path as the file source does, or standard input. It also returns the message of a source that
 // could not read all.
-func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string,
-	err error) {
+func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string, err error) {
 	if path != "-" {
 		return check.ReadFiles(ctx, check.FileAddress(path), file.Settings{FollowLinks: true})
 	}

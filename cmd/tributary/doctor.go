@@ -33,8 +33,7 @@ func newDoctor() *cobra.Command {
 		Short: "Check everything that a server needs, and print a remedy for each problem",
 		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights
 that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or
---mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs,
-	that what its clients
+--mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients
 ask for is known. With --through it holds an idle stream through the
 address that istiod has for us, with istiod's pings, and tells what ends it. It is best run as the user who runs the server, and
 changes nothing.
@@ -53,10 +52,9 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			if through != "" {
 				d.Through = &check.Through{
 					Client: &client.XDS{
-						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(),
-						Timeout: 10 * time.Second,
-						Log:     slog.New(slog.DiscardHandler),
-						NodeID:  fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
+						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(), Timeout: 10 * time.Second,
+						Log:    slog.New(slog.DiscardHandler),
+						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
 					},
 					Hold:    idle,
 					Holding: func() { cmd.PrintErrf("an idle stream is held through %s for %s\n", through, idle) },
@@ -77,8 +75,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			for _, f := range d.Findings {
 				count[f.Severity]++
 			}
-			cmd.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"),
-				words.Count(count[check.Warning], "warning", "warnings"))
+			cmd.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning], "warning", "warnings"))
 			if count[check.Error] > 0 || strict && count[check.Warning] > 0 {
 				return &failure{code: exitFindings}
 			}
@@ -87,12 +84,9 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	}
 	f := cmd.Flags()
 	addConfig(cmd, &d.File, "")
-	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by "+
-		"default port 8080")
-	f.StringVar(&d.MeshConfig, "mesh-config", "",
-		"file with the mesh configuration of that istiod, or values of its Helm chart")
-	f.StringVar(&through, "through", "", "HOST:PORT by which istiod reads from us, as in its configSources: hold an "+
-		"idle stream through it")
+	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
+	f.StringVar(&d.MeshConfig, "mesh-config", "", "file with the mesh configuration of that istiod, or values of its Helm chart")
+	f.StringVar(&through, "through", "", "HOST:PORT by which istiod reads from us, as in its configSources: hold an idle stream through it")
 	f.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
 	f.BoolVar(&d.Offline, "offline", false, "do not use the network: only sources of files are read")
 	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
@@ -176,12 +170,9 @@ func newBundle() *cobra.Command {
 		Use:   "bundle",
 		Short: "Pack the files for a fault report, without secrets",
 		Long: `Bundle writes an archive with the versions, the configuration, what doctor finds without asking anybody over the
-network, and of the server that runs its status, sources, clients, holds, findings, metrics,
-	goroutines and what changed last;
-with --log also the end of its log. It has names and addresses, and no contents of objects. Passwords,
-	tokens and keys that the
-configuration has, or that are in files which it names, are taken out of all of it,
-	as are its comments. What cannot be had is
+network, and of the server that runs its status, sources, clients, holds, findings, metrics, goroutines and what changed last;
+with --log also the end of its log. It has names and addresses, and no contents of objects. Passwords, tokens and keys that the
+configuration has, or that are in files which it names, are taken out of all of it, as are its comments. What cannot be had is
 named in errors.txt.`,
 		Example: `  tributary bundle
   tributary bundle -c /etc/tributary/tributary.yaml --log /var/log/tributary.log --file report.tar.gz
@@ -221,8 +212,7 @@ named in errors.txt.`,
 			for _, text := range p.errors {
 				cmd.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
 			}
-			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n",
-				out); err != nil || silent == nil {
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
 				return err
 			}
 			return fmt.Errorf("%s lacks the data of the server: %w", out, silent)
@@ -230,8 +220,7 @@ named in errors.txt.`,
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&log, "log", "", "file with the log of the server")
-	cmd.Flags().StringVar(&out, "file", "",
-		"archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
+	cmd.Flags().StringVar(&out, "file", "", "archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
 	return cmd
 }
 

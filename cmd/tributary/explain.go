@@ -58,8 +58,7 @@ func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choic
 }
 
 // post calls the action at path of a server, in the name of the user, and prints the answer.
-func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, server *client.Admin, path string,
-	query url.Values) error {
+func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, server *client.Admin, path string, query url.Values) error {
 	query.Set("by", whoAmI())
 	done, err := server.Post(ctx, path, query)
 	if err != nil {
@@ -92,18 +91,12 @@ func newExplain() *cobra.Command {
 		Use:   "explain {KIND [NAMESPACE/]NAME | KIND/[NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
 		Short: "Explain an object or a host",
 		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
-why, what is quarantined or held of it, what competes with it and what istiod makes of that,
-	and which clients were sent it
-when; of Envoy and gRPC clients, which receive generated xDS,
-	whether they acknowledged or rejected it. It shows rules and
-policies as they are served. Of a host it explains each object that references it,
-	whatever port is given with it; of an IP
-address, those that have it; of any other name,
-	the objects of this name and those that were made of what has this name in a
-registry, such as an interface of Dubbo. It says which instances of them registries have and are not served,
-	and why. It exits
-with 1 if there is no such object, and names what may have been meant,
-	and until when the object was there if the history
+why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent it
+when; of Envoy and gRPC clients, which receive generated xDS, whether they acknowledged or rejected it. It shows rules and
+policies as they are served. Of a host it explains each object that references it, whatever port is given with it; of an IP
+address, those that have it; of any other name, the objects of this name and those that were made of what has this name in a
+registry, such as an interface of Dubbo. It says which instances of them registries have and are not served, and why. It exits
+with 1 if there is no such object, and names what may have been meant, and until when the object was there if the history
 knows.`,
 		Example: `  tributary explain se shop/reviews
   tributary explain virtualservice reviews -n shop -o json

@@ -41,8 +41,7 @@ type ageFlags struct{ admin adminServer }
 const ageTimeout = 2 * time.Second
 
 func (f *ageFlags) add(cmd *cobra.Command) {
-	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is asked "+
-		"only if --server is not "+
+	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is asked only if --server is not "+
 		"given")
 }
 
@@ -75,15 +74,13 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().Var(newXDSServer(&f.server), "server",
-		"host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
-			orElse(envServer, "listen.xds", config.DefaultXDS))
+	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
+		orElse(envServer, "listen.xds", config.DefaultXDS))
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
-	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil,
-		"metadata of the node to ask as, such as ISTIO_REVISION=canary")
+	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	completeFlag(cmd, "namespace", f.completeNamespaces)
 	f.secure.add(cmd)
@@ -92,9 +89,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 
 func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
 	return &client.XDS{
-		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID,
-		Metadata: f.metadata,
-		Log:      f.log.logger(cmd.ErrOrStderr()),
+		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata,
+		Log: f.log.logger(cmd.ErrOrStderr()),
 	}
 }
 
@@ -122,8 +118,7 @@ func kinds() []string {
 	for _, s := range resource.Schemas() {
 		name := s.Plural
 		singular := strings.ToLower(string(s.Kind))
-		if short := slices.DeleteFunc(slices.Clone(s.ShortNames),
-			func(n string) bool { return n == singular }); len(short) > 0 {
+		if short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == singular }); len(short) > 0 {
 			name += " (" + strings.Join(short, ", ") + ")"
 		}
 		all = append(all, name)
@@ -152,16 +147,13 @@ func newGet() *cobra.Command {
 		Short: "Show the objects that a server has",
 		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, of several, or of all. Objects can also
 be given as KIND/[NAMESPACE/]NAME, which is what -o name prints. With -o yaml it prints what kubectl apply takes. AGE is since its
-creation if an object names a time, else since the server first saw it,
-	if its admin server can be asked (--admin). It exits with 1
+creation if an object names a time, else since the server first saw it, if its admin server can be asked (--admin). It exits with 1
 if an object that is named is not there.
 
-With --store it reads a store to which tributary apply writes,
-	such as Consul's key-value store, instead of asking a server;
+With --store it reads a store to which tributary apply writes, such as Consul's key-value store, instead of asking a server;
 -o yaml then has the resourceVersion that apply takes.
 
-With --at it shows what the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z,
-	as its admin server remembers it.
+With --at it shows what the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z, as its admin server remembers it.
 
 It also asks any ADS server for Envoy's ` + strings.Join(envoyTypeNames(), ", ") + `: for endpoints it follows the clusters, for
 routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
@@ -196,8 +188,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			}
 			selector, err := labels.Parse(labelled)
 			if err != nil {
-				return usage("--selector %s: want conditions such as app=reviews,version in (v1,v2),track!=canary,tier,!old",
-					labelled)
+				return usage("--selector %s: want conditions such as app=reviews,version in (v1,v2),track!=canary,tier,!old", labelled)
 			}
 			all, err := whatIsWanted(args, &flags)
 			if err != nil {
@@ -272,17 +263,14 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	}
 	flags.add(cmd, "default")
 	stored.add(cmd, " of the server, for the address in its listen; with --store, of the store")
-	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name " +
-		"of a source of the " +
+	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of a source of the " +
 		"configuration"
 	ages.add(cmd)
-	cmd.Flags().StringVarP(&labelled, "selector", "l", "",
-		"only objects with such labels, as kubectl has it: app=reviews,version in "+
-			"(v1,v2),!canary")
+	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in "+
+		"(v1,v2),!canary")
 	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
-	cmd.Flags().Var(&at, "at", "show the objects that were served at a time, or so long ago, such as 1h, by the admin "+
-		"server (--admin)")
+	cmd.Flags().Var(&at, "at", "show the objects that were served at a time, or so long ago, such as 1h, by the admin server (--admin)")
 	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
 	for _, pair := range []string{"watch at", "watch store", "server at", "store at", "server store", "server config"} {
 		cmd.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
@@ -473,8 +461,7 @@ func (w *wanted) pick(flags *clientFlags, selector labels.Selector, all []*resou
 		if len(elsewhere) > 0 {
 			hint = "; there is one in namespace " + strings.Join(elsewhere, ", ")
 		}
-		missing = append(missing, fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, w.schema.Kind, name.Name,
-			name.Namespace, hint))
+		missing = append(missing, fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, w.schema.Kind, name.Name, name.Namespace, hint))
 	}
 	return f, errors.Join(missing...)
 }

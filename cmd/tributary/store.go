@@ -28,9 +28,8 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) add(cmd *cobra.Command, file string) {
-	cmd.Flags().StringVar(&f.store, "store", "",
-		"store of the objects: consul-kv://host:port/prefix, or the name of a source of the "+
-			"configuration (default: its only consul-kv source)")
+	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the "+
+		"configuration (default: its only consul-kv source)")
 	addConfig(cmd, &f.config, file)
 }
 
@@ -64,11 +63,9 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 	file := f.config
 	if file == "" {
 		if file, err = config.Find(config.DefaultPaths()); err != nil && f.store == "" {
-			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has "+
-				"one", consulkv.Scheme)
+			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one", consulkv.Scheme)
 		} else if err != nil {
-			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix", f.store,
-				err,
+			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix", f.store, err,
 				consulkv.Scheme)
 		}
 	}
@@ -88,11 +85,9 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 	case f.store != "":
 		return "", settings, usage("--store: the configuration has no %s source called %q", consulkv.Scheme, f.store)
 	case len(names) == 0:
-		return "", settings, usage("the configuration has no %s source; give --store %s://host:port/prefix", consulkv.Scheme,
-			consulkv.Scheme)
+		return "", settings, usage("the configuration has no %s source; give --store %s://host:port/prefix", consulkv.Scheme, consulkv.Scheme)
 	default:
-		return "", settings, usage("the configuration has several stores; say which with --store: %s",
-			strings.Join(names, ", "))
+		return "", settings, usage("the configuration has several stores; say which with --store: %s", strings.Join(names, ", "))
 	}
 }
 
@@ -116,8 +111,7 @@ func in(key resource.Key) string {
 func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 	for _, reason := range []error{memstore.ErrConflict, memstore.ErrExists, memstore.ErrNotFound} {
 		if errors.Is(err, reason) {
-			return true, fmt.Errorf("%s%s was changed by somebody else: %w; it was not written: %s", title(key), in(key), err,
-				todo)
+			return true, fmt.Errorf("%s%s was changed by somebody else: %w; it was not written: %s", title(key), in(key), err, todo)
 		}
 	}
 	return false, err
@@ -151,8 +145,7 @@ func newApply() *cobra.Command {
 		Long: `Apply checks objects as validate does, together with the objects that the server serves now, and, if all are
 right, creates or changes them in the store. A reference that leads nowhere is an error: --force writes it
 nevertheless. Without a running server it names the references that it did not check. What somebody else
-changes at the same time is not overwritten: then apply says so,
-	and fails. An object with metadata.resourceVersion is only
+changes at the same time is not overwritten: then apply says so, and fails. An object with metadata.resourceVersion is only
 written if the store still has that version.`,
 		Example: `  tributary apply -f rules/ --store consul-kv://127.0.0.1:8500/mesh
   tributary get vs reviews -n shop -o yaml --store consul-kv://127.0.0.1:8500/mesh | sed 's/subset: v1/subset: v2/' |
@@ -186,8 +179,7 @@ written if the store still has that version.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&files, "filename", "f", nil,
-		"file or directory with the objects, or - for standard input; may be repeated")
+	f.StringArrayVarP(&files, "filename", "f", nil, "file or directory with the objects, or - for standard input; may be repeated")
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	f.BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
 	f.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
@@ -311,8 +303,7 @@ func newEdit() *cobra.Command {
 		Use:   "edit KIND NAME",
 		Short: "Change an object of a store in an editor",
 		Long: `Edit opens an object in $VISUAL, $EDITOR or vi, and writes what was saved to the store, after checking it as validate
-does. If it is not right, the editor is opened again. If somebody else changed the object meanwhile, nothing is written,
-	and
+does. If it is not right, the editor is opened again. If somebody else changed the object meanwhile, nothing is written, and
 the edit is kept in a file.`,
 		Example:           `  EDITOR=nano tributary edit vs reviews -n shop --store consul-kv://127.0.0.1:8500/mesh`,
 		Args:              cobra.ExactArgs(2),
@@ -400,8 +391,7 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
 	//nolint:gosec // the person's own editor, which may have arguments
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout()),
-		output.Unescaped(e.cmd.ErrOrStderr())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout()), output.Unescaped(e.cmd.ErrOrStderr())
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %q: %w; no object was written, and the file is %s", editor, err, e.file)
 	}

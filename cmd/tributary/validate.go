@@ -38,29 +38,22 @@ func newValidate() *cobra.Command {
 		Use:   "validate {PATH... | -c FILE}",
 		Short: "Check files as the server would, without serving them",
 		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and tributary's configuration
-files together with the files that they name as sources, each with the settings of its source,
-	and those of certificates, tokens and
+files together with the files that they name as sources, each with the settings of its source, and those of certificates, tokens and
 keys. All that is given is looked
-at together, too: objects that are there twice, and objects of different names that compete,
-	such as two VirtualServices of
-one host, with what istiod makes of them; references that lead nowhere (a subset,
-	host or Gateway that no object defines),
-routes that no request reaches, and what else istioctl analyze finds of these kinds,
-	with its codes. Services of a Kubernetes
-cluster (NAME.NAMESPACE.svc) are not missed. What only a source may have that was not read is not missed either,
-	and the summary
+at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
+one host, with what istiod makes of them; references that lead nowhere (a subset, host or Gateway that no object defines),
+routes that no request reaches, and what else istioctl analyze finds of these kinds, with its codes. Services of a Kubernetes
+cluster (NAME.NAMESPACE.svc) are not missed. What only a source may have that was not read is not missed either, and the summary
 says so: registries may have missing hosts, other sources also subsets and Gateways. The path - is standard input.
 
-Registries and servers that are sources are not asked,
-	unless --connect says so. Then each has half a minute to tell what it
+Registries and servers that are sources are not asked, unless --connect says so. Then each has half a minute to tell what it
 has, which is counted; one that cannot be read, or refuses us, is an error.
 
 With --for envoy --envoy-binary PATH, that Envoy checks all that Envoys would be served (--mode validate). A resource that it
 rejects is an error, with the objects that it is made of. Certificates are not checked.
 
 Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. With
---derive, or where the source of a configuration says derive, Ingresses and objects of Gateway API are checked,
-	with what becomes
+--derive, or where the source of a configuration says derive, Ingresses and objects of Gateway API are checked, with what becomes
 of them. Files
 whose names do not end in .yaml, .yml or .json are counted, and named with --verbose.
 
@@ -136,34 +129,27 @@ It exits with 3 if something would not be served; with --strict also if there is
 			return flags.print(cmd, &l)
 		}),
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "",
-		"a configuration file or directory, as with the other commands; anything else "+
-			"in it is an error")
-	cmd.Flags().BoolVar(&flags.offline, "offline", false,
-		"files that the configuration names and that are not on this machine are no error")
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file or directory, as with the other commands; anything else "+
+		"in it is an error")
+	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.server, "server", false, "check the files together with the objects that the server at "+
 		"--admin serves now; a reference that leads nowhere is an error then")
 	flags.running.add(cmd)
-	cmd.Flags().BoolVar(&flags.connect, "connect", false,
-		"also read the sources that are no files: log in, and count their objects")
-	cmd.Flags().BoolVar(&flags.derive, "derive", false,
-		"make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
-			"source with derive: {} does")
+	cmd.Flags().BoolVar(&flags.connect, "connect", false, "also read the sources that are no files: log in, and count their objects")
+	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
+		"source with derive: {} does")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
-	cmd.Flags().StringVar(&flags.client, "for", "",
-		"also warn of settings without effect on clients that tributary serves itself: envoy")
-	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "",
-		"with --for envoy, the path of an Envoy's binary, which checks what Envoys "+
-			"would be served")
+	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of settings without effect on clients that tributary serves itself: envoy")
+	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys "+
+		"would be served")
 	flags.output.add(cmd)
 	return cmd
 }
 
 // validate checks path: a configuration file and the files that it names, or files of configuration objects. It returns
 // the parts that it did not check.
-func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (skipped []string,
-	err error) {
+func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (skipped []string, err error) {
 	if path == "-" {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
@@ -215,8 +201,7 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	if l.Unchecked != "" {
 		cmd.PrintErrln(l.Unchecked)
 	}
-	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"),
-		words.Count(count[check.Error], "error", "errors"),
+	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error], "error", "errors"),
 		words.Count(count[check.Warning], "warning", "warnings"))
 	if l.Foreign > 0 {
 		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)

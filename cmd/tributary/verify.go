@@ -30,8 +30,7 @@ func newVerify() *cobra.Command {
 		Use:   "verify {--istiod URL | --envoy URL}",
 		Short: "Compare the served objects with those that an istiod stored, or an Envoy has",
 		Long: `Verify asks a server what it serves, and the istiod that reads from it what it stored (/debug/configz). It compares them object by
-object and reports what is missing, stale, different or extra in istiod,
-	and the reason if it is known. An acknowledgement by
+object and reports what is missing, stale, different or extra in istiod, and the reason if it is known. An acknowledgement by
 istiod proves nothing, since istiod acknowledges objects that it then drops. A change has --settle to arrive. The exit code is 3
 if there are findings.
 
@@ -41,10 +40,8 @@ account in istiod's root namespace.
 Objects of istiod's other config sources are extra; they are findings only with --extra. Kinds that no client of the server asks
 for are not compared if the admin server reports so; while no client is connected, all kinds are.
 
-With --envoy it reads the Envoy's /config_dump, which has the Envoy's node,
-	and asks the server's admin server what an Envoy with
-that node should have now. It compares clusters, endpoints, listeners, routes, virtual hosts,
-	and the versions of secrets. The
+With --envoy it reads the Envoy's /config_dump, which has the Envoy's node, and asks the server's admin server what an Envoy with
+that node should have now. It compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. The
 Envoy refused what is "rejected"; what is "warming" waits for other resources before Envoy uses it. The Envoy's bootstrap is not
 compared. Verify does not register as a client.`,
 		Example: `  tributary verify --istiod http://istiod.example:8080
@@ -78,8 +75,7 @@ compared. Verify does not register as a client.`,
 		if err != nil {
 			return err
 		}
-		cmd.PrintErrf("%s compared, %s\n", words.Count(objects, "object", "objects"),
-			words.Count(counted, "finding", "findings"))
+		cmd.PrintErrf("%s compared, %s\n", words.Count(objects, "object", "objects"), words.Count(counted, "finding", "findings"))
 		if counted > 0 {
 			return &failure{code: exitFindings}
 		}
@@ -88,13 +84,11 @@ compared. Verify does not register as a client.`,
 	flags.add(cmd, "")
 	addServerConfig(cmd)
 	ages.add(cmd)
-	cmd.Flags().StringVar(&istiod.address, "istiod", "",
-		"http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
-			"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
+	cmd.Flags().StringVar(&istiod.address, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
+		"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
 	istiod.secure.addFor(cmd, "--istiod xds://")
-	cmd.Flags().StringVar(&envoy.Where, "envoy", "",
-		"http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
-			"/config_dump?include_eds")
+	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
+		"/config_dump?include_eds")
 	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second,
 		"time for changes on their way: a finding is a difference that remains then")
 	cmd.Flags().BoolVar(&extra, "extra", false, "count objects of the istiod or Envoy from elsewhere as findings")
@@ -221,8 +215,7 @@ func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
 const settleStep = 500 * time.Millisecond
 
 // settled repeats find until it finds no difference, or the time to settle is over.
-func settled(ctx context.Context, within time.Duration, find func() ([]verify.Finding, int, error)) ([]verify.Finding,
-	int, error) {
+func settled(ctx context.Context, within time.Duration, find func() ([]verify.Finding, int, error)) ([]verify.Finding, int, error) {
 	deadline := time.Now().Add(within)
 	for {
 		findings, objects, err := find()
@@ -251,8 +244,7 @@ func wrong(all []verify.Finding) (n int) {
 // asked.
 func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageFlags) (s verify.Served, err error) {
 	server := f.client(cmd)
-	answers, err := server.GetAll(ctx, slices.DeleteFunc(resource.Schemas(),
-		func(s *resource.Schema) bool { return s.Bare }))
+	answers, err := server.GetAll(ctx, slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare }))
 	if err != nil {
 		return s, err
 	}

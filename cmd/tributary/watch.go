@@ -26,8 +26,7 @@ func newWatch() *cobra.Command {
 		Use:   "watch {KIND | TYPE}",
 		Short: "Show the objects that a server has, and each change of them",
 		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added, and then
-prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet,
-	and reconnects when
+prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when
 the server goes away. Without -n it shows the objects of all namespaces.
 
 It also watches Envoy's ` + strings.Join(envoyTypeNames(), ", ") + ` of any ADS server.
@@ -64,10 +63,9 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 			if !meant(e.Resource) {
 				return nil
 			}
-			return printChange(cmd.OutOrStdout(), format, e.Change, e.Resource.Key().String(), fieldsOf(e),
-				func(format string) ([]byte, error) {
-					return marshalled(e.Resource, format)
-				})
+			return printChange(cmd.OutOrStdout(), format, e.Change, e.Resource.Key().String(), fieldsOf(e), func(format string) ([]byte, error) {
+				return marshalled(e.Resource, format)
+			})
 		})
 	})
 }
@@ -75,8 +73,7 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 // watch has run watch a server until it is interrupted.
 func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
 	server := f.client(cmd)
-	// changes may have been missed
-	server.Reconnected = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
+	server.Reconnected = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) } // changes may have been missed
 	server.Waiting = func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
@@ -150,8 +147,7 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	return nil
 }
 
-func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType,
-	name string) error {
+func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
 	}
@@ -187,8 +183,7 @@ func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Mess
 	}
 	var documents []document
 	for _, m := range all {
-		documents = append(documents, document{client.NameOf(m),
-			func(format string) ([]byte, error) { return output.Envoy(m, format) }})
+		documents = append(documents, document{client.NameOf(m), func(format string) ([]byte, error) { return output.Envoy(m, format) }})
 	}
 	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
 }
