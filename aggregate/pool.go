@@ -67,8 +67,10 @@ func (p *pool) restart(sources []orderedSource) {
 		if s.Merge == nil {
 			continue
 		}
-		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge,
-			retired: s.retired}
+		c := &contributor{
+			name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge,
+			retired: s.retired,
+		}
 		p.bySource[s.sourceState] = c
 		p.contributors = append(p.contributors, c)
 		for r := range s.snapshot.List(resource.ServiceEntry, "") {

@@ -89,7 +89,8 @@ func Diff(a, b Snapshot) iter.Seq[Change] {
 // meaning. Synced is read before the state, so that a synced state is complete. Beats are answered between updates;
 // there may be none.
 func Follow(ctx context.Context, r Reader, beats Beat,
-	update func(keys []resource.Key, now Snapshot, incremental, synced bool)) error {
+	update func(keys []resource.Key, now Snapshot, incremental, synced bool),
+) error {
 	var since Revision
 	for first := true; ; first = false {
 		changed := r.Changed()

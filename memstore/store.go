@@ -118,7 +118,8 @@ func Expect(old *resource.Resource, version, ifVersion string) error {
 
 // Edited returns the result of edit for old, if Patch can store it.
 func Edited(old *resource.Resource, edit func(*resource.Resource) (*resource.Resource, error)) (*resource.Resource,
-	error) {
+	error,
+) {
 	r, err := edit(old)
 	switch {
 	case err != nil:

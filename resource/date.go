@@ -35,8 +35,10 @@ func (r *Resource) Ranked(place int) *Resource {
 	default:
 		return r
 	}
-	rank := instant{seconds: int64(min(place, lastPlace))<<(rankBits-digitBits) | created.seconds>>digitBits,
-		nanos: created.nanos}
+	rank := instant{
+		seconds: int64(min(place, lastPlace))<<(rankBits-digitBits) | created.seconds>>digitBits,
+		nanos:   created.nanos,
+	}
 	if rank == r.created {
 		return r
 	}

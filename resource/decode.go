@@ -247,8 +247,10 @@ func (f *file) addBroken(e *syntaxError, base int, text []byte) {
 	}
 	doc := Document{
 		Line: base + e.line,
-		Errors: Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line,
-			column: e.column}},
+		Errors: Errors{{
+			Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line,
+			column: e.column,
+		}},
 		MayRestrict: looksRestricting(text),
 	}
 	doc.explainRefusal()

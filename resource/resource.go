@@ -154,8 +154,10 @@ func (r *Resource) Origin() Origin { return r.origin }
 
 // Meta returns all but the spec. Its maps must not be modified.
 func (r *Resource) Meta() Meta {
-	return Meta{Key: r.key, Labels: r.labels, Annotations: r.annotations, Created: r.Created(), Seen: r.Seen(),
-		Origin: r.origin}
+	return Meta{
+		Key: r.key, Labels: r.labels, Annotations: r.annotations, Created: r.Created(), Seen: r.Seen(),
+		Origin: r.origin,
+	}
 }
 
 // WithCreated returns r with another time of creation, and so of another version.

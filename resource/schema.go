@@ -107,8 +107,10 @@ var schemas = []*Schema{
 // schema returns that of a kind. Its versions have spaces between them; messages is the package of its message.
 func schema(kind Kind, group, versions, plural, messages string, short ...string) *Schema {
 	message := protoreflect.FullName(messages + "." + string(kind))
-	return &Schema{Kind: kind, Group: group, Versions: strings.Fields(versions), Plural: plural, ShortNames: short,
-		Message: message}
+	return &Schema{
+		Kind: kind, Group: group, Versions: strings.Fields(versions), Plural: plural, ShortNames: short,
+		Message: message,
+	}
 }
 
 var schemaByKind = func() map[Kind]*Schema {

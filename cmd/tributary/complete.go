@@ -71,7 +71,8 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 
 // completeObjects offers kinds and types first, and then names of objects.
 func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
+	cobra.ShellCompDirective,
+) {
 	if kind, object, ok := strings.Cut(typed, "/"); ok && (len(args) == 0 || strings.Contains(args[0], "/")) {
 		return words.Each(f.names(cmd, kind, object), func(name string) string { return kind + "/" + name }), noFiles
 	}
@@ -121,12 +122,14 @@ func namespaces(args []string, full func(kind string) []string) (names []cobra.C
 }
 
 func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
+	cobra.ShellCompDirective,
+) {
 	return namespaces(args, func(kind string) []string { return f.names(cmd, kind, "/") })
 }
 
 func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
+	cobra.ShellCompDirective,
+) {
 	return namespaces(args, func(kind string) []string { return f.seen(cmd, kind) })
 }
 
@@ -143,7 +146,8 @@ func (f *adminFlags) seen(cmd *cobra.Command, kind string) []string {
 
 // completeObjects offers kinds first, and then names of objects.
 func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
+	cobra.ShellCompDirective,
+) {
 	if kind, _, ok := strings.Cut(typed, "/"); ok && len(args) == 0 {
 		return words.Each(f.seen(cmd, kind), func(name string) string { return kind + "/" + name }), noFiles
 	}
@@ -154,7 +158,8 @@ func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed st
 }
 
 func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion,
-	_ cobra.ShellCompDirective) {
+	_ cobra.ShellCompDirective,
+) {
 	if len(args) > 0 {
 		return nil, noFiles
 	}
@@ -167,7 +172,8 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 }
 
 func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
+	cobra.ShellCompDirective,
+) {
 	return words.Each(f.sources(cmd), func(s admin.SourceState) string { return s.Name }), noFiles
 }
 

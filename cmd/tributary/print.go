@@ -136,14 +136,16 @@ func (p *printing) documents(w io.Writer, all []found) error {
 	for _, f := range all {
 		for _, r := range f.objects {
 			name := strings.TrimPrefix(r.Key().Namespace+"/"+r.Key().Name, "/")
-			documents = append(documents, document{strings.ToLower(string(f.schema.Kind)) + "/" + name,
+			documents = append(documents, document{
+				strings.ToLower(string(f.schema.Kind)) + "/" + name,
 				func(format string) ([]byte, error) {
 					text, err := marshalled(r, format)
 					if p.version != nil {
 						text = check.WithVersion(text, p.version(r.Key()))
 					}
 					return text, err
-				}})
+				},
+			})
 		}
 	}
 	return printDocuments(w, p.format, documents, !p.list && len(documents) == 1, func(items []json.RawMessage) any {

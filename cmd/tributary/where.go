@@ -94,7 +94,8 @@ func findAdmin(cmd *cobra.Command) {
 // whereIs returns the address of a server without a flag, and its origin: the file of -c, the variable, the first
 // default configuration file, or none, and then it is the default address.
 func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Listen) string) (address, from string,
-	err error) {
+	err error,
+) {
 	if given := os.Getenv(variable); given != "" && !cmd.Flags().Changed("config") {
 		return given, "$" + variable, nil
 	}

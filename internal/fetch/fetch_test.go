@@ -76,10 +76,14 @@ func TestNew(t *testing.T) {
 		secure  *adsc.TLS
 		file    string
 	}{
-		"credentialsFile: the address has a user, too":                                           {servers: address.Address{User: "me"}, file: "file"},
-		"credentialsFile: open /nonexistent: no such file or directory":                          {file: "/nonexistent"},
-		`tlsSettings: mode: the address asks for TLS, got "DISABLE"`:                             {address.Address{Secure: true}, &adsc.TLS{Mode: adsc.TLSDisable}, ""},
-		"tlsSettings: clientCertificate: missing; MUTUAL needs clientCertificate and privateKey": {secure: &adsc.TLS{Mode: adsc.TLSMutual}},
+		"credentialsFile: the address has a user, too":                  {servers: address.Address{User: "me"}, file: "file"},
+		"credentialsFile: open /nonexistent: no such file or directory": {file: "/nonexistent"},
+		`tlsSettings: mode: the address asks for TLS, got "DISABLE"`: {
+			address.Address{Secure: true}, &adsc.TLS{Mode: adsc.TLSDisable}, "",
+		},
+		"tlsSettings: clientCertificate: missing; MUTUAL needs clientCertificate and privateKey": {
+			secure: &adsc.TLS{Mode: adsc.TLSMutual},
+		},
 	} {
 		_, err := fetch.New(test.servers, test.secure, test.file)
 		require.EqualError(t, err, message)

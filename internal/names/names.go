@@ -212,7 +212,8 @@ func Distinct[ID interface {
 	comparable
 	fmt.Stringer
 }, Name any](ids []ID, compare func(a, b ID) int,
-	name func(id ID, toHash string) (n Name, host, object string)) map[ID]Name {
+	name func(id ID, toHash string) (n Name, host, object string),
+) map[ID]Name {
 	ids = slices.Compact(slices.SortedFunc(slices.Values(ids), compare))
 	given := make(map[ID]Name, len(ids))
 	hosts, objects := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))

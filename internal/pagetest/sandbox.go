@@ -42,8 +42,8 @@ func (s *Sandbox) Run(b Block) error {
 		return err
 	}
 	for name, script := range s.Programs {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"),
-			0o700); err != nil { //nolint:gosec // it is to be run
+		text := []byte("#!/bin/sh\n" + script + "\n")
+		if err := os.WriteFile(filepath.Join(bin, name), text, 0o700); err != nil { //nolint:gosec // it is to be run
 			return err
 		}
 	}

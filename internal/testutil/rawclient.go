@@ -92,8 +92,10 @@ func (r *RawClient) OpenMethod(method string, headers [][2]string) (id uint32) {
 	}
 	id = r.next
 	r.next += 2
-	require.NoError(r.T, r.Framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(),
-		EndHeaders: true}))
+	require.NoError(r.T, r.Framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: block.Bytes(),
+		EndHeaders: true,
+	}))
 	return id
 }
 

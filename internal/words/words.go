@@ -64,8 +64,10 @@ func connectionCause(address, text string) (cause, advice string) {
 		{"network is unreachable", "its network cannot be reached", ""},
 		{"no route to host", "there is no way to the host " + host, ""},
 		{"i/o timeout", "no connection came about in time", ""},
-		{"first record does not look like a TLS handshake", "it does not speak TLS",
-			"leave out the flags and variables of TLS"},
+		{
+			"first record does not look like a TLS handshake", "it does not speak TLS",
+			"leave out the flags and variables of TLS",
+		},
 		{"server gave HTTP response to HTTPS client", "it does not speak TLS", "leave out https://"},
 		{"signed by unknown authority", "no trusted authority signed its certificate", "give --tls-ca"},
 		{"certificate is not valid for any names", "its certificate is for no name", "give --tls-server-name"},

@@ -137,11 +137,15 @@ func inWords(message string) string {
 		{"did not find expected node content", "want a value here, or a bracket is not closed"},
 		{"did not find expected key", "this line is indented as none of those before it, or a quote or bracket before it " +
 			"is not closed"},
-		{"did not find expected '-' indicator",
-			"this line is indented as an item of the list before it, and does not begin with -"},
-		{"mapping values are not allowed in this context",
+		{
+			"did not find expected '-' indicator",
+			"this line is indented as an item of the list before it, and does not begin with -",
+		},
+		{
+			"mapping values are not allowed in this context",
 			"there is a : where no key can be: the value before it wants quotes, or the line is " +
-				"indented wrongly"},
+				"indented wrongly",
+		},
 		{"could not find expected ':'", "a key without a :, or a quote before it that is not closed"},
 		{"found unexpected end of stream", "a quote is not closed"},
 		{"found character that cannot start any token", "a value that begins so wants quotes"},

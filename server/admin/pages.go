@@ -121,7 +121,8 @@ func (s *Server) changes() []Page {
 		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{by}, http.HandlerFunc(s.reload)},
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true},
-			{Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"}, by,
+			{Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"},
+			by,
 		}, http.HandlerFunc(s.release)},
 		{"/-/clients/kick", http.MethodPost, "end the streams of a client, so that it reconnects", []Parameter{
 			{"node", "the node ID", true}, by,

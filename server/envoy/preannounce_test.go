@@ -155,7 +155,8 @@ func TestClustersWithinACluster(t *testing.T) {
 		return e
 	}
 	const within = `"typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["x","y"]}`
-	require.Equal(t, []string{"x", "y"}, aggregatedClusters(entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",`+within+`}}`)))
+	aggregate := entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",` + within + `}}`)
+	require.Equal(t, []string{"x", "y"}, aggregatedClusters(aggregate))
 	require.Empty(t, aggregatedClusters(entry(`{"name":"c","type":"EDS"}`)))
 	require.Empty(t, aggregatedClusters(entry(`{"name":"c","type":"STATIC"}`)))
 	other, err := xds.NewEntry(&listenerv3.Listener{Name: "c"})

@@ -71,7 +71,8 @@ func (c *changedObjects) changedAfter(revision memstore.Revision) (objects map[r
 // client has acknowledged no version, the list has all objects of the resource. Objects with patches or plugins in the
 // resource come first.
 func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejection) (suspects []resource.Key,
-	complete bool) {
+	complete bool,
+) {
 	c.mu.RLock()
 	changed, complete := c.changed.changedAfter(memstore.Revision(rejection.Revision))
 	var owner *workloadView

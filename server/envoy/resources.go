@@ -16,7 +16,8 @@ var errNotSynced = errors.New("the sources are not completely read yet, and clie
 // Resources returns the resources that a client of a node would get now, and whether it would have to request each
 // virtual host and cluster. It does not register a client, and leaves no scope behind.
 func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (served []xds.Served, onDemand bool,
-	err error) {
+	err error,
+) {
 	profile := model.ProfileOf(node)
 	profile.OnDemand = profile.OnDemand && delta
 	if err := profile.Check(); err != nil {
@@ -44,8 +45,10 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 		}
 	}
 	for _, collection := range view.list() {
-		served = append(served, xds.Served{TypeURL: collection.TypeURL(), Version: collection.Version(),
-			Entries: slices.Collect(collection.All())})
+		served = append(served, xds.Served{
+			TypeURL: collection.TypeURL(), Version: collection.Version(),
+			Entries: slices.Collect(collection.All()),
+		})
 	}
 	return served, profile.OnDemand, nil
 }

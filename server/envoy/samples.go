@@ -33,8 +33,10 @@ func ServedOf(view memstore.Reader) (served []Served, err error) {
 	for _, scope := range scopes {
 		sample := Served{scope: scope}
 		before := len(seen)
-		for _, collection := range []*xds.Collection{sample.scope.clusters, sample.scope.endpoints, sample.scope.listeners,
-			sample.scope.routes} {
+		for _, collection := range []*xds.Collection{
+			sample.scope.clusters, sample.scope.endpoints, sample.scope.listeners,
+			sample.scope.routes,
+		} {
 			for entry := range collection.All() {
 				seen[string(entry.Any)] = true
 				var body anypb.Any

@@ -80,7 +80,8 @@ func (routes *sharedRoutes) repeated() map[model.Key]bool {
 // encode joins encoded virtual hosts to an encoded RouteConfiguration. The first host by name gets a domain that
 // several hosts claim; a finding names the others.
 func (routes *sharedRoutes) encode(name string, role model.Role, restricted bool) (encoded []byte,
-	findings model.Findings) {
+	findings model.Findings,
+) {
 	encoded = model.MustMarshal(translate.RoutesHead(name, role))
 	owners := make(map[string]string, routes.duplicates) // of domains
 	type part struct {

@@ -71,8 +71,10 @@ func (c *Catalog) unenforced() (keys []resource.Key, snapshot memstore.Snapshot)
 		keys = append(keys, c.mesh.Unattached(profiles)...)
 	}
 	for key, rule := range c.mesh.Policies.ByKey {
-		if !identified && index.WantsMutual(&model.Policy{Traffic: rule.Spec.GetTrafficPolicy(),
-			Subsets: rule.Spec.GetSubsets()}) {
+		if !identified && index.WantsMutual(&model.Policy{
+			Traffic: rule.Spec.GetTrafficPolicy(),
+			Subsets: rule.Spec.GetSubsets(),
+		}) {
 			keys = append(keys, key)
 		}
 	}

@@ -78,16 +78,21 @@ func typeClass(status *xds.TypeStatus) (class, note string) {
 // clientsPanel shows a page of the clients in order of trouble, and else of arrival.
 func clientsPanel(clients []xds.ClientStatus, q pageQuery) Clients {
 	clients = slices.DeleteFunc(slices.Clone(clients), func(panel xds.ClientStatus) bool {
-		text := strings.ToLower(strings.Join([]string{panel.Node.GetId(), panel.Node.GetCluster(), panel.Peer,
-			panel.Identity}, "\n"))
+		text := strings.ToLower(strings.Join([]string{
+			panel.Node.GetId(), panel.Node.GetCluster(), panel.Peer,
+			panel.Identity,
+		}, "\n"))
 		return !strings.Contains(text, strings.ToLower(q.client))
 	})
 	slices.SortStableFunc(clients, func(first,
-		second xds.ClientStatus) int {
+		second xds.ClientStatus,
+	) int {
 		return severity(clientClass(&first)) - severity(clientClass(&second))
 	})
-	panel := Clients{Filter: q.client, Pager: newPager(q, "clients", q.clients, len(clients)),
-		Stations: clientStations(clients)}
+	panel := Clients{
+		Filter: q.client, Pager: newPager(q, "clients", q.clients, len(clients)),
+		Stations: clientStations(clients),
+	}
 	for i := range clients[panel.Pager.from:panel.Pager.to] {
 		panel.Rows = append(panel.Rows, newClient(&clients[panel.Pager.from+i]))
 	}
@@ -104,8 +109,10 @@ func newClient(client *xds.ClientStatus) Client {
 	if client.Delta {
 		row.Protocol = "delta"
 	}
-	row.Note = map[string]string{well: "has everything", warns: "not up to date", bad: "rejects",
-		idle: "was sent nothing"}[row.Class]
+	row.Note = map[string]string{
+		well: "has everything", warns: "not up to date", bad: "rejects",
+		idle: "was sent nothing",
+	}[row.Class]
 	for index := range client.Types {
 		status := &client.Types[index]
 		class, note := typeClass(status)

@@ -119,14 +119,17 @@ func shortenText(text string) string {
 
 func sourceStations(sources []admin.SourceState) (stations []Station) {
 	for _, source := range sources {
-		stations = append(stations, Station{Name: source.Name, Note: sourceNote(&source), Count: fmt.Sprint(source.Objects),
-			Class: sourceClass(&source)})
+		stations = append(stations, Station{
+			Name: source.Name, Note: sourceNote(&source), Count: fmt.Sprint(source.Objects),
+			Class: sourceClass(&source),
+		})
 	}
 	if len(sources) <= maxStations {
 		return stations
 	}
 	slices.SortStableFunc(stations, func(first,
-		second Station) int {
+		second Station,
+	) int {
 		return cmp.Compare(severity(first.Class), severity(second.Class))
 	})
 	rest := Station{Class: stations[maxStations-1].Class, Note: "see the table"}

@@ -142,8 +142,10 @@ func newVerdict(status *admin.Status, q pageQuery, shell Shell) Verdict {
 	verdict := status.Verdict()
 	page := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
 	for _, problem := range verdict.Troubles {
-		trouble := Trouble{Class: troubleClass(status, &problem), Text: problem.Text, Link: troubleLink(&problem, q),
-			Do: problem.Do, Command: shell.Command(problem.Run...)}
+		trouble := Trouble{
+			Class: troubleClass(status, &problem), Text: problem.Text, Link: troubleLink(&problem, q),
+			Do: problem.Do, Command: shell.Command(problem.Run...),
+		}
 		if severity(trouble.Class) < severity(page.Class) {
 			page.Class = trouble.Class
 		}
@@ -246,7 +248,8 @@ const maxRecipients = 20
 
 // newDetail shows the requested object; losers are the objects of shadowed sources.
 func newDetail(explanation *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q pageQuery,
-	shell Shell) *Detail {
+	shell Shell,
+) *Detail {
 	key := q.object
 	parameters := url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}
 	detail := &Detail{

@@ -97,8 +97,10 @@ func contains(text, lower string) bool {
 func objectsPanel(status *admin.Status, facts rowFacts, query pageQuery) Objects {
 	panel := Objects{Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, query)}
 	for _, kind := range slices.Sorted(maps.Keys(status.Kinds)) {
-		panel.Kinds = append(panel.Kinds, Choice{string(kind), fmt.Sprintf("%s (%d)", kind, status.Kinds[kind]),
-			kind == query.kind})
+		panel.Kinds = append(panel.Kinds, Choice{
+			string(kind), fmt.Sprintf("%s (%d)", kind, status.Kinds[kind]),
+			kind == query.kind,
+		})
 	}
 	terms := strings.Fields(strings.ToLower(query.filter))
 	switch query.show {
@@ -205,8 +207,10 @@ func (o *Objects) quarantined(facts rowFacts, query pageQuery, terms []string) {
 	}
 	o.Pager = newPager(query, "objects", query.page, len(selected))
 	for _, rejected := range selected[o.Pager.from:o.Pager.to] {
-		row := Lost{Name: "(cannot be told)", Source: rejected.Source, Place: rejected.Place, Reason: rejected.Reason,
-			Serves: rejected.Serves(), Started: rejected.Since}
+		row := Lost{
+			Name: "(cannot be told)", Source: rejected.Source, Place: rejected.Place, Reason: rejected.Reason,
+			Serves: rejected.Serves(), Started: rejected.Since,
+		}
 		if rejected.Name != "" {
 			row.Name, row.Link = rejected.Key().String(), query.withObject(rejected.Key()).link("object")
 		}

@@ -80,8 +80,10 @@ type Handler struct {
 
 // New returns a handler that shows a program.
 func New(program Program, log *slog.Logger) *Handler {
-	handler := &Handler{program: program, log: log, latest: stateCache{program: program},
-		liveSlots: make(chan struct{}, maxLive), stopped: make(chan struct{})}
+	handler := &Handler{
+		program: program, log: log, latest: stateCache{program: program},
+		liveSlots: make(chan struct{}, maxLive), stopped: make(chan struct{}),
+	}
 	files, err := fs.Sub(staticFiles, "static")
 	if err != nil {
 		panic(err) // it is embedded

@@ -136,15 +136,19 @@ func shop(t testing.TB, n int) *program {
 	p.Apply(all, nil)
 	p.status = admin.Status{
 		Objects: n, Kinds: map[resource.Kind]int{resource.ServiceEntry: n},
-		Sources: []admin.SourceState{{Name: "rules", Address: "fs:///rules", State: "healthy", Synced: true, Since: noon,
-			Objects: n}},
+		Sources: []admin.SourceState{{
+			Name: "rules", Address: "fs:///rules", State: "healthy", Synced: true, Since: noon,
+			Objects: n,
+		}},
 	}
 	return p
 }
 
 func client(node, agent string, types ...xds.TypeStatus) xds.ClientStatus {
-	return xds.ClientStatus{StreamID: 7, Node: &corev3.Node{Id: node, UserAgentName: agent}, Peer: "10.0.0.1:5",
-		Connected: noon, Types: types}
+	return xds.ClientStatus{
+		StreamID: 7, Node: &corev3.Node{Id: node, UserAgentName: agent}, Peer: "10.0.0.1:5",
+		Connected: noon, Types: types,
+	}
 }
 
 const (
@@ -195,8 +199,10 @@ func TestFlow(t *testing.T) {
 	st := shop(t, 3).status
 	st.Conflicts.Shadowed, st.Quarantined = 1, 2
 	st.Sources = append(st.Sources,
-		admin.SourceState{Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true,
-			Objects: 4},
+		admin.SourceState{
+			Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true,
+			Objects: 4,
+		},
 		admin.SourceState{Name: "eureka", State: "healthy", Synced: true, Hold: &admin.Hold{Objects: 9}})
 	golden(t, "flow", newFlow(&st, []xds.ClientStatus{
 		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)),
@@ -207,8 +213,10 @@ func TestFlow(t *testing.T) {
 func TestFlowShowsSourcesInTrouble(t *testing.T) {
 	st := admin.Status{}
 	for i := range 20 {
-		st.Sources = append(st.Sources, admin.SourceState{Name: fmt.Sprintf("s%d", i), State: "healthy", Synced: true,
-			Objects: 1})
+		st.Sources = append(st.Sources, admin.SourceState{
+			Name: fmt.Sprintf("s%d", i), State: "healthy", Synced: true,
+			Objects: 1,
+		})
 	}
 	st.Sources[15].State = "denied"
 	f := newFlow(&st, nil)
@@ -252,8 +260,10 @@ func TestVerdict(t *testing.T) {
 	st.Sources[0].Synced, st.Sources[0].Objects = false, 0
 	assert.Contains(t, newVerdict(&st, parseQuery(nil), Shell{}).Troubles[0].Do,
 		"It was never read: no object of it is served.")
-	st.Unresolved = []admin.ObjectProblem{{Ref: conflicts.Ref{Kind: "VirtualService", Name: "r"},
-		Message: "no ServiceEntry has b"}}
+	st.Unresolved = []admin.ObjectProblem{{
+		Ref:     conflicts.Ref{Kind: "VirtualService", Name: "r"},
+		Message: "no ServiceEntry has b",
+	}}
 	v = newVerdict(&st, parseQuery(nil), Shell{})
 	assert.Equal(t, "/?show=unresolved#objects", v.Link)
 	assert.Equal(t, bad, v.Troubles[0].Class)
@@ -296,10 +306,14 @@ func TestChanges(t *testing.T) {
 	show := func() string { return get(t, New(p, slog.New(slog.DiscardHandler)), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
 	p.changed = []*history.Entry{
-		{Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-			Source: "rules"},
-		{Time: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"},
-			Source: "rules"},
+		{
+			Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+			Source: "rules",
+		},
+		{
+			Time: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"},
+			Source: "rules",
+		},
 		{Time: noon, Event: "reloaded", Text: "by SIGHUP"},
 	}
 	got := show()
@@ -310,10 +324,14 @@ func TestChanges(t *testing.T) {
 	p.changed = []*history.Entry{{
 		Time: noon, Event: "updated", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
 		Source: "rules",
-		Old: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-			Labels: map[string]string{"a": "1"}},
-		New: &history.Object{Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-			Labels: map[string]string{"a": "2"}},
+		Old: &history.Object{
+			Ref:    resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+			Labels: map[string]string{"a": "1"},
+		},
+		New: &history.Object{
+			Ref:    resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
+			Labels: map[string]string{"a": "2"},
+		},
 	}}
 	got = get(t, New(p, slog.New(slog.DiscardHandler)), "/?since=24h").Body.String()
 	open := regexp.MustCompile(`<a href="(/[^"]*change=[^"]*)#changes" data-nav>updated`).FindStringSubmatch(got)
@@ -441,8 +459,10 @@ func TestDetail(t *testing.T) {
 	}
 	loser := aggregate.Statement{Source: "old", Transforms: "labels"}
 	p.explained = admin.Explanation{Objects: []admin.Explained{{
-		Explanation: aggregate.Explanation{Object: conflicts.Ref(key("s0")), Winner: &winner,
-			Shadowed: []aggregate.Statement{loser}},
+		Explanation: aggregate.Explanation{
+			Object: conflicts.Ref(key("s0")), Winner: &winner,
+			Shadowed: []aggregate.Statement{loser},
+		},
 	}}}
 	h := newHandler(p)
 	body := get(t, h, "/?object=ServiceEntry/shop/s0").Body.String()
@@ -477,8 +497,10 @@ func TestThePageIsInert(t *testing.T) {
 		},
 	}}}
 	h := newHandler(p)
-	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined",
-		"/?object=ServiceEntry/x/%3Cscript%3E%E2%80%AE"} {
+	for _, path := range []string{
+		"/?q=%22%3E%3Cscript%3E", "/?show=quarantined",
+		"/?object=ServiceEntry/x/%3Cscript%3E%E2%80%AE",
+	} {
 		rec := get(t, h, path)
 		require.Equal(t, http.StatusOK, rec.Code)
 		body := rec.Body.String()

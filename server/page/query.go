@@ -39,8 +39,10 @@ type pageQuery struct {
 
 // parseQuery reads a query. It ignores invalid values, since people edit addresses.
 func parseQuery(values url.Values) pageQuery {
-	query := pageQuery{filter: strings.TrimSpace(values.Get("q")), show: showAll, page: pageNumber(values.Get("page")),
-		clients: pageNumber(values.Get("clients"))}
+	query := pageQuery{
+		filter: strings.TrimSpace(values.Get("q")), show: showAll, page: pageNumber(values.Get("page")),
+		clients: pageNumber(values.Get("clients")),
+	}
 	if len(query.filter) > maxFilter {
 		query.filter = strings.TrimSpace(strings.ToValidUTF8(query.filter[:maxFilter], ""))
 	}

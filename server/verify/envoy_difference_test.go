@@ -81,7 +81,9 @@ func TestCompareEnvoy(t *testing.T) {
 		require.GreaterOrEqual(t, j, 0)
 		return text[:i] + text[i+j+len(to):]
 	}
-	withoutB := replaceText(t, cut(servedDump, ` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"),
+	const clusterB = ` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": ` +
+		`{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`
+	withoutB := replaceText(t, cut(servedDump, clusterB, "\n"),
 		"\"10s\"}},\n", "\"10s\"}}\n")
 	olderB := replaceText(t, replaceText(t, servedDump, `"STATIC"`, `"STRICT_DNS"`),
 		`"AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`,
@@ -94,10 +96,16 @@ func TestCompareEnvoy(t *testing.T) {
 		want     []string
 	}{
 		"all is well": {isConnected, servedDump, []string{delta, servedDump}, nil},
-		"by another version, but the same": {isConnected, servedDump,
-			[]string{sotw, replaceText(t, servedDump, current, ofAll)}, nil},
-		"health by Envoy alone": {isConnected, servedDump,
-			[]string{delta, replaceText(t, servedDump, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
+		"by another version, but the same": {
+			isConnected, servedDump,
+			[]string{sotw, replaceText(t, servedDump, current, ofAll)},
+			nil,
+		},
+		"health by Envoy alone": {
+			isConnected, servedDump,
+			[]string{delta, replaceText(t, servedDump, `"HEALTHY"`, `"UNHEALTHY"`)},
+			nil,
+		},
 		"missing": {
 			isConnected, servedDump,
 			[]string{delta, withoutB},
@@ -158,8 +166,11 @@ func TestCompareEnvoy(t *testing.T) {
 			[]string{delta, servedDump},
 			[]string{"stale Secret s: the Envoy has the earlier version " + current},
 		},
-		"a secret, by all of them": {isConnected, servedDump, []string{sotw, replaceText(t, servedDump, current, ofAll)},
-			nil},
+		"a secret, by all of them": {
+			isConnected, servedDump,
+			[]string{sotw, replaceText(t, servedDump, current, ofAll)},
+			nil,
+		},
 		"a secret without its file": {
 			isConnected, servedDump,
 			[]string{
@@ -226,8 +237,11 @@ func TestCompareEnvoy(t *testing.T) {
 			[]string{delta, vhds(servedDump)},
 			[]string{"stale VirtualHost v: it is no longer served, and the Envoy still has it"},
 		},
-		"a virtual host, not asked for": {onDemand, vhds(servedDump),
-			[]string{delta, vhds(cut(servedDump, `, "virtual_hosts"`, `]}]`))}, nil},
+		"a virtual host, not asked for": {
+			onDemand, vhds(servedDump),
+			[]string{delta, vhds(cut(servedDump, `, "virtual_hosts"`, `]}]`))},
+			nil,
+		},
 		"not readable": {
 			isConnected, servedDump,
 			[]string{delta, replaceText(t, servedDump, `"type": "STATIC"`, `"type": 5.5`)},

@@ -70,8 +70,10 @@ func (s *state) since(from *state) *diff {
 		return from.toFinal
 	case from.len == 0:
 		return s.sinceNothing.get(func() *diff {
-			return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()),
-				entire: true}
+			return &diff{
+				puts:   slices.AppendSeq(make([]*Entry, 0, s.len), s.all()),
+				entire: true,
+			}
 		})
 	}
 	s.mu.Lock()

@@ -22,8 +22,10 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "xds", Name: name,
-			Help: help},
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: "xds", Name: name,
+			Help: help,
+		},
 			[]string{"type_url"})
 	}
 	m := &metrics{

@@ -59,7 +59,8 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 // additions returns the next addition. If there is none that can be sent, pending says whether one waits, and
 // unanswered whether the client has yet to acknowledge children.
 func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending,
-	unanswered bool) {
+	unanswered bool,
+) {
 	var waiting *subscription // for the client's answer, before more is added
 	for _, sub := range subs {
 		if !sub.coll.Synced() {

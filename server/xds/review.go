@@ -138,6 +138,8 @@ func (s *state) detached() *state {
 	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages,
-		commitRevision: s.commitRevision}
+	return &state{
+		version: s.version, given: s.given, sum: s.sum, fingerprint: s.fingerprint, len: s.len, pages: s.pages,
+		commitRevision: s.commitRevision,
+	}
 }

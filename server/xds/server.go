@@ -231,16 +231,24 @@ var services = []struct {
 	sotw, delta string // method names
 	typeURL     string // empty: any
 }{
-	{"envoy.service.discovery.v3.AggregatedDiscoveryService", "discovery/v3/ads", "StreamAggregatedResources",
-		"DeltaAggregatedResources", ""},
+	{
+		"envoy.service.discovery.v3.AggregatedDiscoveryService", "discovery/v3/ads", "StreamAggregatedResources",
+		"DeltaAggregatedResources", "",
+	},
 	{"envoy.service.cluster.v3.ClusterDiscoveryService", "cluster/v3/cds", "StreamClusters", "DeltaClusters", ClusterURL},
-	{"envoy.service.endpoint.v3.EndpointDiscoveryService", "endpoint/v3/eds", "StreamEndpoints", "DeltaEndpoints",
-		EndpointURL},
-	{"envoy.service.listener.v3.ListenerDiscoveryService", "listener/v3/lds", "StreamListeners", "DeltaListeners",
-		ListenerURL},
+	{
+		"envoy.service.endpoint.v3.EndpointDiscoveryService", "endpoint/v3/eds", "StreamEndpoints", "DeltaEndpoints",
+		EndpointURL,
+	},
+	{
+		"envoy.service.listener.v3.ListenerDiscoveryService", "listener/v3/lds", "StreamListeners", "DeltaListeners",
+		ListenerURL,
+	},
 	{"envoy.service.route.v3.RouteDiscoveryService", "route/v3/rds", "StreamRoutes", "DeltaRoutes", RouteURL},
-	{"envoy.service.route.v3.ScopedRoutesDiscoveryService", "route/v3/srds", "StreamScopedRoutes", "DeltaScopedRoutes",
-		ScopedURL},
+	{
+		"envoy.service.route.v3.ScopedRoutesDiscoveryService", "route/v3/srds", "StreamScopedRoutes", "DeltaScopedRoutes",
+		ScopedURL,
+	},
 	{"envoy.service.route.v3.VirtualHostDiscoveryService", "route/v3/rds", "", "DeltaVirtualHosts", VHostURL},
 	{"envoy.service.secret.v3.SecretDiscoveryService", "secret/v3/sds", "StreamSecrets", "DeltaSecrets", SecretURL},
 	{"envoy.service.runtime.v3.RuntimeDiscoveryService", "runtime/v3/rtds", "StreamRuntime", "DeltaRuntime", RuntimeURL},
@@ -254,8 +262,10 @@ var services = []struct {
 // Register adds the discovery services to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	for _, svc := range services {
-		desc := &grpc.ServiceDesc{ServiceName: svc.name, HandlerType: (*any)(nil),
-			Metadata: "envoy/service/" + svc.file + ".proto"}
+		desc := &grpc.ServiceDesc{
+			ServiceName: svc.name, HandlerType: (*any)(nil),
+			Metadata: "envoy/service/" + svc.file + ".proto",
+		}
 		method := func(name string, delta bool) {
 			if name == "" {
 				return

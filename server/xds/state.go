@@ -112,8 +112,10 @@ func (s *state) only(names map[string]struct{}) *state {
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len,
-		commitRevision: s.commitRevision}
+	next := &state{
+		revision: s.revision + 1, sum: s.sum, fingerprint: s.fingerprint, len: s.len,
+		commitRevision: s.commitRevision,
+	}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages

@@ -85,8 +85,10 @@ func (s *Server) streamList() []*stream {
 func (s *stream) status() ClientStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected,
-		Delta: s.delta}
+	c := ClientStatus{
+		StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected,
+		Delta: s.delta,
+	}
 	outdated := s.outdated()
 	for _, sub := range s.subs {
 		t := sub.status

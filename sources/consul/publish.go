@@ -271,8 +271,8 @@ func (st *state) health(now time.Time) sources.Health {
 			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), suspicion.Why,
 				suspicion.Until.UTC().Format(time.TimeOnly))
 			slices.Sort(held)
-			for _, names := range registry.First(held, "services") {
-				hold += " (" + names + ")"
+			if names := registry.First(held, "services"); len(names) > 0 {
+				hold += " (" + names[0] + ")"
 			}
 			messages = append(messages, hold)
 			health.Unconfirmed += missing

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -248,9 +249,7 @@ func (r *run) readWitnesses(ctx context.Context, p *catalogScope, l *listing) er
 		if err != nil || len(answer.instances.list) == 0 {
 			continue
 		}
-		for node, created := range answer.instances.nodes() {
-			l.nodes[node] = created
-		}
+		maps.Copy(l.nodes, answer.instances.nodes())
 		if count++; count == witnesses {
 			break
 		}

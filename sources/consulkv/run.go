@@ -43,8 +43,10 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		}
 		defer s.registerer.Unregister(s.vitals)
 	}
-	r := &run{Source: s, sink: sink, sums: make(map[string]uint64), seed: maphash.MakeSeed(),
-		memory: newMemory(s.place.resetHold)}
+	r := &run{
+		Source: s, sink: sink, sums: make(map[string]uint64), seed: maphash.MakeSeed(),
+		memory: newMemory(s.place.resetHold),
+	}
 	for _, group := range sink.Groups() {
 		r.sums[group] = 0
 	}
@@ -76,9 +78,11 @@ func (r *run) report(h sources.Health) {
 	leaderless, contact := r.missedPulses > 1, r.contact
 	r.mu.Unlock()
 	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
-		h = sources.Health{State: sources.Unreachable,
+		h = sources.Health{
+			State: sources.Unreachable,
 			Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s "+
-				"or more", r.place.shown, contact)}
+				"or more", r.place.shown, contact),
+		}
 	}
 	r.sink.Report(h)
 }

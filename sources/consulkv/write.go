@@ -128,7 +128,8 @@ var errStale = errors.New("index is stale")
 
 // write replaces the object of key in the value v by r, or deletes it if r is nil, unless the value has changed.
 func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *resource.Resource) (index uint64,
-	err error) {
+	err error,
+) {
 	var text []byte
 	if r == nil {
 		text, err = s.place.without(v.Key, v.Value, key)

@@ -94,8 +94,10 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		annotations = make(map[string]string)
 	}
 	annotations[resource.DerivedFrom] = parentsText(objects)
-	r, err := resource.New(resource.Meta{Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp,
-		Origin: origin}, spec)
+	r, err := resource.New(resource.Meta{
+		Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp,
+		Origin: origin,
+	}, spec)
 	if other, ok := d.resources[key]; ok {
 		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
 	}

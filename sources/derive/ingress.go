@@ -64,14 +64,18 @@ func (n node) gatewayOfIngress() *networking.Gateway {
 			hosts = []string{"*"}
 		}
 		g.Servers = append(g.Servers, &networking.Server{
-			Port: &networking.Port{Number: 443, Protocol: "HTTPS",
-				Name: fmt.Sprintf("https-443-ingress-%s-%s-%d", n.Name, n.Namespace, i)},
+			Port: &networking.Port{
+				Number: 443, Protocol: "HTTPS",
+				Name: fmt.Sprintf("https-443-ingress-%s-%s-%d", n.Name, n.Namespace, i),
+			},
 			Hosts: hosts, Tls: &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, CredentialName: secret},
 		})
 	}
 	g.Servers = append(g.Servers, &networking.Server{
-		Port: &networking.Port{Number: 80, Protocol: "HTTP",
-			Name: fmt.Sprintf("http-80-ingress-%s-%s", n.Name, n.Namespace)},
+		Port: &networking.Port{
+			Number: 80, Protocol: "HTTP",
+			Name: fmt.Sprintf("http-80-ingress-%s-%s", n.Name, n.Namespace),
+		},
 		Hosts: []string{"*"},
 	})
 	return g
@@ -105,8 +109,10 @@ func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
 				}
 			}
 		}
-		to := &networking.Destination{Host: n.serviceHost(n.Namespace, name),
-			Port: &networking.PortSelector{Number: uint32(number)}}
+		to := &networking.Destination{
+			Host: n.serviceHost(n.Namespace, name),
+			Port: &networking.PortSelector{Number: uint32(number)},
+		}
 		route := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: to, Weight: 100}}}
 		if number == 0 {
 			p.get("backend").reportUnserved("it is no Service, or its port is not known: requests of the path get 500")

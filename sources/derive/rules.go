@@ -208,8 +208,10 @@ func (n node) destinations(b binding, rule *networking.HTTPRoute) (destinations 
 // nowhere returns a destination that does not exist. A gateway answers 500 for it, or closes connections. istiod itself
 // uses an empty destination for a refused backend, but refuses such a VirtualService of another source.
 func nowhere(subset string) *networking.Destination {
-	return &networking.Destination{Host: resource.RefusedHost, Subset: subset,
-		Port: &networking.PortSelector{Number: 65535}}
+	return &networking.Destination{
+		Host: resource.RefusedHost, Subset: subset,
+		Port: &networking.PortSelector{Number: 65535},
+	}
 }
 
 // destination converts a backend, or returns an error text. Sidecars need no ReferenceGrant.
@@ -261,8 +263,10 @@ func (n node) filter(b binding, out *networking.HTTPRoute) {
 
 // operations converts header operations. Of several with one name, the first counts.
 func (n node) operations() *networking.Headers_HeaderOperations {
-	out := &networking.Headers_HeaderOperations{Set: make(map[string]string), Add: make(map[string]string),
-		Remove: n.texts("remove")}
+	out := &networking.Headers_HeaderOperations{
+		Set: make(map[string]string), Add: make(map[string]string),
+		Remove: n.texts("remove"),
+	}
 	for field, headers := range map[string]map[string]string{"set": out.GetSet(), "add": out.GetAdd()} {
 		for _, h := range slices.Backward(n.list(field)) {
 			headers[strings.ToLower(h.text("name"))] = strings.ReplaceAll(h.text("value"), "%", "%%") // a command of Envoy

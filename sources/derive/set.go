@@ -150,9 +150,11 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 	changed, s.changed = s.changed, false
 	if s.Inherited {
 		if unknown = cmp.Or(unknown, unread()); unknown != "" {
-			c.Rejects = []sources.Reject{{Origin: resource.Origin{Place: unknown},
+			c.Rejects = []sources.Reject{{
+				Origin: resource.Origin{Place: unknown},
 				Err: fmt.Errorf("%s: it is not known what is derived from "+
-					"it: what was derived before the start stays", unknown)}}
+					"it: what was derived before the start stays", unknown),
+			}}
 		}
 		changed = changed || unknown != s.unknown || unknown == ""
 		s.Inherited, s.unknown = unknown != "", unknown

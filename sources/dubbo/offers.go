@@ -232,8 +232,10 @@ func (s *state) unlistedState(interfaceName string, endpoint core.Endpoint) core
 	}
 	endpointState := core.Unlisted
 	for _, candidate := range []scope{
-		{level: provider.OfInterfaces}, {level: provider.OfInterfaces, name: interfaceName},
-		{level: provider.OfApplications}, {level: provider.OfApplications, name: endpoint.Instance},
+		{level: provider.OfInterfaces},
+		{level: provider.OfInterfaces, name: interfaceName},
+		{level: provider.OfApplications},
+		{level: provider.OfApplications, name: endpoint.Instance},
 		{provider.OfApplications, endpoint.Instance, endpoint.Address, 0},
 		{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port},
 	} {

@@ -176,8 +176,8 @@ func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r.Instance("app", i.id, provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, true, nil)
 	require.NoError(t, r.workers.Wait())
 	require.NotNil(t, i.lookup.metadata)
-	r.state.drop(i)
-	require.Empty(t, r.state.lookups)
+	r.drop(i)
+	require.Empty(t, r.lookups)
 }
 
 // TestMoreIsMappedThanIsRead has a ZooKeeper with more interfaces in its mapping than are read: what was read of it stays, and it is said.

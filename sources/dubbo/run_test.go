@@ -487,7 +487,7 @@ func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
 	endpoints := func(at time.Time) int {
 		r.gather(at)
 		r.gather(at) // what was put off
-		return r.state.endpoints()
+		return r.endpoints()
 	}
 	r.Connection(registry.Connection{Up: true, Fresh: true})
 	r.Parts(partsOf("com.acme.Demo"), nil)

@@ -45,7 +45,7 @@ var errFewer = errors.New("the server lists fewer instances than the followed on
 // read reads a listing and recent changes. It returns to a preferred server unless that lists much less.
 func (r *run) read(ctx context.Context, now time.Time) (catalog, error) {
 	var listing *client.Reply
-	switched, err := r.Follower.Read(now, func(server string, returning bool) (err error) {
+	switched, err := r.Read(now, func(server string, returning bool) (err error) {
 		listing, err = r.servers.Listing(ctx, server, r.listing)
 		least := len(r.listed) - maxLoss(len(r.listed))
 		if err == nil && returning && listing != r.listing && len(listing.Instances) < least {

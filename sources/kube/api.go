@@ -46,8 +46,10 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, without a user and other parameters"
 		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
 	}
-	c = cluster{context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
-		tokenFile: s.TokenFile}
+	c = cluster{
+		context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
+		tokenFile: s.TokenFile,
+	}
 	switch {
 	case isFile && (s.TLS != nil || s.TokenFile != ""):
 		return c, errors.New("address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has " +

@@ -63,8 +63,10 @@ const (
 )
 
 func newRun(s *Source, sink sources.Sink) *run {
-	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
-		pending: make(map[string]pending)}
+	r := &run{
+		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
+		pending: make(map[string]pending),
+	}
 	r.missing, r.pace = make(map[*kind]time.Time), rate.NewLimiter(eventRate, eventBurst)
 	r.readRules()
 	if s.settings.Services != nil {
@@ -371,8 +373,10 @@ func (r *run) health() sources.Health {
 	case exists:
 		return sources.Health{State: sources.Healthy}
 	default:
-		h = sources.Health{State: sources.Healthy,
-			Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio"}
+		h = sources.Health{
+			State:   sources.Healthy,
+			Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio",
+		}
 	}
 	return h
 }

@@ -22,8 +22,10 @@ func TestLeftovers(t *testing.T) {
 		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(damagedTime),
 		"used.db.damaged-" + long.Format(damagedTime),
 	}
-	stays := []string{"used.db", "used.db.damaged-" + lately.Format(damagedTime), "used.db.damaged-byhand",
-		"used.db.backup", "notes"}
+	stays := []string{
+		"used.db", "used.db.damaged-" + lately.Format(damagedTime), "used.db.damaged-byhand",
+		"used.db.backup", "notes",
+	}
 	for _, name := range slices.Concat(unused, stays) {
 		p := filepath.Join(dir, "sources", name)
 		require.NoError(t, os.WriteFile(p, make([]byte, 100), 0o600))

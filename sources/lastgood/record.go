@@ -117,8 +117,10 @@ func appendResource(buffer []byte, object *resource.Resource) []byte {
 	meta := object.Meta()
 	buffer = appendTime(appendTime(appendNumber(buffer, 1), meta.Seen), meta.Created)
 	buffer = appendPairs(appendPairs(buffer, meta.Labels), meta.Annotations)
-	for _, text := range []string{string(object.Body()), meta.Origin.Place, meta.Origin.Group, meta.Origin.Rules,
-		meta.Key.Namespace} {
+	for _, text := range []string{
+		string(object.Body()), meta.Origin.Place, meta.Origin.Group, meta.Origin.Rules,
+		meta.Key.Namespace,
+	} {
 		buffer = appendText(buffer, text)
 	}
 	return appendResource(buffer, object.Original())
@@ -187,8 +189,10 @@ func (l *decoder) resource(key resource.Key, source string, depth int) *resource
 	}
 	meta := resource.Meta{Key: key, Seen: l.time(), Created: l.time(), Labels: l.pairs(), Annotations: l.pairs()}
 	body := bytes.Clone(l.text())
-	meta.Origin = resource.Origin{Source: source, Place: string(l.text()), Group: string(l.text()),
-		Rules: string(l.text())}
+	meta.Origin = resource.Origin{
+		Source: source, Place: string(l.text()), Group: string(l.text()),
+		Rules: string(l.text()),
+	}
 	meta.Key.Namespace = string(l.text())
 	object := resource.FromBody(meta, body)
 	if original := l.resource(key, source, depth+1); original != nil {

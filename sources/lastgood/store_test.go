@@ -473,7 +473,7 @@ func TestHistories(t *testing.T) {
 					held, ok := guard.held[r.Key()]
 					expected, loaded := state.Held[r.Key()]
 					require.Equal(t, ok, loaded)
-					require.Equal(t, held, expected)
+					require.Equal(t, expected, held)
 				}
 				require.Equal(t, prints, state.Prints)
 			case "restart":

@@ -44,41 +44,41 @@ func (s *Store) writer() *writer {
 }
 
 // follow writes the changes of the table, and reports whether there were any.
-func (output *writer) follow(table memstore.Reader) (written bool, err error) {
-	keys, snapshot, complete := table.Changes(output.revision)
-	output.mu.Lock()
-	guard := output.guard
-	output.mu.Unlock()
-	output.values.set(keyGuard, guard.State()) // after Changes: it covers losses up to that snapshot
-	dirty := output.values.takeDirty()
+func (w *writer) follow(table memstore.Reader) (written bool, err error) {
+	keys, snapshot, complete := table.Changes(w.revision)
+	w.mu.Lock()
+	guard := w.guard
+	w.mu.Unlock()
+	w.values.set(keyGuard, guard.State()) // after Changes: it covers losses up to that snapshot
+	dirty := w.values.takeDirty()
 	defer func() {
 		if err != nil {
-			output.values.markDirty(dirty)
+			w.values.markDirty(dirty)
 		}
 	}()
-	if !complete || !output.file.IsOpen() || output.file.Check() != nil ||
-		output.file.Size() > 2*output.liveSize+rebuildSlack || len(keys) > snapshot.Len()/2+1000 {
-		return true, output.rebuild(snapshot, guard)
+	if !complete || !w.file.IsOpen() || w.file.Check() != nil ||
+		w.file.Size() > 2*w.liveSize+rebuildSlack || len(keys) > snapshot.Len()/2+1000 {
+		return true, w.rebuild(snapshot, guard)
 	}
 	for _, key := range keys {
 		dirty[recordKey(key)] = key
 	}
 	if len(dirty) == 0 {
-		output.revision = snapshot.Revision()
+		w.revision = snapshot.Revision()
 		return false, nil
 	}
 	var frames []byte
 	for _, key := range slices.Sorted(maps.Keys(dirty)) {
-		value := output.values.get(key)
+		value := w.values.get(key)
 		if object := snapshot.Get(dirty[key]); object != nil {
 			value = objectValue(object, guard)
 		}
 		frames = record{key, value}.appendTo(frames)
 	}
-	if err := output.file.Append(commitRecord(output.now()).appendTo(frames)); err != nil {
+	if err := w.file.Append(commitRecord(w.now()).appendTo(frames)); err != nil {
 		return false, err
 	}
-	output.revision = snapshot.Revision()
+	w.revision = snapshot.Revision()
 	return true, nil
 }
 

@@ -10,10 +10,14 @@ type counts struct {
 
 func newCounts() *counts {
 	c := &counts{
-		reads: sources.Counter{Name: "reads_total",
-			Help: "Services that were read, at the start and whenever they changed."},
-		healed: sources.Counter{Name: "healed_total",
-			Help: "Services that the slow read found to be different from what Nacos had pushed."},
+		reads: sources.Counter{
+			Name: "reads_total",
+			Help: "Services that were read, at the start and whenever they changed.",
+		},
+		healed: sources.Counter{
+			Name: "healed_total",
+			Help: "Services that the slow read found to be different from what Nacos had pushed.",
+		},
 		connections: sources.Counter{
 			Name: "connections_total",
 			Help: "Connections that were made, after each of which everything is read anew.",

@@ -38,7 +38,8 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer stop()
 	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
 	registry.Restore(sink, func(group string,
-		published []*resource.Resource) {
+		published []*resource.Resource,
+	) {
 		r.state.restore(group, published, s.settings)
 	})
 	r.state.suspicion = r.state.Resume(sink, time.Now())
@@ -159,7 +160,9 @@ func (r *run) health(now time.Time) sources.Health {
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	}
-	return sources.Health{State: sources.Healthy,
+	return sources.Health{
+		State: sources.Healthy,
 		Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
-			strings.Join(r.settings.Groups, ", ")))}
+			strings.Join(r.settings.Groups, ", "))),
+	}
 }

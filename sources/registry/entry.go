@@ -60,8 +60,10 @@ func (p *ports) add(own, wanted uint32, protocol string) {
 
 // port returns the port of the service; without instances the previous one.
 func (p *ports) port(before Port) Port {
-	return Port{cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number),
-		cmp.Or(most(p.protocols), before.Protocol)}
+	return Port{
+		cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number),
+		cmp.Or(most(p.protocols), before.Protocol),
+	}
 }
 
 // most returns the value with the highest count, the lowest of several, or the zero value.

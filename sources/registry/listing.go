@@ -44,7 +44,8 @@ var Forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // Settle returns the items after a listing. before and after are sorted by compare, without duplicates. held counts the
 // unlisted items that stay, and next is when the first of their holds ends; zero if none does.
 func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int,
-	next time.Time) {
+	next time.Time,
+) {
 	reports := slices.Clone(l.Reports)
 	slices.SortStableFunc(reports, func(a, b Report[T]) int {
 		return cmp.Or(compare(a.Value, b.Value),

@@ -97,7 +97,8 @@ type service struct {
 // NewMachine returns an empty machine. keep returns for how long a service without endpoints is kept. until returns
 // when to drop an endpoint that is no longer listed.
 func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration,
-	until func(ID, Known[Endpoint]) time.Time) *Machine[ID] {
+	until func(ID, Known[Endpoint]) time.Time,
+) *Machine[ID] {
 	return &Machine[ID]{
 		mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {},
 		groups: map[string]*group[ID]{}, dirty: map[string]bool{},
@@ -365,7 +366,8 @@ func (m *Machine[ID]) updateGroup(g *group[ID], at time.Time) (changed bool) {
 
 // updateService returns a service after its offers, and when to update it again.
 func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], at time.Time) (after *service,
-	next time.Time) {
+	next time.Time,
+) {
 	l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
 	ports, there := newPorts(m.mapping.ServicePort(id)), false
 	var owners []string

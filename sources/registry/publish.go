@@ -54,7 +54,8 @@ func (w Wakeup) Notify() {
 // Publish passes the results of gather to sink until ctx ends. A single change is published at once; a series, once per
 // delay.
 func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.Duration,
-	gather func(now time.Time) Batch) {
+	gather func(now time.Time) Batch,
+) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var kept []byte

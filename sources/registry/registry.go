@@ -51,8 +51,10 @@ func Restore(sink sources.Sink, restore func(group string, published []*resource
 func add(c *sources.Content, place string, warned []string, err error, made ...*resource.Resource) {
 	c.Warnings = append(c.Warnings, warned...)
 	if err != nil {
-		c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")},
-			Err: err})
+		c.Rejects = append(c.Rejects, sources.Reject{
+			Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")},
+			Err:    err,
+		})
 	}
 	c.Resources = append(c.Resources, slices.DeleteFunc(made, func(r *resource.Resource) bool { return r == nil })...)
 }

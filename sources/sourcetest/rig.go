@@ -51,8 +51,10 @@ func (b *rig) start() {
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
 	b.tap = newTap(b.Source())
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: name, Source: b.tap, Table: b.table,
-		Guard: unguarded}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: name, Source: b.tap, Table: b.table,
+		Guard: unguarded,
+	}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.supervisor.Run(ctx) }()
@@ -79,13 +81,17 @@ func (b *rig) start() {
 func (b *rig) restart(meanwhile func()) {
 	b.t.Helper()
 	// A source that does nothing stands in, so that nothing runs while the system changes.
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: name, Table: b.table, Source: idle{},
-		Guard: unguarded}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: name, Table: b.table, Source: idle{},
+		Guard: unguarded,
+	}}))
 	require.ErrorIs(b.t, b.tap.last(), context.Canceled, "Run must return the error of its context")
 	meanwhile()
 	b.tap = newTap(b.Source())
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{Name: name, Table: b.table, Source: b.tap,
-		Guard: unguarded}}))
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: name, Table: b.table, Source: b.tap,
+		Guard: unguarded,
+	}}))
 }
 
 // await waits until ok holds.

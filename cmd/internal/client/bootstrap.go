@@ -45,18 +45,24 @@ type bootstrapTarget struct{ name, file, hint string }
 
 // bootstrapTargets are the programs with a template, and a hint to use it.
 var bootstrapTargets = []bootstrapTarget{
-	{"istiod", "istiod.yaml",
+	{
+		"istiod", "istiod.yaml",
 		"This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its " +
-			"config source does not answer."},
-	{"envoy", "envoy.yaml",
+			"config source does not answer.",
+	},
+	{
+		"envoy", "envoy.yaml",
 		"Start Envoy with it: envoy -c FILE --component-log-level misc:error --drain-strategy immediate. The server " +
 			"must serve clusters and listeners (CDS, LDS). " +
 			"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of " +
 			"several TCP services on " +
-			"one port the oldest has it."},
-	{"grpc", "grpc.json",
+			"one port the oldest has it.",
+	},
+	{
+		"grpc", "grpc.json",
 		"Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, " +
-			"clusters and endpoints."},
+			"clusters and endpoints.",
+	},
 	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
 }
 

@@ -168,8 +168,10 @@ func TestTributary(t *testing.T) {
 }
 
 func TestWrong(t *testing.T) {
-	for kind, server := range map[string]string{"nginx": "a:1", "envoy": "a", "grpc": "a:b", "istiod": ":1",
-		"tributary": "a:70000"} {
+	for kind, server := range map[string]string{
+		"nginx": "a:1", "envoy": "a", "grpc": "a:b", "istiod": ":1",
+		"tributary": "a:70000",
+	} {
 		_, err := client.WriteBootstrap(&strings.Builder{}, kind, options(server))
 		require.Error(t, err, kind)
 	}

@@ -107,16 +107,19 @@ func newEnvoyState(envoyType EnvoyType) *envoyState {
 
 // subscriptions returns the subscriptions to the type and its parent. They call changed after each response.
 func (s *envoyState) subscriptions(changed func()) []adsc.Subscription {
-	subscriptions := []adsc.Subscription{{TypeURL: s.envoyType.URL, Follow: s.envoyType.parent != "",
+	subscriptions := []adsc.Subscription{{
+		TypeURL: s.envoyType.URL, Follow: s.envoyType.parent != "",
 		Handler: func(_ context.Context, response *adsc.Response) error {
 			s.rejected = s.applyResponse(response)
 			changed()
 			return errors.Join(s.rejected...)
-		}}}
+		},
+	}}
 	if s.envoyType.parent == "" {
 		return subscriptions
 	}
-	return append(subscriptions, adsc.Subscription{TypeURL: s.envoyType.parent,
+	return append(subscriptions, adsc.Subscription{
+		TypeURL: s.envoyType.parent,
 		Handler: func(_ context.Context, response *adsc.Response) error {
 			s.names, s.listed = map[string]bool{}, true
 			for _, body := range response.Bodies() {
@@ -127,7 +130,8 @@ func (s *envoyState) subscriptions(changed func()) []adsc.Subscription {
 			maps.DeleteFunc(s.resources, func(name string, _ proto.Message) bool { return !s.names[name] })
 			changed()
 			return nil
-		}})
+		},
+	})
 }
 
 // applyResponse applies a response of the type, and returns the decoding errors.

@@ -194,8 +194,10 @@ func TestWatchEnvoy(t *testing.T) {
 		}
 	}
 	expect("added r1")
-	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1",
-		VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}})
+	c.put(t, "r1", &routev3.RouteConfiguration{
+		Name:         "r1",
+		VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}},
+	})
 	expect("updated r1")
 	c.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // without a reference yet
 	c.put(t, "a", listener(t, "a", "r2"))

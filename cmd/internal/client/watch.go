@@ -54,14 +54,16 @@ func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Ev
 	state := &watch{handle: handle, byType: make([]objects, len(urls)), shown: objects{}}
 	subscriptions := make([]adsc.Subscription, len(urls))
 	for index, typeURL := range urls {
-		subscriptions[index] = adsc.Subscription{TypeURL: typeURL,
+		subscriptions[index] = adsc.Subscription{
+			TypeURL: typeURL,
 			Handler: func(_ context.Context, response *adsc.Response) error {
 				answer := decode(response)
 				if err := state.update(index, answer); err != nil {
 					stop(err)
 				}
 				return errors.Join(answer.Rejects...)
-			}}
+			},
+		}
 	}
 	client, err := adsc.New(c.objectConfig(subscriptions...))
 	if err != nil {
@@ -113,7 +115,8 @@ func (w *watch) update(index int, answer *Answer) error {
 
 // changes returns the events that lead from one state to another, in key order.
 func changes[K comparable, T any](from, to map[K]T, compare func(a, b K) int,
-	equal func(a, b T) bool) (events []Event[T]) {
+	equal func(a, b T) bool,
+) (events []Event[T]) {
 	keys := maps.Clone(from)
 	maps.Copy(keys, to)
 	for _, key := range slices.SortedFunc(maps.Keys(keys), compare) {

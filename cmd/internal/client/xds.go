@@ -85,7 +85,8 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 			subscriptions := make([]adsc.Subscription, remaining)
 			for position, index := range pending {
 				answeredOnce := false
-				subscriptions[position] = adsc.Subscription{TypeURL: typeURLs(schemas[index])[version],
+				subscriptions[position] = adsc.Subscription{
+					TypeURL: typeURLs(schemas[index])[version],
 					Handler: func(_ context.Context, response *adsc.Response) error {
 						answers[index] = decode(response)
 						if !answeredOnce {
@@ -95,7 +96,8 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 							answered()
 						}
 						return nil
-					}}
+					},
+				}
 			}
 			return c.objectConfig(subscriptions...)
 		})

@@ -24,8 +24,10 @@ func TestFields(t *testing.T) {
 		"{simple: ROUND_ROBIN}, tls: {mode: SIMPLE}}}\n")
 	paths, err := output.ChangedFields(before, after)
 	require.NoError(t, err)
-	require.Equal(t, []string{"metadata.labels.x", "spec.subsets", "spec.trafficPolicy.loadBalancer.simple",
-		"spec.trafficPolicy.tls"}, paths)
+	require.Equal(t, []string{
+		"metadata.labels.x", "spec.subsets", "spec.trafficPolicy.loadBalancer.simple",
+		"spec.trafficPolicy.tls",
+	}, paths)
 	paths, err = output.ChangedFields(after, after)
 	require.NoError(t, err)
 	require.Empty(t, paths)

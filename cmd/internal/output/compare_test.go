@@ -119,16 +119,20 @@ func TestTieBreakers(t *testing.T) {
 			"other times", side("a", x.WithCreated(day(1)), y), side("b", x.WithCreated(day(2)), y), 1,
 			`+  creationTimestamp: "2026-01-02T00:00:00Z"`,
 		},
-		{"a time and none", side("a", x.WithCreated(day(1))), side("b", x), 1,
-			`-  creationTimestamp: "2026-01-01T00:00:00Z"`},
+		{
+			"a time and none", side("a", x.WithCreated(day(1))), side("b", x), 1,
+			`-  creationTimestamp: "2026-01-01T00:00:00Z"`,
+		},
 		{"files name no time", side("a", x.WithCreated(day(1)), y.Ranked(3)), files, 0, ""},
 		{
 			"files name another time", side("a", x.WithCreated(day(1)), y.WithCreated(day(1))), dated, 1,
 			`+  creationTimestamp: "2026-01-02T00:00:00Z"`,
 		},
 		{"the same order of sources", side("a", x.Ranked(1), y), side("b", x.Ranked(1), y), 0, ""},
-		{"another order of sources", side("a", x.Ranked(1), y), side("b", x, y.Ranked(1)), 2,
-			"their sources are in another order"},
+		{
+			"another order of sources", side("a", x.Ranked(1), y), side("b", x, y.Ranked(1)), 2,
+			"their sources are in another order",
+		},
 		{"one side knows of no order", side("a", x.Ranked(1), y), side("istiod", x, y), 0, ""},
 	} {
 		t.Run(testCase.name, func(t *testing.T) {

@@ -59,8 +59,10 @@ func TestEnvoyTable(t *testing.T) {
 		want      string
 	}{
 		adsc.ClusterType: {
-			[]proto.Message{&clusterv3.Cluster{Name: "c",
-				ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}},
+			[]proto.Message{&clusterv3.Cluster{
+				Name:                 "c",
+				ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			}},
 			"NAME   TYPE   LB\nc      EDS    ROUND_ROBIN\n",
 		},
 		adsc.EndpointType: {

@@ -109,8 +109,10 @@ func TestCheckWritesTroubles(t *testing.T) {
 			status.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}
 		},
 		"the certificate of listen.xdsTLS expires at 2026-05-04T03:00:00Z": func(status *admin.Status) {
-			status.Certificates = []transport.Status{{Listener: "listen.xdsTLS",
-				NotAfter: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), Soon: true}}
+			status.Certificates = []transport.Status{{
+				Listener: "listen.xdsTLS",
+				NotAfter: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), Soon: true,
+			}}
 		},
 	} {
 		message, ok := check(change)
@@ -123,8 +125,10 @@ func TestCheckWritesTroubles(t *testing.T) {
 func TestNarrowScreens(t *testing.T) {
 	st := admin.Status{Sources: []admin.SourceState{
 		{Name: "rules", State: "healthy", Synced: true, Objects: 4},
-		{Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 refuses connections",
-			Quarantined: 2},
+		{
+			Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 refuses connections",
+			Quarantined: 2,
+		},
 	}}
 	lines := func(width int) string {
 		var out strings.Builder

@@ -122,7 +122,8 @@ func der(text string) []byte {
 
 // FetchX509SVID implements workload.SpiffeWorkloadAPIServer.
 func (a *API) FetchX509SVID(_ *workload.X509SVIDRequest,
-	stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+	stream grpc.ServerStreamingServer[workload.X509SVIDResponse],
+) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	if !slices.Equal(md.Get("workload.spiffe.io"), []string{"true"}) {
 		return status.Error(codes.InvalidArgument, "security header missing from request")

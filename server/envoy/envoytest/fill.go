@@ -20,8 +20,10 @@ var texts = map[string][]string{
 	"authority":            {"a.internal", "a.internal:80"},
 	"scheme":               {"http", "https"},
 	"uri":                  {"/b", "/b?c=d"},
-	"retryOn": {"5xx", "gateway-error,reset", "503, connect-failure", "retriable-4xx",
-		"cancelled"},
+	"retryOn": {
+		"5xx", "gateway-error,reset", "503, connect-failure", "retriable-4xx",
+		"cancelled",
+	},
 	"grpcStatus":                              {"UNAVAILABLE", "NOT_FOUND"},
 	"ConsistentHashLB.httpHeaderName":         {"x-a"},
 	"ConsistentHashLB.httpQueryParameterName": {"q"},

@@ -26,8 +26,10 @@ var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
 	{
 		"sidecar~10.0.0.1~n.shop~shop.svc.cluster.local",
-		map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true",
-			"LABELS": map[string]any{"app": "one"}},
+		map[string]any{
+			"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "DNS_CAPTURE": "true",
+			"LABELS": map[string]any{"app": "one"},
+		},
 	},
 	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
 	{
@@ -87,8 +89,10 @@ func (m *Mesh) Change() {
 var rootKinds = []resource.Kind{resource.PeerAuthentication, resource.EnvoyFilter, resource.WasmPlugin}
 
 func (m *Mesh) key() resource.Key {
-	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"),
-		Name: m.pick("a", "b", "c", "d")}
+	key := resource.Key{
+		Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"),
+		Name: m.pick("a", "b", "c", "d"),
+	}
 	if len(m.kinds) > 0 {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
 		switch {
@@ -282,8 +286,10 @@ func (m *Mesh) policy() *networking.DestinationRule {
 	}
 	for _, name := range []string{"v1", "v2"} {
 		if m.one(2) {
-			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name},
-				TrafficPolicy: m.traffic()})
+			d.Subsets = append(d.Subsets, &networking.Subset{
+				Name: name, Labels: map[string]string{"version": name},
+				TrafficPolicy: m.traffic(),
+			})
 		}
 	}
 	if m.one(3) {
@@ -420,8 +426,10 @@ func (m *Mesh) sidecar() *networking.Sidecar {
 			DefaultEndpoint: m.pick("", "127.0.0.1:8080", "0.0.0.0:8080", "unix:///run/app.sock"),
 		}
 		if i.GetPort().GetProtocol() == "HTTPS" {
-			i.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a",
-				PrivateKey: "/b"}
+			i.Tls = &networking.ServerTLSSettings{
+				Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a",
+				PrivateKey: "/b",
+			}
 		}
 		s.Ingress = []*networking.IstioIngressListener{i}
 	}

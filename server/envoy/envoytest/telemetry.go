@@ -36,8 +36,10 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 			Tracing:       []string{m.pick(providers...)},
 		}
 	}
-	file := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/dev/null",
-		OmitEmptyValues: m.one(2)}
+	file := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{
+		Path:            "/dev/null",
+		OmitEmptyValues: m.one(2),
+	}
 	switch m.rand.IntN(3) {
 	case 0:
 		file.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{

@@ -96,8 +96,10 @@ func Only(extension *model.Extension, phases []phase) *model.Extension {
 	if extension == nil {
 		return nil
 	}
-	part := &model.Extension{MaxProgram: extension.MaxProgram, Guards: extension.Guards,
-		Patches: inPhases(extension.Patches, phases)}
+	part := &model.Extension{
+		MaxProgram: extension.MaxProgram, Guards: extension.Guards,
+		Patches: inPhases(extension.Patches, phases),
+	}
 	if len(part.Patches) == 0 {
 		return nil
 	}

@@ -43,9 +43,11 @@ func New(extension *model.Extension, context networking.EnvoyFilter_PatchContext
 	if extension == nil {
 		return &Patcher{}
 	}
-	return &Patcher{context: context, maxProgram: extension.MaxProgram, guards: extension.Guards, findings: findings,
+	return &Patcher{
+		context: context, maxProgram: extension.MaxProgram, guards: extension.Guards, findings: findings,
 		patches: slices.DeleteFunc(slices.Clone(extension.Patches),
-			func(patch *model.Patch) bool { return !patch.InContext(context) })}
+			func(patch *model.Patch) bool { return !patch.InContext(context) }),
+	}
 }
 
 type operations []networking.EnvoyFilter_Patch_Operation

@@ -107,7 +107,8 @@ func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariabl
 
 // moduleSource returns the source of a plugin's module, or the reason why it has none, and the field at fault.
 func moduleSource(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code *corev3.AsyncDataSource, field,
-	why string) {
+	why string,
+) {
 	if path, local := strings.CutPrefix(spec.GetUrl(), "file://"); local {
 		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
 			Specifier: &corev3.DataSource_Filename{Filename: path},

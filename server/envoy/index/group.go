@@ -26,8 +26,10 @@ func (m *Mesh) setGroup(key resource.Key, object *resource.Resource, spec *netwo
 			labels := make(map[string]string)
 			maps.Copy(labels, spec.GetTemplate().GetLabels())
 			maps.Copy(labels, spec.GetMetadata().GetLabels())
-			s.groups[key.Name] = &group{model.WorkloadGroup{Key: key, Created: object.Created(), Version: object.Version(),
-				Spec: spec}, labels}
+			s.groups[key.Name] = &group{model.WorkloadGroup{
+				Key: key, Created: object.Created(), Version: object.Version(),
+				Spec: spec,
+			}, labels}
 		}
 		for _, workload := range s.workloads {
 			previous := workload.group

@@ -101,8 +101,10 @@ func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *mod
 	slices.SortFunc(inbound.Ports, func(a, b model.WorkloadPort) int { return cmp.Compare(a.Target, b.Target) })
 	for i := range inbound.Ports {
 		workport := &inbound.Ports[i]
-		policy := m.policy(&model.Service{Host: slices.Concat(workport.Hosts, []string{workport.Host})[0],
-			Namespace: profile.Namespace}, profile.Namespace)
+		policy := m.policy(&model.Service{
+			Host:      slices.Concat(workport.Hosts, []string{workport.Host})[0],
+			Namespace: profile.Namespace,
+		}, profile.Namespace)
 		if policy.Traffic != nil {
 			workport.Policy = policy
 			view.Objects = append(view.Objects, policy.Objects...)

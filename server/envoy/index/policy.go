@@ -27,8 +27,10 @@ func (m *Mesh) policy(service *model.Service, namespace string) model.Policy {
 				break
 			}
 			if narrowest == "" || !extends(rule.ExportTo, exportedTo) {
-				exportedTo, policy = rule.ExportTo, model.Policy{Namespace: rule.Key.Namespace, Name: rule.Key.Name,
-					Plaintext: m.Warn}
+				exportedTo, policy = rule.ExportTo, model.Policy{
+					Namespace: rule.Key.Namespace, Name: rule.Key.Name,
+					Plaintext: m.Warn,
+				}
 				from = nil
 			}
 			narrowest = host

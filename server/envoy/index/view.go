@@ -20,8 +20,10 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 	if model.IsPseudoHost(host) {
 		return nil
 	}
-	view := &model.View{Host: host, Service: m.service(host, profile, sidecar),
-		RouteTargets: make(map[string]model.Target)}
+	view := &model.View{
+		Host: host, Service: m.service(host, profile, sidecar),
+		RouteTargets: make(map[string]model.Target),
+	}
 	view.RoutesByListener = make(map[int]*model.Rule[*networking.VirtualService])
 	for i, listener := range sidecar.egressListeners() {
 		if rule := m.virtual(view, profile, listener); rule != nil {

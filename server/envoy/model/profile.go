@@ -184,8 +184,10 @@ func ProfileOf(node *corev3.Node) Profile {
 		}
 	}
 	profile.Version, profile.Metadata = texts[MetadataIstio], LabelText(texts)
-	profile.Locality = Locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
-		node.GetLocality().GetSubZone()}
+	profile.Locality = Locality{
+		node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
+		node.GetLocality().GetSubZone(),
+	}
 	if profile.Locality == (Locality{}) {
 		profile.Locality = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))
 	}

@@ -114,10 +114,14 @@ var principalAttributes = map[string]attribute[principal]{
 		}
 		return anyPrincipal(alternatives)
 	}},
-	"request.auth.audiences": {httpOnly: true,
-		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "aud") }},
-	"request.auth.presenter": {httpOnly: true,
-		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "azp") }},
+	"request.auth.audiences": {
+		httpOnly:    true,
+		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "aud") },
+	},
+	"request.auth.presenter": {
+		httpOnly:    true,
+		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "azp") },
+	},
 	claimsKey: {httpOnly: true, matchValues: func(_ *ruleContext, key string, values []string) *principal {
 		names := strings.Split(bracketName(key), "][") // of nested claims, unless they have brackets themselves
 		if strings.ContainsAny(strings.Join(names, ""), "[]") {
@@ -187,8 +191,10 @@ func addressRange(text string) *corev3.CidrRange {
 		address, _ := netip.ParseAddr(text)
 		prefix = netip.PrefixFrom(address, address.BitLen())
 	}
-	return &corev3.CidrRange{AddressPrefix: prefix.Addr().String(),
-		PrefixLen: wrapperspb.UInt32(uint32(max(prefix.Bits(), 0)))}
+	return &corev3.CidrRange{
+		AddressPrefix: prefix.Addr().String(),
+		PrefixLen:     wrapperspb.UInt32(uint32(max(prefix.Bits(), 0))),
+	}
 }
 
 func dynamicMetadata(_ *ruleContext, key string, values []string) *permission {

@@ -153,8 +153,10 @@ func TestUnusableProvidersDeny(t *testing.T) {
 		"word as status": asksGRPC(&grpcProvider{Service: service, Port: 9000, StatusOnError: "no"}),
 		"header":         asks(&httpProvider{Service: service, Port: 9000, HeadersToUpstreamOnAllow: []string{"*"}}),
 		"body":           asksGRPC(&grpcProvider{Service: service, Port: 9000, IncludeRequestBodyInCheck: &body{}}),
-		"added header": asks(&httpProvider{Service: service, Port: 9000,
-			IncludeAdditionalHeadersInCheck: map[string]string{"a\n": "b"}}),
+		"added header": asks(&httpProvider{
+			Service: service, Port: 9000,
+			IncludeAdditionalHeadersInCheck: map[string]string{"a\n": "b"},
+		}),
 		"several": {ExtensionProviders: append(asks(&httpProvider{Service: service, Port: 9000}).GetExtensionProviders(),
 			asksGRPC(&grpcProvider{Service: service, Port: 9000}).GetExtensionProviders()...)},
 	} {

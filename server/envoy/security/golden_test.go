@@ -74,8 +74,10 @@ var (
 	asksWithoutNamespace = asksGRPC(&grpcProvider{
 		Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, FailOpen: true, StatusOnError: "403",
 	})
-	asksNobody = asks(&httpProvider{Service: "foo/my-custom-ext-authz", Port: 999999, PathPrefix: "check",
-		StatusOnError: "999"})
+	asksNobody = asks(&httpProvider{
+		Service: "foo/my-custom-ext-authz", Port: 999999, PathPrefix: "check",
+		StatusOnError: "999",
+	})
 )
 
 // configs are the MeshConfigs of files; the others have none.
@@ -237,7 +239,8 @@ func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.
 	t.Helper()
 	m := index.NewMesh()
 	set := func(kind resource.Kind, namespace, name string, created time.Time, spec proto.Message,
-		annotations map[string]string) {
+		annotations map[string]string,
+	) {
 		key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
 		r, err := resource.New(resource.Meta{Key: key, Created: created, Annotations: annotations}, spec)
 		require.NoError(t, err)

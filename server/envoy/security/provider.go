@@ -42,7 +42,8 @@ type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAutho
 // authorizer returns the filters that ask the policies' provider for a decision, or the reason for their absence. tcp
 // is nil for a provider of HTTP, which decides on requests only.
 func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *askhttpv3.ExtAuthz,
-	tcp *asktcpv3.ExtAuthz, why string) {
+	tcp *asktcpv3.ExtAuthz, why string,
+) {
 	name := policies[0].Spec.GetProvider().GetName()
 	for _, candidate := range policies {
 		if otherName := candidate.Spec.GetProvider().GetName(); otherName != name {
@@ -70,7 +71,8 @@ func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *a
 
 // authorizationFilters returns the filters that ask a named provider, or the reason for their absence.
 func authorizationFilters(provider provider, name string, objects Objects) (httpFilter *askhttpv3.ExtAuthz,
-	tcpFilter *asktcpv3.ExtAuthz, problem string) {
+	tcpFilter *asktcpv3.ExtAuthz, problem string,
+) {
 	cluster, problem := objects.Cluster(provider.GetService(), provider.GetPort())
 	if problem != "" {
 		return nil, nil, problem
@@ -109,8 +111,10 @@ func authorizationFilters(provider provider, name string, objects Objects) (http
 		return httpFilter, nil, problem
 	}
 	service := &corev3.GrpcService{
-		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster,
-			Authority: host}},
+		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
+			ClusterName: cluster,
+			Authority:   host,
+		}},
 		Timeout: timeout,
 	}
 	httpFilter.Services = &askhttpv3.ExtAuthz_GrpcService{GrpcService: service}

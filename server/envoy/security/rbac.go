@@ -44,8 +44,10 @@ type ruleSet struct {
 
 // httpFilter returns the filter for requests.
 func (r ruleSet) httpFilter() *hcmv3.HttpFilter {
-	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{Rules: r.enforced, ShadowRules: r.shadow,
-		ShadowRulesStatPrefix: r.prefix})
+	return model.HTTPFilter(rbacHTTP, &rbachttpv3.RBAC{
+		Rules: r.enforced, ShadowRules: r.shadow,
+		ShadowRulesStatPrefix: r.prefix,
+	})
 }
 
 // tcpFilter returns the filter for connections other than HTTP.
@@ -57,7 +59,8 @@ func (r ruleSet) tcpFilter() *listenerv3.Filter {
 
 // build translates the policies of an action.
 func (b *builder) build(policies []*model.AuthorizationPolicy, context ruleContext,
-	action rbacv3.RBAC_Action) (result ruleSet) {
+	action rbacv3.RBAC_Action,
+) (result ruleSet) {
 	for _, policy := range policies {
 		target := &result.enforced
 		if b.isDryRun(policy) {
@@ -91,8 +94,10 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, context ruleConte
 }
 
 // shadowPrefixes are the prefixes for statistics of shadow rules. As in istiod, ALLOW has one even without such rules.
-var shadowPrefixes = map[rbacv3.RBAC_Action]string{rbacv3.RBAC_ALLOW: "istio_dry_run_allow_",
-	rbacv3.RBAC_DENY: "istio_dry_run_deny_"}
+var shadowPrefixes = map[rbacv3.RBAC_Action]string{
+	rbacv3.RBAC_ALLOW: "istio_dry_run_allow_",
+	rbacv3.RBAC_DENY:  "istio_dry_run_deny_",
+}
 
 func (b *builder) isDryRun(policy *model.AuthorizationPolicy) bool {
 	if policy.DryRun == "" {
@@ -109,7 +114,8 @@ func (b *builder) isDryRun(policy *model.AuthorizationPolicy) bool {
 // customFilters returns the filters that make a provider decide on requests and connections. They deny traffic that it
 // cannot decide on.
 func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*hcmv3.HttpFilter,
-	tcp []*listenerv3.Filter) {
+	tcp []*listenerv3.Filter,
+) {
 	var askingPolicies []*model.AuthorizationPolicy
 	for _, policy := range policies {
 		if b.isDryRun(policy) {

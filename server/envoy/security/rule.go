@@ -204,7 +204,8 @@ func atLeastOne[M any](parts []*M) []*M {
 // hasUnknownFields reports whether a message has fields of a newer version.
 func hasUnknownFields(message proto.Message) (unknown bool) {
 	model.Visit(message, func(message proto.Message,
-		_ bool) {
+		_ bool,
+	) {
 		unknown = unknown || len(message.ProtoReflect().GetUnknown()) > 0
 	})
 	return unknown

@@ -40,7 +40,8 @@ func tokenFilter(objects Objects, findings *model.Findings) *hcmv3.HttpFilter {
 		return nil
 	}
 	slices.SortStableFunc(rules, func(first,
-		second placedRule) int {
+		second placedRule,
+	) int {
 		return cmp.Compare(first.GetIssuer(), second.GetIssuer())
 	})
 	filter := &jwtv3.JwtAuthentication{Providers: make(map[string]*jwtv3.JwtProvider), BypassCorsPreflight: true}
@@ -97,8 +98,10 @@ func verifier(rule *securityv1beta1.JWTRule, objects Objects) (provider *jwtv3.J
 		ForwardPayloadHeader: rule.GetOutputPayloadToHeader(), FromParams: rule.GetFromParams(),
 		FromCookies:       rule.GetFromCookies(),
 		PayloadInMetadata: model.TokenPayload, ClearRouteCache: objects.Client.Role == model.Ingress,
-		NormalizePayloadInMetadata: &jwtv3.JwtProvider_NormalizePayload{SpaceDelimitedClaims: []string{"scope",
-			"permission"}},
+		NormalizePayloadInMetadata: &jwtv3.JwtProvider_NormalizePayload{SpaceDelimitedClaims: []string{
+			"scope",
+			"permission",
+		}},
 	}
 	for _, name := range rule.GetSpaceDelimitedClaims() {
 		if normalized := provider.GetNormalizePayloadInMetadata(); !slices.Contains(normalized.GetSpaceDelimitedClaims(),

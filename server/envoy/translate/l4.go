@@ -160,8 +160,10 @@ func (w routeContext) l4Route(routes []*networking.RouteDestination, at model.Pl
 			if len(c.to) == 0 {
 				c.options = tcpOptionsOf(w.policyOf(r.GetDestination()))
 			}
-			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.Subfield("route[%d].destination", i)),
-				uint32(max(r.GetWeight(), 1))})
+			c.to = append(c.to, share{
+				w.cluster(r.GetDestination(), at.Subfield("route[%d].destination", i)),
+				uint32(max(r.GetWeight(), 1)),
+			})
 		}
 	}
 	switch len(c.to) {

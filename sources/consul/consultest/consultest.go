@@ -58,8 +58,10 @@ const (
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{Index: 10, services: map[string]*entry{}, keys: map[string]string{}, gone: map[string]uint64{},
-		changed: make(chan struct{})}
+	s := &Server{
+		Index: 10, services: map[string]*entry{}, keys: map[string]string{}, gone: map[string]uint64{},
+		changed: make(chan struct{}),
+	}
 	s.HTTP = httptest.NewServer(s)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -302,8 +304,10 @@ func Marshal(v any) json.RawMessage {
 func Instance(service, id, address string, port int) *api.ServiceEntry {
 	return &api.ServiceEntry{
 		Node: &api.Node{ID: "0", Node: "n1", Address: "10.0.0.1", Datacenter: "dc1"},
-		Service: &api.AgentService{ID: id, Service: service, Address: address, Port: port,
-			Weights: api.AgentWeights{Passing: 1, Warning: 1}},
+		Service: &api.AgentService{
+			ID: id, Service: service, Address: address, Port: port,
+			Weights: api.AgentWeights{Passing: 1, Warning: 1},
+		},
 		Checks: api.HealthChecks{{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing}},
 	}
 }

@@ -51,8 +51,10 @@ const first = 10
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Consul {
-	c := &Consul{index: first, pairs: make(map[string]Pair), deleted: make(map[string]uint64),
-		changed: make(chan struct{})}
+	c := &Consul{
+		index: first, pairs: make(map[string]Pair), deleted: make(map[string]uint64),
+		changed: make(chan struct{}),
+	}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
 		c.Answer(http.StatusInternalServerError, "shutting down") // lets go of who waits

@@ -46,8 +46,10 @@ func Start(t testing.TB) *Server {
 		raw: map[string]string{}, requests: map[string]int{},
 	}
 	s.forget()
-	h := &httptest.Server{Listener: s.door,
-		Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}
+	h := &httptest.Server{
+		Listener: s.door,
+		Config:   &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute},
+	}
 	h.Start()
 	t.Cleanup(func() {
 		s.door.Shut()
@@ -266,6 +268,8 @@ func (s *Server) listing(changes bool) map[string]any {
 	for _, app := range slices.Sorted(maps.Keys(apps)) {
 		list = append(list, map[string]any{"name": app, "instance": apps[app]})
 	}
-	return map[string]any{"applications": map[string]any{"versions__delta": fmt.Sprint(version), "apps__hashcode": hash,
-		"application": list}}
+	return map[string]any{"applications": map[string]any{
+		"versions__delta": fmt.Sprint(version), "apps__hashcode": hash,
+		"application": list,
+	}}
 }

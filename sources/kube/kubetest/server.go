@@ -433,8 +433,10 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	if items == nil {
 		items = []any{}
 	}
-	text, _ := json.Marshal(map[string]any{"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta,
-		"items": items})
+	text, _ := json.Marshal(map[string]any{
+		"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta,
+		"items": items,
+	})
 	if fault.Partial && (from > 0 || meta["continue"] == nil) {
 		end := len(text) - 1 // all items, but not the end
 		if wanted%2 == 0 {
@@ -447,7 +449,8 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 }
 
 func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault,
-	cut <-chan struct{}) {
+	cut <-chan struct{},
+) {
 	q := req.URL.Query()
 	after, _ := strconv.Atoi(q.Get("resourceVersion"))
 	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))

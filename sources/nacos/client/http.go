@@ -57,8 +57,7 @@ func (w web) ask(
 		request.Header.Set("accessToken", token)
 	}
 	err = w.Do(request, func(answer []byte) error { text = answer; return nil })
-	var refusal *fetch.StatusError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*fetch.StatusError](err); ok {
 		return refusal.Code, nil, nil
 	}
 	return http.StatusOK, text, err
@@ -115,9 +114,12 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 
 // configs returns a page of the names of the configuration texts of a group, and the number of all.
 func (w web) configs(ctx context.Context, server, token, namespace, group string, page int) (names []string, count int,
-	err error) {
-	values := url.Values{"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)},
-		"pageSize": {strconv.Itoa(configPage)}}
+	err error,
+) {
+	values := url.Values{
+		"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)},
+		"pageSize": {strconv.Itoa(configPage)},
+	}
 	for _, of := range []struct{ path, group, namespace string }{ // of 3.x and of 2.x
 		{"/v3/admin/cs/config/list", "groupName", "namespaceId"},
 		{"/v1/cs/configs", "group", "tenant"},

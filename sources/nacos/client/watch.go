@@ -95,7 +95,8 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 
 // once follows all services by one connection until that ends.
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool,
-	connected func()) error {
+	connected func(),
+) error {
 	s := &session{
 		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{},
 		failed: map[string]error{},

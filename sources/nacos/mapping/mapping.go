@@ -168,8 +168,10 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
 	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
 		return s.Split(func(e registry.Endpoint) ID {
-			return m.idOf(ID{a[annotationGroup], a[annotationService],
-				cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster)})
+			return m.idOf(ID{
+				a[annotationGroup], a[annotationService],
+				cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster),
+			})
 		})
 	}, annotationService)
 }

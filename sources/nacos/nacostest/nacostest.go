@@ -237,8 +237,10 @@ func (s *Server) change(group, service string, f func(map[string]any)) {
 			}
 		}
 	}
-	body := map[string]any{"requestId": "1", "namespace": "public", "serviceName": service, "groupName": group,
-		"serviceInfo": s.info(name)}
+	body := map[string]any{
+		"requestId": "1", "namespace": "public", "serviceName": service, "groupName": group,
+		"serviceInfo": s.info(name),
+	}
 	s.mu.Unlock()
 	for _, one := range to {
 		_ = one.send("NotifySubscriberRequest", body) // it may have gone
