@@ -95,8 +95,8 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	return cmd
 }
 
-// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings takes to refuse
-// pings that come every 30 s.
+// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings
+// takes to refuse pings that come every 30 s.
 const idleFor = 130 * time.Second
 
 var buildInfo = regexp.MustCompile(`(?m)^tributary_build_info\{.*version="([^"]*)"`)
@@ -132,7 +132,7 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	if _, err := server.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
 		return runningWithoutDebug(ctx, server)
 	}
-	r := &check.Running{Version: st.Version, Asked: make(map[string][]string)}
+	r := &check.Running{Version: st.Version, NodesByType: make(map[string][]string)}
 	clients, err := clientsOf(ctx, server)
 	if err != nil {
 		return r
@@ -140,7 +140,7 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	r.Clients = len(clients)
 	for _, c := range clients {
 		for _, t := range c.Types {
-			r.Asked[t.TypeURL] = append(r.Asked[t.TypeURL], c.Node)
+			r.NodesByType[t.TypeURL] = append(r.NodesByType[t.TypeURL], c.Node)
 		}
 	}
 	return r
