@@ -79,7 +79,7 @@ func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []
 		if spiffe.Named(t.Certificate) || spiffe.Named(t.ClientCAs) {
 			return
 		}
-		if _, err := load(ctx, cfg, key, t, quiet); err != nil {
+		if _, err := loadCertificates(ctx, cfg, key, t, quiet); err != nil {
 			failures = append(failures, err)
 		}
 	}
