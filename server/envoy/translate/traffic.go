@@ -200,6 +200,6 @@ func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStart
 	}
 	return &clusterv3.Cluster_SlowStartConfig{
 		SlowStartWindow: w.GetDuration(), MinWeightPercent: &typev3.Percent{Value: least},
-		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that nobody can set
+		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that no runtime can set
 	}
 }
