@@ -144,10 +144,12 @@ func (d *decoder) checkAccess(c *Config) {
 		}
 		for n, network := range w.CIDR {
 			if _, err := prefixOf(network); err != nil {
-				d.problem(fmt.Sprintf("%s.who.cidr[%d]", key, n), "want a network such as 10.0.0.0/8, or an IP address, got %q", network)
+				d.problem(fmt.Sprintf("%s.who.cidr[%d]", key, n), "want a network such as 10.0.0.0/8, or an IP address, got %q",
+					network)
 			}
 		}
-		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil && !w.Socket {
+		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil &&
+			!w.Socket {
 			d.problem(key+".who.node", "clients choose the IDs of their nodes: add a key that clients cannot choose, such as cidr")
 		}
 		d.checkNeeds(c, key+".who", w)
@@ -217,7 +219,8 @@ func (c *Config) Rules() access.Rules {
 			}
 		}
 		match := access.Match{
-			SPIFFE: clients.SPIFFE, Subject: clients.Subject, Socket: clients.Socket, Token: clients.Token, JWT: (*access.JWT)(clients.JWT),
+			SPIFFE: clients.SPIFFE, Subject: clients.Subject, Socket: clients.Socket, Token: clients.Token,
+			JWT:   (*access.JWT)(clients.JWT),
 			Nodes: clients.Node,
 		}
 		for _, name := range clients.DNS {
@@ -241,12 +244,14 @@ func (d *decoder) warnDeadRules(c *Config) {
 	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
-		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
+		if first := slices.IndexFunc(rules[:i],
+			func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
 			d.warn(key, "the rule has no effect: access[%d] comes first and matches the same clients", first)
 		}
 		for n, name := range c.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
-				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Suggestion(name, sources))
+				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name,
+					words.Suggestion(name, sources))
 			}
 		}
 	}

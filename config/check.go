@@ -71,8 +71,9 @@ func (d *decoder) warnDoubts(sources []Source) {
 		}
 		if secured, ok := sources[i].Settings.(interface{ unverified(address string) string }); ok {
 			if key := secured.unverified(sources[i].Address); key != "" {
-				d.warn(fmt.Sprintf("configSources[%d].%s", i, key), "the certificate of the server is not verified: anybody on the way to it "+
-					"can read the credentials and decide what is served; give the certificates of its authority instead")
+				d.warn(fmt.Sprintf("configSources[%d].%s", i, key),
+					"the certificate of the server is not verified: anybody on the way to it "+
+						"can read the credentials and decide what is served; give the certificates of its authority instead")
 			}
 		}
 	}
@@ -90,7 +91,8 @@ func (d *decoder) warnDuplicates(sources []Source) {
 			continue
 		}
 		original := d.place(fmt.Sprintf("configSources[%d].address", j))
-		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name, sources[j].Name, original.Place())
+		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name,
+			sources[j].Name, original.Place())
 	}
 }
 
@@ -119,7 +121,8 @@ const byRegisterMode = "is passed over; what to read is said by registerMode bes
 
 // refusedParameters are parameters with credentials that the source would ignore.
 var refusedParameters = map[string]map[string]string{
-	dubbo.NacosScheme:  {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys, "secret-key": noAccessKeys},
+	dubbo.NacosScheme: {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys,
+		"secret-key": noAccessKeys},
 	dubbo.ConsulScheme: {"acl-token": byTokenFile, "acltoken": byTokenFile, "acl_token": byTokenFile},
 }
 

@@ -34,7 +34,8 @@ type decoder struct {
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]Problem{}, variables: map[*yaml.Node]bool{}, linkTargets: map[string]string{}}
+	return &decoder{file: file, places: map[string]Problem{}, variables: map[*yaml.Node]bool{},
+		linkTargets: map[string]string{}}
 }
 
 // err returns the problems as an *Error, or nil if there are none.
@@ -95,9 +96,11 @@ func (d *decoder) decode(data []byte, out any) {
 	d.hideSecrets(root)
 	switch {
 	case fault != nil && fault.Message == yamldoc.TextBehind:
-		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "%s; the configuration is a single one", fault.Message)
+		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)},
+			"%s; the configuration is a single one", fault.Message)
 	case fault != nil:
-		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "not valid YAML: %s", fault.Message)
+		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "not valid YAML: %s",
+			fault.Message)
 	case root == nil:
 		d.places[""] = Problem{File: d.file, Line: 1, Column: 1} // an empty file; check reports missing keys
 	case isNull(root):
@@ -363,7 +366,8 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 }
 
 func isNull(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" &&
+		slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
 }
 
 // placeOf returns the place of n, the value of key.

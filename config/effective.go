@@ -93,7 +93,8 @@ func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 	case v.Kind() == reflect.Struct && !isText:
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		e.mapping(n, v, s, key)
-		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() { // the settings of a source's scheme
+		// The settings of a source's scheme.
+		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() {
 			e.mapping(n, settings.Elem().Elem(), s, key)
 		}
 		if len(n.Content) == 0 {

@@ -39,7 +39,8 @@ func (s *Documents) reading() any { return reading(*s, s.withDefaults()) }
 // withDefaults leaves out ForeignKinds, which changes only the messages about objects that are not served.
 func (s *Documents) withDefaults() Documents {
 	return Documents{
-		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"), DomainSuffix: s.DomainSuffix,
+		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"),
+		DomainSuffix: s.DomainSuffix,
 	}
 }
 

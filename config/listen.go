@@ -136,7 +136,8 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 		}
 	case ClientAuthOptional, ClientAuthRequire:
 		if t.ClientCAs == "" {
-			d.problem(key+".clientAuth", "%s needs clientCAs: a file with those who sign the certificates of clients", t.ClientAuth)
+			d.problem(key+".clientAuth", "%s needs clientCAs: a file with those who sign the certificates of clients",
+				t.ClientAuth)
 		}
 	default:
 		d.problem(key+".clientAuth", "want none, optional or require, got %q", t.ClientAuth)
@@ -159,7 +160,8 @@ func (d *decoder) checkWorkloadAPI(key string, t *ServerTLS) {
 		d.problem(key+".workloadAPI", "%v", err)
 	}
 	if t.WorkloadAPI != "" && !spiffe.Named(t.Certificate) && !spiffe.Named(t.ClientCAs) {
-		d.problem(key+".workloadAPI", "nothing is asked of it: write certificate: %s, clientCAs: %s, or both", spiffe.Scheme, spiffe.Scheme)
+		d.problem(key+".workloadAPI", "nothing is asked of it: write certificate: %s, clientCAs: %s, or both", spiffe.Scheme,
+			spiffe.Scheme)
 	}
 }
 
@@ -209,7 +211,8 @@ func LoadListen(path string) (*Listen, error) {
 		return nil, err
 	}
 	d.checkListen(&c.Listen, dir)
-	d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
+	d.problems = slices.DeleteFunc(d.problems,
+		func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
 	if err := d.err(); err != nil {
 		return nil, err
 	}

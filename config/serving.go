@@ -140,7 +140,8 @@ func (d *decoder) checkServing(c *Config) {
 			defaultMemory, l.RequestBytes)
 	}
 	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
-		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest),
+		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d",
+			cmp.Or(l.RequestBytes, defaultRequest),
 			l.RequestMemory)
 	}
 	answer, memory := cmp.Or(l.AnswerBytes, intake.DefaultAnswer), cmp.Or(l.AnswerMemory, intake.DefaultMemory)

@@ -203,9 +203,11 @@ func unknownKey(scheme, key string, fields map[string]reflect.Value) string {
 		}
 	}
 	if len(schemes) > 0 {
-		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(schemes, " and "), strings.Join(names, ", "))
+		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(schemes, " and "),
+			strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Suggestion(key, names), strings.Join(names, ", "))
+	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Suggestion(key, names),
+		strings.Join(names, ", "))
 }
 
 // sourceName matches valid names of sources: metrics, paths of the state directory and messages have them.
@@ -228,7 +230,8 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Shown())
 		return
 	case !exists && len(kindsOf(name)) > 0:
-		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q", strings.Join(kindsOf(name), " or "), name,
+		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q",
+			strings.Join(kindsOf(name), " or "), name,
 			kindsOf(name)[0], kindIn(rest))
 		return
 	case !exists:
@@ -378,7 +381,8 @@ func assignFields(to, from reflect.Value) {
 		field := to.Type().Field(i)
 		if field.Anonymous || field.Name == "Mapping" {
 			assignFields(to.Field(i), from)
-		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() && value.CanConvert(field.Type) {
+		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() &&
+			value.CanConvert(field.Type) {
 			to.Field(i).Set(value.Convert(field.Type))
 		}
 	}

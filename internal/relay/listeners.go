@@ -96,13 +96,15 @@ func connectionLimit(l config.Limits, descriptors int, log *slog.Logger) int {
 		limit = max(descriptors-reservedDescriptors, descriptors/2)
 	}
 	if descriptors >= 0 && descriptors < FewDescriptors {
-		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors, "connections", limit)
+		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors,
+			"connections", limit)
 	}
 	if l.Connections == 0 {
 		return limit
 	}
 	if limit >= 0 && (l.Connections > limit || l.Connections < 0) {
-		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files", descriptors,
+		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files",
+			descriptors,
 			"connections", limit)
 		return limit
 	}

@@ -9,7 +9,7 @@ import (
 	"tributary/config"
 )
 
-func TestConnectionsAreWhatFilesAllow(t *testing.T) {
+func TestConnectionLimit(t *testing.T) {
 	for _, c := range []struct{ configured, descriptors, want int }{
 		{0, -1, -1},
 		{100, -1, 100},

@@ -128,7 +128,8 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		return nil, err
 	}
 	r.sources = newSourceSet(parts{
-		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table, log: opts.Log,
+		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table,
+		log: opts.Log,
 	})
 	if _, err := r.sources.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
@@ -142,13 +143,50 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.clientGuard, opts.Log, registry)
 	r.reloader.noteEvent = r.noteEvent
+	r.catalogs = r.newCatalogs(cfg, hops, opts.Log)
+	r.engine = xds.NewServer(r.catalogs, xds.Options{
+		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry,
+		Limits: limits(cfg.Limits),
+		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Identity: access.Identity,
+	})
+	r.catalogs.envoy.SetReview(r.engine.Review)
+	r.catalogs.mcp.ReviewBy(r.engine)
+	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
+	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops,
+		r.health)
+	var adminGRPC http.Handler
+	if !config.Off(cfg.Admin.Debug) {
+		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
+	}
+	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
+		return nil, err
+	}
+	problems := newObjectCheck(r, registry)
+	r.admin = admin.New(admin.Options{
+		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine,
+		Config:  r.reloader,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected,
+		Unenforced:    r.catalogs.unenforced,
+		WhyUnenforced: r.whyUnenforced,
+		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
+		Certificates: r.listeners.status, Expected: r.expected, History: r.adminHistory(), GRPC: adminGRPC,
+		Authorize: r.clientGuard.AuthorizeAdmin,
+		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
+		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
+	})
+	r.catalogs.istioctl.SetClients(r.engine)
+	return r, nil
+}
+
+// newCatalogs makes the catalogs of the view, and of the restricted views.
+func (r *Relay) newCatalogs(cfg *config.Config, hops *mcp.Hops, log *slog.Logger) catalogs {
 	envoys := envoy.Options{
 		ProductBytes: cfg.Limits.ProductBytes,
-		Debounce:     debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
+		Debounce:     debounce(cfg.Debounce), Log: log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
 		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
 	}
-	r.catalogs = catalogs{
-		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+	return catalogs{
+		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: log}),
 		envoy:    envoy.New(r.view, envoys),
 		istioctl: debug.NewIstioctl(),
 		restricted: newRestrictedViews(r.view, func(objects memstore.Reader, rights *access.Rights) *envoy.Catalog {
@@ -159,34 +197,6 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 			return c
 		}),
 	}
-	r.engine = xds.NewServer(r.catalogs, xds.Options{
-		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
-		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Identity: access.Identity,
-	})
-	r.catalogs.envoy.SetReview(r.engine.Review)
-	r.catalogs.mcp.ReviewBy(r.engine)
-	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops, r.health)
-	var adminGRPC http.Handler
-	if !config.Off(cfg.Admin.Debug) {
-		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
-	}
-	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
-		return nil, err
-	}
-	problems := newObjectCheck(r, registry)
-	r.admin = admin.New(admin.Options{
-		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
-		WhyUnenforced: r.whyUnenforced,
-		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
-		Certificates: r.listeners.status, Expected: r.expected, History: r.adminHistory(), GRPC: adminGRPC,
-		Authorize: r.clientGuard.AuthorizeAdmin,
-		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
-		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
-	})
-	r.catalogs.istioctl.SetClients(r.engine)
-	return r, nil
 }
 
 // Run runs all parts until ctx ends or a part fails, and then ends them in order: first the streams, so that clients
@@ -262,7 +272,8 @@ func (r *Relay) followHealth(ctx context.Context) error {
 func (r *Relay) drain() {
 	r.admin.Drain()
 	r.health.Shutdown()
-	r.listeners.close() // before streams end: clients that reconnect wait on the socket of the service manager for the next process
+	// Before streams end: clients that reconnect wait on the socket of the service manager for the next process
+	r.listeners.close()
 
 	ended := make(chan struct{})
 	go func() {

@@ -126,12 +126,15 @@ func (r *reloader) reload(trigger string) (string, error) {
 		r.status.Store(&status)
 		r.successful.Set(0)
 		r.noteEvent(history.ReloadRefused, "", "by "+trigger+": "+err.Error())
-		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", trigger, "loaded", status.Loaded, "err", err)
-		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.UTC().Format(time.RFC3339), err)
+		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", trigger, "loaded", status.Loaded,
+			"err", err)
+		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File,
+			status.Loaded.UTC().Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
 	setCredentials(r.clientGuard, next, proofs)
-	applied.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(reloadable, key) },
+	applied.settings = differing(r.inForce, next,
+		func(key string) bool { return key != "configSources" && slices.Contains(reloadable, key) },
 		func(key string, _, _ []byte) string { return key })
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}
 	inForce := *r.inForce
@@ -168,9 +171,10 @@ var reloadable = []string{"configSources", "identity", "access"}
 
 // needRestart names the settings that differ and that a reload cannot change.
 func needRestart(from, to *config.Config) []string {
-	return differing(from, to, func(key string) bool { return !slices.Contains(reloadable, key) }, func(key string, old, now []byte) string {
-		return fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now)
-	})
+	return differing(from, to, func(key string) bool { return !slices.Contains(reloadable, key) },
+		func(key string, old, now []byte) string {
+			return fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now)
+		})
 }
 
 // differing formats each setting that passes filter and differs; format gets both values as JSON.

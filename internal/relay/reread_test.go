@@ -55,9 +55,9 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 	return why
 }
 
-// TestSettingsThatChangeNothing: neither a default that is written out, nor what is only reported, nor another way to
-// write a path makes another source or another reading.
-func TestSettingsThatChangeNothing(t *testing.T) {
+// TestReread_UnrelatedSettings: an explicit default, a setting of messages, and another form of a path make neither
+// another source nor another reading.
+func TestReread_UnrelatedSettings(t *testing.T) {
 	dir := t.TempDir()
 	r, all := troubled(t, dir, quick)
 	clients := both(t, r, never(t, all...))
@@ -126,9 +126,9 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestReadAnewBySettings: what is served after such a change is what the source says by the new settings, whether it
-// comes by a reload or by a restart.
-func TestReadAnewBySettings(t *testing.T) {
+// TestReread_BySettings: after a change of such settings, by a reload or by a restart, the objects are those of the
+// source with the new settings.
+func TestReread_BySettings(t *testing.T) {
 	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
 		"spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}\n"
 	for settings, c := range map[string]struct{ text, before, after string }{
@@ -323,8 +323,8 @@ func TestRereadThatMoves(t *testing.T) {
 	see(t, both(t, r, nil), append(at("shop")[:39], x)...)
 }
 
-// TestReloadSaysThatTheOrderChanged: by the order of sources it is decided which of them wins.
-func TestReloadSaysThatTheOrderChanged(t *testing.T) {
+// TestReload_ReportsOrder: the order of sources decides which of them wins.
+func TestReload_ReportsOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))

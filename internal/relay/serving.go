@@ -29,7 +29,8 @@ import (
 // limits returns the limits of the configuration for the engine.
 func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
-		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
+		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
+		Names:        l.Names,
 		RequestBytes: l.RequestBytes,
 	}
 }
@@ -133,9 +134,11 @@ const adminRequestBytes = 64 << 10
 func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
 	unknown := func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
-		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
+		return status.Errorf(codes.Unimplemented,
+			"%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
 	}
-	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
+	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes),
+		grpc.UnknownServiceHandler(unknown))...)
 	debug.NewUpstreamCSDS(upstreams).Register(s)
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)

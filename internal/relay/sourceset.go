@@ -98,7 +98,8 @@ func (f *activeSource) spec() sources.Spec {
 
 // input returns the source for the view.
 func (f *activeSource) input() aggregate.Source {
-	source := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence, Optional: config.Off(f.config.Required)}
+	source := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence,
+		Optional: config.Off(f.config.Required)}
 	if e := f.config.Merge.Endpoints; e != nil {
 		source.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 	}
@@ -201,7 +202,8 @@ func match[T comparable](candidates []T, next []*activeSource, likeness func(can
 	remaining, matches := slices.Clone(candidates), make([]T, len(next))
 	for degree := bestMatch; degree > 0; degree-- {
 		for i, n := range next {
-			if j := slices.IndexFunc(remaining, func(candidate T) bool { return likeness(candidate, n) == degree }); j >= 0 && matches[i] == zero {
+			if j := slices.IndexFunc(remaining, func(candidate T) bool { return likeness(candidate, n) == degree }); j >= 0 &&
+				matches[i] == zero {
 				matches[i] = remaining[j]
 				remaining = slices.Delete(remaining, j, j+1)
 			}
@@ -235,7 +237,8 @@ func (f *activeSource) likeness(n *activeSource) int {
 // storedLikeness returns the likeness of n and the content stored under an id; see freeID.
 func storedLikeness(id string, n *activeSource) int {
 	prefix := n.identity + "-"
-	return likenessOf(strings.HasPrefix(id, prefix), strings.HasPrefix(id, prefix+n.reading+"-"), strings.HasSuffix(id, n.nameSuffix()))
+	return likenessOf(strings.HasPrefix(id, prefix), strings.HasPrefix(id, prefix+n.reading+"-"),
+		strings.HasSuffix(id, n.nameSuffix()))
 }
 
 // recallContent finds, at a start, the stored content of the sources from an earlier run, perhaps of another reading,
@@ -477,7 +480,8 @@ func clientConfig(source string, standing *upstream.Standing) *statusv3.ClientCo
 			typeConfig.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
 		case t.Err != nil:
 			typeConfig.ClientStatus = adminv3.ClientResourceStatus_NACKED
-			typeConfig.ErrorState = &adminv3.UpdateFailureState{Details: t.Err.Error(), VersionInfo: t.Version, LastUpdateAttempt: timestamppb.New(t.At)}
+			typeConfig.ErrorState = &adminv3.UpdateFailureState{Details: t.Err.Error(), VersionInfo: t.Version,
+				LastUpdateAttempt: timestamppb.New(t.At)}
 		}
 		if !t.At.IsZero() {
 			typeConfig.LastUpdated = timestamppb.New(t.At)

@@ -267,9 +267,9 @@ func TestTransformRemoved(t *testing.T) {
 	see(t, both(t, r, nil), "ServiceEntry third/x")
 }
 
-// TestOldStateCountsForNothing adds a source of which something is kept from a time when it was configured: no source
-// of the configuration then stood for what it has now.
-func TestOldStateCountsForNothing(t *testing.T) {
+// TestReload_ForgetsOldState adds a source with saved objects of an earlier configuration: they are outdated, and not
+// served.
+func TestReload_ForgetsOldState(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 20))
 	write(t, dir+"/two/f.yaml", entry("shop", "old", 80))
@@ -411,9 +411,9 @@ func TestRenameKeepsWhatIsHeld(t *testing.T) {
 	see(t, both(t, r, nil), all...)
 }
 
-// TestReloadSaysWhatItTookAway: neither a source that is left out nor an address that turns out to have nothing is
-// held, for who edits the configuration means it. Both are told of in the same way.
-func TestReloadSaysWhatItTookAway(t *testing.T) {
+// TestReload_LogsRemovedObjects: the objects of a removed source and of an address that has become empty are not held,
+// since the user edited the configuration. Both are logged in the same way.
+func TestReload_LogsRemovedObjects(t *testing.T) {
 	for what, next := range map[string]string{
 		"removed":               "",
 		"mistyped, and empty":   "name: b, address: 'fs://./c'",

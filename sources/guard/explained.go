@@ -22,7 +22,8 @@ func (g *Guard) ApplyExplained(puts []*resource.Resource, deletes []resource.Key
 func (g *Guard) join(losses []loss, explained bool, puts []*resource.Resource, before memstore.Snapshot, now time.Time) []loss {
 	active := g.hold
 	active.notJoined.forget(now.Add(-g.settings.Window))
-	growing := slices.DeleteFunc(slices.Clone(losses), func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost == 0 })
+	growing := slices.DeleteFunc(slices.Clone(losses),
+		func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost == 0 })
 	if !explained && len(growing) == 0 || explained && now.Sub(active.lastJoined) < g.settings.Window {
 		return losses
 	}
@@ -90,7 +91,8 @@ func minusLost(original, previous, desired *resource.Resource) *resource.Resourc
 		}
 	}
 	remaining := proto.CloneOf(spec)
-	remaining.Endpoints = slices.DeleteFunc(remaining.Endpoints, func(e *networking.WorkloadEntry) bool { return lost[identity(e)] })
+	remaining.Endpoints = slices.DeleteFunc(remaining.Endpoints,
+		func(e *networking.WorkloadEntry) bool { return lost[identity(e)] })
 	r, err := resource.New(original.Meta(), remaining)
 	if err != nil {
 		return original

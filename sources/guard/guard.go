@@ -67,7 +67,8 @@ type Guard struct {
 // New returns a guard of table, which may have content.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
-		table: table, log: opts.Log, changed: opts.Changed, onEvent: opts.OnEvent, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
+		table: table, log: opts.Log, changed: opts.Changed, onEvent: opts.OnEvent, ended: opts.Ended, now: time.Now,
+		wake:     make(chan struct{}, 1),
 		settings: opts.withDefaults(),
 	}
 	if g.log == nil {

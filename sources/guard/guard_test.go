@@ -147,7 +147,7 @@ func TestSettings(t *testing.T) {
 	require.Error(t, b.Resume([]byte(`{`), nil))
 }
 
-func TestWhatComesAndGoesIsNoLoss(t *testing.T) {
+func TestApply_FlappingIsNoLoss(t *testing.T) {
 	b := newRig(Settings{}, 100, 3)
 	for range 100 { // 20 % each time
 		b.Apply(nil, keys(0, 20))
@@ -207,7 +207,7 @@ func TestEndpoints(t *testing.T) {
 	require.Equal(t, 2, b.size())
 }
 
-func TestEndpointsOfWhatIsNoMessage(t *testing.T) {
+func TestEndpoints_InvalidBody(t *testing.T) {
 	meta := resource.Meta{Key: key(0)}
 	require.Zero(t, endpoints(resource.FromBody(meta, []byte("\xff"))))
 	require.Equal(t, 1, endpoints(resource.FromBody(meta, []byte{6<<3 | 2, 0, 6<<3 | 2, 9})))

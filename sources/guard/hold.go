@@ -127,7 +127,8 @@ func (h *hold) add(l loss) *resource.Resource {
 	}
 	l.held = heldEndpoints(l.desired, l.original)
 	if h.held == nil {
-		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 }, btree.Options{NoLocks: true})
+		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 },
+			btree.Options{NoLocks: true})
 	}
 	h.held.Set(l)
 	h.count(l, 1)

@@ -131,7 +131,8 @@ func (g *Guard) Reread() {
 // Call it on an empty table, and do not use `from` afterwards. The source will be read again, as after Reread.
 func (g *Guard) Inherit(from *Guard) {
 	from.mu.Lock()
-	counts, peak, recent, hold, lastID, holdCount := from.counts, from.peak, from.recent, from.hold, from.last, from.holdCount
+	counts, peak, recent, hold, lastID, holdCount := from.counts, from.peak, from.recent, from.hold, from.last,
+		from.holdCount
 	before := from.table.Snapshot()
 	from.hold = nil
 	from.mu.Unlock()

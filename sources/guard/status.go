@@ -58,8 +58,8 @@ func (g *Guard) Held(key resource.Key) (original, desired *resource.Resource, he
 	return l.original, l.desired, held
 }
 
-// Gone returns the served object of key if the source lacks it and the loss is held, else nil.
-func (g *Guard) Gone(key resource.Key) *resource.Resource {
+// HeldDeletion returns the served object of key if the source lacks it and the loss is held, else nil.
+func (g *Guard) HeldDeletion(key resource.Key) *resource.Resource {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l, held := g.hold.get(key); held && l.desired == nil {
@@ -68,8 +68,8 @@ func (g *Guard) Gone(key resource.Key) *resource.Resource {
 	return nil
 }
 
-// GoneFrom returns, by key, the served objects of a group that the source lacks.
-func (g *Guard) GoneFrom(group string) (served []*resource.Resource) {
+// HeldDeletions returns, by key, the served objects of a group that the source lacks.
+func (g *Guard) HeldDeletions(group string) (served []*resource.Resource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hold == nil {

@@ -33,7 +33,8 @@ func (l *Linter) Compete(ctx context.Context) error {
 		if name == "" {
 			name = fmt.Sprint("path ", i+1)
 		}
-		origins = append(origins, aggregate.Source{Name: name, Reader: &objects.table, Precedence: objects.terms.Precedence, Merge: objects.terms.Merge})
+		origins = append(origins, aggregate.Source{Name: name, Reader: &objects.table, Precedence: objects.terms.Precedence,
+			Merge: objects.terms.Merge})
 	}
 	if l.server != nil {
 		origins = append(origins, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})
@@ -66,8 +67,10 @@ func (l *Linter) Compete(ctx context.Context) error {
 		if !slices.ContainsFunc(conflict.Objects, func(o conflicts.Ref) bool { return l.placeOf(o.Key()) != "" }) {
 			continue // only objects of the server conflict
 		}
-		rivals := words.Each(conflict.Objects[:len(conflict.Objects)-1], func(o conflicts.Ref) string { return l.describe(o.Key()) })
-		l.report(Warning, Rule(conflict.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", conflict.Subject, strings.Join(rivals, ", "), conflict.Message))
+		rivals := words.Each(conflict.Objects[:len(conflict.Objects)-1],
+			func(o conflicts.Ref) string { return l.describe(o.Key()) })
+		l.report(Warning, Rule(conflict.Rule), last, l.placeOf(last),
+			fmt.Sprintf("on %s with %s: %s", conflict.Subject, strings.Join(rivals, ", "), conflict.Message))
 	}
 	return nil
 }
@@ -212,7 +215,8 @@ func (l *Linter) Accepted(ctx context.Context, path string) error {
 			var names, origins []string
 			var last resource.Key
 			for _, message := range rejection.Resources {
-				names = append(names, fmt.Sprintf("%s %s", message.ProtoReflect().Descriptor().Name(), message.(interface{ GetName() string }).GetName()))
+				names = append(names, fmt.Sprintf("%s %s", message.ProtoReflect().Descriptor().Name(),
+					message.(interface{ GetName() string }).GetName()))
 				for _, key := range served.Objects(message) {
 					origins = append(origins, l.describe(key))
 					if last.Kind == "" || key.Kind != resource.ServiceEntry && key.Kind != resource.WorkloadEntry {

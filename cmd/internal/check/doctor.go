@@ -56,7 +56,8 @@ type Running struct {
 }
 
 func (d *Doctor) note(check string, severity Severity, message, fix string) {
-	d.Findings = append(d.Findings, Result{check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "), fix})
+	d.Findings = append(d.Findings, Result{check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "),
+		fix})
 }
 
 // The checks.
@@ -85,7 +86,8 @@ func (d *Doctor) Look(ctx context.Context) error {
 	_, bad := errors.AsType[*config.Error](err)
 	switch {
 	case d.NoFile != nil:
-		d.note(configurationCheck, Error, d.NoFile.Error(), "name the configuration with -c, or write one with tributary init")
+		d.note(configurationCheck, Error, d.NoFile.Error(),
+			"name the configuration with -c, or write one with tributary init")
 	case bad:
 	case errors.Is(err, fs.ErrPermission):
 		d.note(configurationCheck, Error, err.Error(), mayRead)
@@ -212,7 +214,8 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 	if d.Istiod != "" && !d.Offline {
 		text, err := fetch(ctx, strings.TrimSuffix(d.Istiod, "/")+"/debug/mesh")
 		if err != nil {
-			d.note(istiodCheck, Error, err.Error(), "give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
+			d.note(istiodCheck, Error, err.Error(),
+				"give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
 		} else {
 			d.meshConfig(cfg, d.Istiod, text)
 		}
@@ -271,7 +274,8 @@ func (d *Doctor) meshConfig(cfg *config.Config, from string, text []byte) {
 		case plain, secure:
 			ours = true
 			if tls != (port == secure) {
-				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address, tls, port == secure),
+				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address,
+					tls, port == secure),
 					"have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, none with listen.xds")
 			}
 		}
@@ -314,11 +318,13 @@ func (d *Doctor) aliases() {
 			continue
 		}
 		strangers++
-		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.NodesByType[url], ", "), url),
+		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served",
+			strings.Join(d.running.NodesByType[url], ", "), url),
 			"take a version of tributary that knows it, if any object is of that")
 	}
 	if strangers == 0 {
-		d.note(istiodCheck, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+
+		d.note(istiodCheck, Fine, words.Count(d.running.Clients, "client is connected, and asks",
+			"clients are connected, and ask")+
 			" for versions of APIs that are served", "")
 	}
 }

@@ -160,7 +160,8 @@ configSources:
 		}
 	}
 	for _, r := range registries {
-		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.Description, r.Name, strconv.Quote(r.Address))
+		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.Description, r.Name,
+			strconv.Quote(r.Address))
 	}
 	if len(files)+len(registries) == 0 {
 		b.WriteString("# Nothing was found: put objects, such as ServiceEntries, into this directory.\n- name: rules\n  address: " +

@@ -309,7 +309,8 @@ func (l *Linter) reportAt(place string, severity Severity, rule Rule, message st
 
 func (l *Linter) report(severity Severity, rule Rule, key resource.Key, place, message string) {
 	l.Findings = append(l.Findings, Finding{
-		Place: place, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Severity: severity, Rule: rule, Message: message,
+		Place: place, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Severity: severity, Rule: rule,
+		Message: message,
 	})
 }
 

@@ -33,7 +33,8 @@ func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin 
 		}
 		return ParseManifest(l, "stdin", text, namespace)
 	}
-	contents, degraded, err := ReadFiles(ctx, FileAddress(path), file.Settings{Texts: manifestTexts(namespace), FollowLinks: true})
+	contents, degraded, err := ReadFiles(ctx, FileAddress(path),
+		file.Settings{Texts: manifestTexts(namespace), FollowLinks: true})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ items:
   spec: {hosts: [c.example], http: [{route: [{destination: {host: c.example}}]}]}
 `
 
-func TestReadFindsVersions(t *testing.T) {
+func TestReadManifest_Versions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(manifestYAML), 0o600))
 	for _, from := range []string{path, filepath.Dir(path), "-"} {
@@ -47,7 +47,7 @@ func TestReadFindsVersions(t *testing.T) {
 	}
 }
 
-func TestReadNotesWhatIsWrong(t *testing.T) {
+func TestReadManifest_Findings(t *testing.T) {
 	for text, want := range map[string]string{
 		"kind: [\nresourceVersion":                                "stdin:",
 		strings.Replace(manifestYAML, "hosts: [a", "hots: [a", 1): `unknown field "hots"`,

@@ -87,7 +87,8 @@ func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	out := &faultv3.HTTPFault{}
 	if d := f.GetDelay(); d.GetFixedDelay() != nil {
 		out.Delay = &commonfaultv3.FaultDelay{
-			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()}, Percentage: perMillion(d.GetPercentage()),
+			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()},
+			Percentage:         perMillion(d.GetPercentage()),
 		}
 		if d.GetPercentage() == nil {
 			out.Delay.Percentage = perHundred(uint32(d.GetPercent())) //nolint:staticcheck,gosec // the older way to say it; validated
@@ -189,7 +190,8 @@ func otherPriorities() *routev3.RetryPolicy_RetryPriority {
 }
 
 func perMillion(p *networking.Percent) *typev3.FractionalPercent {
-	return &typev3.FractionalPercent{Numerator: uint32(p.GetValue() * 10000), Denominator: typev3.FractionalPercent_MILLION}
+	return &typev3.FractionalPercent{Numerator: uint32(p.GetValue() * 10000),
+		Denominator: typev3.FractionalPercent_MILLION}
 }
 
 func perHundred(n uint32) *typev3.FractionalPercent {

@@ -39,10 +39,12 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
-		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
+		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(),
+		Metadata: metadata(s, subset, policies),
 	}
 	kind := discoveryType(p, subset, role)
-	if role != model.Proxyless && subset != nil && (isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
+	if role != model.Proxyless && subset != nil &&
+		(isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
 	setDiscovery(s, c, kind, p, subset, placed, &t.Findings)
@@ -167,7 +169,8 @@ func virtualServiceMetadata(key resource.Key) *corev3.Metadata {
 
 // configValue names the object that a resource is made of.
 func configValue(kind string, key resource.Key) *structpb.Value {
-	return structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/" + kind + "/" + key.Name)
+	return structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/" + kind +
+		"/" + key.Name)
 }
 
 // servicesValue names services of a namespace.
@@ -175,7 +178,8 @@ func servicesValue(namespace string, hosts ...string) *structpb.Value {
 	values := &structpb.ListValue{}
 	for _, host := range hosts {
 		values.Values = append(values.Values, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host), "namespace": structpb.NewStringValue(namespace),
+			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host),
+			"namespace": structpb.NewStringValue(namespace),
 		}}))
 	}
 	return structpb.NewListValue(values)
@@ -241,7 +245,8 @@ func SidecarClusters() []*clusterv3.Cluster {
 // passthrough returns the cluster of connections to their original address.
 func passthrough() *clusterv3.Cluster {
 	return &clusterv3.Cluster{
-		Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
+		Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough),
+		ConnectTimeout:       durationpb.New(connectTimeout),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{

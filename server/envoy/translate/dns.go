@@ -55,22 +55,24 @@ func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, findings m
 	return &listenerv3.Listener{
 		Name: ResolverName, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Protocol: corev3.SocketAddress_UDP, Address: model.Localhost, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: resolverPort},
+			Protocol: corev3.SocketAddress_UDP, Address: model.Localhost,
+			PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: resolverPort},
 		}}},
-		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.udp.dns_filter", &filterv3.DnsFilterConfig{
-			StatPrefix: ResolverName,
-			ServerConfig: &filterv3.DnsFilterConfig_ServerContextConfig{
-				ConfigSource: &filterv3.DnsFilterConfig_ServerContextConfig_InlineDnsTable{InlineDnsTable: table},
-			},
-			ClientConfig: &filterv3.DnsFilterConfig_ClientContextConfig{
-				ResolverTimeout: durationpb.New(forwardTimeout), MaxPendingLookups: maxForwarded,
-				TypedDnsResolverConfig: &corev3.TypedExtensionConfig{
-					Name: "envoy.network.dns_resolver.cares",
-					TypedConfig: model.ToAny(&caresv3.CaresDnsResolverConfig{ // programs append search domains themselves
-						DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
-					}),
+		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.udp.dns_filter",
+			&filterv3.DnsFilterConfig{
+				StatPrefix: ResolverName,
+				ServerConfig: &filterv3.DnsFilterConfig_ServerContextConfig{
+					ConfigSource: &filterv3.DnsFilterConfig_ServerContextConfig_InlineDnsTable{InlineDnsTable: table},
 				},
-			},
-		})},
+				ClientConfig: &filterv3.DnsFilterConfig_ClientContextConfig{
+					ResolverTimeout: durationpb.New(forwardTimeout), MaxPendingLookups: maxForwarded,
+					TypedDnsResolverConfig: &corev3.TypedExtensionConfig{
+						Name: "envoy.network.dns_resolver.cares",
+						TypedConfig: model.ToAny(&caresv3.CaresDnsResolverConfig{ // programs append search domains themselves
+							DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
+						}),
+					},
+				},
+			})},
 	}, findings
 }

@@ -162,7 +162,8 @@ func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 		return appendMessage(b, 1, func(b []byte) []byte { // an entry of filter_metadata
 			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
 				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields
-					return appendMessage(appendString(b, 1, "workload"), 2, func(b []byte) []byte { return appendString(b, 3, identity(e)) })
+					return appendMessage(appendString(b, 1, "workload"), 2,
+						func(b []byte) []byte { return appendString(b, 3, identity(e)) })
 				})
 			})
 		})

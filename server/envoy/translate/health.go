@@ -205,6 +205,7 @@ func (h *health) append(b []byte, e *model.Endpoint) []byte {
 		if !checked || strings.HasPrefix(e.Address, UnixPrefix) {
 			return protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), 1) // disable_active_health_check
 		}
-		return appendString(appendUint32(b, 1, settings.port), 2, cmp.Or(settings.host, model.HostPort(e.Address, settings.port)))
+		return appendString(appendUint32(b, 1, settings.port), 2,
+			cmp.Or(settings.host, model.HostPort(e.Address, settings.port)))
 	})
 }

@@ -56,8 +56,9 @@ func matchesAll(m *routev3.RouteMatch) bool {
 
 func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) *routev3.Route {
 	out := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()), StatPrefix: m.GetStatPrefix(),
-		Metadata: virtualServiceMetadata(w.rule.Key),
+		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()),
+		StatPrefix: m.GetStatPrefix(),
+		Metadata:   virtualServiceMetadata(w.rule.Key),
 	}
 	w.noteClaims(m, place)
 	if m.GetName() != "" {
@@ -310,7 +311,8 @@ func headerOperations(h *networking.Headers) (o operations) {
 func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if !isInternal(name) && model.IsFormat(headers[name]) {
-			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]}, AppendAction: how})
+			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]},
+				AppendAction: how})
 		}
 	}
 	return list

@@ -71,7 +71,8 @@ func (t *Translation) addInbound(v *model.View) {
 			chains = t.portChains(v, port)
 		}
 		if port.Bound {
-			addListener(inboundListener(model.ListenerName(port.Address, port.Target), socket(port.Address, port.Target), chains))
+			addListener(inboundListener(model.ListenerName(port.Address, port.Target), socket(port.Address, port.Target),
+				chains))
 		} else {
 			captured = append(captured, chains...)
 		}
@@ -81,7 +82,8 @@ func (t *Translation) addInbound(v *model.View) {
 	}
 	l := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundCapturePort),
 		append(t.passChains(v), captured...))
-	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{})}
+	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst",
+		&originaldstv3.OriginalDst{})}
 	if v.Inbound.Transparent {
 		l.Transparent = wrapperspb.Bool(true)
 		redirected = append(redirected,
@@ -200,9 +202,11 @@ func canTerminate(tls *networking.ServerTLSSettings) bool {
 func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
 	filterChains := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundCapturePort)}
 	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Security.MutualByPort))...) {
-		hasChains := slices.ContainsFunc(v.Inbound.Ports, func(w model.WorkloadPort) bool { return w.Target == port && !w.Bound })
+		hasChains := slices.ContainsFunc(v.Inbound.Ports,
+			func(w model.WorkloadPort) bool { return w.Target == port && !w.Bound })
 		if !hasChains && port != model.InboundCapturePort {
-			filterChains = append(filterChains, t.portChains(v, &model.WorkloadPort{ServicePort: model.ServicePort{Target: port}})...)
+			filterChains = append(filterChains, t.portChains(v,
+				&model.WorkloadPort{ServicePort: model.ServicePort{Target: port}})...)
 		}
 	}
 	return filterChains
@@ -257,7 +261,8 @@ func inboundManager(v *model.View, stats, cluster string, w *model.WorkloadPort)
 		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	}
 	if w.Protocol == "grpc-web" {
-		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
+		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})},
+			m.GetHttpFilters()...)
 	}
 	secureHTTP(v, m, typev1beta1.WorkloadMode_SERVER, w.Target)
 	return m
@@ -269,19 +274,21 @@ func isHTTP2(protocol string) bool { return protocol == "http2" || strings.HasPr
 func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
-		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0), GrpcTimeoutHeaderMax: durationpb.New(0)},
+		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0),
+			GrpcTimeoutHeaderMax: durationpb.New(0)},
 	}
 	if !strings.HasPrefix(w.Protocol, "grpc") {
 		action.RetryPolicy = &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: wrapperspb.UInt32(2)}
 	}
-	return &routev3.RouteConfiguration{Name: cluster, ValidateClusters: wrapperspb.Bool(false), VirtualHosts: []*routev3.VirtualHost{{
-		Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
-			Name:      "default",
-			Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
-			Action:    &routev3.Route_Route{Route: action},
-		}},
-	}}}
+	return &routev3.RouteConfiguration{Name: cluster, ValidateClusters: wrapperspb.Bool(false),
+		VirtualHosts: []*routev3.VirtualHost{{
+			Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
+				Name:      "default",
+				Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+				Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
+				Action:    &routev3.Route_Route{Route: action},
+			}},
+		}}}
 }
 
 // inboundListener returns a listener of the workload, with the listener filters that its chains need.
@@ -343,8 +350,9 @@ const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) *
 func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 	name := model.InboundName(w.Target)
 	c := &clusterv3.Cluster{
-		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout), CircuitBreakers: unlimited(),
-		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(v, w),
+		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
+		CircuitBreakers: unlimited(),
+		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(v, w),
 	}
 	endpoint := w.Endpoint
 	if w.Ingress == nil && v.Inbound.Localhost {
@@ -373,10 +381,12 @@ func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
 	on := w.Policy.On(w.Number, nil)
-	policy := &networking.TrafficPolicy{ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()), RetryBudget: on.GetRetryBudget()}
+	policy := &networking.TrafficPolicy{ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()),
+		RetryBudget: on.GetRetryBudget()}
 	if policy.GetConnectionPool().GetHttp() != nil {
 		policy.ConnectionPool = proto.CloneOf(policy.GetConnectionPool())
-		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT // the setting is for clients
+		// The setting is for clients.
+		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT
 	}
 	if options = apply(policy, c, options); options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}

@@ -63,7 +63,8 @@ func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
 	} else {
 		weighted := &tcpv3.TcpProxy_WeightedCluster{}
 		for _, s := range r.to {
-			weighted.Clusters = append(weighted.Clusters, &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
+			weighted.Clusters = append(weighted.Clusters,
+				&tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
 		}
 		p.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
 	}
@@ -142,7 +143,8 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, findings *m
 		return nil
 	}
 	out := &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{r.proxy(seen)},
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+		Filters:                       []*listenerv3.Filter{r.proxy(seen)},
 	}
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
 		out.FilterChainMatch = match
@@ -214,7 +216,8 @@ func (w routeContext) tcpRoutes() (routes []l4Route) {
 // l4Routes returns the routes of connections to a port of the service.
 func l4Routes(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
 	cluster := model.ClusterName(p.Number, "", v.Service.Host)
-	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}}, options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
+	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}},
+		options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
 	w := routeContext{view: v, rule: v.RoutesByListener[p.Part], client: client, port: p.Number, findings: findings}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {
@@ -228,7 +231,8 @@ func l4Routes(v *model.View, p *model.Port, client model.Profile, findings *mode
 			routes = markRule(w.tlsRoutes())
 		}
 		if len(routes) == 0 {
-			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) { // else the address identifies the service
+			// A captured address identifies the service without a server name.
+			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) {
 				byDefault.servers = []string{v.Service.Host}
 			}
 			routes = []l4Route{byDefault}

@@ -31,7 +31,8 @@ type claim struct {
 }
 
 func (c claim) Equal(o claim) bool {
-	return c.place == o.place && c.late == o.late && c.protocol == o.protocol && slices.EqualFunc(c.routes, o.routes, l4Route.equal)
+	return c.place == o.place && c.late == o.late && c.protocol == o.protocol &&
+		slices.EqualFunc(c.routes, o.routes, l4Route.equal)
 }
 
 // isLimited reports whether the claim is for some ranges of addresses only.
@@ -55,7 +56,8 @@ func (c claim) limitedTo(ranges []string) claim {
 // with it, listeners of other protocols have the addresses of the service, if it has any.
 func claimsOf(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) map[model.Binding]claim {
 	s, c := v.Service, claim{place: p.Place(), late: p.Late, protocol: p.Spoken, routes: l4Routes(v, p, client, findings)}
-	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.routes, func(r l4Route) bool { return len(r.servers) > 0 }) {
+	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.routes,
+		func(r l4Route) bool { return len(r.servers) > 0 }) {
 		c.protocol = model.ProtocolTCP
 	}
 	switch {
@@ -82,7 +84,8 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, findings *mode
 // it does not serve.
 func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, findings model.Findings) {
 	l = &listenerv3.Listener{
-		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port),
+		TrafficDirection:       corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
 	}
 	if opts.Captures {
@@ -114,7 +117,8 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 	}
 	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &findings)
-	matchAll := slices.IndexFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
+	matchAll := slices.IndexFunc(l.GetFilterChains(),
+		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
 	switch {
 	case matchAll >= 0 && len(l.GetFilterChains()) > 1 && (opts.Captures || merged.routes != ""):
 		l.DefaultFilterChain = l.GetFilterChains()[matchAll]
@@ -216,7 +220,8 @@ func unclaimedCluster(restricted bool) string {
 // HTTPChain returns the filter chain for the requests of a binding.
 func HTTPChain(b model.Binding, routes string, opts ListenerOptions) *listenerv3.FilterChain {
 	manager := httpManager(model.StatName("outbound_"+model.ListenerName(b.Address, b.Port)), routes, opts.Observation)
-	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT,
+		b.Port)
 	return managed(manager)
 }
 
@@ -259,7 +264,8 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
 			refusing(name+"-blackhole", model.OutboundCapturePort), // a connection to this port would loop
-			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)}},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted),
+				opts.Observation)}},
 		},
 	}
 	if opts.Transparent {
@@ -297,5 +303,6 @@ func inspectHTTP() *listenerv3.ListenerFilter {
 }
 
 func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {
-	return &listenerv3.ListenerFilter{Name: name, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
+	return &listenerv3.ListenerFilter{Name: name,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
 }

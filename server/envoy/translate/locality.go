@@ -37,7 +37,8 @@ func placementOf(client model.Profile, policy *networking.TrafficPolicy) placeme
 
 // localityWeighted reports whether the weights of localities count in a cluster.
 func (p placement) localityWeighted() bool {
-	return len(p.setting.GetDistribute()) > 0 || p.failover && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
+	return len(p.setting.GetDistribute()) > 0 ||
+		p.failover && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
 }
 
 // priority returns the distance of an endpoint. Only the order counts.
@@ -111,7 +112,8 @@ func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
 			total := uint64(0)
 			var members []*endpointv3.LocalityLbEndpoints
 			for _, l := range a.GetEndpoints() {
-				locality := model.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
+				locality := model.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(),
+					SubZone: l.GetLocality().GetSubZone()}
 				if locality.IsIn(to) && !slices.Contains(weighted, l) {
 					members = append(members, l)
 					total += uint64(l.GetLoadBalancingWeight().GetValue())
@@ -125,7 +127,8 @@ func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
 				}
 			}
 		}
-		a.Endpoints = slices.DeleteFunc(a.GetEndpoints(), func(l *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(weighted, l) })
+		a.Endpoints = slices.DeleteFunc(a.GetEndpoints(),
+			func(l *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(weighted, l) })
 		return
 	}
 }

@@ -37,7 +37,9 @@ func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3
 	}
 	add(m.GetHeaders(), false)
 	add(m.GetWithoutHeaders(), true)
-	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int {
+		return cmp.Compare(a.GetName(), b.GetName())
+	})
 	switch uri := m.GetUri().GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
 		out.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
@@ -86,9 +88,11 @@ func claimMatch(name string, m *networking.StringMatch) *matcherv3.MetadataMatch
 
 func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	if isPresence(m) {
-		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+		return &routev3.HeaderMatcher{Name: name,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
 	}
-	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
+	return &routev3.HeaderMatcher{Name: name,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
 }
 
 // isPresence reports whether any value matches: there is no condition, or the asterisk, which is not a regular

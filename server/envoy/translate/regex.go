@@ -89,8 +89,9 @@ func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMa
 		}
 	}
 	route := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment), Metadata: virtualServiceMetadata(w.rule.Key),
-		Action: directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
+		Name: r.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment),
+		Metadata: virtualServiceMetadata(w.rule.Key),
+		Action:   directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
 	}
 	if model.Refused(route) != "" {
 		route.Name, route.Match = "", routeMatch(nil, false, false)

@@ -73,7 +73,8 @@ func (w routeContext) cluster(d *networking.Destination, place model.Place) stri
 		w.findings.Note(place, "%s has no port %d: requests get 503, connections are closed", host, port)
 	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets,
 		func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
-		w.findings.Note(place, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host, d.GetSubset())
+		w.findings.Note(place, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host,
+			d.GetSubset())
 	default:
 		return model.ClusterName(port, d.GetSubset(), host)
 	}

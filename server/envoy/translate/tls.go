@@ -33,7 +33,8 @@ func modernTLS() *tlsv3.TlsParameters {
 }
 
 func inspectTLS() *listenerv3.ListenerFilter {
-	return listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})
+	return listenerFilter("envoy.filters.listener.tls_inspector",
+		&tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})
 }
 
 func transportSocket(config proto.Message) *corev3.TransportSocket {
@@ -49,8 +50,9 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
-			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()), TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
-			CipherSuites: knownCiphers(tls.GetCipherSuites()),
+			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()),
+			TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
+			CipherSuites:              knownCiphers(tls.GetCipherSuites()),
 		},
 	}
 	if proto.Size(common.GetTlsParams()) == 0 {
@@ -58,7 +60,8 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	}
 	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
 		identify(common, client, tls.GetSubjectAltNames(), domains)
-		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
+		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common,
+			RequireClientCertificate: wrapperspb.Bool(true)})
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
 		t.addSecret(name)

@@ -51,9 +51,11 @@ func (o Options) check() error {
 	case o.Export != ExportAll && o.Export != ExportServiceExports:
 		return fmt.Errorf("export: want %s or %s, got %q", ExportAll, ExportServiceExports, o.Export)
 	case o.Endpoints != EndpointsPods && o.Endpoints != EndpointsNodePorts && o.Endpoints != EndpointsLoadBalancer:
-		return fmt.Errorf("endpoints: want %s, %s or %s, got %q", EndpointsPods, EndpointsNodePorts, EndpointsLoadBalancer, o.Endpoints)
+		return fmt.Errorf("endpoints: want %s, %s or %s, got %q", EndpointsPods, EndpointsNodePorts, EndpointsLoadBalancer,
+			o.Endpoints)
 	case !strings.Contains(o.HostTemplate, "{service}") || !strings.Contains(o.HostTemplate, "{namespace}"):
-		return fmt.Errorf("hostTemplate: %q must contain {service} and {namespace}, since Services differ in them", o.HostTemplate)
+		return fmt.Errorf("hostTemplate: %q must contain {service} and {namespace}, since Services differ in them",
+			o.HostTemplate)
 	case o.Region != "" && !names.IsLabelText(o.Region):
 		return fmt.Errorf("region: %q is no region", o.Region)
 	}
@@ -86,7 +88,8 @@ type Input struct {
 // Lacks reports whether the account of a Pod is not known.
 func (input Input) Lacks() bool {
 	for _, slice := range input.Slices {
-		if slices.ContainsFunc(slice.Endpoints.Pods, func(pod string) bool { return pod != "" && input.Accounts[pod] == "" }) {
+		if slices.ContainsFunc(slice.Endpoints.Pods,
+			func(pod string) bool { return pod != "" && input.Accounts[pod] == "" }) {
 			return true
 		}
 	}
@@ -105,7 +108,8 @@ func (m *Mapper) Map(input Input) (content sources.Content) {
 	}
 	name := "Service " + meta.Namespace + "/" + meta.Name
 	origin := resource.Origin{Place: strings.TrimSpace(m.cluster + " " + name)}
-	host := names.FitHost(strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.HostTemplate), name)
+	host := strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.HostTemplate)
+	host = names.FitHost(host, name)
 	least := map[bool]state{true: ready}[input.Service.Spec.PublishNotReadyAddresses]
 	builder := entryBuilder{m.Options, input, &content, map[string]*endpoint{}, least}
 	ports, endpoints := builder.servicePorts(), builder.endpoints()
@@ -220,7 +224,8 @@ const (
 
 func (b *entryBuilder) leaveOut(address, reason string) {
 	meta := b.Service.Meta
-	b.content.LeftOut = append(b.content.LeftOut, sources.LeftOut{What: address, Of: meta.Namespace + "/" + meta.Name, Why: reason})
+	b.content.LeftOut = append(b.content.LeftOut, sources.LeftOut{What: address, Of: meta.Namespace + "/" + meta.Name,
+		Why: reason})
 }
 
 // servicePorts returns the ports of the Service. A number has a single protocol in a ServiceEntry: it leaves out UDP,
@@ -296,7 +301,8 @@ func (b *entryBuilder) pods() {
 				continue
 			}
 			position := e.Value()
-			endpoint := registry.Endpoint{Address: addresses[i], Locality: b.Nodes[position.NodeName].locality(b.Region, position.Zone)}
+			endpoint := registry.Endpoint{Address: addresses[i],
+				Locality: b.Nodes[position.NodeName].locality(b.Region, position.Zone)}
 			if b.Accounts != nil {
 				endpoint.ServiceAccount = b.Accounts[slice.Endpoints.Pods[i]]
 			}

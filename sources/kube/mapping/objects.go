@@ -65,8 +65,9 @@ type Slice struct {
 
 // Endpoints are the endpoints of a Slice, in a compact form: clusters have many.
 type Endpoints struct {
-	Pods      []string // namespace/name by index; empty if an endpoint is not a Pod. Nil without service accounts
-	addresses string   // the first of each endpoint, between commas: an endpoint's addresses are equivalent, and kube-proxy calls the first
+	Pods []string // namespace/name by index; empty if an endpoint is not a Pod. Nil without service accounts
+	// the first of each endpoint, between commas: an endpoint's addresses are equivalent, and kube-proxy calls the first
+	addresses string
 	places    []unique.Handle[place]
 }
 
