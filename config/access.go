@@ -18,7 +18,8 @@ import (
 
 // Proofs are the proofs of clients in addition to certificates, which listen.xdsTLS verifies.
 type Proofs struct {
-	// File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to this file.
+	// File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to
+	// this file.
 	Tokens string `json:"tokens,omitempty"`
 	// Trusted issuers of JSON Web Tokens.
 	JWT []JWTIssuer `json:"jwt,omitempty"`
@@ -46,14 +47,14 @@ type AccessRule struct {
 
 // AccessWho are the clients of a rule.
 type AccessWho struct {
-	// URIs of the client's certificate, such as spiffe://cluster.local/ns/prod/*; a * stands at the beginning or at the end, once, here and
-	// below.
+	// URIs of the client's certificate, such as spiffe://cluster.local/ns/prod/*; a * stands at the beginning or at the
+	// end, once, here and below.
 	SPIFFE []string `json:"spiffe,omitempty"`
 	// DNS names of the client's certificate.
 	DNS []string `json:"dns,omitempty"`
-	// Subjects of the client's certificate, as in RFC 4514, such as CN=istiod,O=Example: the last name of the certificate comes first. They
-	// are compared name by name: CN=* is any value, and * between commas is one or more names. A certificate with a SPIFFE ID and another
-	// URI is refused.
+	// Subjects of the client's certificate, as in RFC 4514, such as CN=istiod,O=Example: the last name of the certificate
+	// comes first. They are compared name by name: CN=* is any value, and * between commas is one or more names. A
+	// certificate with a SPIFFE ID and another URI is refused.
 	Subject []string `json:"subject,omitempty"`
 	// Networks, or IP addresses, that the connection comes from.
 	CIDR []string `json:"cidr,omitempty"`
@@ -103,24 +104,24 @@ const (
 const defaultClockSkew = Duration(30 * time.Second)
 
 func (d *decoder) checkProofs(p *Proofs, dir string) {
-	fileUnder(dir, &p.Tokens)
+	absoluteFile(dir, &p.Tokens)
 	for i := range p.JWT {
-		is, key := &p.JWT[i], fmt.Sprintf("identity.jwt[%d]", i)
+		issuer, key := &p.JWT[i], fmt.Sprintf("identity.jwt[%d]", i)
 		switch {
-		case is.Issuer == "":
+		case issuer.Issuer == "":
 			d.problem(key+".issuer", "missing")
-		case len(is.Audiences) == 0 || slices.Contains(is.Audiences, ""):
+		case len(issuer.Audiences) == 0 || slices.Contains(issuer.Audiences, ""):
 			d.problem(key+".audiences", "name this server as the issuer does: without a name, a token for another server would be accepted")
-		case is.JWKS == "":
+		case issuer.JWKS == "":
 			d.problem(key+".jwks", "missing; name a file with the issuer's public keys")
-		case slices.ContainsFunc(p.JWT[:i], func(other JWTIssuer) bool { return other.Issuer == is.Issuer }):
-			d.problem(key+".issuer", "%q is there twice", is.Issuer)
+		case slices.ContainsFunc(p.JWT[:i], func(earlier JWTIssuer) bool { return earlier.Issuer == issuer.Issuer }):
+			d.problem(key+".issuer", "%q is there twice", issuer.Issuer)
 		}
-		fileUnder(dir, &is.JWKS)
-		if is.ClockSkew == nil {
-			is.ClockSkew = new(defaultClockSkew)
+		absoluteFile(dir, &issuer.JWKS)
+		if issuer.ClockSkew == nil {
+			issuer.ClockSkew = new(defaultClockSkew)
 		}
-		if skew := time.Duration(*is.ClockSkew); skew < 0 || skew > 10*time.Minute {
+		if skew := time.Duration(*issuer.ClockSkew); skew < 0 || skew > 10*time.Minute {
 			d.problem(key+".clockSkew", "want 0s to 10m, got %s", skew)
 		}
 	}
@@ -141,12 +142,14 @@ func (d *decoder) checkAccess(c *Config) {
 		for _, name := range sortedKeys(lists) {
 			d.checkGlobs(key+"."+name, name, lists[name])
 		}
-		for n, one := range w.CIDR {
-			if _, err := prefixOf(one); err != nil {
-				d.problem(fmt.Sprintf("%s.who.cidr[%d]", key, n), "want a network such as 10.0.0.0/8, or an IP address, got %q", one)
+		for n, network := range w.CIDR {
+			if _, err := prefixOf(network); err != nil {
+				d.problem(fmt.Sprintf("%s.who.cidr[%d]", key, n), "want a network such as 10.0.0.0/8, or an IP address, got %q",
+					network)
 			}
 		}
-		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil && !w.Socket {
+		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil &&
+			!w.Socket {
 			d.problem(key+".who.node", "clients choose the IDs of their nodes: add a key that clients cannot choose, such as cidr")
 		}
 		d.checkNeeds(c, key+".who", w)
@@ -155,23 +158,23 @@ func (d *decoder) checkAccess(c *Config) {
 
 func (d *decoder) checkGlobs(key, list string, globs []string) {
 	names := map[string][]string{"allow.types": access.Types(), "allow.services": access.Services()}[list]
-	for i, one := range globs {
-		at := fmt.Sprintf("%s[%d]", key, i)
-		_, known := resource.SchemaByName(one)
+	for i, pattern := range globs {
+		position := fmt.Sprintf("%s[%d]", key, i)
+		_, isKind := resource.SchemaByName(pattern)
 		check := access.CheckPattern
 		if list == "who.subject" {
 			check = access.CheckSubject
 		}
-		switch err := check(one); {
-		case one == "" && list != "allow.namespaces":
-			d.problem(at, "want a text")
+		switch err := check(pattern); {
+		case pattern == "" && list != "allow.namespaces":
+			d.problem(position, "want a text")
 		case err != nil:
-			d.problem(at, "%v", err)
-		case strings.Contains(one, "*"):
-		case list == "allow.kinds" && !known:
-			d.problem(at, "unknown kind %q%s", one, words.Suggestion(one, kindsNamed()))
-		case names != nil && !slices.Contains(names, one):
-			d.problem(at, "want %s, got %q", strings.Join(names, ", "), one)
+			d.problem(position, "%v", err)
+		case strings.Contains(pattern, "*"):
+		case list == "allow.kinds" && !isKind:
+			d.problem(position, "unknown kind %q%s", pattern, words.Suggestion(pattern, kindNames()))
+		case names != nil && !slices.Contains(names, pattern):
+			d.problem(position, "want %s, got %q", strings.Join(names, ", "), pattern)
 		}
 	}
 }
@@ -208,7 +211,7 @@ func (c *Config) Rules() access.Rules {
 	}
 	rules := access.Rules{}
 	for i := range c.Access {
-		who, permissions := &c.Access[i].Who, access.Permissions(c.Access[i].Allow)
+		clients, permissions := &c.Access[i].Who, access.Permissions(c.Access[i].Allow)
 		permissions.Kinds = slices.Clone(permissions.Kinds)
 		for i, name := range permissions.Kinds {
 			if schema, ok := resource.SchemaByName(name); ok {
@@ -216,13 +219,14 @@ func (c *Config) Rules() access.Rules {
 			}
 		}
 		match := access.Match{
-			SPIFFE: who.SPIFFE, Subject: who.Subject, Socket: who.Socket, Token: who.Token, JWT: (*access.JWT)(who.JWT),
-			Nodes: who.Node,
+			SPIFFE: clients.SPIFFE, Subject: clients.Subject, Socket: clients.Socket, Token: clients.Token,
+			JWT:   (*access.JWT)(clients.JWT),
+			Nodes: clients.Node,
 		}
-		for _, name := range who.DNS {
+		for _, name := range clients.DNS {
 			match.DNS = append(match.DNS, strings.ToLower(name))
 		}
-		for _, network := range who.CIDR {
+		for _, network := range clients.CIDR {
 			if prefix, err := prefixOf(network); err == nil { // checkAccess reports errors
 				match.CIDR = append(match.CIDR, prefix)
 			}
@@ -234,28 +238,30 @@ func (c *Config) Rules() access.Rules {
 	return rules
 }
 
-// dead warns of rules that an earlier rule subsumes, and of sources that do not exist.
-func (d *decoder) dead(c *Config) {
+// warnDeadRules warns of rules that an earlier rule subsumes, and of sources that do not exist.
+func (d *decoder) warnDeadRules(c *Config) {
 	rules := c.Rules()
 	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
-		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
+		if first := slices.IndexFunc(rules[:i],
+			func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
 			d.warn(key, "the rule has no effect: access[%d] comes first and matches the same clients", first)
 		}
 		for n, name := range c.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
-				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, words.Suggestion(name, sources))
+				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name,
+					words.Suggestion(name, sources))
 			}
 		}
 	}
 }
 
-func kindsNamed() (all []string) {
+func kindNames() (names []string) {
 	for _, s := range resource.Schemas() {
-		all = append(append(all, string(s.Kind), s.Plural), s.ShortNames...)
+		names = append(append(names, string(s.Kind), s.Plural), s.ShortNames...)
 	}
-	return all
+	return names
 }
 
 // Settings returns the settings of the authenticator; nil without proofs.
@@ -264,16 +270,16 @@ func (p *Proofs) Settings() *identity.Settings {
 		return nil
 	}
 	s := &identity.Settings{Tokens: p.Tokens}
-	for _, is := range p.JWT {
+	for _, issuer := range p.JWT {
 		s.Issuers = append(s.Issuers, identity.Issuer{
-			Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS, ClockSkew: time.Duration(*is.ClockSkew),
+			Issuer: issuer.Issuer, Audiences: issuer.Audiences, JWKS: issuer.JWKS, ClockSkew: time.Duration(*issuer.ClockSkew),
 		})
 	}
 	return s
 }
 
-// exposed warns of listeners that let each client on another machine read everything.
-func (d *decoder) exposed(c *Config) {
+// warnExposed warns of listeners that let each client on another machine read everything.
+func (d *decoder) warnExposed(c *Config) {
 	if c.Access != nil {
 		return
 	}

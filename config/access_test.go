@@ -52,8 +52,9 @@ access:
 	require.NotNil(t, c.Rules(), "nobody sees anything")
 }
 
-// What is left out limits nothing. So nothing may be left out by mistake, nor say what can never be.
-func TestRulesThatAreHardlyMeant(t *testing.T) {
+// TestAccess_InvalidRules: a missing key has no limit, so an empty key, as of a template, and an impossible rule are
+// errors.
+func TestAccess_InvalidRules(t *testing.T) {
 	tls := "listen: {xdsTLS: {certificate: c, key: k, clientCAs: ca}}\n"
 	for text, want := range map[string]string{
 		"access:\n": "t.yaml:2:8: access: empty; leave the key out",
@@ -89,8 +90,8 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 	}
 }
 
-// A rule that decides nothing, and a source that there is not, are warned of.
-func TestRulesThatSayNothingAreWarnedOf(t *testing.T) {
+// TestRules_WithoutEffect warns of a rule without effect, and of a source that does not exist.
+func TestRules_WithoutEffect(t *testing.T) {
 	for text, want := range map[string][]string{
 		"access: [{allow: {sources: ['*', a, rules]}}]\n": {`t.yaml:2:37: access[0].allow.sources[2]: there is no source of the name "rules"`},
 		"access: [{}, {who: {cidr: [10.0.0.0/8]}}]\n": {"t.yaml:2:14: access[1]: the rule has no effect: " +
@@ -110,7 +111,7 @@ func TestRulesThatSayNothingAreWarnedOf(t *testing.T) {
 	}
 }
 
-func TestAListenerThatOthersReachIsWarnedOf(t *testing.T) {
+func TestListen_ExposedWarning(t *testing.T) {
 	pair := "certificate: c, key: k"
 	for text, want := range map[string]string{
 		"": "",

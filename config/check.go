@@ -12,7 +12,7 @@ import (
 	"tributary/sources/dubbo"
 )
 
-// check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
+// check notes the problems of c, and completes it with defaults. Relative paths are relative to dir.
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen, dir)
 	d.checkServing(c)
@@ -45,67 +45,70 @@ func (d *decoder) check(c *Config, dir string) {
 		}
 		names[s.Name] = key
 	}
-	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
-		d.alike(c.ConfigSources)
-		d.slips(c.ConfigSources)
-		d.doubts(c.ConfigSources)
-		d.dead(c)
+	if len(d.problems) == 0 && c.Places == nil { // else a check has warned already, with the places
+		d.warnDuplicates(c.ConfigSources)
+		d.warnParameters(c.ConfigSources)
+		d.warnDoubts(c.ConfigSources)
+		d.warnDeadRules(c)
 	}
-	if len(d.problems) == 0 { // the command line says otherwise where to listen
+	if len(d.problems) == 0 { // flags may have changed the listeners
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
-		d.exposed(c)
+		d.warnExposed(c)
 		d.hide(d.warnings)
 		c.Warnings = append(c.Warnings, d.warnings...)
 	}
 }
 
-// doubts warns of each setting of a source that is valid and yet probably a mistake. What settings say of themselves begins with the key.
-func (d *decoder) doubts(all []Source) {
-	for i := range all {
-		if of, ok := all[i].Settings.(interface{ doubts() []string }); ok {
-			for _, doubt := range of.doubts() {
-				at, message, _ := strings.Cut(doubt, ": ")
-				d.warn(fmt.Sprintf("configSources[%d].%s", i, at), "%s", message)
+// warnDoubts warns of each setting of a source that is valid and yet probably a mistake. Each doubt of a source begins
+// with the key.
+func (d *decoder) warnDoubts(sources []Source) {
+	for i := range sources {
+		if settings, ok := sources[i].Settings.(interface{ doubts() []string }); ok {
+			for _, doubt := range settings.doubts() {
+				setting, message, _ := strings.Cut(doubt, ": ")
+				d.warn(fmt.Sprintf("configSources[%d].%s", i, setting), "%s", message)
 			}
 		}
-		if secured, ok := all[i].Settings.(interface{ unverified(address string) string }); ok {
-			if key := secured.unverified(all[i].Address); key != "" {
-				d.warn(fmt.Sprintf("configSources[%d].%s", i, key), "the certificate of the server is not verified: anybody on the way to it "+
-					"can read the credentials and decide what is served; give the certificates of its authority instead")
+		if secured, ok := sources[i].Settings.(interface{ unverified(address string) string }); ok {
+			if key := secured.unverified(sources[i].Address); key != "" {
+				d.warn(fmt.Sprintf("configSources[%d].%s", i, key),
+					"the certificate of the server is not verified: anybody on the way to it "+
+						"can read the credentials and decide what is served; give the certificates of its authority instead")
 			}
 		}
 	}
 }
 
-// alike warns of each source that reads the same as one before it, and makes the same of it.
-func (d *decoder) alike(all []Source) {
+// warnDuplicates warns of each source that publishes the same as an earlier source.
+func (d *decoder) warnDuplicates(sources []Source) {
 	first := make(map[string]int)
-	for i := range all {
-		s := &all[i]
+	for i := range sources {
+		s := &sources[i]
 		id := s.Identity() + " " + s.Reading()
-		j, again := first[id]
-		if !again {
+		j, duplicate := first[id]
+		if !duplicate {
 			first[id] = i
 			continue
 		}
-		other := d.place(fmt.Sprintf("configSources[%d].address", j))
-		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name, all[j].Name, other.Place())
+		original := d.place(fmt.Sprintf("configSources[%d].address", j))
+		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name,
+			sources[j].Name, original.Place())
 	}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// parameters are those of addresses that count, of registries in whose addresses others are let pass: Dubbo's users write those for
-// consumers and providers into the same URL.
-var parameters = map[string][]string{
+// effectiveParameters are the parameters of addresses that have an effect, for registries where others are ignored:
+// Dubbo's users write parameters for consumers and providers into the same URL.
+var effectiveParameters = map[string][]string{
 	dubbo.Scheme:      {"backup", "group", "timeout", "session", "username", "password"},
 	dubbo.NacosScheme: {"backup", "namespace", "group", "contextPath", "grpcOffset", "username", "password", "kind"},
 
 	dubbo.ConsulScheme: {"dc", "ns", "partition", "kind"},
 }
 
-// elsewhere are parameters that are let pass, as Dubbo's and Nacos' users write them, and whose meaning has to be said in another way here.
-var elsewhere = map[string]map[string]string{
+// ignoredParameters are parameters of Dubbo's and Nacos' users that have no effect, with the setting to use instead.
+var ignoredParameters = map[string]map[string]string{
 	dubbo.Scheme:      {"register-mode": byRegisterMode},
 	dubbo.NacosScheme: {"register-mode": byRegisterMode},
 	dubbo.ConsulScheme: {
@@ -116,9 +119,10 @@ var elsewhere = map[string]map[string]string{
 
 const byRegisterMode = "is passed over; what to read is said by registerMode beside the address"
 
-// refused are parameters that are meant to log in, and do not.
-var refused = map[string]map[string]string{
-	dubbo.NacosScheme:  {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys, "secret-key": noAccessKeys},
+// refusedParameters are parameters with credentials that the source would ignore.
+var refusedParameters = map[string]map[string]string{
+	dubbo.NacosScheme: {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys,
+		"secret-key": noAccessKeys},
 	dubbo.ConsulScheme: {"acl-token": byTokenFile, "acltoken": byTokenFile, "acl_token": byTokenFile},
 }
 
@@ -128,7 +132,7 @@ const (
 		"CONSUL_HTTP_TOKEN" //nolint:gosec // where one stands, and none
 )
 
-// scheme is what the rules for the parameters of an address are found by.
+// scheme returns the key of an address in the tables of parameters.
 func scheme(address string) string {
 	name, _, _ := strings.Cut(address, "://")
 	if name == dubbo.ConsulSecureScheme {
@@ -137,35 +141,35 @@ func scheme(address string) string {
 	return name
 }
 
-// checkParameters refuses those of an address with which somebody wanted to log in, in vain.
+// checkParameters rejects an address with refusedParameters.
 func (d *decoder) checkParameters(address, key string) {
 	_, query, _ := strings.Cut(address, "?")
-	values, _ := url.ParseQuery(query) // what is wrong with it is said where it is read
-	for _, one := range slices.Sorted(maps.Keys(values)) {
-		if why := refused[scheme(address)][strings.ToLower(one)]; why != "" {
-			d.problem(key, "the parameter %s %s", one, why)
+	values, _ := url.ParseQuery(query) // the source reports a malformed query
+	for _, parameter := range slices.Sorted(maps.Keys(values)) {
+		if reason := refusedParameters[scheme(address)][strings.ToLower(parameter)]; reason != "" {
+			d.problem(key, "the parameter %s %s", parameter, reason)
 		}
 	}
 }
 
-// slips warns of each parameter that is let pass, and was probably meant to be one that counts.
-func (d *decoder) slips(all []Source) {
-	for i := range all {
-		known, others := parameters[scheme(all[i].Address)], elsewhere[scheme(all[i].Address)]
-		_, query, _ := strings.Cut(all[i].Address, "?")
-		values, _ := url.ParseQuery(query) // what is wrong with it was said
-		for _, one := range slices.Sorted(maps.Keys(values)) {
-			why, guess := others[one], words.Nearest(one, known)
+// warnParameters warns of each ignored parameter that is probably a misspelt effective one.
+func (d *decoder) warnParameters(sources []Source) {
+	for i := range sources {
+		effective, ignored := effectiveParameters[scheme(sources[i].Address)], ignoredParameters[scheme(sources[i].Address)]
+		_, query, _ := strings.Cut(sources[i].Address, "?")
+		values, _ := url.ParseQuery(query) // checkSource reported a malformed query
+		for _, parameter := range slices.Sorted(maps.Keys(values)) {
+			reason, guess := ignored[parameter], words.Nearest(parameter, effective)
 			switch {
-			case slices.Contains(known, one):
+			case slices.Contains(effective, parameter):
 				continue
-			case why != "":
-			case len(known) == 0 || guess == "" || one == "version": // which is Dubbo's, and near to session
+			case reason != "":
+			case len(effective) == 0 || guess == "" || parameter == "version": // a parameter of Dubbo, similar to session
 				continue
 			default:
-				why = fmt.Sprintf("is passed over; did you mean %s?", guess)
+				reason = fmt.Sprintf("is passed over; did you mean %s?", guess)
 			}
-			d.warn(fmt.Sprintf("configSources[%d].address", i), "the parameter %s %s", one, why)
+			d.warn(fmt.Sprintf("configSources[%d].address", i), "the parameter %s %s", parameter, reason)
 		}
 	}
 }

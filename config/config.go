@@ -1,5 +1,5 @@
-// Package config reads tributary's own configuration: a YAML file, or a directory of them, read strictly, so that a misspelt key is an
-// error that names its line and not a setting that is silently off.
+// Package config reads tributary's own configuration: a YAML file, or a directory of them, read strictly, so that a
+// misspelt key is an error that names its line and not a setting that is silently off.
 package config
 
 import (
@@ -19,18 +19,18 @@ import (
 	"tributary/internal/words"
 )
 
-// Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for. Who gives the server a
-// certificate asks for others to come; a warning tells him if it asks nobody who he is.
+// The default listeners use loopback, so that the server is not exposed by default. A listener with a certificate uses
+// all addresses; a warning says if it does not authenticate its clients.
 const (
 	DefaultXDS    = "127.0.0.1:16010"
 	DefaultXDSTLS = ":16012"
 	DefaultAdmin  = "127.0.0.1:16014"
 )
 
-// sourcesKey is the list that goes on from file to file.
+// sourcesKey is the only list that several files of a directory may extend.
 const sourcesKey = "configSources"
 
-// StateOff is the StateDir that says that nothing is kept.
+// StateOff is the StateDir of a server without saved state.
 const StateOff = "off"
 
 // Config is the content of the file. Load and Parse return it checked and with its defaults filled in.
@@ -41,12 +41,14 @@ type Config struct {
 	Listen Listen `json:"listen,omitzero"`
 	// By what clients can prove who they are, in addition to certificates.
 	Identity Proofs `json:"identity,omitzero"`
-	// Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all see everything.
+	// Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all
+	// see everything.
 	Access []AccessRule `json:"access,omitempty"`
 	// What the admin server has.
 	Admin Admin `json:"admin,omitzero"`
-	// Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file.
-	// Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state.
+	// Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to
+	// this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or
+	// ~/.local/state.
 	StateDir string `json:"stateDir,omitempty"`
 	// Limits on the clients of the xDS server, and on the servers that sources read.
 	Limits Limits `json:"limits,omitzero"`
@@ -73,7 +75,7 @@ type Config struct {
 // Duration is a time.Duration that is written like 1m30s.
 type Duration time.Duration
 
-// String returns the form that UnmarshalText reads, without units of which there are none: 2m, not 2m0s.
+// String returns the form that UnmarshalText reads, without zero units: 2m, not 2m0s.
 func (d Duration) String() string {
 	text := time.Duration(d).String()
 	if strings.HasSuffix(text, "m0s") {
@@ -98,8 +100,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Load reads, checks and completes the configuration at path: a file, or a directory with files of it. If its content is at fault, the
-// error is an *Error, which lists all that is wrong.
+// Load reads, checks and completes the configuration at path: a file, or a directory with *.yaml files. An invalid
+// configuration gives an *Error, which lists all problems.
 func Load(path string) (*Config, error) {
 	var c Config
 	d, dir, err := read(path, &c)
@@ -109,11 +111,11 @@ func Load(path string) (*Config, error) {
 	return d.finish(&c, dir)
 }
 
-// Files returns the files of the configuration at path: path itself, or the *.yaml files of a directory in the order of their names. Hidden
-// files are left out.
+// Files returns the files of the configuration at path: path itself, or the *.yaml files of a directory in the order of
+// their names. Hidden files are left out.
 func Files(path string) (files []string, err error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return []string{path}, nil //nolint:nilerr // whoever reads the file reports what is wrong with it
+		return []string{path}, nil //nolint:nilerr // reading the file reports the error
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -143,13 +145,13 @@ func read(path string, c *Config) (d *decoder, dir string, err error) {
 			return nil, "", fmt.Errorf("read configuration: %w", err)
 		}
 		if target := linkTarget(path, d.file); target != "" {
-			d.linked[d.file] = target
+			d.linkTargets[d.file] = target
 		}
 		d.decode(data, c)
 	}
 	if d.file != path {
 		d.file = path
-		delete(d.places, "") // what is missing is missing in the directory
+		delete(d.places, "") // a missing key is missing in the directory
 	}
 	return d, filepath.Dir(files[0]), nil
 }
@@ -174,27 +176,28 @@ func readFile(path string, inDirectory bool) ([]byte, error) {
 	return data, err
 }
 
-// linkTarget returns the file that a link in a directory leads to if it is outside of the directory, else an empty text.
+// linkTarget returns the file that a link in a directory leads to if it is outside of the directory, else an empty
+// text.
 func linkTarget(directory, path string) string {
 	target, err := filepath.EvalSymlinks(path)
-	inside, wrong := filepath.EvalSymlinks(directory)
-	if err != nil || wrong != nil || path == directory {
+	root, rootErr := filepath.EvalSymlinks(directory)
+	if err != nil || rootErr != nil || path == directory {
 		return ""
 	}
-	if relative, err := filepath.Rel(inside, target); err == nil && filepath.IsLocal(relative) {
+	if relative, err := filepath.Rel(root, target); err == nil && filepath.IsLocal(relative) {
 		return ""
 	}
 	return target
 }
 
-// DefaultPaths are where Find looks, in order.
+// DefaultPaths are the usual paths of the configuration for Find, in order.
 func DefaultPaths() []string { return []string{"./tributary.yaml", "/etc/tributary/tributary.yaml"} }
 
 // Find returns the first of paths that exists.
 func Find(paths []string) (string, error) {
 	for _, p := range paths {
 		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
-			return p, nil // one that exists and cannot be read is for Load to complain about
+			return p, nil // Load reports a file that cannot be read
 		}
 	}
 	return "", fmt.Errorf("no configuration file; tried %s", strings.Join(paths, ", "))
@@ -202,18 +205,18 @@ func Find(paths []string) (string, error) {
 
 // Recognize reports whether data looks like a tributary configuration rather than like a configuration object.
 func Recognize(data []byte) bool {
-	var top map[string]yaml.Node
-	if yaml.Unmarshal(data, &top) != nil {
+	var content map[string]yaml.Node
+	if yaml.Unmarshal(data, &content) != nil {
 		return false
 	}
-	if _, object := top["kind"]; object {
+	if _, hasKind := content["kind"]; hasKind {
 		return false
 	}
-	_, versioned := top["apiVersion"]
-	known := sortedKeys(fieldsOf(reflect.ValueOf(&Config{}).Elem()))
-	for key := range top {
-		misspelt := !versioned && len(key) > 4 && words.Nearest(key, known) != "" // Parse says what was meant
-		if misspelt || slices.Contains(known, key) {
+	_, hasVersion := content["apiVersion"]
+	keys := sortedKeys(fieldsOf(reflect.ValueOf(&Config{}).Elem()))
+	for key := range content {
+		misspelt := !hasVersion && len(key) > 4 && words.Nearest(key, keys) != "" // Parse suggests the key
+		if misspelt || slices.Contains(keys, key) {
 			return true
 		}
 	}
@@ -228,7 +231,7 @@ func (c *Config) At(key string) string {
 	return key
 }
 
-// Fault is what is wrong with what a key names.
+// Fault returns cause as an error of a key.
 func (c *Config) Fault(key string, cause error) error {
 	p, ok := c.Places[key]
 	if !ok {
@@ -247,7 +250,7 @@ func Parse(path string, data []byte) (*Config, error) {
 	return d.finish(&c, filepath.Dir(path))
 }
 
-// finish checks and completes what was decoded.
+// finish checks and completes the decoded configuration.
 func (d *decoder) finish(c *Config, dir string) (*Config, error) {
 	d.check(c, dir)
 	c.Places = d.places
@@ -257,14 +260,15 @@ func (d *decoder) finish(c *Config, dir string) (*Config, error) {
 	return c, nil
 }
 
-// New checks and completes a configuration that was made without a file. what names its origin in messages, such as
-// "command line". Relative paths are taken from the working directory, and made absolute: messages are read elsewhere.
-func New(what string, c Config) (*Config, error) {
+// New checks and completes a configuration without a file. origin names it in messages, such as "command line".
+// Relative paths are relative to the working directory, and become absolute: readers of messages may not know the
+// directory.
+func New(origin string, c Config) (*Config, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	d := newDecoder(what)
+	d := newDecoder(origin)
 	d.check(&c, dir)
 	if err := d.err(); err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
+func TestParse_AllProblemsWithPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		yaml string
 		want []string
@@ -337,7 +337,7 @@ func serverSchemes() string {
 	return strings.Join(labels, " and ")
 }
 
-func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
+func TestNew_NamesOrigin(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
 	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: `+schemeNames())
 }
@@ -393,8 +393,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Where people write objects, that not one of them is valid is a mistake. What registers itself is refused one by one.
-func TestWhoseFirstReadCounts(t *testing.T) {
+// TestPartialStart: a source of written objects without a valid object is probably a mistake. A registry's services are
+// refused one by one.
+func TestPartialStart(t *testing.T) {
 	for settings, want := range map[string]bool{
 		"address: fs:///a": false, "address: 'fs:///a', partialStart: true": true,
 		"address: 'consul-kv://a:1/b'": false, "address: 'consul-kv://a:1/b', partialStart: true": true,
@@ -408,7 +409,8 @@ func TestWhoseFirstReadCounts(t *testing.T) {
 	}
 }
 
-// TestASlipInAParameter has parameters that are let pass, as they may be for consumers and providers, and are like one that counts.
+// TestASlipInAParameter has parameters that are let pass, as they may be for consumers and providers, and are like one
+// that counts.
 func TestASlipInAParameter(t *testing.T) {
 	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
 - {name: a, address: "zookeeper://a?bakcup=b:2181&timeout=1000&application=x"}
@@ -432,8 +434,8 @@ func TestASlipInAParameter(t *testing.T) {
 	}, all)
 }
 
-// TestWhoMeansToLogInIsToldHow has parameters that hold secrets, of clouds and of Dubbo's, and that nobody would have heeded.
-func TestWhoMeansToLogInIsToldHow(t *testing.T) {
+// TestParse_CredentialParameters has parameters with secrets, of clouds and of Dubbo, that the sources would ignore.
+func TestParse_CredentialParameters(t *testing.T) {
 	for address, want := range map[string]string{
 		"nacos://h:8848?accessKey=a":                    "the parameter accessKey is none of ours: keys of a cloud",
 		"nacos://h:8848?kind=services&secretKey=s3cret": "the parameter secretKey is none of ours: keys of a cloud",
@@ -447,7 +449,7 @@ func TestWhoMeansToLogInIsToldHow(t *testing.T) {
 	}
 }
 
-func TestSourcesThatReadTheSame(t *testing.T) {
+func TestSources_Duplicate(t *testing.T) {
 	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
 - {name: a, address: "fs:///rules"}
 - {name: b, address: "fs:///other"}

@@ -7,7 +7,7 @@ import (
 	"tributary/sources/consulkv"
 )
 
-// ConsulReading has the settings of how Consul is read, and of which parts. What is zero has the default of package consul.
+// ConsulReading has the settings of reading a Consul. Zero values stand for the defaults of package consul.
 type ConsulReading struct {
 	Connection
 
@@ -33,7 +33,8 @@ type ConsulReading struct {
 	RequireConsistent bool `json:"requireConsistent,omitempty" reading:"-"`
 	// How long a blocking query waits for news. Default: 5m.
 	Wait Duration `json:"wait,omitempty" reading:"-"`
-	// How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https.
+	// How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit
+	// over https.
 	MaxConcurrentWatches int64 `json:"maxConcurrentWatches,omitempty" reading:"-"`
 	// How many reads may begin in a second; those that follow a change are not counted. Default: 50.
 	RampRate int64 `json:"rampRate,omitempty" reading:"-"`
@@ -44,17 +45,17 @@ type ConsulReading struct {
 }
 
 // source returns the settings as package consul takes them.
-func (s *ConsulReading) source() (made consul.Settings) {
-	assign(&made, *s)
-	made.TLS = s.tls()
-	return made
+func (s *ConsulReading) source() (settings consul.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
+	return settings
 }
 
 func (s *ConsulReading) doubts() []string {
 	return dial.Settings{TokenFile: s.TokenFile, TLS: s.tls()}.Doubts()
 }
 
-// Consul has the settings of consul sources. What is zero has the default of package consul.
+// Consul has the settings of consul sources. Zero values stand for the defaults of package consul.
 type Consul struct {
 	ConsulReading
 
@@ -68,9 +69,11 @@ type Consul struct {
 	// How long a service of which the last instance has gone stays, without endpoints. Default: 30s.
 	Grace Duration `json:"grace,omitempty" reading:"-"`
 
-	// Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default: {service}.service.consul.
+	// Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default:
+	// {service}.service.consul.
 	HostTemplate string `json:"hostTemplate,omitempty"`
-	// Further hosts of a service: datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none. Default: datacenter.
+	// Further hosts of a service: datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none.
+	// Default: datacenter.
 	Aliases string `json:"aliases,omitempty"`
 	// Namespace of the objects made. Default: consul.
 	Namespace string `json:"namespace,omitempty"`
@@ -88,7 +91,8 @@ type Consul struct {
 	LabelTags []string `json:"labelTags,omitempty"`
 	// What is put before the key of each label made of tags and meta.
 	LabelPrefix string `json:"labelPrefix,omitempty"`
-	// Where the locality of an instance is looked for, in order: locality, meta (of the node), datacenter; or none. Default: all three.
+	// Where the locality of an instance is looked for, in order: locality, meta (of the node), datacenter; or none.
+	// Default: all three.
 	LocalityFrom []string `json:"localityFrom,omitempty"`
 	// Tagged address to use where there is one, such as wan.
 	TaggedAddress string `json:"taggedAddress,omitempty"`
@@ -96,16 +100,17 @@ type Consul struct {
 	StrictChecks []string `json:"strictChecks,omitempty"`
 	// Where endpoints are written: inline, or workloadEntries. Default: inline.
 	Endpoints string `json:"endpoints,omitempty"`
-	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp.
+	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
+	// Default: tcp.
 	VIPs string `json:"vips,omitempty"`
 }
 
 // Source returns the settings as package consul takes them.
 func (s *Consul) Source() consul.Settings {
-	made := s.source()
-	assign(&made, *s)
-	made.Mapping.Tags = s.LabelTags
-	return made
+	settings := s.source()
+	assign(&settings, *s)
+	settings.Mapping.Tags = s.LabelTags
+	return settings
 }
 
 func (s *Consul) reading() any {
@@ -120,7 +125,7 @@ func (s *Consul) open(address string, p Parts) (sources.Source, error) {
 	return consul.New(address, settings)
 }
 
-// ConsulKV has the settings of consul-kv sources. What is zero has the default of package consulkv.
+// ConsulKV has the settings of consul-kv sources. Zero values stand for the defaults of package consulkv.
 type ConsulKV struct {
 	Connection
 	Written
@@ -132,10 +137,10 @@ type ConsulKV struct {
 }
 
 // Source returns the settings as package consulkv takes them.
-func (s *ConsulKV) Source() (made consulkv.Settings) {
-	assign(&made, *s)
-	made.TLS = s.tls()
-	return made
+func (s *ConsulKV) Source() (settings consulkv.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
+	return settings
 }
 
 func (s *ConsulKV) doubts() []string { return s.Source().Doubts() }

@@ -88,7 +88,7 @@ func TestConsulNames(t *testing.T) {
 	}
 }
 
-func TestConsulSettingsThatAreWrong(t *testing.T) {
+func TestConsulSettings_Invalid(t *testing.T) {
 	_, err := config.Parse("t.yaml", []byte(`
 configSources:
 - {address: "consul://a", name: a}

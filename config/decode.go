@@ -18,23 +18,24 @@ import (
 	"tributary/internal/yamldoc"
 )
 
-// decoder fills a struct from YAML and collects what is wrong on the way, so that one run tells all. Struct fields are
-// known by their json tags; embedded structs are inlined.
+// decoder fills a struct from YAML and collects all problems, so that a run reports them all. The json tags of struct
+// fields are their keys; embedded structs are inlined.
 //
-// yaml.Node.Decode is not used: it stops at the first error of some sorts, does not name columns, and turns numbers into
-// strings.
+// yaml.Node.Decode is not used: it stops at the first error of some sorts, does not name columns, and turns numbers
+// into strings.
 type decoder struct {
-	file     string
-	places   map[string]Problem // of the values read, by key
-	problems []Problem
-	warnings []Problem
-	expanded map[*yaml.Node]bool // those that name variables
-	veil     secret.Veil         // over what may be secret in the file
-	linked   map[string]string   // the targets of files that are links out of the directory of the configuration
+	file        string
+	places      map[string]Problem // of the values read, by key
+	problems    []Problem
+	warnings    []Problem
+	variables   map[*yaml.Node]bool // the expanded scalars
+	veil        secret.Veil         // hides secrets of the file in messages
+	linkTargets map[string]string   // the targets of files that are links out of the directory of the configuration
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]Problem{}, expanded: map[*yaml.Node]bool{}, linked: map[string]string{}}
+	return &decoder{file: file, places: map[string]Problem{}, variables: map[*yaml.Node]bool{},
+		linkTargets: map[string]string{}}
 }
 
 // err returns the problems as an *Error, or nil if there are none.
@@ -49,57 +50,59 @@ func (d *decoder) err() error {
 	return &Error{Problems: d.problems}
 }
 
-// hide removes secrets from the messages of problems, and the text of files that links lead to: the one who made the link may not be
-// allowed to read them.
+// hide removes secrets from the messages of problems, and all text of files outside of the directory: the author of a
+// link may have no right to read its target.
 func (d *decoder) hide(problems []Problem) {
 	for i := range problems {
 		problem := &problems[i]
 		problem.Message = d.veil.Hide(problem.Message)
-		if target := d.linked[problem.File]; target != "" {
+		if target := d.linkTargets[problem.File]; target != "" {
 			problem.Key, problem.Message = "", "at fault; the reason is not shown, since this is a link out of the directory: "+
 				"`tributary validate "+target+"` shows it"
 		}
 	}
 }
 
-// problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
+// problem notes a problem with the value of key. If the key is absent, the place is that of the closest key around it.
 func (d *decoder) problem(key, format string, args ...any) {
 	d.problemAt(d.place(key), format, args...)
 }
 
-func (d *decoder) problemAt(at Problem, format string, args ...any) {
-	at.Message = fmt.Sprintf(format, args...)
-	d.problems = append(d.problems, at)
+func (d *decoder) problemAt(position Problem, format string, args ...any) {
+	position.Message = fmt.Sprintf(format, args...)
+	d.problems = append(d.problems, position)
 }
 
-// warn is problem for what is valid and probably a mistake.
+// warn notes a value that is valid and probably a mistake.
 func (d *decoder) warn(key, format string, args ...any) {
-	at := d.place(key)
-	at.Message = fmt.Sprintf(format, args...)
-	d.warnings = append(d.warnings, at)
+	position := d.place(key)
+	position.Message = fmt.Sprintf(format, args...)
+	d.warnings = append(d.warnings, position)
 }
 
 // place returns the place of the value of key, or of the closest key around it.
 func (d *decoder) place(key string) Problem {
-	at, known := d.places[key]
-	for around := key; !known && around != ""; at, known = d.places[around] {
+	position, exists := d.places[key]
+	for around := key; !exists && around != ""; position, exists = d.places[around] {
 		around = around[:max(0, strings.LastIndexAny(around, ".["))]
 	}
-	at.File, at.Key = cmp.Or(at.File, d.file), key
-	return at
+	position.File, position.Key = cmp.Or(position.File, d.file), key
+	return position
 }
 
-// decode reads data, which is one document and nothing else, into the struct that out points to.
+// decode reads data, a single document, into the struct that out points to.
 func (d *decoder) decode(data []byte, out any) {
 	root, fault := yamldoc.Parse(data)
-	d.cover(root)
+	d.hideSecrets(root)
 	switch {
 	case fault != nil && fault.Message == yamldoc.TextBehind:
-		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "%s; the configuration is a single one", fault.Message)
+		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)},
+			"%s; the configuration is a single one", fault.Message)
 	case fault != nil:
-		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "not valid YAML: %s", fault.Message)
+		d.problemAt(Problem{File: d.file, Line: fault.Line, Column: max(fault.Column, 1)}, "not valid YAML: %s",
+			fault.Message)
 	case root == nil:
-		d.places[""] = Problem{File: d.file, Line: 1, Column: 1} // an empty file; what must be there is missed by check
+		d.places[""] = Problem{File: d.file, Line: 1, Column: 1} // an empty file; check reports missing keys
 	case isNull(root):
 		d.places[""] = d.placeOf(root, "")
 	default:
@@ -107,8 +110,8 @@ func (d *decoder) decode(data []byte, out any) {
 	}
 }
 
-// cover has no problem show what may be secret in a text of the file, be it an address or not yet.
-func (d *decoder) cover(n *yaml.Node) {
+// hideSecrets hides the possible secrets of all scalars in messages of problems.
+func (d *decoder) hideSecrets(n *yaml.Node) {
 	if n == nil {
 		return
 	}
@@ -116,11 +119,11 @@ func (d *decoder) cover(n *yaml.Node) {
 		d.veil.Cover(n.Value)
 	}
 	for _, child := range n.Content {
-		d.cover(child)
+		d.hideSecrets(child)
 	}
 }
 
-// value reads n into v. key is where n is, such as configSources[0].address.
+// value reads n, the value of key, into v. A key is such as configSources[0].address.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	d.places[key] = d.placeOf(n, key)
 	if n.Kind == yaml.AliasNode {
@@ -131,21 +134,21 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		if key == accessKey || strings.HasPrefix(key, accessKey+"[") {
 			d.problem(key, "%s", emptyAccess)
 		}
-		return // a key without a value says nothing
+		return // a key without a value has its default
 	}
-	structured := v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode // of a type that has a short form as well
+	structured := v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode // the mapping of a type with a short form
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && !structured {
 		if n.Kind != yaml.ScalarNode || !isPlain(n) {
-			d.want(n, key, "a single value")
+			d.wantType(n, key, "a single value")
 		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
 			d.problem(key, "%v", err)
 		} else if v.Type() == reflect.TypeFor[Duration]() && v.Int() == 0 {
-			d.zero(key, true)
+			d.refuseZero(key, true)
 		}
 		return
 	}
-	if k := v.Kind(); d.expanded[n] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
-		n.Tag, n.Style = "", 0 // it is what the variable says
+	if k := v.Kind(); d.variables[n] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
+		n.Tag, n.Style = "", 0 // the variable's value decides the type
 		n.Tag = n.ShortTag()
 	}
 	switch v.Kind() {
@@ -164,37 +167,37 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		d.dictionary(n, v, key)
 	case reflect.String:
 		if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-			d.want(n, key, "a string")
+			d.wantType(n, key, "a string")
 			return
 		}
 		v.SetString(n.Value)
 	case reflect.Bool:
 		var b bool
 		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&b) != nil {
-			d.want(n, key, "true or false")
+			d.wantType(n, key, "true or false")
 			return
 		}
 		v.SetBool(b)
 	case reflect.Int, reflect.Int64:
 		var i int64
 		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&i) != nil {
-			d.want(n, key, "a whole number")
+			d.wantType(n, key, "a whole number")
 			return
 		}
 		v.SetInt(i)
 		if i == 0 {
-			d.zero(key, false)
+			d.refuseZero(key, false)
 		}
 	default:
 		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
 	}
 }
 
-// zero notes that a key is 0 which would then have its default without a word. Who writes 0 wishes for none, or for no limit.
-func (d *decoder) zero(key string, isTime bool) {
+// refuseZero reports a key that is 0 where 0 stands for the default: the user probably means none, or no limit.
+func (d *decoder) refuseZero(key string, isTime bool) {
 	ofSource, limit := strings.HasPrefix(key, "configSources["), strings.HasPrefix(key, "limits.")
 	switch last := key[strings.LastIndexByte(key, '.')+1:]; {
-	case ofSource && (last == "precedence" || last == "priority" || last == "min"): // which may well be
+	case ofSource && (last == "precedence" || last == "priority" || last == "min"): // 0 is a valid value
 	case limit && !isTime:
 		d.problem(key, "0 is not a limit; leave the key out for the default, or write a negative number for none")
 	case ofSource, limit, key == "pacing.most", key == "debounce.max":
@@ -204,60 +207,60 @@ func (d *decoder) zero(key string, isTime bool) {
 
 func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.SequenceNode {
-		d.want(n, key, "a list")
+		d.wantType(n, key, "a list")
 		return
 	}
 	if len(n.Content) == 0 && strings.HasPrefix(key, accessKey+"[") {
 		d.problem(key, "%s", emptyAccess)
 	}
-	start := v.Len() // of what the files before have
-	all := reflect.MakeSlice(v.Type(), start+len(n.Content), start+len(n.Content))
-	reflect.Copy(all, v)
-	v.Set(all)
-	for i, item := range n.Content {
-		d.value(item, v.Index(start+i), fmt.Sprintf("%s[%d]", key, start+i))
+	start := v.Len() // entries of earlier files
+	values := reflect.MakeSlice(v.Type(), start+len(n.Content), start+len(n.Content))
+	reflect.Copy(values, v)
+	v.Set(values)
+	for i, entry := range n.Content {
+		d.value(entry, v.Index(start+i), fmt.Sprintf("%s[%d]", key, start+i))
 	}
 }
 
-// dictionary reads a mapping of which the keys are free.
+// dictionary reads a mapping with arbitrary keys.
 func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.MappingNode {
-		d.want(n, key, "a mapping of keys to values")
+		d.wantType(n, key, "a mapping of keys to values")
 		return
 	}
 	v.Set(reflect.MakeMap(v.Type()))
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, sub := n.Content[i], key+"."+n.Content[i].Value
+		name, path := n.Content[i], key+"."+n.Content[i].Value
 		if !d.isName(name, key) {
 			continue
 		}
 		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
-			d.problemAt(d.placeOf(name, sub), "given twice")
+			d.problemAt(d.placeOf(name, path), "given twice")
 			continue
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(n.Content[i+1], value, sub)
+		d.value(n.Content[i+1], value, path)
 		v.SetMapIndex(reflect.ValueOf(name.Value), value)
 	}
 }
 
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.MappingNode {
-		d.want(n, key, "a mapping of keys to values")
+		d.wantType(n, key, "a mapping of keys to values")
 		return
 	}
 	fields := fieldsOf(v)
 	d.fields(n, fields, key, func(unknown string) string {
-		known := sortedKeys(fields)
-		if hint := misplaced[strings.TrimPrefix(key+"."+unknown, ".")]; hint != "" {
+		names := sortedKeys(fields)
+		if hint := misplacedKeys[strings.TrimPrefix(key+"."+unknown, ".")]; hint != "" {
 			return "unknown key; " + hint
 		}
-		return "unknown key" + words.Suggestion(unknown, known) + "; known here: " + strings.Join(known, ", ")
+		return "unknown key" + words.Suggestion(unknown, names) + "; known here: " + strings.Join(names, ", ")
 	})
 }
 
-// misplaced are keys that people write, and what they mean.
-var misplaced = map[string]string{
+// misplacedKeys are keys that users write by mistake, with advice.
+var misplacedKeys = map[string]string{
 	"verify":      "run tributary verify --istiod URL or --envoy URL from a timer instead; it exits with 3 for a finding",
 	"tls":         hintTLS,
 	"listen.tls":  hintTLS,
@@ -280,7 +283,7 @@ const (
 	hintLog = "logging is a matter of the flags --log-level and --log-format of serve"
 )
 
-// fields reads a mapping of which the keys are those of fields. unknown says what is wrong with another key.
+// fields reads a mapping into fields. unknown returns the message for another key.
 func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key string, unknown func(key string) string) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -288,28 +291,28 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 		if !d.isName(name, key) {
 			continue
 		}
-		sub := name.Value
+		path := name.Value
 		if key != "" {
-			sub = key + "." + sub
+			path = key + "." + path
 		}
-		field, known := fields[name.Value]
-		other, elsewhere := d.places[sub]
+		field, exists := fields[name.Value]
+		previous, repeatedKey := d.places[path]
 		switch first, repeated := seen[name.Value]; {
 		case repeated:
-			d.problemAt(d.placeOf(name, sub), "given twice, first in line %d", first)
-		case elsewhere && other.File != d.file && sub != sourcesKey:
-			d.problemAt(d.placeOf(name, sub), "given twice, first in %s; only %s may stand in several files", other.Place(),
+			d.problemAt(d.placeOf(name, path), "given twice, first in line %d", first)
+		case repeatedKey && previous.File != d.file && path != sourcesKey:
+			d.problemAt(d.placeOf(name, path), "given twice, first in %s; only %s may stand in several files", previous.Place(),
 				sourcesKey)
-		case !known:
-			d.problemAt(d.placeOf(name, sub), "%s", unknown(name.Value))
+		case !exists:
+			d.problemAt(d.placeOf(name, path), "%s", unknown(name.Value))
 		default:
-			d.value(value, field, sub)
+			d.value(value, field, path)
 		}
 		seen[name.Value] = name.Line
 	}
 }
 
-// isName reports whether a key of the mapping at key is a name. If it is not, that is noted: it would be taken for another.
+// isName reports whether a key of the mapping at key is a name. It notes a problem if it is not.
 func (d *decoder) isName(n *yaml.Node, key string) bool {
 	if n.Kind == yaml.ScalarNode && isPlain(n) && !isNull(n) {
 		return true
@@ -318,7 +321,7 @@ func (d *decoder) isName(n *yaml.Node, key string) bool {
 	return false
 }
 
-// isPlain reports whether a scalar means what it says, and not what a tag of somebody makes of it.
+// isPlain reports whether a scalar has no tag of an application.
 func isPlain(n *yaml.Node) bool {
 	switch n.Tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
@@ -329,22 +332,22 @@ func isPlain(n *yaml.Node) bool {
 	return false
 }
 
-// want notes that n is not of the sort that is wanted.
-func (d *decoder) want(n *yaml.Node, key, what string) {
-	got := ""
+// wantType notes that n is not of the expected type.
+func (d *decoder) wantType(n *yaml.Node, key, expected string) {
+	actual := ""
 	switch {
 	case n.Kind == yaml.MappingNode:
-		got = "a mapping"
+		actual = "a mapping"
 	case n.Kind == yaml.SequenceNode:
-		got = "a list"
+		actual = "a list"
 	case n.Tag == "!!str":
-		got = fmt.Sprintf("the string %q", n.Value)
-	case what == "a string":
-		got = fmt.Sprintf("%s; put it in quotes", n.Value)
+		actual = fmt.Sprintf("the string %q", n.Value)
+	case expected == "a string":
+		actual = fmt.Sprintf("%s; put it in quotes", n.Value)
 	default:
-		got = n.Value
+		actual = n.Value
 	}
-	d.problem(key, "want %s, got %s", what, got)
+	d.problem(key, "want %s, got %s", expected, actual)
 }
 
 func fieldsOf(v reflect.Value) map[string]reflect.Value {
@@ -363,48 +366,49 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 }
 
 func isNull(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" &&
+		slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
 }
 
-// placeOf is the place of n, of key.
+// placeOf returns the place of n, the value of key.
 func (d *decoder) placeOf(n *yaml.Node, key string) Problem {
 	return Problem{File: d.file, Line: n.Line, Column: n.Column, Key: key}
 }
 
-// variable is $$, which stands for a dollar sign, ${NAME}, or what begins like that and is neither.
+// variable matches $$, ${NAME}, and a malformed reference.
 var variable = regexp.MustCompile(`\$\$|\$\{[^}]*\}?`)
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// expand puts the values of environment variables in the place of ${NAME} in a value of the file, once; $$ is a dollar sign. What a
-// variable has is never read as YAML.
+// expand replaces ${NAME} in a scalar by the environment variable, once; $$ is a dollar sign. The value of a variable
+// is never read as YAML.
 func (d *decoder) expand(n *yaml.Node, key string) {
-	if n.Kind != yaml.ScalarNode || d.expanded[n] || !strings.Contains(n.Value, "$") {
+	if n.Kind != yaml.ScalarNode || d.variables[n] || !strings.Contains(n.Value, "$") {
 		return
 	}
-	d.expanded[n] = true
-	n.Value = variable.ReplaceAllStringFunc(n.Value, func(found string) string {
-		if found == "$$" {
+	d.variables[n] = true
+	n.Value = variable.ReplaceAllStringFunc(n.Value, func(reference string) string {
+		if reference == "$$" {
 			return "$"
 		}
-		name, closed := strings.CutSuffix(strings.TrimPrefix(found, "${"), "}")
+		name, closed := strings.CutSuffix(strings.TrimPrefix(reference, "${"), "}")
 		value, set := os.LookupEnv(name)
 		switch {
 		case !closed || !variableName.MatchString(name):
-			d.problemAt(d.placeOf(n, key), "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", found)
+			d.problemAt(d.placeOf(n, key), "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", reference)
 		case !set:
 			d.problemAt(d.placeOf(n, key), "the environment variable %s is not set", name)
 		}
-		d.veil.CoverVariable(found, value)
+		d.veil.CoverVariable(reference, value)
 		return value
 	})
 	d.veil.Cover(n.Value)
 }
 
-// Error is everything that is wrong with a configuration, in the order of the file.
+// Error lists all problems of a configuration, in the order of the file.
 type Error struct {
 	Problems []Problem
-	Cause    error // of the one that is there, or nil
+	Cause    error // of a single problem, or nil
 }
 
 // Unwrap returns the cause.
@@ -419,10 +423,10 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Problem is one thing that is wrong.
+// Problem is a defect of a configuration.
 type Problem struct {
 	File    string `json:"file"`
-	Line    int    `json:"line,omitempty"` // 0 if there is no place to name
+	Line    int    `json:"line,omitempty"` // 0 if the place is unknown
 	Column  int    `json:"column,omitempty"`
 	Key     string `json:"key,omitempty"` // such as configSources[0].address
 	Message string `json:"message"`
@@ -431,7 +435,7 @@ type Problem struct {
 // String returns "file:line:column: key: message".
 func (p Problem) String() string { return p.Place() + ": " + p.Text() }
 
-// Place returns "file:line:column", or the file alone if there is no place to name.
+// Place returns "file:line:column", or the file alone if the line is unknown.
 func (p Problem) Place() string {
 	if p.Line == 0 {
 		return p.File

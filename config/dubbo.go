@@ -10,12 +10,13 @@ import (
 	"tributary/sources/dubbo/mapping"
 )
 
-// DubboMapping says what becomes of Dubbo's services. What is zero has the default of package dubbo.
+// DubboMapping has the settings of the objects made of Dubbo's services. Zero values stand for the defaults of package
+// dubbo.
 type DubboMapping struct {
 	// Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}.
 	HostTemplate string `json:"hostTemplate,omitempty"`
-	// The value any lets registrants choose hosts of Kubernetes clusters (NAME.NAMESPACE.svc…), where hostTemplate does not end in a domain.
-	// Default: such a service is left out.
+	// The value any lets registrants choose hosts of Kubernetes clusters (NAME.NAMESPACE.svc…), where hostTemplate does
+	// not end in a domain. Default: such a service is left out.
 	Hosts string `json:"hosts,omitempty"`
 	// Namespace of the objects made. Default: dubbo.
 	Namespace string `json:"namespace,omitempty"`
@@ -23,21 +24,22 @@ type DubboMapping struct {
 	ServicePorts map[string]int `json:"servicePorts,omitempty"`
 	// Parameters of providers that become labels of endpoints.
 	LabelParams []string `json:"labelParams,omitempty"`
-	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp.
+	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
+	// Default: tcp.
 	VIPs string `json:"vips,omitempty"`
-	// What each service's DestinationRule has subsets of: version or group. It makes sense where hostTemplate leaves that out. Default: no
-	// DestinationRule.
+	// What each service's DestinationRule has subsets of: version or group. It makes sense where hostTemplate leaves that
+	// out. Default: no DestinationRule.
 	Subsets string `json:"subsets,omitempty"`
 	// For how long a new endpoint has less than its share, which Envoy sees to; at most 24h. Default: not at all.
 	WarmUp Duration `json:"warmUp,omitempty"`
 }
 
-func (s *DubboMapping) options() (made mapping.Options) {
-	assign(&made, *s)
-	return made
+func (s *DubboMapping) options() (options mapping.Options) {
+	assign(&options, *s)
+	return options
 }
 
-// DubboLevels says which registrations are read. What is zero has the default of package dubbo.
+// DubboLevels selects the registrations to read. Zero values stand for the defaults of package dubbo.
 type DubboLevels struct {
 	// Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all.
 	RegisterMode string `json:"registerMode,omitempty"`
@@ -53,7 +55,7 @@ type DubboLevels struct {
 	AskProviders *bool `json:"askProviders,omitempty"`
 }
 
-// defaults are those of them that are not false, zero or empty; nil for AskProviders.
+// defaults returns the levels with defaults filled in. AskProviders is nil for its default, true.
 func (s DubboLevels) defaults() DubboLevels {
 	s.RegisterMode = cmp.Or(s.RegisterMode, "all")
 	if s.AskProviders != nil && *s.AskProviders {
@@ -62,7 +64,7 @@ func (s DubboLevels) defaults() DubboLevels {
 	return s
 }
 
-// Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
+// Dubbo has the settings of sources of Dubbo's registries. Zero values stand for the defaults of package dubbo.
 type Dubbo struct {
 	Secured
 	DubboLevels
@@ -84,7 +86,8 @@ type Dubbo struct {
 	Sidecars *DubboSidecars `json:"sidecars,omitempty"`
 }
 
-// DubboSidecars says how Sidecars are made of what applications consume. What is zero has the default of package dubbo.
+// DubboSidecars has the settings of Sidecars made of registered consumers. Zero values stand for the defaults of
+// package dubbo.
 type DubboSidecars struct {
 	// Namespace of the workloads that call. Default: default.
 	Namespace string `json:"namespace,omitempty"`
@@ -97,15 +100,15 @@ type DubboSidecars struct {
 }
 
 // Source returns the settings as package dubbo takes them.
-func (s *Dubbo) Source() (made dubbo.Settings) {
-	assign(&made, *s)
-	made.TLS, made.Mapping = s.tls(), s.options()
+func (s *Dubbo) Source() (settings dubbo.Settings) {
+	assign(&settings, *s)
+	settings.TLS, settings.Mapping = s.tls(), s.options()
 	if s.Sidecars != nil {
-		made.Mapping.Sidecars = new(mapping.Sidecars)
-		assign(made.Mapping.Sidecars, *s.Sidecars)
-		made.SidecarGrace = time.Duration(s.Sidecars.Grace)
+		settings.Mapping.Sidecars = new(mapping.Sidecars)
+		assign(settings.Mapping.Sidecars, *s.Sidecars)
+		settings.SidecarGrace = time.Duration(s.Sidecars.Grace)
 	}
-	return made
+	return settings
 }
 
 func (s *Dubbo) open(address string, p Parts) (sources.Source, error) {
@@ -117,15 +120,16 @@ func (s *Dubbo) open(address string, p Parts) (sources.Source, error) {
 func (s *Dubbo) doubts() []string { return dubbo.Doubts(s.options()) }
 
 func (s *Dubbo) reading() any {
-	made, defaults := reading(*s, s.defaults()), s.Source().Mapping.WithDefaults()
-	assign(&made, defaults)
+	values, defaults := reading(*s, s.defaults()), s.Source().Mapping.WithDefaults()
+	assign(&values, defaults)
 	if defaults.Sidecars != nil {
-		made.Sidecars = new(reading(DubboSidecars{}, *defaults.Sidecars))
+		values.Sidecars = new(reading(DubboSidecars{}, *defaults.Sidecars))
 	}
-	return made
+	return values
 }
 
-// DubboConsul has the settings of sources of Dubbo's services in a Consul. What is zero has the default of package dubbo.
+// DubboConsul has the settings of sources of Dubbo's services in a Consul. Zero values stand for the defaults of
+// package dubbo.
 type DubboConsul struct {
 	ConsulReading
 
@@ -140,10 +144,10 @@ type DubboConsul struct {
 }
 
 // Source returns the settings as packages consul and dubbo take them.
-func (s *DubboConsul) Source() (_ consul.Settings, made dubbo.Settings) {
-	assign(&made, s.DubboLevels)
-	made.Delay, made.KeepEmpty, made.Mapping = time.Duration(s.Delay), time.Duration(s.KeepEmpty), s.options()
-	return s.source(), made
+func (s *DubboConsul) Source() (_ consul.Settings, settings dubbo.Settings) {
+	assign(&settings, s.DubboLevels)
+	settings.Delay, settings.KeepEmpty, settings.Mapping = time.Duration(s.Delay), time.Duration(s.KeepEmpty), s.options()
+	return s.source(), settings
 }
 
 func (s *DubboConsul) open(address string, p Parts) (sources.Source, error) {
@@ -157,9 +161,9 @@ func (s *DubboConsul) doubts() []string {
 }
 
 func (s *DubboConsul) reading() any {
-	made := reading(*s, s.defaults())
-	assign(&made, s.options().WithDefaults())
-	return made
+	values := reading(*s, s.defaults())
+	assign(&values, s.options().WithDefaults())
+	return values
 }
 
 func (s *DubboMapping) onlyHosts() bool { return s.Subsets == "" }

@@ -13,25 +13,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Setting is a value of a configuration that is in force.
+// Setting is an effective value of a configuration.
 type Setting struct {
 	Key   string     // such as configSources[0].address
 	Value *yaml.Node // a scalar
 	From  string     // FILE:LINE, or "default"
 }
 
-// Effective returns the values that are in force: those of the files and, of keys that no file has, the defaults. root is the tree of all
-// values. The defaults that c does not have are those of schema, the JSON schema of the configuration.
-func (c *Config) Effective(schema []byte) (root *yaml.Node, all []Setting, err error) {
+// Effective returns the effective values: those of the files and, for keys that no file has, the defaults. root is the
+// tree of all values. schema, the JSON schema of the configuration, has the defaults that c does not have.
+func (c *Config) Effective(schema []byte) (root *yaml.Node, settings []Setting, err error) {
 	var s keySchema
 	if err := json.Unmarshal(schema, &s); err != nil {
 		return nil, nil, err
 	}
 	e := effective{places: c.Places}
-	return e.node(reflect.ValueOf(*c), &s, ""), e.all, e.err
+	return e.node(reflect.ValueOf(*c), &s, ""), e.settings, e.err
 }
 
-// keySchema is the part of a JSON schema that says what the default of a key is.
+// keySchema is the part of a JSON schema with the default of a key.
 type keySchema struct {
 	Properties   map[string]*keySchema
 	Items, Then  *keySchema
@@ -48,8 +48,9 @@ func (s *keySchema) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(s))
 }
 
-// of returns the schema of v: where it has a short form as well, that of the mapping; of a source that of its scheme.
-func (s *keySchema) of(v reflect.Value) *keySchema {
+// forValue returns the schema of v: the mapping's if v has a short form as well, and that of its scheme if v is a
+// source.
+func (s *keySchema) forValue(v reflect.Value) *keySchema {
 	if s == nil {
 		return &keySchema{}
 	}
@@ -62,26 +63,26 @@ func (s *keySchema) of(v reflect.Value) *keySchema {
 	if !ok {
 		return s
 	}
-	made := &keySchema{Properties: maps.Clone(s.Properties)}
+	schema := &keySchema{Properties: maps.Clone(s.Properties)}
 	scheme, _, _ := schemeOf(source.Address)
-	for i, other := range Schemes() {
-		if other.label() == scheme.label() && i < len(s.AllOf) { // which are in the order of the schemes
-			maps.Copy(made.Properties, s.AllOf[i].Then.Properties)
-			maps.Copy(made.Properties, s.Properties)
+	for i, candidate := range Schemes() {
+		if candidate.label() == scheme.label() && i < len(s.AllOf) { // AllOf has the order of the schemes
+			maps.Copy(schema.Properties, s.AllOf[i].Then.Properties)
+			maps.Copy(schema.Properties, s.Properties)
 		}
 	}
-	return made
+	return schema
 }
 
 type effective struct {
-	places map[string]Problem
-	all    []Setting
-	err    error
+	places   map[string]Problem
+	settings []Setting
+	err      error
 }
 
 // node returns the tree of v, the value of key; nil if it has no value.
 func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
-	s = s.of(v)
+	s = s.forValue(v)
 	_, given := e.places[key]
 	_, isText := reflect.TypeAssert[encoding.TextMarshaler](v)
 	switch {
@@ -92,7 +93,8 @@ func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 	case v.Kind() == reflect.Struct && !isText:
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		e.mapping(n, v, s, key)
-		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() { // of the scheme of a source
+		// The settings of a source's scheme.
+		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() {
 			e.mapping(n, settings.Elem().Elem(), s, key)
 		}
 		if len(n.Content) == 0 {
@@ -139,13 +141,13 @@ func (e *effective) mapping(n *yaml.Node, v reflect.Value, s *keySchema, key str
 	}
 }
 
-// scalar returns a value of key, and notes where it is from.
+// scalar returns a value of key, and adds it to the settings with its origin.
 func (e *effective) scalar(value any, key string) *yaml.Node {
 	n, from := new(yaml.Node), "default"
 	e.err = errors.Join(e.err, n.Encode(value))
 	if p, given := e.places[key]; given {
 		from = fmt.Sprintf("%s:%d", p.File, p.Line)
 	}
-	e.all = append(e.all, Setting{key, n, from})
+	e.settings = append(e.settings, Setting{key, n, from})
 	return n
 }

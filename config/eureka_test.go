@@ -58,8 +58,9 @@ func TestEureka(t *testing.T) {
 	}
 }
 
-// TestWhoLogsInIsNotShown has users and passwords in addresses, which are in no name, message or file name, and do not make another source.
-func TestWhoLogsInIsNotShown(t *testing.T) {
+// TestShown_NoCredentials has users and passwords in addresses. They appear in no name, message or file name, and do
+// not make another source.
+func TestShown_NoCredentials(t *testing.T) {
 	for address, want := range map[string]string{
 		"eureka://me:word@h1:8761,h2/eureka?backup=h3":                    "eureka://h1:8761,h2/eureka?backup=h3",
 		"eureka://me:w@rd@h1":                                             "eureka://h1",

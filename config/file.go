@@ -10,10 +10,10 @@ import (
 	"tributary/sources/file"
 )
 
-// Written are the settings of sources of objects that people write.
+// Written are the settings of sources with objects that users write.
 type Written struct {
-	// Count as read at a first start though all of its objects are invalid; for fs also though a directory cannot be read or a
-	// link leads nowhere. Default: the source is not synced until that changes.
+	// Count as read at a first start though all of its objects are invalid; for fs also though a directory cannot be read
+	// or a link leads nowhere. Default: the source is not synced until that changes.
 	PartialStart bool `json:"partialStart,omitempty" reading:"-"`
 }
 
@@ -23,25 +23,28 @@ func (s *Written) startsInPart() bool { return s.PartialStart }
 type Documents struct {
 	// Namespace of objects that name none. Default: default.
 	DefaultNamespace string `json:"defaultNamespace,omitempty"`
-	// What to make of a field that is not known: error refuses the object, warn takes it without the field. Default: error.
+	// What to make of a field that is not known: error refuses the object, warn takes it without the field. Default:
+	// error.
 	UnknownFields string `json:"unknownFields,omitempty"`
 	// What to make of objects of other APIs than Istio's: ignore, warn or error. Default: ignore.
 	ForeignKinds string `json:"foreignKinds,omitempty"`
-	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does with what it reads itself: with
-	// cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they are.
+	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does with what it reads
+	// itself: with cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they
+	// are.
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 }
 
 func (s *Documents) reading() any { return reading(*s, s.withDefaults()) }
 
-// withDefaults leaves out ForeignKinds, by which more or less is said of objects that are not served.
+// withDefaults leaves out ForeignKinds, which changes only the messages about objects that are not served.
 func (s *Documents) withDefaults() Documents {
 	return Documents{
-		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"), DomainSuffix: s.DomainSuffix,
+		DefaultNamespace: cmp.Or(s.DefaultNamespace, "default"), UnknownFields: cmp.Or(s.UnknownFields, "error"),
+		DomainSuffix: s.DomainSuffix,
 	}
 }
 
-// File has the settings of fs sources. What is zero has the default of package file.
+// File has the settings of fs sources. Zero values stand for the defaults of package file.
 type File struct {
 	Written
 	Documents
@@ -53,45 +56,45 @@ type File struct {
 	RescanInterval Duration `json:"rescanInterval,omitempty"`
 	// How long a file may be empty or blank, or a link lead in a circle, before what it had is withdrawn. Default: 10s.
 	EmptyGrace Duration `json:"emptyGrace,omitempty"`
-	// Follow symbolic links that lead out of the directory. Default: such a link is an error, and what it led to keeps its last good
-	// version.
+	// Follow symbolic links that lead out of the directory. Default: such a link is an error, and what it led to keeps its
+	// last good version.
 	FollowLinks bool `json:"followLinks,omitempty"`
 	// How large one file may be, in bytes. Default: 67108864.
 	MaxFileBytes int64 `json:"maxFileBytes,omitempty"`
-	// Makes Istio's objects of the Ingresses and the objects of Gateway API in the files. Default: they are passed over; {} derives with the
-	// defaults.
+	// Makes Istio's objects of the Ingresses and the objects of Gateway API in the files. Default: they are passed over;
+	// {} derives with the defaults.
 	Derive *Derive `json:"derive,omitempty"`
 }
 
 // Source returns the settings as package file takes them.
-func (s *File) Source() (made file.Settings) {
-	assign(&made, *s)
+func (s *File) Source() (settings file.Settings) {
+	assign(&settings, *s)
 	if s.Derive != nil {
-		made.Derive = new(derive.Options)
-		assign(made.Derive, *s.Derive)
+		settings.Derive = new(derive.Options)
+		assign(settings.Derive, *s.Derive)
 	}
-	return made
+	return settings
 }
 
 func (s *File) reading() any {
-	made := struct {
+	values := struct {
 		Documents
 		Derive *Derive `json:",omitempty"`
 	}{Documents: reading(s.Documents, s.withDefaults())}
 	if s.Derive != nil {
 		d := reading(*s.Derive, nil)
-		made.Derive = &d
+		values.Derive = &d
 	}
-	return made
+	return values
 }
 
-func (s *File) locate(dir, address string) string { return under(dir, address) }
+func (s *File) locate(dir, address string) string { return absoluteAddress(dir, address) }
 
-func (s *File) where(address string) where {
+func (s *File) location(address string) location {
 	if root, err := file.Root(address); err == nil {
 		address = file.Scheme + "://" + (&url.URL{Path: filepath.ToSlash(root)}).EscapedPath()
 	}
-	return where{Address: address}
+	return location{Address: address}
 }
 
 func (s *File) open(address string, _ Parts) (sources.Source, error) {

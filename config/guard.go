@@ -12,12 +12,12 @@ import (
 	"tributary/sources/transform"
 )
 
-// Guard says which losses of a source are held. It is written as a mapping, or as off. What is zero or nil has the default
-// of package guard.
+// Guard says which losses of a source are held. It is written as a mapping, or as off. Zero values and nil stand for
+// the defaults of package guard.
 type Guard struct {
 	Off bool `json:"-"`
-	// A loss is held if it is more than this share of the source's objects (of a kind, or in all) or endpoints, and more than min. Default:
-	// 50%.
+	// A loss is held if it is more than this share of the source's objects (of a kind, or in all) or endpoints, and more
+	// than min. Default: 50%.
 	Share Percent `json:"share,omitempty"`
 	// How many objects or endpoints may always be lost, if that is not all of a kind. Default: 10.
 	Min *int `json:"min,omitempty"`
@@ -55,7 +55,7 @@ func (d *decoder) checkGuard(g Guard, key string) {
 	}
 }
 
-// Rules returns the transforms of the source, which check has found right; nil if there are none.
+// Rules returns the transforms of the source; nil if it has none. check has validated them.
 func (s *Source) Rules() (*transform.Rules, error) {
 	if s.Transform == nil {
 		return nil, nil
@@ -93,7 +93,7 @@ func (p Percent) MarshalText() ([]byte, error) {
 	return []byte(strconv.FormatFloat(float64(p)*100, 'g', -1, 64) + "%"), nil
 }
 
-// Merge says what of a source is made one with what other sources have. It is written as a mapping, or as endpoints.
+// Merge says which objects of a source merge with those of other sources. It is written as a mapping, or as endpoints.
 type Merge struct {
 	// ServiceEntries of a host are made one with those that the other sources with this setting have.
 	Endpoints *Endpoints `json:"endpoints,omitempty"`

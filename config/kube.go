@@ -8,7 +8,7 @@ import (
 	"tributary/sources/kube"
 )
 
-// Kube has the settings of k8s sources. What is zero has the default of package kube.
+// Kube has the settings of k8s sources. Zero values stand for the defaults of package kube.
 type Kube struct {
 	Connection
 	Written
@@ -25,15 +25,17 @@ type Kube struct {
 	UnknownFields string `json:"unknownFields,omitempty"`
 	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does. Default: cluster.local.
 	DomainSuffix string `json:"domainSuffix,omitempty"`
-	// How long an object stays that is no longer listed after the cluster went back in time, or after its CRD was missing. Default: 5m.
+	// How long an object stays that is no longer listed after the cluster went back in time, or after its CRD was missing.
+	// Default: 5m.
 	Hold Duration `json:"hold,omitempty" reading:"-"`
 	// Makes ServiceEntries of the Services of the cluster; {} with the defaults. Default: none.
 	Services *KubeServices `json:"services,omitempty"`
-	// Makes Istio's objects of the Ingresses and the objects of Gateway API; {} with the defaults. Default: they are not read.
+	// Makes Istio's objects of the Ingresses and the objects of Gateway API; {} with the defaults. Default: they are not
+	// read.
 	Derive *Derive `json:"derive,omitempty"`
 }
 
-// KubeServices says what becomes of Services. What is zero has the default of package mapping.
+// KubeServices has the settings of the objects made of Services. Zero values stand for the defaults of package mapping.
 type KubeServices struct {
 	// Which Services: all, or serviceExports for those with a ServiceExport. Default: all.
 	Export string `json:"export,omitempty"`
@@ -43,7 +45,8 @@ type KubeServices struct {
 	Endpoints string `json:"endpoints,omitempty"`
 	// Whether the cluster's nodes are read, which have the regions; nodePorts needs them, too. Default: false.
 	Nodes bool `json:"nodes,omitempty"`
-	// Whether the cluster's Pods are read, of which only the service accounts are kept, for the identities of endpoints. Default: false.
+	// Whether the cluster's Pods are read, of which only the service accounts are kept, for the identities of endpoints.
+	// Default: false.
 	ServiceAccounts bool `json:"serviceAccounts,omitempty"`
 	// Region where the node says none, or is not read. Default: none.
 	Region string `json:"region,omitempty"`
@@ -52,23 +55,23 @@ type KubeServices struct {
 }
 
 // Source returns the settings as package kube takes them.
-func (s *Kube) Source() (made kube.Settings) {
-	assign(&made, *s)
-	made.TLS = s.tls()
+func (s *Kube) Source() (settings kube.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
 	if s.Services != nil {
-		made.Services = new(kube.Services)
-		assign(made.Services, *s.Services)
+		settings.Services = new(kube.Services)
+		assign(settings.Services, *s.Services)
 	}
 	if s.Derive != nil {
-		made.Derive = new(derive.Options)
-		assign(made.Derive, *s.Derive)
-		made.Derive.DomainSuffix = cmp.Or(made.Derive.DomainSuffix, s.DomainSuffix)
+		settings.Derive = new(derive.Options)
+		assign(settings.Derive, *s.Derive)
+		settings.Derive.DomainSuffix = cmp.Or(settings.Derive.DomainSuffix, s.DomainSuffix)
 	}
-	return made
+	return settings
 }
 
 func (s *Kube) locate(dir, address string) string {
-	return under(dir, s.Connection.locate(dir, address))
+	return absoluteAddress(dir, s.Connection.locate(dir, address))
 }
 
 func (s *Kube) unverified(address string) string {
@@ -89,9 +92,9 @@ func (s *Kube) reading() any {
 		UnknownFields: cmp.Or(s.UnknownFields, "warn"), DomainSuffix: cmp.Or(s.DomainSuffix, "cluster.local"),
 		Namespaces: s.Namespaces, Kinds: s.Kinds, LabelSelector: s.LabelSelector, Revision: s.Revision, Services: s.Services,
 	}
-	if made := s.Source().Services; made != nil {
+	if services := s.Source().Services; services != nil {
 		defaults.Services = new(*s.Services)
-		assign(defaults.Services, made.WithDefaults())
+		assign(defaults.Services, services.WithDefaults())
 	}
 	if s.Derive != nil {
 		defaults.Derive = new(reading(*s.Derive, nil))

@@ -10,7 +10,7 @@ import (
 	"tributary/internal/spiffe"
 )
 
-// ListenOff is the address of the plaintext xDS server that there is to be none.
+// ListenOff is the address that turns the plaintext xDS server off.
 const ListenOff = "off"
 
 // Listen holds the addresses of the servers, as host:port or unix:///PATH. Port 0 means any free port.
@@ -20,7 +20,8 @@ type Listen struct {
 	XDS string `json:"xds,omitempty"`
 	// The xDS server over TLS, beside the plaintext one or instead of it.
 	XDSTLS *SecureListen `json:"xdsTLS,omitempty"`
-	// host:port of the admin server (HTTP: health, metrics, debug), or unix:///PATH?mode=0660&group=NAME. Default 127.0.0.1:16014.
+	// host:port of the admin server (HTTP: health, metrics, debug), or unix:///PATH?mode=0660&group=NAME. Default
+	// 127.0.0.1:16014.
 	Admin string `json:"admin,omitempty"`
 	// Has the admin server speak TLS.
 	AdminTLS *ServerTLS `json:"adminTLS,omitempty"`
@@ -33,20 +34,23 @@ type SecureListen struct {
 	ServerTLS
 }
 
-// ServerTLS is what a listener needs for TLS. The files are in PEM, and read again when they change; names of package spiffe stand for what
-// a SPIFFE Workload API says.
+// ServerTLS has the settings of a listener with TLS. The files are in PEM, and read again when they change; names of
+// package spiffe stand for certificates of a SPIFFE Workload API.
 type ServerTLS struct {
-	// File with the certificate of the server and those that it was signed by. Relative paths are relative to this file. spiffe:// is the
-	// first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID.
+	// File with the certificate of the server and those that it was signed by. Relative paths are relative to this file.
+	// spiffe:// is the first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this
+	// SPIFFE ID.
 	Certificate string `json:"certificate"`
 	// File with the private key of the certificate; none with spiffe://.
 	Key string `json:"key,omitempty"`
-	// File with the certificates of those who sign the certificates of clients. spiffe:// are the authorities of all trust domains that the
-	// Workload API knows, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN those of one.
+	// File with the certificates of those who sign the certificates of clients. spiffe:// are the authorities of all trust
+	// domains that the Workload API knows, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN
+	// those of one.
 	ClientCAs string `json:"clientCAs,omitempty"`
 	// Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET.
 	WorkloadAPI string `json:"workloadAPI,omitempty"`
-	// Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with clientCAs, none without.
+	// Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with
+	// clientCAs, none without.
 	ClientAuth string `json:"clientAuth,omitempty"`
 	// Oldest version of TLS: 1.2 or 1.3. Default: 1.2, since that is what Envoy speaks unless told otherwise.
 	MinVersion string `json:"minVersion,omitempty"`
@@ -61,7 +65,7 @@ const (
 
 func (d *decoder) checkListen(l *Listen, dir string) {
 	type address struct{ key, value string }
-	var all []address
+	var listeners []address
 	check := func(key, fallback string, a *string) {
 		if *a == "" {
 			*a = fallback
@@ -70,16 +74,16 @@ func (d *decoder) checkListen(l *Listen, dir string) {
 			d.problem(key, "%v", err)
 			return
 		}
-		for _, other := range all {
-			if overlap(other.value, *a) {
+		for _, listener := range listeners {
+			if overlap(listener.value, *a) {
 				also := "also"
-				if *a != other.value {
-					also = "also that of " + other.value + ", which is"
+				if *a != listener.value {
+					also = "also that of " + listener.value + ", which is"
 				}
-				d.problem(key, "%s is %s %s", *a, also, other.key)
+				d.problem(key, "%s is %s %s", *a, also, listener.key)
 			}
 		}
-		all = append(all, address{key, *a})
+		listeners = append(listeners, address{key, *a})
 	}
 	if l.XDS == ListenOff && l.XDSTLS == nil {
 		d.problem("listen.xds", "it is off, and there is no listen.xdsTLS: nobody could be served")
@@ -102,7 +106,7 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 		name     string
 		file     *string
 		required bool
-		check    func(string) error // of a name that is for the Workload API
+		check    func(string) error // checks a name for the Workload API
 	}{
 		{"certificate", &t.Certificate, true, spiffe.CheckCertificate},
 		{"key", &t.Key, !spiffe.Named(t.Certificate), func(string) error { return errors.New("want a file in PEM") }},
@@ -116,7 +120,7 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 				d.problem(key+"."+f.name, "%v", err)
 			}
 		default:
-			fileUnder(dir, f.file)
+			absoluteFile(dir, f.file)
 		}
 	}
 	d.checkWorkloadAPI(key, t)
@@ -132,7 +136,8 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 		}
 	case ClientAuthOptional, ClientAuthRequire:
 		if t.ClientCAs == "" {
-			d.problem(key+".clientAuth", "%s needs clientCAs: a file with those who sign the certificates of clients", t.ClientAuth)
+			d.problem(key+".clientAuth", "%s needs clientCAs: a file with those who sign the certificates of clients",
+				t.ClientAuth)
 		}
 	default:
 		d.problem(key+".clientAuth", "want none, optional or require, got %q", t.ClientAuth)
@@ -146,7 +151,7 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 	}
 }
 
-// checkWorkloadAPI notes what is wrong with the certificates that come from a Workload API.
+// checkWorkloadAPI notes problems of the settings for a Workload API.
 func (d *decoder) checkWorkloadAPI(key string, t *ServerTLS) {
 	if spiffe.Named(t.Certificate) && t.Key != "" {
 		d.problem(key+".key", "the Workload API gives the key with the certificate: leave it out")
@@ -155,11 +160,12 @@ func (d *decoder) checkWorkloadAPI(key string, t *ServerTLS) {
 		d.problem(key+".workloadAPI", "%v", err)
 	}
 	if t.WorkloadAPI != "" && !spiffe.Named(t.Certificate) && !spiffe.Named(t.ClientCAs) {
-		d.problem(key+".workloadAPI", "nothing is asked of it: write certificate: %s, clientCAs: %s, or both", spiffe.Scheme, spiffe.Scheme)
+		d.problem(key+".workloadAPI", "nothing is asked of it: write certificate: %s, clientCAs: %s, or both", spiffe.Scheme,
+			spiffe.Scheme)
 	}
 }
 
-// overlap reports whether two of our own listeners would be in each other's way.
+// overlap reports whether two listeners would use the same address.
 func overlap(a, b string) bool {
 	hostA, portA, err := net.SplitHostPort(a)
 	hostB, portB, err2 := net.SplitHostPort(b)
@@ -169,11 +175,11 @@ func overlap(a, b string) bool {
 	if portA != portB || portA == "0" {
 		return false
 	}
-	return hostA == hostB || everywhere(hostA) || everywhere(hostB)
+	return hostA == hostB || allAddresses(hostA) || allAddresses(hostB)
 }
 
-// everywhere reports whether a host stands for all addresses of the machine.
-func everywhere(host string) bool {
+// allAddresses reports whether a host stands for all addresses of the machine.
+func allAddresses(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
@@ -186,10 +192,10 @@ type Admin struct {
 	Pprof *bool `json:"pprof,omitempty"`
 }
 
-// Off says whether what is on by default is to be off.
+// Off reports whether a setting that defaults to true is false.
 func Off(setting *bool) bool { return setting != nil && !*setting }
 
-// XDSAddress is where the xDS server listens: in plaintext, else with TLS.
+// XDSAddress returns the address of the xDS server: the plaintext listener's, else that of the listener with TLS.
 func (l *Listen) XDSAddress() string {
 	if l.XDS == ListenOff && l.XDSTLS != nil {
 		return l.XDSTLS.Address
@@ -197,7 +203,7 @@ func (l *Listen) XDSAddress() string {
 	return l.XDS
 }
 
-// LoadListen returns where the server of the file at path listens, whatever else is wrong with the file.
+// LoadListen returns the listeners in the file at path. It ignores problems of other keys.
 func LoadListen(path string) (*Listen, error) {
 	var c Config
 	d, dir, err := read(path, &c)
@@ -205,7 +211,8 @@ func LoadListen(path string) (*Listen, error) {
 		return nil, err
 	}
 	d.checkListen(&c.Listen, dir)
-	d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
+	d.problems = slices.DeleteFunc(d.problems,
+		func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
 	if err := d.err(); err != nil {
 		return nil, err
 	}

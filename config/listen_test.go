@@ -57,7 +57,7 @@ configSources:
 	require.ErrorContains(t, err, "t.yaml:3:16: configSources[0].tlsSettings.subjectAltNames: missing; name the SPIFFE ID of the server")
 }
 
-func TestListenersThatMakeNoSense(t *testing.T) {
+func TestListen_Invalid(t *testing.T) {
 	for text, want := range map[string]string{
 		"{xds: off}":                   "t.yaml:1:15: listen.xds: it is off, and there is no listen.xdsTLS",
 		"{xdsTLS: {key: b}}":           "listen.xdsTLS.certificate: missing; name a file in PEM",

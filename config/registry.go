@@ -15,7 +15,7 @@ type PolledRegistry struct {
 }
 
 func (s *PolledRegistry) locate(dir, address string) string {
-	fileUnder(dir, &s.CredentialsFile)
+	absoluteFile(dir, &s.CredentialsFile)
 	return s.Secured.locate(dir, address)
 }
 

@@ -11,15 +11,15 @@ import (
 	"tributary/sources/xds"
 )
 
-// Scheme is a kind of source.
+// Scheme describes a kind of source.
 type Scheme struct {
 	Names    []string        // the schemes of its addresses, the one with TLS last
 	Kind     string          // the parameter kind, if kinds of source share a name; the first is the default
 	Settings func() Settings // returns empty settings
 	Address  string          // an example, with %s for host:port if the source reads a server
 	Form     string          // a sentence for the reference: the forms of an address
-	Port     string          // where init looks for a server; empty if it does not
-	Comment  string          // of init, on a server that answers
+	Port     string          // on which init looks for a server; empty if it does not
+	Comment  string          // about a server that init has found
 }
 
 // Schemes returns the kinds of sources. It is the only list of them: the reference, messages, init and tests follow it.

@@ -11,12 +11,12 @@ import (
 	"tributary/sources/vip"
 )
 
-// Limits protect the xDS server from its clients, and the program from the servers that its sources read. What is zero has its default,
-// and -1 is no limit. A client that exceeds a
-// limit is refused with the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
+// Limits protect the xDS server from its clients, and the program from the servers that its sources read. Zero stands
+// for the default, and -1 for no limit. A client that exceeds a limit is refused with the gRPC status
+// RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
 type Limits struct {
-	// Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for itself; -1 for no limit.
-	// Read at the start.
+	// Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for
+	// itself; -1 for no limit. Read at the start.
 	Connections int `json:"connections,omitempty"`
 	// Connections to the xDS server open at once from one IP address. Default: 5000; -1 for no limit. Read at the start.
 	ConnectionsPerPeer int `json:"connectionsPerPeer,omitempty"`
@@ -24,18 +24,20 @@ type Limits struct {
 	Streams int `json:"streams,omitempty"`
 	// Streams open at once from one IP address. Default: 5000; -1 for no limit.
 	StreamsPerPeer int `json:"streamsPerPeer,omitempty"`
-	// Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor; -1 for no limit.
+	// Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor;
+	// -1 for no limit.
 	StartingStreams int `json:"startingStreams,omitempty"`
 	// Types that one stream asks for. Default: 256; -1 for no limit.
 	TypesPerStream int `json:"typesPerStream,omitempty"`
-	// Resource names that one stream subscribes to, or versions that one request brings along. Default: 200000; -1 for no limit.
+	// Resource names that one stream subscribes to, or versions that one request brings along. Default: 200000; -1 for no
+	// limit.
 	NamesPerStream int `json:"namesPerStream,omitempty"`
 	// Resource names that all streams subscribe to. Default: 5000000; -1 for no limit.
 	Names int `json:"names,omitempty"`
 	// Size of one request, in bytes; at least 65536 and at most requestMemory. Default: 16777216; -1 for 1073741824.
 	RequestBytes int `json:"requestBytes,omitempty"`
-	// Memory for large requests, in bytes: a connection reserves requestBytes of it while it receives more than 64 KiB. Others
-	// wait. At least requestBytes. Default: 67108864; -1 for no limit.
+	// Memory for large requests, in bytes: a connection reserves requestBytes of it while it receives more than 64 KiB.
+	// Others wait. At least requestBytes. Default: 67108864; -1 for no limit.
 	RequestMemory int `json:"requestMemory,omitempty"`
 	// Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit.
 	StreamsPerConnection int `json:"streamsPerConnection,omitempty"`
@@ -51,24 +53,24 @@ type Limits struct {
 	// How long a connection is used, give or take a tenth. Its client then connects again, so that clients spread over
 	// replicas. Default: 30m.
 	ConnectionAge Duration `json:"connectionAge,omitempty"`
-	// Estimated memory of the products of one object, in bytes: hosts × routes, hosts × ports, and the like. An object with
-	// more is quarantined. The objects of a namespace may multiply into as much together; the largest that do not fit are not
-	// served to Envoys. Default: 268435456; -1 for no limit.
+	// Estimated memory of the products of one object, in bytes: hosts × routes, hosts × ports, and the like. An object
+	// with more is quarantined. The objects of a namespace may multiply into as much together; the largest that do not fit
+	// are not served to Envoys. Default: 268435456; -1 for no limit.
 	ProductBytes int64 `json:"productBytes,omitempty"`
 	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`
-	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers of that sum at
-	// once, and further ones wait. Default: 268435456; -1 for no limit. Read at the start.
+	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers
+	// of that sum at once, and further ones wait. Default: 268435456; -1 for no limit. Read at the start.
 	AnswerBytes int `json:"answerBytes,omitempty"`
-	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default: 536870912; -1 for no
-	// limit. Read at the start.
+	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default:
+	// 536870912; -1 for no limit. Read at the start.
 	AnswerMemory int `json:"answerMemory,omitempty"`
 	// What a source keeps of the objects of a Kubernetes cluster, in bytes; each counts as 2048 at least. Default: 1073741824;
 	// -1 for no limit. Read at the start.
 	ObjectBytes int `json:"objectBytes,omitempty"`
 }
 
-// Debounce says how changes are gathered before clients are told.
+// Debounce says how long changes gather before the clients get them.
 type Debounce struct {
 	// How long nothing must change before clients are told. Default: 0s: at once.
 	Quiet Duration `json:"quiet,omitempty"`
@@ -78,8 +80,8 @@ type Debounce struct {
 
 // Pacing spaces out the responses to state-of-the-world clients. The first change goes at once.
 type Pacing struct {
-	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times what the client took to
-	// acknowledge. Default: 1s.
+	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times what the
+	// client took to acknowledge. Default: 1s.
 	Least *Duration `json:"least,omitempty"`
 	// How long it waits at the most. Default: 10s.
 	Most Duration `json:"most,omitempty"`
@@ -87,12 +89,13 @@ type Pacing struct {
 
 // Envoy says how Envoys and gRPC clients are served.
 type Envoy struct {
-	// What happens where Envoys cannot enforce a security object. refuse: the traffic that it is about is refused, and status --check names
-	// the object. warn: the traffic passes, also in plaintext where a DestinationRule has ISTIO_MUTUAL, and a warning in the log names the
-	// object. Default: refuse.
+	// What happens where Envoys cannot enforce a security object. refuse: the traffic that it is about is refused, and
+	// status --check names the object. warn: the traffic passes, also in plaintext where a DestinationRule has
+	// ISTIO_MUTUAL, and a warning in the log names the object. Default: refuse.
 	Unenforced string `json:"unenforced,omitempty"`
-	// Which EnvoyFilters may change, precede or bypass the enforcement of security objects. any: those of the Envoy's own namespace, too, as with
-	// istiod. root: only those of istio-system; other patches that would do so are left out. Default: any.
+	// Which EnvoyFilters may change, precede or bypass the enforcement of security objects. any: those of the Envoy's own
+	// namespace, too, as with istiod. root: only those of istio-system; other patches that would do so are left out.
+	// Default: any.
 	WeakeningFilters string `json:"weakeningFilters,omitempty"`
 }
 
@@ -114,7 +117,7 @@ const (
 	CompressionNone = "none"
 )
 
-// The sizes of a request, in bytes: the least that may be its limit, so that every client gets through, and the defaults.
+// The sizes of a request, in bytes: the least value of its limit, so that each client can connect, and the defaults.
 const (
 	leastRequest   = 64 << 10
 	defaultRequest = 16 << 20
@@ -137,7 +140,8 @@ func (d *decoder) checkServing(c *Config) {
 			defaultMemory, l.RequestBytes)
 	}
 	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
-		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest),
+		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d",
+			cmp.Or(l.RequestBytes, defaultRequest),
 			l.RequestMemory)
 	}
 	answer, memory := cmp.Or(l.AnswerBytes, intake.DefaultAnswer), cmp.Or(l.AnswerMemory, intake.DefaultMemory)
@@ -177,10 +181,10 @@ func (d *decoder) checkServing(c *Config) {
 	}
 }
 
-// History says how much is remembered of changes.
+// History bounds the saved changes.
 type History struct {
-	// What the history may take on disk; at least 1048576. Default: 67108864, which is about a week of a change each five seconds; -1 for no
-	// history.
+	// What the history may take on disk; at least 1048576. Default: 67108864, which is about a week of a change each five
+	// seconds; -1 for no history.
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
@@ -193,7 +197,7 @@ func (d *decoder) checkHistory(h *History) {
 	}
 }
 
-// VIPsOff is the value of VirtualAddresses that says that there are none.
+// VIPsOff is the value of VirtualAddresses without any virtual address.
 const VIPsOff = "off"
 
 // VIPs returns the range of virtual addresses; ok is false if there are none.

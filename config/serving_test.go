@@ -49,7 +49,7 @@ func TestRequestsLargerThanTheMemoryForAll(t *testing.T) {
 	}
 }
 
-func TestLimitsThatMakeNoSense(t *testing.T) {
+func TestLimits_Invalid(t *testing.T) {
 	_, err := config.Parse("t.yaml", []byte(`
 limits:
   streams: -2

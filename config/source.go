@@ -26,29 +26,31 @@ import (
 	"tributary/sources/xds"
 )
 
-// Source is one source: what may be said of each, and beside it, in the same mapping, the settings of the scheme of its
-// address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
+// Source has the settings of a source: those that each source has, and in the same mapping those of its scheme.
+// address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
 	// Name of the source in status, metrics and messages. Unique; by default made of the address.
 	Name string `json:"name,omitempty"`
 	// Where to read from.
 	Address string `json:"address"`
-	// Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0.
+	// Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default:
+	// 0.
 	Precedence int `json:"precedence,omitempty"`
-	// Whether nothing is served at a start until this source was read. With false the others are served without it, and clients that connect
-	// meanwhile lack what only it has. Default: true.
+	// Whether nothing is served at a start until this source was read. With false the others are served without it, and
+	// clients that connect meanwhile lack what only it has. Default: true.
 	Required *bool `json:"required,omitempty"`
 	// Which losses are held until somebody releases them; off for none.
 	Guard Guard `json:"guard,omitzero"`
-	// What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details.
+	// What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with
+	// details.
 	Merge Merge `json:"merge,omitzero"`
-	// What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a warning, for rules
-	// that are newer. Default: enforce.
+	// What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a
+	// warning, for rules that are newer. Default: enforce.
 	Validation string `json:"validation,omitempty"`
 	// What to make of the objects of the source before they are checked and served.
 	Transform *transform.Settings `json:"transform,omitempty"`
 
-	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New see to it that there are some
+	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New set them
 }
 
 // The values of Source.Validation.
@@ -57,23 +59,24 @@ const (
 	ValidationWarn    = "warn"
 )
 
-// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul, *Nacos, *Eureka
-// or *Kube.
+// Settings are the settings of a scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul, *Nacos, *Eureka or
+// *Kube.
 type Settings interface {
-	// locate makes the names of files in the settings relative to dir, and returns address made so.
+	// locate resolves relative names of files in dir, and returns address resolved in dir.
 	locate(dir, address string) string
-	// where returns where the source at address reads, and those of the settings by which what it had is of no use to it.
-	where(address string) where
-	// reading returns those of the settings that say what is read there and made of it, with defaults filled in.
+	// location returns the address that identifies the source, and those settings whose change makes its saved state
+	// useless.
+	location(address string) location
+	// reading returns the settings that change the published objects, with defaults filled in.
 	reading() any
 	// open makes the source at address. The error begins with the key at fault.
 	open(address string, p Parts) (sources.Source, error)
 }
 
-// Parts are what a program gives the sources that it runs. Hops and VIPs may be nil.
+// Parts are dependencies that the program shares with its sources. Hops and VIPs may be nil.
 type Parts struct {
 	Metrics prometheus.Registerer
-	Hops    xds.Hops // knows through which instances of tributary what is read comes
+	Hops    xds.Hops // records the instances of tributary on the way of the resources
 	VIPs    interface {
 		Address(host string) (netip.Addr, error)
 	}
@@ -82,16 +85,17 @@ type Parts struct {
 // New makes the source.
 func (s *Source) New(p Parts) (sources.Source, error) { return s.Settings.open(s.Address, p) }
 
-// PartialStart reports whether the source counts as read though not one object of what it found is valid. Where people write objects that
-// is a mistake somewhere, unless the settings say otherwise; where services register, each is refused for reasons of its own.
+// PartialStart reports whether the source counts as read without a valid object. Where users write objects, that is
+// probably a common mistake in all of them, unless the settings allow it; in a registry, each service is refused for
+// reasons of its own.
 func (s *Source) PartialStart() bool {
-	of, written := s.Settings.(interface{ startsInPart() bool })
-	return !written || of.startsInPart()
+	settings, written := s.Settings.(interface{ startsInPart() bool })
+	return !written || settings.startsInPart()
 }
 
-// schemeOf returns the scheme of an address, by the name that it has there. What a parameter kind says is of no interest where the name has
-// no kinds.
-func schemeOf(address string) (s Scheme, name string, known bool) {
+// schemeOf returns the scheme of an address and the name that the address gives it. A parameter kind counts only for
+// names with kinds.
+func schemeOf(address string) (s Scheme, name string, exists bool) {
 	name, rest, _ := strings.Cut(address, "://")
 	kind := kindIn(rest)
 	for _, s := range Schemes() {
@@ -102,13 +106,13 @@ func schemeOf(address string) (s Scheme, name string, known bool) {
 	return Scheme{}, name, false
 }
 
-// oneKind returns an error if the parameter kind of an address can mean several things, or nothing.
-func oneKind(name, rest string) error {
+// checkKind returns an error if the parameter kind of an address is ambiguous or empty.
+func checkKind(name, rest string) error {
 	if len(kindsOf(name)) == 0 {
 		return nil
 	}
 	_, query, _ := strings.Cut(rest, "?")
-	values, _ := url.ParseQuery(query) // what is wrong with the others is said where they are read
+	values, _ := url.ParseQuery(query) // the source reports malformed parameters
 	want := strings.Join(kindsOf(name), " or ")
 	for parameter, given := range values {
 		switch {
@@ -126,7 +130,7 @@ func oneKind(name, rest string) error {
 
 func kindIn(address string) string {
 	_, query, _ := strings.Cut(address, "?")
-	values, _ := url.ParseQuery(query) // what is wrong with the others is said where they are read
+	values, _ := url.ParseQuery(query) // the source reports malformed parameters
 	return values.Get("kind")
 }
 
@@ -140,21 +144,22 @@ func kindsOf(name string) (kinds []string) {
 	return kinds
 }
 
-// source reads a source. Which keys it may have is said by the scheme of its address, wherever that stands.
+// source reads a source. The scheme of its address decides on the valid keys, wherever the address stands in the
+// mapping.
 func (d *decoder) source(n *yaml.Node, s *Source, key string) {
 	if n.Kind != yaml.MappingNode {
-		d.want(n, key, "a mapping of keys to values")
+		d.wantType(n, key, "a mapping of keys to values")
 		return
 	}
 	fields := fieldsOf(reflect.ValueOf(s).Elem())
-	scheme, name, known := schemeOf(d.addressIn(n, key))
-	if known {
+	scheme, name, isScheme := schemeOf(d.addressIn(n, key))
+	if isScheme {
 		s.Settings = scheme.Settings()
 		maps.Copy(fields, fieldsOf(reflect.ValueOf(s.Settings).Elem()))
-		d.fields(n, fields, key, func(unknown string) string { return unknownTo(name, unknown, fields) })
+		d.fields(n, fields, key, func(unknown string) string { return unknownKey(name, unknown, fields) })
 		return
 	}
-	// Whether the other keys are right nobody can say; their values are looked at all the same.
+	// Without a scheme, accept the keys of all schemes, so that their values are checked.
 	common := sortedKeys(fields)
 	for _, scheme := range Schemes() {
 		maps.Copy(fields, fieldsOf(reflect.ValueOf(scheme.Settings()).Elem()))
@@ -185,25 +190,27 @@ var removedKeys = map[string]string{
 	"cacheDir": "removed: set stateDir, the directory of the last good state: a restart resumes from it",
 }
 
-// unknownTo says what to make of a key that is none of the fields of a source with an address of scheme.
-func unknownTo(scheme, key string, fields map[string]reflect.Value) string {
+// unknownKey returns the message for a key that sources of a scheme do not have.
+func unknownKey(scheme, key string, fields map[string]reflect.Value) string {
 	if advice := removedKeys[key]; advice != "" {
 		return advice
 	}
-	known := sortedKeys(fields)
-	var others []string
+	names := sortedKeys(fields)
+	var schemes []string
 	for _, s := range Schemes() {
 		if _, ok := fieldsOf(reflect.ValueOf(s.Settings()).Elem())[key]; ok {
-			others = append(others, s.label())
+			schemes = append(schemes, s.label())
 		}
 	}
-	if len(others) > 0 {
-		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(others, " and "), strings.Join(known, ", "))
+	if len(schemes) > 0 {
+		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(schemes, " and "),
+			strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Suggestion(key, known), strings.Join(known, ", "))
+	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Suggestion(key, names),
+		strings.Join(names, ", "))
 }
 
-// sourceName is what a source may be called: names stand in metrics, in paths of the state directory and in messages.
+// sourceName matches valid names of sources: metrics, paths of the state directory and messages have them.
 var sourceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 func (d *decoder) checkSource(s *Source, key, dir string) {
@@ -214,7 +221,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 		d.problem(key+".validation", "want %s or %s, got %q", ValidationEnforce, ValidationWarn, s.Validation)
 	}
 	name, rest, ok := strings.Cut(s.Address, "://")
-	scheme, _, known := schemeOf(s.Address)
+	scheme, _, exists := schemeOf(s.Address)
 	switch {
 	case s.Address == "":
 		d.problem(key+".address", "missing, such as fs:///etc/tributary/rules")
@@ -222,11 +229,12 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	case !ok:
 		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Shown())
 		return
-	case !known && len(kindsOf(name)) > 0:
-		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q", strings.Join(kindsOf(name), " or "), name,
+	case !exists && len(kindsOf(name)) > 0:
+		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q",
+			strings.Join(kindsOf(name), " or "), name,
 			kindsOf(name)[0], kindIn(rest))
 		return
-	case !known:
+	case !exists:
 		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Suggestion(name, schemeNames()),
 			strings.Join(schemeNames(), ", "))
 		return
@@ -234,7 +242,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 		d.problem(key+".address", "nothing after %q", s.Address)
 		return
 	}
-	if err := oneKind(name, rest); err != nil {
+	if err := checkKind(name, rest); err != nil {
 		d.problem(key+".address", "%v", err)
 		return
 	}
@@ -244,8 +252,8 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	s.Address = s.Settings.locate(dir, s.Address)
 	d.checkParameters(s.Address, key+".address")
 	if _, err := s.New(Parts{}); err != nil {
-		at, message, _ := strings.Cut(err.Error(), ": ")
-		d.problem(key+"."+at, "%s", message)
+		setting, message, _ := strings.Cut(err.Error(), ": ")
+		d.problem(key+"."+setting, "%s", message)
 		return
 	}
 	if s.Name == "" {
@@ -264,8 +272,8 @@ func schemeNames() (names []string) {
 	return names
 }
 
-// under makes an address that is relative, such as fs://./rules, one that is relative to dir.
-func under(dir, address string) string {
+// absoluteAddress resolves a relative address, such as fs://./rules, in dir.
+func absoluteAddress(dir, address string) string {
 	scheme, rest, _ := strings.Cut(address, "://")
 	if first, _, _ := strings.Cut(rest, "/"); first != "." && first != ".." {
 		return address
@@ -278,13 +286,13 @@ func under(dir, address string) string {
 	return scheme + "://" + joined
 }
 
-// Shown is the address for people: without a user and password, which those of some schemes have.
+// Shown returns the address without user and password, for messages.
 func (s *Source) Shown() string { return addresses.Shown(s.Address) }
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// nameOf makes a source name of an address: its last element, without what a name may not have, or else the first name of
-// its scheme.
+// nameOf makes a source name of an address: its last element without characters that names must not have, or else the
+// first name of its scheme.
 func nameOf(address string) string {
 	_, rest, _ := strings.Cut(addresses.Shown(address), "://")
 	rest, _, _ = strings.Cut(rest, "?")
@@ -294,55 +302,55 @@ func nameOf(address string) string {
 	if name := strings.Trim(notInName.ReplaceAllString(path.Base(rest), "-"), "._-"); name != "" {
 		return name
 	}
-	scheme, name, known := schemeOf(address)
-	if known {
+	scheme, name, exists := schemeOf(address)
+	if exists {
 		return scheme.Names[0]
 	}
 	return name
 }
 
-// The lengths of what an identity and a reading are made of, in bytes.
+// The lengths of the parts of an identity and a reading, in bytes.
 const (
 	identityName = 40
 	identityHash = 8
 	readingHash  = 4
 )
 
-// where is where a source reads.
-type where struct {
-	Address  string // the same for all that are the same
-	Settings any    // of an xds source, what it asks for there
+// location identifies the data that a source reads.
+type location struct {
+	Address  string // in a canonical form
+	Settings any    // of an xds source: its subscriptions and its node
 }
 
-// Identity says where the source reads: by this a source is known from one configuration to the next, whatever
-// it is called, and however often it looks. Paths count as absolute ones, and defaults count the same whether they are written out or
-// not. It is fit for a file name, and begins in a way that people recognize.
+// Identity identifies the data that the source reads, independent of its name and its intervals. Paths are absolute,
+// and a default counts the same whether it is written or not. It is fit for a file name, and begins with a name that
+// users recognize.
 func (s *Source) Identity() string {
-	p := s.Settings.where(addresses.Shown(s.Address))
+	p := s.Settings.location(addresses.Shown(s.Address))
 	name := nameOf(p.Address)
 	return name[:min(len(name), identityName)] + "-" + hashOf(p, identityHash)
 }
 
-// Reading says what is read there and made of it: the transforms, the validation and the options. Sources of one identity
-// and one reading publish the same. One of another reading is the same source, read anew. It is fit for a file name.
+// Reading identifies the settings that change the published objects: transforms, validation and options. Sources with
+// the same identity and reading publish the same objects. It is fit for a file name.
 func (s *Source) Reading() string {
-	made := struct {
+	content := struct {
 		Transform *transform.Settings
 		Lenient   bool
 		Texts     any
 	}{s.Transform, s.Validation == ValidationWarn, s.Settings.reading()}
 	if rules, err := s.Rules(); err == nil && rules.Empty() {
-		made.Transform = nil
+		content.Transform = nil
 	}
-	return hashOf(made, readingHash)
+	return hashOf(content, readingHash)
 }
 
-// reading returns settings, with defaults, without what has no bearing on what is read and published. The tag reading of a field is - if
-// it has none, and set if the order of its elements has none.
-func reading[S any](made S, defaults any) S {
-	assign(&made, defaults)
-	normalize(reflect.ValueOf(&made).Elem())
-	return made
+// reading returns settings with defaults, without the fields that do not change the published objects: those with the
+// tag reading:"-". The order of elements does not count in a field with the tag reading:"set".
+func reading[S any](values S, defaults any) S {
+	assign(&values, defaults)
+	normalize(reflect.ValueOf(&values).Elem())
+	return values
 }
 
 func normalize(v reflect.Value) {
@@ -373,14 +381,15 @@ func assignFields(to, from reflect.Value) {
 		field := to.Type().Field(i)
 		if field.Anonymous || field.Name == "Mapping" {
 			assignFields(to.Field(i), from)
-		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() && value.CanConvert(field.Type) {
+		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() &&
+			value.CanConvert(field.Type) {
 			to.Field(i).Set(value.Convert(field.Type))
 		}
 	}
 }
 
-func hashOf(of any, n int) string {
-	text, err := json.Marshal(of)
+func hashOf(value any, n int) string {
+	text, err := json.Marshal(value)
 	if err != nil {
 		panic(fmt.Sprintf("config: %v", err)) // a mistake in the structs, found by any test
 	}
@@ -388,5 +397,5 @@ func hashOf(of any, n int) string {
 	return hex.EncodeToString(sum[:n])
 }
 
-// sorted returns names of which the order says nothing.
+// sorted returns names in order, without duplicates.
 func sorted(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }

@@ -5,7 +5,7 @@ import (
 	"tributary/sources/xds"
 )
 
-// XDS has the settings of xds sources. What is zero has the default of package xds.
+// XDS has the settings of xds sources. Zero values stand for the defaults of package xds.
 type XDS struct {
 	Connection
 	Written
@@ -29,15 +29,15 @@ type XDS struct {
 }
 
 // Source returns the settings as package xds takes them.
-func (s *XDS) Source() (made xds.Settings) {
-	assign(&made, *s)
-	made.TLS = s.tls()
-	return made
+func (s *XDS) Source() (settings xds.Settings) {
+	assign(&settings, *s)
+	settings.TLS = s.tls()
+	return settings
 }
 
 func (s *XDS) reading() any { return nil }
 
-func (s *XDS) where(address string) where { return where{address, reading(*s, nil)} }
+func (s *XDS) location(address string) location { return location{address, reading(*s, nil)} }
 
 func (s *XDS) open(address string, p Parts) (sources.Source, error) {
 	settings := s.Source()

@@ -45,7 +45,7 @@ configSources:
 	}, c.ConfigSources[0].Settings.(*config.XDS).Source())
 }
 
-func TestXDSSettingsThatAreWrong(t *testing.T) {
+func TestXDSSettings_Invalid(t *testing.T) {
 	_, err := config.Parse("t.yaml", []byte(`
 configSources:
 - {address: "xds://a:1", name: a, tlsSettings: {mode: ISTIO_MUTUAL}}

@@ -38,8 +38,8 @@ type ledger struct {
 // lossHolder knows the objects that are served after the source lost them: the guard, while it holds a loss. The ledger
 // treats them as last good versions.
 type lossHolder interface {
-	Gone(key resource.Key) *resource.Resource
-	GoneFrom(group string) []*resource.Resource
+	HeldDeletion(key resource.Key) *resource.Resource
+	HeldDeletions(group string) []*resource.Resource
 }
 
 // group is the state of one group. Its slices are never changed, only replaced, so that they may be read without the

@@ -27,8 +27,8 @@ func keyed(name string) resource.Key {
 // nothing is held.
 type nothing struct{}
 
-func (nothing) Gone(resource.Key) *resource.Resource { return nil }
-func (nothing) GoneFrom(string) []*resource.Resource { return nil }
+func (nothing) HeldDeletion(resource.Key) *resource.Resource { return nil }
+func (nothing) HeldDeletions(string) []*resource.Resource { return nil }
 
 // TestLedger checks the ledger, through random histories, against a model that works everything out anew each time.
 func TestLedger(t *testing.T) {

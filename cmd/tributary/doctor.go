@@ -132,7 +132,7 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	if _, err := server.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
 		return runningWithoutDebug(ctx, server)
 	}
-	r := &check.Running{Version: st.Version, Asked: make(map[string][]string)}
+	r := &check.Running{Version: st.Version, NodesByType: make(map[string][]string)}
 	clients, err := clientsOf(ctx, server)
 	if err != nil {
 		return r
@@ -140,7 +140,7 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	r.Clients = len(clients)
 	for _, c := range clients {
 		for _, t := range c.Types {
-			r.Asked[t.TypeURL] = append(r.Asked[t.TypeURL], c.Node)
+			r.NodesByType[t.TypeURL] = append(r.NodesByType[t.TypeURL], c.Node)
 		}
 	}
 	return r

@@ -103,8 +103,8 @@ func TestInit(t *testing.T) {
 	require.Zero(t, code, said)
 	assert.Equal(t, want, valid(dir+"/tributary.yaml"))
 	for _, r := range registries { // each by itself is right
-		text := check.InitialConfig(nil, []check.Registry{{Name: r.Name, Address: "x", What: r.What}})
-		assert.Contains(t, text, r.What)
+		text := check.InitialConfig(nil, []check.Registry{{Name: r.Name, Address: "x", Description: r.Description}})
+		assert.Contains(t, text, r.Description)
 	}
 
 	// Nothing at all.

@@ -40,8 +40,8 @@ import (
 	"tributary/server/xds"
 )
 
-// The model of access: of some objects, each with a mark that nothing else has, a client is sent what it asks for of those that its rule
-// allows, as if there were no others; and in all bytes that it is sent there is no mark of another.
+// The model of access: of some objects, each with a mark that nothing else has, a client is sent what it asks for of
+// those that its rule allows, as if there were no others; and in all bytes that it is sent there is no mark of another.
 
 var (
 	someNamespaces = []string{"prod", "prod-eu", "test", "web"}
@@ -290,7 +290,7 @@ func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token str
 	return w, conn
 }
 
-func TestNothingIsSentThatIsNotAllowed(t *testing.T) {
+func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 	envoyTypes := []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL}
 	short := map[string]string{xds.ClusterURL: "clusters", xds.EndpointURL: "endpoints", xds.ListenerURL: "listeners", xds.RouteURL: "routes"}
 	seen := map[string]int{}
@@ -496,7 +496,8 @@ func toldOf(t require.TestingT, node *corev3.Node, typeURL string, objects []*re
 	return told
 }
 
-// without returns bytes without names that the client has said itself, which may come back as those of what is not there.
+// without returns bytes without names that the client has said itself, which may come back as those of what is not
+// there.
 func without(b []byte, names []string) string {
 	names = slices.SortedFunc(slices.Values(names), func(a, b string) int { return len(b) - len(a) }) // those given may be on their way
 	for _, name := range names {

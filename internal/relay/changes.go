@@ -6,64 +6,64 @@ import (
 	"strings"
 )
 
-// changes are the names of the sources that a new configuration adds, changes and removes, and "old → new" for each that it
-// gives a name that no source had before.
+// changes are the names of the sources that a new configuration adds, changes and removes, and "old → new" for each
+// source that it renames.
 type changes struct {
 	added, changed, renamed, removed []string
-	reordered                        bool     // those that both have stand in another order
-	settings                         []string // others that are in force at once and differ
+	reordered                        bool     // the common sources have another order
+	settings                         []string // other changed settings that are in force
 }
 
-// changesOf says how next differs from old.
-func changesOf(old, next []*activeSource) (c changes) {
-	called := func(all []*activeSource, name string) *activeSource {
-		if i := slices.IndexFunc(all, func(f *activeSource) bool { return f.config.Name == name }); i >= 0 {
-			return all[i]
+// changesOf returns the changes from old to next.
+func changesOf(old, next []*activeSource) (result changes) {
+	byName := func(sources []*activeSource, name string) *activeSource {
+		if i := slices.IndexFunc(sources, func(f *activeSource) bool { return f.config.Name == name }); i >= 0 {
+			return sources[i]
 		}
 		return nil
 	}
 	var moved []string
 	for _, n := range next {
 		name := n.config.Name
-		was := called(old, name)
-		if was != nil {
-			if !reflect.DeepEqual(was.config, n.config) {
-				c.changed = append(c.changed, name)
+		previous := byName(old, name)
+		if previous != nil {
+			if !reflect.DeepEqual(previous.config, n.config) {
+				result.changed = append(result.changed, name)
 			}
 			continue
 		}
 		i := slices.IndexFunc(old, func(o *activeSource) bool { return o.table == n.table })
-		if i >= 0 && called(next, old[i].config.Name) == nil {
+		if i >= 0 && byName(next, old[i].config.Name) == nil {
 			moved = append(moved, old[i].config.Name)
-			c.renamed = append(c.renamed, old[i].config.Name+" → "+name)
+			result.renamed = append(result.renamed, old[i].config.Name+" → "+name)
 			continue
 		}
-		c.added = append(c.added, name)
+		result.added = append(result.added, name)
 	}
 	for _, o := range old {
-		if name := o.config.Name; called(next, name) == nil && !slices.Contains(moved, name) {
-			c.removed = append(c.removed, name)
+		if name := o.config.Name; byName(next, name) == nil && !slices.Contains(moved, name) {
+			result.removed = append(result.removed, name)
 		}
 	}
-	c.reordered = !slices.Equal(shared(old, next), shared(next, old))
-	return c
+	result.reordered = !slices.Equal(shared(old, next), shared(next, old))
+	return result
 }
 
-// shared returns the names of those of some that others have too, in order.
-func shared(some, others []*activeSource) (names []string) {
-	for _, f := range some {
-		if slices.ContainsFunc(others, func(o *activeSource) bool { return o.config.Name == f.config.Name }) {
+// shared returns the names of sources that have a candidate of the same name, in order.
+func shared(sources, candidates []*activeSource) (names []string) {
+	for _, f := range sources {
+		if slices.ContainsFunc(candidates, func(o *activeSource) bool { return o.config.Name == f.config.Name }) {
 			names = append(names, f.config.Name)
 		}
 	}
 	return names
 }
 
-// attributes say the same to the log.
+// attributes returns the changes for the log.
 func (c changes) attributes() (attrs []any) {
-	for _, did := range c.sorts() {
-		if len(did.names) > 0 {
-			attrs = append(attrs, did.what, did.names)
+	for _, group := range c.groups() {
+		if len(group.names) > 0 {
+			attrs = append(attrs, group.kind, group.names)
 		}
 	}
 	if c.reordered {
@@ -78,22 +78,22 @@ func (c changes) attributes() (attrs []any) {
 	return attrs
 }
 
-// sorted are names of sources, by what was done to them.
-type sorted struct {
-	what  string
+// changeGroup are the names of the sources with a kind of change.
+type changeGroup struct {
+	kind  string
 	names []string
 }
 
-func (c changes) sorts() []sorted {
-	return []sorted{{"added", c.added}, {"changed", c.changed}, {"renamed", c.renamed}, {"removed", c.removed}}
+func (c changes) groups() []changeGroup {
+	return []changeGroup{{"added", c.added}, {"changed", c.changed}, {"renamed", c.renamed}, {"removed", c.removed}}
 }
 
-// lines say what was changed, for people.
+// lines describes the changes for people.
 func (c changes) lines(file string) []string {
 	lines := []string{file + " is in force"}
-	for _, did := range c.sorts() {
-		if len(did.names) > 0 {
-			lines = append(lines, did.what+": "+strings.Join(did.names, ", "))
+	for _, group := range c.groups() {
+		if len(group.names) > 0 {
+			lines = append(lines, group.kind+": "+strings.Join(group.names, ", "))
 		}
 	}
 	if c.reordered {

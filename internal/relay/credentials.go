@@ -79,7 +79,7 @@ func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []
 		if spiffe.Named(t.Certificate) || spiffe.Named(t.ClientCAs) {
 			return
 		}
-		if _, err := load(ctx, cfg, key, t, quiet); err != nil {
+		if _, err := loadCertificates(ctx, cfg, key, t, quiet); err != nil {
 			failures = append(failures, err)
 		}
 	}
@@ -115,7 +115,8 @@ func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 				continue
 			}
 			p := cfg.Places[fmt.Sprintf("access[%d].who.token[%d]", i, n)]
-			p.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens, words.Suggestion(token, names))
+			p.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens,
+				words.Suggestion(token, names))
 			doubts = append(doubts, p)
 		}
 	}

@@ -34,9 +34,9 @@ func (r *rig) expected(t *testing.T, node string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// What a node should have is what it may see: with rules for access that is known of those who are connected. Nobody becomes a client by
-// asking.
-func TestWhatANodeIsToBeTold(t *testing.T) {
+// TestExpected_Node: access rules decide on the expected configuration of a node, so the node must be connected. The
+// question itself makes no client.
+func TestExpected_Node(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("shop", "a", 80)+entry("other", "b", 80))
 	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")

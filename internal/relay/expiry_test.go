@@ -32,8 +32,9 @@ import (
 	"tributary/server/identity"
 )
 
-// A certificate or a JWT that expires under a stream, and an authority that is no longer trusted, end that stream and no other.
-func TestWhatExpiresEndsTheStream(t *testing.T) {
+// TestStream_EndsOnExpiry: a certificate or a JWT that expires during a stream, and the removal of an authority, end
+// that stream and no other.
+func TestStream_EndsOnExpiry(t *testing.T) {
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -221,7 +222,8 @@ func TestAFilterOfTheClientIsWithinItsRule(t *testing.T) {
 	for namespaces, want := range map[string]int{"prod": 2, "test,web": 3, "prod,test,web": 5, "web": 0} {
 		watching(namespaces).gets(t, want)
 	}
-	// The same filter holds after a change of objects. A change of the rule ends the stream; the next one has the new rights.
+	// The same filter holds after a change of objects. A change of the rule ends the stream; the next one has the new
+	// rights.
 	one := watching("prod,web")
 	one.gets(t, 2)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3)+entries("web", "w", 5))

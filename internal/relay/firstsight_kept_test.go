@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reject of another namespace than what the group kept was never valid there.
-func TestFirstSightBesideWhatIsKept(t *testing.T) {
+// TestFirstSight_OtherNamespace: a reject in another namespace than the restored objects of its group was never valid
+// there.
+func TestFirstSight_OtherNamespace(t *testing.T) {
 	const audit = sightHead + sightMeta + "spec: {action: AUDIT}\n"
 	nameless := func(kind string) string {
 		return "apiVersion: security.istio.io/v1\nkind: " + kind + "\nmetadata: {namespace: other}\nspec: {}\n"

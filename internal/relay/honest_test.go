@@ -43,8 +43,8 @@ var honest = map[string]string{
 	"templates/deny.yaml.disabled": sights["no name"],
 }
 
-// Files beside objects that mention policies, and are none, make no Envoy refuse anything.
-func TestHonestFilesRefuseNothing(t *testing.T) {
+// TestFiles_NonObjectsRefuseNothing: files that mention policies and are no objects make no Envoy refuse requests.
+func TestFiles_NonObjectsRefuseNothing(t *testing.T) {
 	for name, text := range honest {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

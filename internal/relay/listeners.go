@@ -22,50 +22,50 @@ import (
 )
 
 const (
-	// ownDescriptors are what the process keeps for itself of the files that it may have open: for the state, for the files that it
-	// reads, for connections to registries, and for the admin server.
-	ownDescriptors = 128
-	// FewDescriptors is below what a mesh needs.
+	// reservedDescriptors are the file descriptors that clients leave to the process: for its state, files, connections to
+	// registries, and the admin server.
+	reservedDescriptors = 128
+	// FewDescriptors is the number of file descriptors that a mesh needs at least.
 	FewDescriptors = 4096
-	// adminConnections are how many the admin server has at once.
+	// adminConnections bounds the connections of the admin server.
 	adminConnections = 32
 )
 
 // listeners are the ports of this program, with their certificates.
 type listeners struct {
-	log          *slog.Logger
-	connections  *transport.ConnectionLimit
-	xdsTLS       *transport.Certificates // or nil
-	adminTLS     *transport.Certificates // or nil
-	xds, xdsOver net.Listener            // plaintext and TLS; one of them may be nil
-	admin        net.Listener
+	log            *slog.Logger
+	connections    *transport.ConnectionLimit
+	xdsTLS         *transport.Certificates // or nil
+	adminTLS       *transport.Certificates // or nil
+	xds, xdsSecure net.Listener            // plaintext and TLS; one of them may be nil
+	admin          net.Listener
 }
 
-// newListeners reads the certificates that cfg names. Nothing is open yet.
+// newListeners reads the certificates that cfg names. It opens no port.
 func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d listeners, err error) {
 	d.log = log
-	d.connections = transport.NewConnectionLimit(connections(cfg.Limits, descriptors(), log),
+	d.connections = transport.NewConnectionLimit(connectionLimit(cfg.Limits, descriptorLimit(), log),
 		cmp.Or(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsTLS, err = load(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
+		if d.xdsTLS, err = loadCertificates(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
 			return d, err
 		}
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		if d.adminTLS, err = load(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
+		if d.adminTLS, err = loadCertificates(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
 			return d, err
 		}
 	}
 	return d, metrics.Register(transport.Metrics(d.certificates()))
 }
 
-// Certificates says how the certificates are that cfg names for our own ports.
+// Certificates returns the status of the certificates of the listeners in cfg.
 func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]transport.Status, error) {
 	d, err := newListeners(ctx, cfg, log, prometheus.NewRegistry())
 	return d.status(), err
 }
 
-func load(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
+func loadCertificates(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
 	c, err := transport.Load(ctx, key, transport.Files{
 		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
 		Client: map[string]tls.ClientAuthType{
@@ -81,7 +81,7 @@ func load(ctx context.Context, cfg *config.Config, key string, t config.ServerTL
 }
 
 // descriptors returns the number of files and connections that the process may have open; -1 for no limit.
-func descriptors() int {
+func descriptorLimit() int {
 	var limit syscall.Rlimit // Go has raised it to the hard limit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {
 		return -1
@@ -89,28 +89,30 @@ func descriptors() int {
 	return int(limit.Cur) //nolint:gosec,unconvert // it is small; it is signed on some systems
 }
 
-// connections is how many clients may be connected at once, given how many files may be open.
-func connections(l config.Limits, descriptors int, log *slog.Logger) int {
-	most := -1
+// connectionLimit returns the limit of client connections, given the number of file descriptors.
+func connectionLimit(l config.Limits, descriptors int, log *slog.Logger) int {
+	limit := -1
 	if descriptors >= 0 {
-		most = max(descriptors-ownDescriptors, descriptors/2)
+		limit = max(descriptors-reservedDescriptors, descriptors/2)
 	}
 	if descriptors >= 0 && descriptors < FewDescriptors {
-		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors, "connections", most)
+		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors,
+			"connections", limit)
 	}
 	if l.Connections == 0 {
-		return most
+		return limit
 	}
-	if most >= 0 && (l.Connections > most || l.Connections < 0) {
-		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files", descriptors,
-			"connections", most)
-		return most
+	if limit >= 0 && (l.Connections > limit || l.Connections < 0) {
+		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files",
+			descriptors,
+			"connections", limit)
+		return limit
 	}
 	return l.Connections
 }
 
-// open opens all ports, before anything runs: one that is taken is known at once. Those among sockets, by the names that log lines
-// have for them, are open already.
+// open opens all ports before any part runs, so that a port in use is reported at once. sockets are open already, by
+// the names of listeners in the log.
 func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
 	open := func(name, key, address string) (net.Listener, error) {
 		if lis := sockets[name]; lis != nil {
@@ -126,7 +128,7 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		if err == nil {
 			return
 		}
-		for _, lis := range []net.Listener{d.xds, d.xdsOver, d.admin} {
+		for _, lis := range []net.Listener{d.xds, d.xdsSecure, d.admin} {
 			if lis != nil {
 				err = errors.Join(err, lis.Close())
 			}
@@ -138,7 +140,7 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		}
 	}
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsOver, err = open("xdsTLS", "listen.xdsTLS.address", l.Address); err != nil {
+		if d.xdsSecure, err = open("xdsTLS", "listen.xdsTLS.address", l.Address); err != nil {
 			return err
 		}
 	}
@@ -146,7 +148,7 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
-		if lis := sockets[name]; lis != d.xds && lis != d.xdsOver && lis != d.admin {
+		if lis := sockets[name]; lis != d.xds && lis != d.xdsSecure && lis != d.admin {
 			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the configuration has that "+
 				"listener",
 				"name", name, "address", lis.Addr())
@@ -162,88 +164,88 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 
 // close closes the xDS listeners. Connections to a socket of the service manager wait there for the next process.
 func (d *listeners) close() {
-	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
+	for _, lis := range []net.Listener{d.xds, d.xdsSecure} {
 		if lis != nil {
 			_ = lis.Close() // it may be closed already
 		}
 	}
 }
 
-// serve has s serve until it is stopped or the ports are closed, which may already be so.
+// serve runs s on the xDS ports until it is stopped or the ports are closed.
 func (d *listeners) serve(s *grpc.Server) error {
-	var all errgroup.Group
-	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
+	var servers errgroup.Group
+	for _, lis := range []net.Listener{d.xds, d.xdsSecure} {
 		if lis == nil {
 			continue
 		}
-		in := d.connections.Listener(lis)
-		if lis == d.xdsOver {
-			in = transport.Secure(in)
+		limited := d.connections.Listener(lis)
+		if lis == d.xdsSecure {
+			limited = transport.Secure(limited)
 		}
-		all.Go(func() error {
-			if err := s.Serve(in); !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
+		servers.Go(func() error {
+			if err := s.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 				return err
 			}
 			return nil
 		})
 	}
-	return all.Wait()
+	return servers.Wait()
 }
 
-// run follows the files of the certificates.
+// run reloads the certificates when their files change.
 func (d *listeners) run(ctx context.Context) error {
-	var all errgroup.Group
+	var watchers errgroup.Group
 	for _, c := range d.certificates() {
-		all.Go(func() error { return c.Run(ctx) })
+		watchers.Go(func() error { return c.Run(ctx) })
 	}
-	return all.Wait()
+	return watchers.Wait()
 }
 
-func (d *listeners) certificates() (all []*transport.Certificates) {
+func (d *listeners) certificates() (certificates []*transport.Certificates) {
 	for _, c := range []*transport.Certificates{d.xdsTLS, d.adminTLS} {
 		if c != nil {
-			all = append(all, c)
+			certificates = append(certificates, c)
 		}
 	}
-	return all
+	return certificates
 }
 
-// status says how the certificates are.
-func (d *listeners) status() (all []transport.Status) {
+// status returns the status of the certificates.
+func (d *listeners) status() (statuses []transport.Status) {
 	for _, c := range d.certificates() {
-		all = append(all, c.Status())
+		statuses = append(statuses, c.Status())
 	}
-	return all
+	return statuses
 }
 
 // addresses returns the addresses of all listeners, for a line of the log.
 func (d *listeners) addresses() (args []any) {
-	for _, one := range []struct {
+	for _, listener := range []struct {
 		name string
 		lis  net.Listener
-	}{{"xds", d.xds}, {"xdsTLS", d.xdsOver}, {"admin", d.admin}} {
-		if one.lis != nil {
-			args = append(args, one.name, one.lis.Addr().String())
+	}{{"xds", d.xds}, {"xdsTLS", d.xdsSecure}, {"admin", d.admin}} {
+		if listener.lis != nil {
+			args = append(args, listener.name, listener.lis.Addr().String())
 		}
 	}
 	return args
 }
 
-// XDS returns where the xDS server listens: the plaintext one, if there is one.
+// XDS returns the address of the xDS server: of the plaintext listener, else of the listener with TLS.
 func (r *Relay) XDS() net.Addr {
 	if r.listeners.xds == nil {
-		return r.listeners.xdsOver.Addr()
+		return r.listeners.xdsSecure.Addr()
 	}
 	return r.listeners.xds.Addr()
 }
 
-// XDSTLS returns where the xDS server listens for TLS; nil if it does not.
+// XDSTLS returns the address of the xDS listener with TLS; nil without one.
 func (r *Relay) XDSTLS() net.Addr {
-	if r.listeners.xdsOver == nil {
+	if r.listeners.xdsSecure == nil {
 		return nil
 	}
-	return r.listeners.xdsOver.Addr()
+	return r.listeners.xdsSecure.Addr()
 }
 
-// Admin returns where the admin server listens.
+// Admin returns the address of the admin server.
 func (r *Relay) Admin() net.Addr { return r.listeners.admin.Addr() }

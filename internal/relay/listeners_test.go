@@ -9,7 +9,7 @@ import (
 	"tributary/config"
 )
 
-func TestConnectionsAreWhatFilesAllow(t *testing.T) {
+func TestConnectionLimit(t *testing.T) {
 	for _, c := range []struct{ configured, descriptors, want int }{
 		{0, -1, -1},
 		{100, -1, 100},
@@ -21,6 +21,6 @@ func TestConnectionsAreWhatFilesAllow(t *testing.T) {
 		{2000, 1024, 896},
 		{0, 100, 50},
 	} {
-		require.Equal(t, c.want, connections(config.Limits{Connections: c.configured}, c.descriptors, slog.New(slog.DiscardHandler)), "%+v", c)
+		require.Equal(t, c.want, connectionLimit(config.Limits{Connections: c.configured}, c.descriptors, slog.New(slog.DiscardHandler)), "%+v", c)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"tributary/sources"
 )
 
-// managed has the service manager look after the relay.
-func (r *Relay) managed(ctx context.Context) error {
+// runManager reports readiness, state and liveness to the service manager.
+func (r *Relay) runManager(ctx context.Context) error {
 	r.manager.Ready() // the ports are open
-	return r.manager.Run(ctx, r.inWords, map[string]func(context.Context) error{
+	return r.manager.Run(ctx, r.summary, map[string]func(context.Context) error{
 		"sources": func(context.Context) error { r.supervisor.Status(); return nil },
 		"view":    r.view.Alive,
 		"mcp":     r.catalogs.mcp.Alive,
@@ -23,40 +23,39 @@ func (r *Relay) managed(ctx context.Context) error {
 	})
 }
 
-// inWords says how the relay is in one line: what is wrong comes first.
-func (r *Relay) inWords() string {
-	var wrong []string
-	all := r.supervisor.Status()
-	for _, s := range all {
+// summary describes the relay in a line, with problems first.
+func (r *Relay) summary() string {
+	var problems []string
+	statuses := r.supervisor.Status()
+	for _, source := range statuses {
 		switch {
-		case s.State != sources.Healthy:
-			wrong = append(wrong, fmt.Sprintf("%s is %s", s.Name, s.State))
-		case s.Held != nil:
-			wrong = append(wrong, s.Name+" holds back a loss")
+		case source.State != sources.Healthy:
+			problems = append(problems, fmt.Sprintf("%s is %s", source.Name, source.State))
+		case source.Held != nil:
+			problems = append(problems, source.Name+" holds back a loss")
 		}
 	}
-	text := fmt.Sprintf("objects %d, sources %d, clients %d", r.view.Snapshot().Len(), len(all), r.engine.Streams())
+	text := fmt.Sprintf("objects %d, sources %d, clients %d", r.view.Snapshot().Len(), len(statuses), r.engine.Streams())
 	if !r.view.Synced() {
 		text += "; not ready"
 	}
-	if len(wrong) > 0 {
-		text = strings.Join(wrong, ", ") + "; " + text
+	if len(problems) > 0 {
+		text = strings.Join(problems, ", ") + "; " + text
 	}
 	return text
 }
 
-// While everything is read for the first time there is much garbage and little else, and memory that will be needed anyway:
-// to collect it seldom saves a third of the processor time (100,000 files). It ends when all sources were read by this
-// process, or after a minute, since one may take for ever. A memory limit (GOMEMLIMIT) counts meanwhile, as it always does:
-// the closer it is, the more often is collected.
+// The first read of all sources makes much garbage, in memory that the relay needs later anyway. Rare garbage
+// collection saves a third of the processor time (100,000 files). It ends when this process has read all sources, or
+// after a minute, since a source may never be read. A memory limit (GOMEMLIMIT) still makes collections more frequent.
 const (
 	startupGCPercent = 400
 	startupLimit     = time.Minute
-	startupRest      = 5 * time.Second // for the first clients; then what the start leaves is given back to the system
+	startupGrace     = 5 * time.Second // for the first clients; then the system gets unused memory back
 )
 
-// rarelyCollect makes garbage collection rare until the function is called that it returns, unless GOGC says what is wanted.
-func rarelyCollect() (end func()) {
+// relaxGC makes garbage collection rare until the caller calls end, unless GOGC is set.
+func relaxGC() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
@@ -64,21 +63,21 @@ func rarelyCollect() (end func()) {
 	return func() { debug.SetGCPercent(100) } // the default, since GOGC is not set
 }
 
-// endStart makes garbage collection usual again when the start is over.
-func (r *Relay) endStart(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, startupLimit)
+// awaitStartup restores normal garbage collection after the start.
+func (r *Relay) awaitStartup(ctx context.Context) error {
+	startup, cancel := context.WithTimeout(ctx, startupLimit)
 	defer cancel()
-	r.supervisor.AwaitRead(within)
-	r.started()
+	r.supervisor.AwaitRead(startup)
+	r.endStartup()
 	select {
 	case <-ctx.Done():
-	case <-time.After(startupRest):
+	case <-time.After(startupGrace):
 		debug.FreeOSMemory()
 	}
 	return nil
 }
 
-// awaitSync waits until everything was read once, and reports whether it was before ctx ended.
+// awaitSync waits until each source was read, and reports whether that was before ctx ended.
 func (r *Relay) awaitSync(ctx context.Context) bool {
 	for {
 		changed := r.view.Changed()

@@ -24,7 +24,7 @@ const (
 	checkShare  = 20
 )
 
-// objectCheck looks for problems of the objects in the view, when it is asked.
+// objectCheck finds the problems of the objects in the view on request.
 type objectCheck struct {
 	relay *Relay
 

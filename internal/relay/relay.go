@@ -1,5 +1,5 @@
-// Package relay is the program that `tributary serve` runs: the sources that a configuration names, their view, the servers
-// that hand it out, and the reload that replaces one configuration by another while clients look.
+// Package relay is the program that `tributary serve` runs: the sources of a configuration, their view, the servers of
+// the view, and the reload that replaces the configuration while clients are connected.
 package relay
 
 import (
@@ -35,11 +35,11 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// The times of the shutdown, which is to be over within 5 seconds: streams are ended in slices over drainOver, and what
-// lingers after that, such as those who watch our health, is cut off.
+// The times of the shutdown, which takes at most 5 seconds: streams end in slices over drainOver, and the remaining
+// streams, such as health watches, are cut off after drainGrace.
 const (
-	drainOver = 2 * time.Second
-	linger    = time.Second
+	drainOver  = 2 * time.Second
+	drainGrace = time.Second
 )
 
 // Relay is a running tributary: sources → view → collections → streams, and the admin server beside it.
@@ -58,23 +58,23 @@ type Relay struct {
 	admin      *admin.Server
 	vips       vips
 	history    *history.History // or nil
-	quarantine chan struct{}    // something came into it, or left it
-	started    func()           // ends the start
+	quarantine chan struct{}    // signals a change of the quarantine
+	endStartup func()           // restores normal garbage collection
 	manager    *process.Manager
 
 	listeners   listeners
 	clientGuard *access.Guard
 }
 
-// Options are what a relay needs besides its configuration.
+// Options are the dependencies of a relay that the configuration does not have.
 type Options struct {
-	Version string // of the program, as clients and metrics are told it
+	Version string // of the program, for clients and metrics
 	Origin  Origin
 	Log     *slog.Logger
 	Level   *slog.LevelVar // of Log; nil if it cannot be changed
-	// Manager is told how the relay is; nil for nobody.
+	// Manager gets the state of the relay; nil without a service manager.
 	Manager *process.Manager
-	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
+	// Sockets are open listeners by name: xds, xdsTLS and admin. They replace the addresses in the configuration.
 	Sockets map[string]net.Listener
 }
 
@@ -83,33 +83,33 @@ type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Open makes the parts that cfg asks for, connects them, takes the state directory and opens both ports: what another
-// program has is known at once. Nothing runs yet. A relay that was opened has to be run.
+// Open makes the parts of cfg, connects them, locks the state directory and opens the ports, so that a conflict with
+// another program is reported at once. It runs no part. The caller must run the relay.
 func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error) {
 	state, err := openState(cfg, opts.Origin, opts.Log)
 	if err != nil {
 		return nil, err
 	}
-	started := rarelyCollect()
+	endStartup := relaxGC()
 	r, err := assemble(ctx, cfg, state, opts)
 	if err == nil {
-		r.started = started
+		r.endStartup = endStartup
 		err = r.listeners.open(ctx, cfg, opts.Sockets)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
 	}
 	if err != nil {
-		started()
+		endStartup()
 		return nil, err
 	}
 	return r, nil
 }
 
-// assemble makes the parts and connects them. Nothing runs yet.
+// assemble makes the parts and connects them. It runs no part.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
 	r := &Relay{
@@ -118,7 +118,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{
-		Log: opts.Log, Metrics: registry, Happened: r.happened, Validate: validation(cfg.Limits.ProductBytes),
+		Log: opts.Log, Metrics: registry, Happened: r.noteEvent, Validate: validation(cfg.Limits.ProductBytes),
 		Intake: intakeLimits(cfg.Limits),
 	})
 	r.view = aggregate.New()
@@ -128,7 +128,8 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		return nil, err
 	}
 	r.sources = newSourceSet(parts{
-		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table, log: opts.Log,
+		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table,
+		log: opts.Log,
 	})
 	if _, err := r.sources.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
@@ -141,14 +142,51 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		return nil, err
 	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.clientGuard, opts.Log, registry)
-	r.reloader.happened = r.happened
+	r.reloader.noteEvent = r.noteEvent
+	r.catalogs = r.newCatalogs(cfg, hops, opts.Log)
+	r.engine = xds.NewServer(r.catalogs, xds.Options{
+		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry,
+		Limits: limits(cfg.Limits),
+		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Identity: access.Identity,
+	})
+	r.catalogs.envoy.SetReview(r.engine.Review)
+	r.catalogs.mcp.ReviewBy(r.engine)
+	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
+	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops,
+		r.health)
+	var adminGRPC http.Handler
+	if !config.Off(cfg.Admin.Debug) {
+		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
+	}
+	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
+		return nil, err
+	}
+	problems := newObjectCheck(r, registry)
+	r.admin = admin.New(admin.Options{
+		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine,
+		Config:  r.reloader,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected,
+		Unenforced:    r.catalogs.unenforced,
+		WhyUnenforced: r.whyUnenforced,
+		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
+		Certificates: r.listeners.status, Expected: r.expected, History: r.adminHistory(), GRPC: adminGRPC,
+		Authorize: r.clientGuard.AuthorizeAdmin,
+		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
+		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
+	})
+	r.catalogs.istioctl.SetClients(r.engine)
+	return r, nil
+}
+
+// newCatalogs makes the catalogs of the view, and of the restricted views.
+func (r *Relay) newCatalogs(cfg *config.Config, hops *mcp.Hops, log *slog.Logger) catalogs {
 	envoys := envoy.Options{
 		ProductBytes: cfg.Limits.ProductBytes,
-		Debounce:     debounce(cfg.Debounce), Log: opts.Log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
+		Debounce:     debounce(cfg.Debounce), Log: log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
 		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
 	}
-	r.catalogs = catalogs{
-		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+	return catalogs{
+		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: log}),
 		envoy:    envoy.New(r.view, envoys),
 		istioctl: debug.NewIstioctl(),
 		restricted: newRestrictedViews(r.view, func(objects memstore.Reader, rights *access.Rights) *envoy.Catalog {
@@ -159,51 +197,23 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 			return c
 		}),
 	}
-	r.engine = xds.NewServer(r.catalogs, xds.Options{
-		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
-		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Identity: access.Identity,
-	})
-	r.catalogs.envoy.SetReview(r.engine.Review)
-	r.catalogs.mcp.ReviewBy(r.engine)
-	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops, r.health)
-	var adminGRPC http.Handler
-	if !config.Off(cfg.Admin.Debug) {
-		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
-	}
-	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
-		return nil, err
-	}
-	problems := newObjectCheck(r, registry)
-	r.admin = admin.New(admin.Options{
-		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced,
-		WhyUnenforced: r.whyUnenforced,
-		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
-		Certificates: r.listeners.status, Expected: r.expected, History: r.remembered(), GRPC: adminGRPC,
-		Authorize: r.clientGuard.AuthorizeAdmin,
-		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
-		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
-	})
-	r.catalogs.istioctl.SetClients(r.engine)
-	return r, nil
 }
 
-// Run runs all parts until ctx ends or one of them fails, and then ends them in order: first the streams, so that clients
-// go elsewhere, then what feeds them.
+// Run runs all parts until ctx ends or a part fails, and then ends them in order: first the streams, so that clients
+// go elsewhere, then the other parts.
 func (r *Relay) Run(ctx context.Context) error {
 	if r.state != nil {
 		defer r.state.Close() //nolint:errcheck // it is only locked
 	}
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	runContext, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	parts, failed := errgroup.WithContext(work)
+	parts, failed := errgroup.WithContext(runContext)
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.runSources,
 		"reload":  r.reloader.run,
 		"write":   r.write,
 		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.listeners.admin) },
-		"manager": r.managed,
+		"manager": r.runManager,
 		"view":    r.view.Run,
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
@@ -213,7 +223,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"grpc":    func(context.Context) error { return r.listeners.serve(r.grpc) },
 		"tls":     r.listeners.run,
 		"health":  r.followHealth,
-		"startup": r.endStart,
+		"startup": r.awaitStartup,
 	} {
 		parts.Go(func() error {
 			if err := part(failed); err != nil && failed.Err() == nil {
@@ -239,8 +249,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// runSources starts the sources when the catalogs have seen the content from the disk, which clients have that come
-// back.
+// runSources starts the sources when the catalogs have seen the restored content, which returning clients have.
 func (r *Relay) runSources(ctx context.Context) error {
 	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.envoy.Alive} {
 		if err := alive(ctx); err != nil {
@@ -250,7 +259,7 @@ func (r *Relay) runSources(ctx context.Context) error {
 	return r.supervisor.Run(ctx)
 }
 
-// followHealth has the gRPC health service say SERVING once everything was read once.
+// followHealth sets the gRPC health service to SERVING when each source was read.
 func (r *Relay) followHealth(ctx context.Context) error {
 	if r.awaitSync(ctx) {
 		r.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
@@ -258,12 +267,13 @@ func (r *Relay) followHealth(ctx context.Context) error {
 	return nil
 }
 
-// drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
-// and ends the streams there are one slice after another.
+// drain reports that the server is not ready, refuses new streams and connections, sends GOAWAY, and ends the open
+// streams slice by slice.
 func (r *Relay) drain() {
 	r.admin.Drain()
 	r.health.Shutdown()
-	r.listeners.close() // before streams end: clients that reconnect wait on the socket of the service manager for the next process
+	// Before streams end: clients that reconnect wait on the socket of the service manager for the next process
+	r.listeners.close()
 
 	ended := make(chan struct{})
 	go func() {
@@ -274,7 +284,7 @@ func (r *Relay) drain() {
 	r.engine.Drain(context.Background(), drainOver)
 	select {
 	case <-ended:
-	case <-time.After(linger):
+	case <-time.After(drainGrace):
 		r.grpc.Stop()
 		<-ended
 	}

@@ -25,18 +25,18 @@ import (
 	"tributary/server/identity"
 )
 
-// reloader puts the configuration file in force at each SIGHUP or request over HTTP. A file with an error changes nothing. It implements
-// admin.Config.
+// reloader puts the configuration file in force at each SIGHUP or request over HTTP. A file with an error changes
+// nothing. It implements admin.Config.
 type reloader struct {
 	// read-only
 	Origin
-	manager      *process.Manager
-	sources      *sourceSet
-	clientGuard  *access.Guard
-	log          *slog.Logger
-	good, loaded prometheus.Gauge
-	happened     func(event, source, text string)
-	status       atomic.Pointer[admin.ConfigStatus]
+	manager            *process.Manager
+	sources            *sourceSet
+	clientGuard        *access.Guard
+	log                *slog.Logger
+	successful, loaded prometheus.Gauge
+	noteEvent          func(event, source, text string)
+	status             atomic.Pointer[admin.ConfigStatus]
 
 	mu      sync.Mutex // held while the configuration is changed
 	inForce *config.Config
@@ -46,12 +46,12 @@ type reloader struct {
 type Origin struct {
 	File string
 	Load func() (*config.Config, error) // reads the file again
-	// Hangups delivers SIGHUP, which asks for Load. Its owner subscribes before the configuration is first read: SIGHUP ends a process that
-	// does not subscribe.
+	// Hangups delivers SIGHUP, which asks for Load. Its owner subscribes before the configuration is first read: SIGHUP
+	// ends a process that does not subscribe.
 	Hangups <-chan os.Signal
 }
 
-// ErrNoFile says that there is nothing to reload.
+// ErrNoFile says that the configuration has no file to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
 func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, clientGuard *access.Guard,
@@ -59,7 +59,7 @@ func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sour
 ) *reloader {
 	r := &reloader{
 		Origin: from, manager: manager, sources: sources, clientGuard: clientGuard, log: log, inForce: cfg,
-		good: prometheus.NewGauge(prometheus.GaugeOpts{
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
 		}),
@@ -68,10 +68,10 @@ func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sour
 			Help: "When the configuration that is in force was read, in seconds since 1970.",
 		}),
 	}
-	r.good.Set(1)
+	r.successful.Set(1)
 	r.loaded.SetToCurrentTime()
 	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
-	metrics.MustRegister(r.good, r.loaded)
+	metrics.MustRegister(r.successful, r.loaded)
 	return r
 }
 
@@ -88,10 +88,10 @@ func (r *reloader) run(ctx context.Context) error {
 }
 
 // Reload reads the file again and returns the changes as text.
-func (r *reloader) Reload(_ context.Context, by string) (string, error) {
+func (r *reloader) Reload(_ context.Context, trigger string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.reload(by)
+	return r.reload(trigger)
 }
 
 // Status implements admin.Config.
@@ -102,21 +102,21 @@ func (r *reloader) Status() admin.ConfigStatus {
 }
 
 // reload puts the file in force, and returns the changes in lines of text. The caller holds mu.
-func (r *reloader) reload(by string) (string, error) {
+func (r *reloader) reload(trigger string) (string, error) {
 	if r.Load == nil {
 		return "", ErrNoFile
 	}
 	r.manager.Reloading()
 	defer r.manager.Ready()
 	next, err := r.Load()
-	var done changes
+	var applied changes
 	var proofs *identity.Authenticator
 	if err == nil {
 		proofs, err = authenticator(next, r.log)
 	}
 	if err == nil {
 		undo := changeRules(r.clientGuard, next.Rules())
-		if done, err = r.sources.configure(next.ConfigSources); err != nil {
+		if applied, err = r.sources.configure(next.ConfigSources); err != nil {
 			undo()
 		}
 	}
@@ -124,28 +124,31 @@ func (r *reloader) reload(by string) (string, error) {
 	if err != nil {
 		status.Failed, status.Error = &now, err.Error()
 		r.status.Store(&status)
-		r.good.Set(0)
-		r.happened(history.ReloadRefused, "", "by "+by+": "+err.Error())
-		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", by, "loaded", status.Loaded, "err", err)
-		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.UTC().Format(time.RFC3339), err)
+		r.successful.Set(0)
+		r.noteEvent(history.ReloadRefused, "", "by "+trigger+": "+err.Error())
+		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", trigger, "loaded", status.Loaded,
+			"err", err)
+		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File,
+			status.Loaded.UTC().Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
 	setCredentials(r.clientGuard, next, proofs)
-	done.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(atOnce, key) },
+	applied.settings = differing(r.inForce, next,
+		func(key string) bool { return key != "configSources" && slices.Contains(reloadable, key) },
 		func(key string, _, _ []byte) string { return key })
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}
 	inForce := *r.inForce
 	inForce.ConfigSources, inForce.Access, inForce.Identity = next.ConfigSources, next.Access, next.Identity
 	r.inForce = &inForce
 	r.status.Store(&status)
-	r.good.Set(1)
+	r.successful.Set(1)
 	r.loaded.SetToCurrentTime()
-	r.happened(history.Reloaded, "", "by "+by+": "+strings.Join(done.lines(r.File)[1:], "; "))
-	r.log.Info("configuration reloaded", append([]any{"file", r.File, "by", by}, done.attributes()...)...)
+	r.noteEvent(history.Reloaded, "", "by "+trigger+": "+strings.Join(applied.lines(r.File)[1:], "; "))
+	r.log.Info("configuration reloaded", append([]any{"file", r.File, "by", trigger}, applied.attributes()...)...)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}
-	return strings.Join(append(done.lines(r.File), status.Restart...), "\n"), nil
+	return strings.Join(append(applied.lines(r.File), status.Restart...), "\n"), nil
 }
 
 // warn logs the warnings of a configuration that came into force.
@@ -155,37 +158,38 @@ func warn(cfg *config.Config, log *slog.Logger) {
 	}
 }
 
-// warnings returns the same for the status.
-func warnings(cfg *config.Config) (all []string) {
+// warnings returns the warnings of a configuration for the status.
+func warnings(cfg *config.Config) (texts []string) {
 	for _, w := range cfg.Warnings {
-		all = append(all, w.String())
+		texts = append(texts, w.String())
 	}
-	return all
+	return texts
 }
 
-// atOnce are the settings that a reload can change: the sources, identities and access rules.
-var atOnce = []string{"configSources", "identity", "access"}
+// reloadable are the settings that a reload can change: the sources, identities and access rules.
+var reloadable = []string{"configSources", "identity", "access"}
 
 // needRestart names the settings that differ and that a reload cannot change.
 func needRestart(from, to *config.Config) []string {
-	return differing(from, to, func(key string) bool { return !slices.Contains(atOnce, key) }, func(key string, old, now []byte) string {
-		return fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now)
-	})
+	return differing(from, to, func(key string) bool { return !slices.Contains(reloadable, key) },
+		func(key string, old, now []byte) string {
+			return fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now)
+		})
 }
 
 // differing formats each setting that passes filter and differs; format gets both values as JSON.
-func differing(from, to *config.Config, filter func(key string) bool, format func(key string, old, now []byte) string) (all []string) {
+func differing(from, to *config.Config, filter func(key string) bool, format func(key string, old, value []byte) string) (texts []string) {
 	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
 	for i := range a.NumField() {
 		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
-		if key == "-" || !filter(key) { // "-" is no setting
+		if key == "-" || !filter(key) { // "-" marks a field that is not a setting
 			continue
 		}
 		old, err := json.Marshal(a.Field(i).Interface())
-		now, err2 := json.Marshal(b.Field(i).Interface())
-		if err != nil || err2 != nil || !bytes.Equal(old, now) {
-			all = append(all, format(key, old, now))
+		value, err2 := json.Marshal(b.Field(i).Interface())
+		if err != nil || err2 != nil || !bytes.Equal(old, value) {
+			texts = append(texts, format(key, old, value))
 		}
 	}
-	return all
+	return texts
 }

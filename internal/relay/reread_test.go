@@ -15,8 +15,8 @@ import (
 	"tributary/sources"
 )
 
-// troubled makes a place of which nearly everything is served though it is not there: an object that has become invalid, one whose file
-// cannot be read, and 40 that are held. It returns the names of them all.
+// troubled makes a place of which nearly everything is served though it is not there: an object that has become
+// invalid, one whose file cannot be read, and 40 that are held. It returns the names of them all.
 func troubled(t *testing.T, dir, settings string) (*rig, []string) {
 	t.Helper()
 	write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
@@ -55,29 +55,29 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 	return why
 }
 
-// TestSettingsThatChangeNothing: neither a default that is written out, nor what is only reported, nor another way to write a path makes
-// another source or another reading.
-func TestSettingsThatChangeNothing(t *testing.T) {
+// TestReread_UnrelatedSettings: an explicit default, a setting of messages, and another form of a path make neither
+// another source nor another reading.
+func TestReread_UnrelatedSettings(t *testing.T) {
 	dir := t.TempDir()
 	r, all := troubled(t, dir, quick)
 	clients := both(t, r, never(t, all...))
 	see(t, clients, all...)
-	table := r.sources.all[0].table
+	table := r.sources.active[0].table
 	for _, settings := range []string{
 		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
 		", foreignKinds: error",
 	} {
 		r.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
-		require.Same(t, table, r.sources.all[0].table, settings)
+		require.Same(t, table, r.sources.active[0].table, settings)
 	}
 	r.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
-	require.Same(t, table, r.sources.all[0].table)
+	require.Same(t, table, r.sources.active[0].table)
 	r.awaitHeld(t, 40)
 	see(t, clients, all...)
 }
 
-// TestReread: a setting that changes what is made of a source has that read anew. What then cannot be read, is not valid or is held is as
-// it was, also after a restart, and also if that comes before everything was read.
+// TestReread: a setting that changes what is made of a source has that read anew. What then cannot be read, is not
+// valid or is held is as it was, also after a restart, and also if that comes before everything was read.
 func TestReread(t *testing.T) {
 	for _, settings := range []string{
 		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh",
@@ -126,9 +126,9 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestReadAnewBySettings: what is served after such a change is what the source says by the new settings, whether it comes by a reload or
-// by a restart.
-func TestReadAnewBySettings(t *testing.T) {
+// TestReread_BySettings: after a change of such settings, by a reload or by a restart, the objects are those of the
+// source with the new settings.
+func TestReread_BySettings(t *testing.T) {
 	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
 		"spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}\n"
 	for settings, c := range map[string]struct{ text, before, after string }{
@@ -172,8 +172,8 @@ func TestReadAnewBySettings(t *testing.T) {
 	}
 }
 
-// TestRereadIsNoLoss: what a source lacks by other settings is not held, however much that is, neither after a reload nor after a restart,
-// and no more if something is held already.
+// TestRereadIsNoLoss: what a source lacks by other settings is not held, however much that is, neither after a reload
+// nor after a restart, and no more if something is held already.
 func TestRereadIsNoLoss(t *testing.T) {
 	const moving, leaving = ", transform: {namespaces: {shop: other}}", ", transform: {exclude: [{names: [s*]}]}"
 	for _, how := range []string{"reload", "restart"} {
@@ -262,8 +262,8 @@ func TestRereadByARestart(t *testing.T) {
 	})
 }
 
-// TestRereadThatMoves: a transform that gives everything another namespace does so with all that can be read. What cannot be stays under
-// the name that it has, for as long as it cannot.
+// TestRereadThatMoves: a transform that gives everything another namespace does so with all that can be read. What
+// cannot be stays under the name that it has, for as long as it cannot.
 func TestRereadThatMoves(t *testing.T) {
 	dir := t.TempDir()
 	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)
@@ -323,8 +323,8 @@ func TestRereadThatMoves(t *testing.T) {
 	see(t, both(t, r, nil), append(at("shop")[:39], x)...)
 }
 
-// TestReloadSaysThatTheOrderChanged: by the order of sources it is decided which of them wins.
-func TestReloadSaysThatTheOrderChanged(t *testing.T) {
+// TestReload_ReportsOrder: the order of sources decides which of them wins.
+func TestReload_ReportsOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))

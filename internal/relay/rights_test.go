@@ -53,7 +53,7 @@ func open(t *testing.T, conn *grpc.ClientConn) *subscriber {
 	return &subscriber{s}
 }
 
-func TestAConnectionOfARemovedAuthorityOpensNoStream(t *testing.T) {
+func TestStream_RemovedAuthority(t *testing.T) {
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -80,7 +80,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	require.Equal(t, codes.Unauthenticated, code, "on the connection that is open")
 }
 
-func TestAConnectionOfARemovedAuthorityAsksTheAdminServerNothing(t *testing.T) {
+func TestAdmin_RemovedAuthority(t *testing.T) {
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -149,8 +149,8 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	}
 }
 
-// An authority that expires takes its clients with it.
-func TestAStreamEndsWithTheAuthorityOfItsCertificate(t *testing.T) {
+// TestStream_EndsWithExpiredAuthority: the expiry of an authority ends the streams of its clients.
+func TestStream_EndsWithExpiredAuthority(t *testing.T) {
 	dir, authority := t.TempDir(), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -207,7 +207,8 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	require.Contains(t, message, "expired")
 }
 
-// One reload brings a source and the rule that hides it, or takes both away: nobody is sent what one of them does not allow.
+// One reload brings a source and the rule that hides it, or takes both away: nobody is sent what one of them does not
+// allow.
 func TestAReloadOfSourcesAndRules(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/all.yaml", entries("prod", "p", 2))

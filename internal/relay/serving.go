@@ -26,15 +26,16 @@ import (
 	"tributary/server/xds"
 )
 
-// limits are those of the configuration as the engine takes them.
+// limits returns the limits of the configuration for the engine.
 func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
-		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
+		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
+		Names:        l.Names,
 		RequestBytes: l.RequestBytes,
 	}
 }
 
-// validation is that of objects of sources, with the limit of their products.
+// validation returns the validation of sources' objects, with the limit of their products.
 func validation(productBytes int64) func(*resource.Resource) (resource.Errors, error) {
 	return func(r *resource.Resource) (resource.Errors, error) {
 		if err := resource.CheckProducts(r, productBytes); err != nil {
@@ -44,12 +45,12 @@ func validation(productBytes int64) func(*resource.Resource) (resource.Errors, e
 	}
 }
 
-// intakeLimits are those of the configuration as the sources take them.
+// intakeLimits returns the limits of the configuration for the sources.
 func intakeLimits(l config.Limits) intake.Limits {
 	return intake.Limits{Answer: l.AnswerBytes, Memory: l.AnswerMemory, Objects: l.ObjectBytes}
 }
 
-// portLimits are those of the configuration as what is in front of the engine takes them.
+// portLimits returns the limits of the configuration for the port.
 func portLimits(l config.Limits) transport.Limits {
 	return transport.Limits{
 		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory,
@@ -64,7 +65,8 @@ func debounce(d config.Debounce) xds.Debounce {
 	return xds.Debounce{Quiet: time.Duration(d.Quiet), Max: time.Duration(d.Max)}
 }
 
-// pacing is that of the configuration as the engine takes it, where zero is the default and not none.
+// pacing returns the pacing of the configuration for the engine. Zero means no pacing in the configuration, and the
+// default in the engine.
 func pacing(p config.Pacing) xds.Pacing {
 	least := time.Duration(0)
 	if p.Least != nil {
@@ -78,7 +80,7 @@ func pacing(p config.Pacing) xds.Pacing {
 // identifier names this server in every response, in the form that istioctl reads (istio.io/istio/pilot/pkg/xds,
 // IstioControlPlaneInstance, as of 1.27).
 func identifier(version string) string {
-	host, _ := os.Hostname() // a server without a name is a nameless server
+	host, _ := os.Hostname() // without a host name, the ID is empty
 	type info struct {
 		Version string `json:"version"`
 	}
@@ -93,7 +95,7 @@ func identifier(version string) string {
 	return string(text)
 }
 
-// newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
+// newGRPC makes the gRPC server, with xDS and the services for grpcurl, grpcdebug and load balancers.
 func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
 	h *health.Server,
 ) *grpc.Server {
@@ -112,28 +114,31 @@ func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.T
 	return s
 }
 
-// ownHealth is the health of the program as a whole, by the empty name.
+// ownHealth serves the health of the program under the empty name.
 type ownHealth struct{ *health.Server }
 
-// Watch refuses other names. A health.Server would keep each of them, and have its client wait for a service of that name.
-func (h ownHealth) Watch(in *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
-	if in.GetService() != "" {
+// Watch refuses other names. A health.Server would store each of them, and let its client wait for a service of that
+// name.
+func (h ownHealth) Watch(request *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	if request.GetService() != "" {
 		return status.Error(codes.NotFound, "unknown service: ask for the empty name, which is the whole program")
 	}
-	return h.Server.Watch(in, stream)
+	return h.Server.Watch(request, stream)
 }
 
-// adminRequestBytes is twice what debug takes of a request to CSDS; all other requests are smaller.
+// adminRequestBytes is twice the limit of package debug for a request to CSDS; all other requests are smaller.
 const adminRequestBytes = 64 << 10
 
-// newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself. Its streams
-// count under the limits of limiter.
+// newAdminGRPC makes the gRPC server behind the admin port, which shows tools the state of this program as a client of
+// other servers. Its streams count toward the limits of limiter.
 func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
 	unknown := func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
-		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
+		return status.Errorf(codes.Unimplemented,
+			"%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
 	}
-	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
+	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes),
+		grpc.UnknownServiceHandler(unknown))...)
 	debug.NewUpstreamCSDS(upstreams).Register(s)
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)

@@ -44,34 +44,34 @@ type parts struct {
 // sourceSet is the sources of the configuration in force, with their tables. One goroutine at a time changes it.
 type sourceSet struct {
 	parts
-	activations chan activation // for sweep; holds the newest
+	activations chan activation // for sweep; has the newest
 
-	all []*activeSource // in order of the configuration
+	active []*activeSource // in order of the configuration
 
-	mu      sync.Mutex
-	inUse   []string                   // the ids of all
-	xds     []xdsSource                // the clients of xDS servers among all
-	oldGone <-chan struct{}            // of the last reload, see activation; nil before the first
-	retired map[string]*lastgood.Store // by id: the files of retired sources, until none of their objects is served
+	mu         sync.Mutex
+	inUse      []string                   // the ids of all
+	xds        []xdsSource                // the clients of xDS servers among all
+	oldRemoved <-chan struct{}            // of the last reload, see activation; nil before the first
+	retired    map[string]*lastgood.Store // by id: the files of retired sources, until none of their objects is served
 }
 
 // activation is the moment at which a configuration came into force.
 type activation struct {
-	oldGone  <-chan struct{}   // closed when no object of retired sources is served
-	previous memstore.Snapshot // the objects served until then
+	oldRemoved <-chan struct{}   // closed when no object of retired sources is served
+	previous   memstore.Snapshot // the objects served until then
 }
 
 // activeSource is a source of a configuration, and its table. It never changes.
 type activeSource struct {
 	config   config.Source
 	identity string // see config.Source.Identity: recognizes the source in another configuration
-	reading  string // see config.Source.Reading: if it differs, the source is read anew
+	reading  string // see config.Source.Reading: if it differs, the source is read again
 	id       string // unique: identity, reading, name, and perhaps a number
 	source   sources.Source
 	rules    *transform.Rules // or nil
 	table    *memstore.Table
-	memory   *lastgood.Store // or nil
-	anew     bool            // a reload added it
+	lastGood *lastgood.Store // or nil
+	added    bool            // a reload added it
 
 	// Its initial content, of another reading; at most one of these. Used only when it comes into force.
 	previousTable    *memstore.Table // of the source that it replaces
@@ -86,7 +86,7 @@ func newSourceSet(p parts) *sourceSet {
 func (f *activeSource) spec() sources.Spec {
 	spec := sources.Spec{
 		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
-		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.previousRunStore, Transform: f.rules, Anew: f.anew,
+		Guard: f.config.Guard.Settings(), Memory: f.lastGood, Former: f.previousRunStore, Transform: f.rules, Anew: f.added,
 		Lenient: f.config.Validation == config.ValidationWarn, Partial: f.config.PartialStart(),
 	}
 	_, spec.LenientMetadata = f.config.Settings.(*config.XDS)
@@ -98,17 +98,19 @@ func (f *activeSource) spec() sources.Spec {
 
 // input returns the source for the view.
 func (f *activeSource) input() aggregate.Source {
-	in := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence, Optional: config.Off(f.config.Required)}
+	source := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence,
+		Optional: config.Off(f.config.Required)}
 	if e := f.config.Merge.Endpoints; e != nil {
-		in.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
+		source.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 	}
-	return in
+	return source
 }
 
-// configure puts want in force as a whole and returns the changes, or changes nothing. A source whose configuration stays is not disturbed.
-// A source with the same identity and reading, under another name or with other times and credentials, keeps its table. A source with the
-// same identity and another reading is a new source, which begins with the objects, holds and last good versions of the previous one. All
-// others begin empty. Until sources of the last two kinds are read, the view serves the previous versions of objects that they may have.
+// configure puts want in force as a whole and returns the changes, or an error without any change. A source with an
+// unchanged configuration runs on. A source with the same identity and reading, under another name or with other times
+// and credentials, keeps its table. A source with the same identity and another reading is a new source, which begins
+// with the objects, holds and last good versions of the previous one. All others begin empty. Until sources of the last
+// two kinds are read, the view serves the previous versions of objects that they may have.
 func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	next, err := f.prepare(want)
 	if err != nil {
@@ -121,51 +123,52 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	if err := f.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
-	now := activation{previous: f.view.Snapshot()}
-	now.oldGone = f.view.SetSources(inputs...)
-	done := changesOf(f.all, next)
-	f.replace(next, now.oldGone)
+	current := activation{previous: f.view.Snapshot()}
+	current.oldRemoved = f.view.SetSources(inputs...)
+	applied := changesOf(f.active, next)
+	f.replace(next, current.oldRemoved)
 	select {
-	case older := <-f.activations:
-		now.previous = older.previous
+	case pending := <-f.activations:
+		current.previous = pending.previous
 	default:
 	}
-	f.activations <- now
-	return done, nil
+	f.activations <- current
+	return applied, nil
 }
 
-// prepare makes the sources of want. Only this part of a reload can fail; it changes nothing but files of sources that are not configured.
+// prepare makes the sources of want. Only this part of a reload can fail; it changes only files of sources that are not
+// configured.
 func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	next := make([]*activeSource, len(want))
 	for i, s := range want {
-		next[i] = &activeSource{config: s, identity: s.Identity(), reading: s.Reading(), anew: f.all != nil}
+		next[i] = &activeSource{config: s, identity: s.Identity(), reading: s.Reading(), added: f.active != nil}
 	}
-	from := match(f.all, next, (*activeSource).like)
-	taken, err := f.recall(next)
+	matches := match(f.active, next, (*activeSource).likeness)
+	taken, err := f.recallContent(next)
 	if err != nil {
 		return nil, err
 	}
-	for _, old := range from {
-		if old != nil {
-			taken = append(taken, old.id)
+	for _, previous := range matches {
+		if previous != nil {
+			taken = append(taken, previous.id)
 		}
 	}
 	for i, n := range next {
-		old := from[i]
-		if old != nil && old.reading == n.reading {
-			n.id, n.table, n.memory, n.anew = old.id, old.table, old.memory, old.anew
+		previous := matches[i]
+		if previous != nil && previous.reading == n.reading {
+			n.id, n.table, n.lastGood, n.added = previous.id, previous.table, previous.lastGood, previous.added
 		} else {
 			n.table = new(memstore.Table)
 			if n.id == "" {
-				n.id = n.free(taken)
+				n.id = n.freeID(taken)
 				taken = append(taken, n.id)
 			}
 			if f.state != nil {
-				n.memory = f.state.Source(n.id)
+				n.lastGood = f.state.Source(n.id)
 			}
 		}
 		switch {
-		case old == nil || !readsAlike(old.config, n.config):
+		case previous == nil || !readsAlike(previous.config, n.config):
 			var err error
 			if n.source, err = newSource(n.config, f.hops, f.metrics, f.vips); err != nil {
 				return nil, fmt.Errorf("source %s: %w", n.config.Name, err)
@@ -174,17 +177,17 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 				return nil, fmt.Errorf("source %s: %w", n.config.Name, err)
 			}
 		default:
-			n.source, n.rules = old.source, old.rules
+			n.source, n.rules = previous.source, previous.rules
 		}
-		if old != nil && old.reading != n.reading {
-			n.previousTable = old.table
+		if previous != nil && previous.reading != n.reading {
+			n.previousTable = previous.table
 		}
 	}
 	for i, n := range next {
-		// An earlier run's content of a source that is added now is outdated. It must not be restored if the program ends before the source is
-		// read.
-		if from[i] == nil && n.anew && n.memory != nil {
-			if err := n.memory.Forget(); err != nil {
+		// The content of an added source from an earlier run is outdated. It must not be restored if the program ends before
+		// the source is read.
+		if matches[i] == nil && n.added && n.lastGood != nil {
+			if err := n.lastGood.Forget(); err != nil {
 				f.log.Warn("the content that an earlier run kept of a new source cannot be removed: a restart before it is read would serve that",
 					"source", n.config.Name, "err", err)
 			}
@@ -193,26 +196,27 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	return next, nil
 }
 
-// match returns for each of next the best match of all that is not taken by another, or nil.
-func match[T comparable](all []T, next []*activeSource, like func(one T, n *activeSource) int) []T {
-	var none T
-	left, from := slices.Clone(all), make([]T, len(next))
-	for most := bestMatch; most > 0; most-- {
+// match returns for each source of next its best match among the candidates, each of which matches once; zero for none.
+func match[T comparable](candidates []T, next []*activeSource, likeness func(candidate T, n *activeSource) int) []T {
+	var zero T
+	remaining, matches := slices.Clone(candidates), make([]T, len(next))
+	for degree := bestMatch; degree > 0; degree-- {
 		for i, n := range next {
-			if j := slices.IndexFunc(left, func(one T) bool { return like(one, n) == most }); j >= 0 && from[i] == none {
-				from[i] = left[j]
-				left = slices.Delete(left, j, j+1)
+			if j := slices.IndexFunc(remaining, func(candidate T) bool { return likeness(candidate, n) == degree }); j >= 0 &&
+				matches[i] == zero {
+				matches[i] = remaining[j]
+				remaining = slices.Delete(remaining, j, j+1)
 			}
 		}
 	}
-	return from
+	return matches
 }
 
-// bestMatch is the highest likeness of two sources, which compares identity, reading and name, in this order. Without the same identity it
-// is 0.
+// bestMatch is the highest likeness of two sources, which compares identity, reading and name, in this order. Without
+// the same identity it is 0.
 const bestMatch = 4
 
-func likeness(sameIdentity, sameReading, sameName bool) int {
+func likenessOf(sameIdentity, sameReading, sameName bool) int {
 	switch {
 	case !sameIdentity:
 		return 0
@@ -226,27 +230,28 @@ func likeness(sameIdentity, sameReading, sameName bool) int {
 	return 1
 }
 
-func (f *activeSource) like(n *activeSource) int {
-	return likeness(f.identity == n.identity, f.reading == n.reading, f.config.Name == n.config.Name)
+func (f *activeSource) likeness(n *activeSource) int {
+	return likenessOf(f.identity == n.identity, f.reading == n.reading, f.config.Name == n.config.Name)
 }
 
-// keptLike is the likeness of n and the content kept under an id; see free.
-func keptLike(id string, n *activeSource) int {
+// storedLikeness returns the likeness of n and the content stored under an id; see freeID.
+func storedLikeness(id string, n *activeSource) int {
 	prefix := n.identity + "-"
-	return likeness(strings.HasPrefix(id, prefix), strings.HasPrefix(id, prefix+n.reading+"-"), strings.HasSuffix(id, n.named()))
+	return likenessOf(strings.HasPrefix(id, prefix), strings.HasPrefix(id, prefix+n.reading+"-"),
+		strings.HasSuffix(id, n.nameSuffix()))
 }
 
-// recall finds, at a start, the content that an earlier run kept of the sources, perhaps of another reading, and returns its ids. A source
-// that a reload adds begins empty.
-func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
-	if f.state == nil || f.all != nil {
+// recallContent finds, at a start, the stored content of the sources from an earlier run, perhaps of another reading,
+// and returns its ids. A source that a reload adds begins empty.
+func (f *sourceSet) recallContent(next []*activeSource) (taken []string, err error) {
+	if f.state == nil || f.active != nil {
 		return nil, nil
 	}
-	kept, err := f.state.SourceIDs()
+	stored, err := f.state.SourceIDs()
 	if err != nil {
 		return nil, err
 	}
-	taken = match(kept, next, keptLike)
+	taken = match(stored, next, storedLikeness)
 	for i, n := range next {
 		switch id := taken[i]; {
 		case id == "":
@@ -259,20 +264,20 @@ func (f *sourceSet) recall(next []*activeSource) (taken []string, err error) {
 	return taken, nil
 }
 
-// free returns an id that is not taken: identity, reading and name, so that sources with the same identity and reading find their own
-// content after a restart; and a number, if a renamed source has that id.
-func (f *activeSource) free(taken []string) string {
-	id := f.identity + "-" + f.reading + f.named()
-	for n, free := 2, id; ; n++ {
-		if !slices.Contains(taken, free) {
-			return free
+// freeID returns an unused id: identity, reading and name, so that sources with the same identity and reading find
+// their own content after a restart; and a number, if a renamed source has that id.
+func (f *activeSource) freeID(taken []string) string {
+	id := f.identity + "-" + f.reading + f.nameSuffix()
+	for n, candidate := 2, id; ; n++ {
+		if !slices.Contains(taken, candidate) {
+			return candidate
 		}
-		free = fmt.Sprintf("%s-%d", id, n)
+		candidate = fmt.Sprintf("%s-%d", id, n)
 	}
 }
 
-// named is the part of an id that is derived from the name.
-func (f *activeSource) named() string {
+// nameSuffix returns the part of an id that is derived from the name.
+func (f *activeSource) nameSuffix() string {
 	sum := sha256.Sum256([]byte(f.config.Name))
 	return "-" + hex.EncodeToString(sum[:4])
 }
@@ -289,15 +294,15 @@ func readsAlike(a, b config.Source) bool {
 func (f *sourceSet) replace(next []*activeSource, oldGone <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.all != nil {
-		f.oldGone = oldGone
+	if f.active != nil {
+		f.oldRemoved = oldGone
 	}
-	for _, o := range f.all {
-		if o.memory != nil {
-			f.retired[o.id] = o.memory
+	for _, retired := range f.active {
+		if retired.lastGood != nil {
+			f.retired[retired.id] = retired.lastGood
 		}
 	}
-	f.all, f.inUse, f.xds = next, nil, xdsSources(next)
+	f.active, f.inUse, f.xds = next, nil, xdsSources(next)
 	for _, n := range next {
 		f.inUse = append(f.inUse, n.id)
 		delete(f.retired, n.id)
@@ -307,88 +312,89 @@ func (f *sourceSet) replace(next []*activeSource, oldGone <-chan struct{}) {
 	}
 }
 
-// pending returns the sources that the last reload waits for: objects that they may have are still served in their previous versions.
+// pending returns the sources that the last reload waits for: objects that they may have are still served in their
+// previous versions.
 func (f *sourceSet) pending() (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-f.oldGone:
+	case <-f.oldRemoved:
 		return nil
 	default:
 	}
-	for _, n := range f.all {
-		if f.oldGone != nil && !n.table.Synced() {
+	for _, n := range f.active {
+		if f.oldRemoved != nil && !n.table.Synced() {
 			names = append(names, n.config.Name)
 		}
 	}
 	return names
 }
 
-// leftover is how long unclaimed files are kept, in case the configuration was wrong.
-const leftover = 7 * 24 * time.Hour
+// unusedRetention is the age up to which unclaimed files stay, in case the configuration was wrong.
+const unusedRetention = 7 * 24 * time.Hour
 
 // sweep removes the files of retired sources once none of their objects is served, until ctx ends.
 func (f *sourceSet) sweep(ctx context.Context) {
 	var current activation
-	var again <-chan time.Time // when to call forget again, if at all
+	var retry <-chan time.Time // the time to call removeRetired again; nil for none
 	for {
 		select {
 		case <-ctx.Done():
-			if again != nil {
-				f.forget()
+			if retry != nil {
+				f.removeRetired()
 			}
 			return
 		case next := <-f.activations:
-			if current.oldGone != nil {
+			if current.oldRemoved != nil {
 				next.previous = current.previous
 			}
 			current = next
-		case <-current.oldGone:
+		case <-current.oldRemoved:
 			f.logRemoved(current.previous)
 			current = activation{}
-			again = f.forget()
-		case <-again:
-			again = f.forget()
+			retry = f.removeRetired()
+		case <-retry:
+			retry = f.removeRetired()
 		}
 	}
 }
 
-// logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited the configuration.
-// But a source that was left out by mistake, or a mistyped address without objects, shows here.
+// logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited
+// the configuration. But a source that was left out by mistake, or a mistyped address without objects, shows here.
 func (f *sourceSet) logRemoved(previous memstore.Snapshot) {
 	const named = 20
-	gone, from := make(map[resource.Kind]int), make(map[string]bool)
+	kinds, origins := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
-	all := 0
+	count := 0
 	for c := range memstore.Diff(previous, f.view.Snapshot()) {
 		if c.New == nil {
-			all++
-			gone[c.Old.Key().Kind]++
-			from[c.Old.Origin().Source] = true
+			count++
+			kinds[c.Old.Key().Kind]++
+			origins[c.Old.Origin().Source] = true
 			if len(names) < named {
 				names = append(names, c.Old.Key().String())
 			}
 		}
 	}
-	if all > 0 {
-		if all > named {
-			names = append(names, fmt.Sprintf("and %d more", all-named))
+	if count > 0 {
+		if count > named {
+			names = append(names, fmt.Sprintf("and %d more", count-named))
 		}
 		f.log.Warn("the reload removed objects that no source of the new configuration has",
-			"objects", all, "kinds", fmt.Sprint(gone), "of_sources", strings.Join(slices.Sorted(maps.Keys(from)), ", "),
+			"objects", count, "kinds", fmt.Sprint(kinds), "of_sources", strings.Join(slices.Sorted(maps.Keys(origins)), ", "),
 			"names", strings.Join(names, ", "))
 	}
 }
 
-// forget removes the files of retired sources. A source's initial content stays until the source is read and has a file of its own; again
-// is when to try that.
-func (f *sourceSet) forget() (again <-chan time.Time) {
+// removeRetired removes the files of retired sources. A source's initial content stays until the source is read and has
+// a file of its own; retry delivers the time to try that again.
+func (f *sourceSet) removeRetired() (retry <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unread := f.unread()
 	for id, memory := range f.retired {
 		if slices.ContainsFunc(unread, func(identity string) bool { return strings.HasPrefix(id, identity+"-") }) {
-			again = time.After(time.Second)
+			retry = time.After(time.Second)
 			continue
 		}
 		if err := memory.Forget(); err != nil {
@@ -398,11 +404,11 @@ func (f *sourceSet) forget() (again <-chan time.Time) {
 		delete(f.retired, id)
 	}
 	if f.state != nil {
-		if err := f.state.RemoveUnused(f.inUse, time.Now().Add(-leftover)); err != nil {
+		if err := f.state.RemoveUnused(f.inUse, time.Now().Add(-unusedRetention)); err != nil {
 			f.log.Warn("unused files cannot be removed", "err", err)
 		}
 	}
-	return again
+	return retry
 }
 
 // unread returns the identities of the sources that are not read yet. The caller holds mu.
@@ -411,7 +417,7 @@ func (f *sourceSet) unread() (identities []string) {
 	for _, s := range f.supervisor.Status() {
 		read[s.Name] = s.Synced
 	}
-	for _, n := range f.all {
+	for _, n := range f.active {
 		if !read[n.config.Name] {
 			identities = append(identities, n.identity)
 		}
@@ -419,7 +425,7 @@ func (f *sourceSet) unread() (identities []string) {
 	return identities
 }
 
-// Reader makes a source of its configuration for programs that read what there is and serve nothing: services get no virtual addresses.
+// Reader makes a source of its configuration for programs that only read it: services get no virtual addresses.
 func Reader(s config.Source) (sources.Source, error) {
 	return newSource(s, mcp.NewHops("validate"), prometheus.NewRegistry(), nil)
 }
@@ -439,47 +445,48 @@ type xdsSource struct {
 	source interface{ Standing() *upstream.Standing }
 }
 
-// xdsSources returns those of all that are clients of an xDS server.
-func xdsSources(all []*activeSource) (found []xdsSource) {
-	for _, f := range all {
+// xdsSources returns the active sources that are clients of an xDS server.
+func xdsSources(active []*activeSource) (clients []xdsSource) {
+	for _, f := range active {
 		if s, ok := f.source.(*upstream.Source); ok {
-			found = append(found, xdsSource{f.config.Name, s})
+			clients = append(clients, xdsSource{f.config.Name, s})
 		}
 	}
-	return found
+	return clients
 }
 
-// upstreams says how this program stands with the servers whose client it is, as CSDS has clients tell it.
-func (f *sourceSet) upstreams() (all []*statusv3.ClientConfig) {
+// upstreams returns the state of this program as a client of other servers, in the form of CSDS.
+func (f *sourceSet) upstreams() (configs []*statusv3.ClientConfig) {
 	f.mu.Lock()
 	clients := f.xds
 	f.mu.Unlock()
-	for _, of := range clients {
-		if now := of.source.Standing(); now != nil {
-			all = append(all, clientConfig(of.name, now))
+	for _, client := range clients {
+		if standing := client.source.Standing(); standing != nil {
+			configs = append(configs, clientConfig(client.name, standing))
 		}
 	}
-	return all
+	return configs
 }
 
-func clientConfig(source string, now *upstream.Standing) *statusv3.ClientConfig {
-	c := &statusv3.ClientConfig{Node: now.Node, ClientScope: source}
-	for _, t := range now.Types {
-		out := &statusv3.ClientConfig_GenericXdsConfig{
+func clientConfig(source string, standing *upstream.Standing) *statusv3.ClientConfig {
+	config := &statusv3.ClientConfig{Node: standing.Node, ClientScope: source}
+	for _, t := range standing.Types {
+		typeConfig := &statusv3.ClientConfig_GenericXdsConfig{
 			TypeUrl: t.TypeURL, VersionInfo: t.Version,
 			ClientStatus: adminv3.ClientResourceStatus_ACKED,
 		}
 		switch {
 		case t.At.IsZero():
-			out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
+			typeConfig.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
 		case t.Err != nil:
-			out.ClientStatus = adminv3.ClientResourceStatus_NACKED
-			out.ErrorState = &adminv3.UpdateFailureState{Details: t.Err.Error(), VersionInfo: t.Version, LastUpdateAttempt: timestamppb.New(t.At)}
+			typeConfig.ClientStatus = adminv3.ClientResourceStatus_NACKED
+			typeConfig.ErrorState = &adminv3.UpdateFailureState{Details: t.Err.Error(), VersionInfo: t.Version,
+				LastUpdateAttempt: timestamppb.New(t.At)}
 		}
 		if !t.At.IsZero() {
-			out.LastUpdated = timestamppb.New(t.At)
+			typeConfig.LastUpdated = timestamppb.New(t.At)
 		}
-		c.GenericXdsConfigs = append(c.GenericXdsConfigs, out)
+		config.GenericXdsConfigs = append(config.GenericXdsConfigs, typeConfig)
 	}
-	return c
+	return config
 }

@@ -44,15 +44,14 @@ func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir
 	return nil, nil
 }
 
-// StatePath says where the state of a configuration is kept; nowhere if it is empty. Named reports that the user chose
-// the place.
+// StatePath returns the state directory of a configuration; empty for none. named reports that the user chose it.
 func StatePath(cfg *config.Config, from Origin) (path string, named bool, err error) {
 	path = cfg.StateDir
 	if path == config.StateOff {
 		return "", false, nil
 	}
 	if path == "" {
-		path, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd names those of StateDirectory=
+		path, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd lists the directories of StateDirectory=
 	}
 	if path != "" {
 		return path, true, nil
@@ -64,8 +63,8 @@ func StatePath(cfg *config.Config, from Origin) (path string, named bool, err er
 	return path, false, err
 }
 
-// userStateDir is the place for state that the XDG base directory specification gives a user's programs, and in it that
-// of a configuration file: all that one user runs shares the former, and is not to take each other's state.
+// userStateDir returns a directory for the state of a configuration file in the user's state directory of the XDG base
+// directory specification. Each file has its own, so that a user's processes do not share state.
 func userStateDir(file string) (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
 	if base == "" {
@@ -87,11 +86,11 @@ func userStateDir(file string) (string, error) {
 // vips are the virtual addresses that sources give to their services, and the file that remembers them.
 type vips struct {
 	table *vip.Table // nil if they are switched off
-	path  string     // empty for nowhere
+	path  string     // empty for none
 	log   *slog.Logger
 }
 
-// openVIPs reads the addresses that were given before. All sources share them, since a mesh has one space of addresses.
+// openVIPs reads the saved addresses. All sources share them, since a mesh has a single space of addresses.
 func openVIPs(cfg *config.Config, state *lastgood.Dir, log *slog.Logger) (vips, error) {
 	v := vips{log: log}
 	prefix, ok := cfg.VIPs()
@@ -130,27 +129,27 @@ func (r *Relay) write(ctx context.Context) error {
 	writers.Go(func() { r.sources.sweep(ctx) })
 	writers.Go(func() { r.vips.run(ctx) })
 	if r.history != nil {
-		writers.Go(func() { _ = r.history.Run(ctx) }) // it does not fail
+		writers.Go(func() { _ = r.history.Run(ctx) }) // it never fails
 	}
 	writers.Wait()
 	return nil
 }
 
-// happened has the history know of something that is no change of an object.
-func (r *Relay) happened(event, source, text string) {
+// noteEvent adds an event that changes no object to the history.
+func (r *Relay) noteEvent(event, source, text string) {
 	if r.history != nil {
 		r.history.Note(event, source, text)
 	}
 	if event == sources.EventQuarantined || event == sources.EventQuarantineEnd {
 		select {
 		case r.quarantine <- struct{}{}:
-		default: // it is looked at soon
+		default: // a signal is pending
 		}
 	}
 }
 
-// followInvalid has the catalogs of Envoys check again when the quarantine of a source changes: the view may stay the
-// same.
+// followInvalid makes the catalogs of Envoys check their objects again when a quarantine changes, even if the view does
+// not.
 func (r *Relay) followInvalid(ctx context.Context) error {
 	for {
 		select {
@@ -164,8 +163,8 @@ func (r *Relay) followInvalid(ctx context.Context) error {
 	}
 }
 
-// remembered is the history for the admin server; nil for none.
-func (r *Relay) remembered() admin.History {
+// adminHistory returns the history for the admin server; nil for none.
+func (r *Relay) adminHistory() admin.History {
 	if r.history == nil {
 		return nil
 	}

@@ -80,8 +80,8 @@ func TestTakeover(t *testing.T) {
 	see(t, both(t, r, nil), w)
 }
 
-// TestOneOfTwoAlikeIsLeft has two sources that read the same, of which one is removed: what was kept of the other is there at a
-// restart with everything out of reach.
+// TestOneOfTwoAlikeIsLeft has two sources that read the same, of which one is removed: what was kept of the other is
+// there at a restart with everything out of reach.
 func TestOneOfTwoAlikeIsLeft(t *testing.T) {
 	for _, left := range []string{"a", "b"} {
 		dir := t.TempDir()
@@ -106,8 +106,8 @@ func TestOneOfTwoAlikeIsLeft(t *testing.T) {
 	}
 }
 
-// TestTwoAlikeKeepTheirHolds has two sources that read the same, of which one holds a loss: it does after a restart, whichever was written
-// last, and also if the other one was added while nothing ran.
+// TestTwoAlikeKeepTheirHolds has two sources that read the same, of which one holds a loss: it does after a restart,
+// whichever was written last, and also if the other one was added while nothing ran.
 func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 	a, b := "name: a, address: 'fs://./one', guard: off"+quick, "name: b, address: 'fs://./one'"+quick
 	for _, began := range [][]string{{a, b}, {b}} {
@@ -188,7 +188,8 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 	see(t, clients, x, w)
 }
 
-// TestRestartBeforeAnAddedSourceWasRead adds a source that cannot be reached, and restarts: nothing at all is known of it then.
+// TestRestartBeforeAnAddedSourceWasRead adds a source that cannot be reached, and restarts: nothing at all is known of
+// it then.
 func TestRestartBeforeAnAddedSourceWasRead(t *testing.T) {
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "w", 80))
@@ -221,8 +222,8 @@ func TestRestartBeforeAnAddedSourceWasRead(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.ready(t))
 }
 
-// TestASourceThatCannotBeMade has a configuration that is right as far as can be told, and of which a source cannot be made all the same:
-// nothing of it happens.
+// TestASourceThatCannotBeMade has a configuration that is right as far as can be told, and of which a source cannot be
+// made all the same: nothing of it happens.
 func TestASourceThatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
@@ -231,7 +232,7 @@ func TestASourceThatCannotBeMade(t *testing.T) {
 	r := start(t, dir)
 	clients := both(t, r, never(t, x))
 	see(t, clients, x)
-	before := r.sources.all
+	before := r.sources.active
 	configured(t, dir, "name: b, address: 'fs://./two'"+quick)
 	next, err := config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
@@ -239,7 +240,7 @@ func TestASourceThatCannotBeMade(t *testing.T) {
 	odd.Name, odd.Address = "odd", "fs://odd"
 	_, err = r.sources.configure([]config.Source{next.ConfigSources[0], odd})
 	require.ErrorContains(t, err, `source odd: address: "fs://odd"`)
-	require.Equal(t, before, r.sources.all)
+	require.Equal(t, before, r.sources.active)
 	require.Len(t, r.supervisor.Status(), 1)
 	require.Equal(t, "a", r.supervisor.Status()[0].Name)
 	r.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
@@ -266,9 +267,9 @@ func TestTransformRemoved(t *testing.T) {
 	see(t, both(t, r, nil), "ServiceEntry third/x")
 }
 
-// TestOldStateCountsForNothing adds a source of which something is kept from a time when it was configured: no source of the
-// configuration then stood for what it has now.
-func TestOldStateCountsForNothing(t *testing.T) {
+// TestReload_ForgetsOldState adds a source with saved objects of an earlier configuration: they are outdated, and not
+// served.
+func TestReload_ForgetsOldState(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 20))
 	write(t, dir+"/two/f.yaml", entry("shop", "old", 80))
@@ -302,7 +303,8 @@ func numbered(n int) (names []string) {
 	return names
 }
 
-// TestStateThatCannotBeRemoved has a reload that cannot forget what is kept of a source: it happens all the same, and whole.
+// TestStateThatCannotBeRemoved has a reload that cannot forget what is kept of a source: it happens all the same, and
+// whole.
 func TestStateThatCannotBeRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
@@ -409,9 +411,9 @@ func TestRenameKeepsWhatIsHeld(t *testing.T) {
 	see(t, both(t, r, nil), all...)
 }
 
-// TestReloadSaysWhatItTookAway: neither a source that is left out nor an address that turns out to have nothing is held, for who edits
-// the configuration means it. Both are told of in the same way.
-func TestReloadSaysWhatItTookAway(t *testing.T) {
+// TestReload_LogsRemovedObjects: the objects of a removed source and of an address that has become empty are not held,
+// since the user edited the configuration. Both are logged in the same way.
+func TestReload_LogsRemovedObjects(t *testing.T) {
 	for what, next := range map[string]string{
 		"removed":               "",
 		"mistyped, and empty":   "name: b, address: 'fs://./c'",

@@ -9,8 +9,8 @@ import (
 	"tributary/resource"
 )
 
-// TestAHoldGathersNothingThatIsExplained has 60 of 100 services go at once, and others one by one later.
-func TestAHoldGathersNothingThatIsExplained(t *testing.T) {
+// TestApplyExplained_DoesNotJoinHold has 60 of 100 services go at once, and others one by one later.
+func TestApplyExplained_DoesNotJoinHold(t *testing.T) {
 	b := newRig(Settings{}, 100, 2)
 	b.Apply(nil, keys(0, 60))
 	require.Equal(t, 100, b.size())
@@ -57,8 +57,8 @@ func TestExplainedLossesAreOneWithinAWindow(t *testing.T) {
 	require.Equal(t, 80, b.Status().Objects)
 }
 
-// TestWhatWasHeldOfAServiceStays has a service lose some endpoints in a hold, and later one more that is explained.
-func TestWhatWasHeldOfAServiceStays(t *testing.T) {
+// TestApplyExplained_KeepsHeldPart has a service lose some endpoints in a hold, and later one more that is explained.
+func TestApplyExplained_KeepsHeldPart(t *testing.T) {
 	b := newRig(Settings{}, 0, 0)
 	b.Apply([]*resource.Resource{addressed(nil, append(subnet("10.0.0", 20), subnet("10.0.1", 20)...)...)}, nil)
 	b.Apply([]*resource.Resource{addressed(nil, subnet("10.0.1", 10)...)}, nil)

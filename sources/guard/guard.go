@@ -1,5 +1,5 @@
-// Package guard sits between a source and its table and holds mass losses back: a source that suddenly loses much is more
-// often a broken registry, mount or script than intent, and clients act at once.
+// Package guard holds back mass losses of a source. The reason for a sudden mass loss is more often a broken registry,
+// mount or script than intent, and clients act on it at once.
 package guard
 
 import (
@@ -18,7 +18,8 @@ import (
 type Options struct {
 	Settings
 	Log *slog.Logger // default: none
-	// Changed is called when State changes, with the keys whose Held changed. It must neither block nor call the guard.
+	// Changed is called when State changes, and passes the keys with a changed Held. It must neither block nor call the
+	// guard.
 	Changed func(keys []resource.Key)
 	// OnEvent is called by Run when a hold begins, unless a restart resumed it, and when it ends; not beyond maxEvents.
 	OnEvent func(began bool, text string)
@@ -26,17 +27,17 @@ type Options struct {
 	Ended func(hold string, changes []memstore.Change)
 }
 
-// Table is the table of one source. Nobody else writes to it.
+// Table is the table of a source. The guard is its only writer.
 type Table interface {
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
 	MarkSynced()
 	Snapshot() memstore.Snapshot
 }
 
-// Guard is a Table in front of another. Additions pass at once. A loss that is too large is held: the objects stay in the
-// table, and the guard remembers how the source wants them. Further losses join the hold; see ApplyExplained for exceptions.
-// A hold ends when a person releases it, after Settings.HoldFor, when everything has come back, when the rest has been below
-// the limits for a window, or when the guard is turned off.
+// Guard is a Table in front of another. Additions pass at once. A loss that is too large is held: the objects stay in
+// the table, and the guard remembers how the source wants them. Further losses join the hold; see ApplyExplained for
+// exceptions. A hold ends when a person releases it, after Settings.HoldFor, when all objects and endpoints are back,
+// when the remaining losses are below the limits for a window, or when the guard is turned off.
 //
 // All methods are safe for concurrent use.
 type Guard struct {
@@ -48,24 +49,26 @@ type Guard struct {
 	now     func() time.Time
 	wake    chan struct{} // for Run; holds one
 
-	mu       sync.Mutex // held during commits, so that they are in order
-	settings Settings
-	has      tally       // of the table
-	peak     tally       // most objects since the first loss in recent
-	recent   window      // losses that passed; none is forgotten during a hold
-	hold     *hold       // nil if there is none
-	last     string      // id of the newest hold
-	holds    int         // begun so far
-	events   []holdEvent // for Run
-	changes  time.Time   // of the table's last change; zero if never
-	// newSettingsUnread is set until the source has been read with its changed settings; what it lacks is then not a new loss.
+	mu         sync.Mutex // held during commits, so that they are in order
+	settings   Settings
+	counts     tally       // of the table
+	peak       tally       // most objects since the first loss in recent
+	recent     window      // losses that passed; none is forgotten during a hold
+	hold       *hold       // nil if there is none
+	last       string      // id of the newest hold
+	holdCount  int         // begun so far
+	events     []holdEvent // for Run
+	lastChange time.Time   // of the table's last change; zero if never
+	// newSettingsUnread is set until the source was read with its changed settings. A missing object is not a new loss
+	// meanwhile.
 	newSettingsUnread bool
 }
 
-// New returns a guard of table and its present content.
+// New returns a guard of table, which may have content.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
-		table: table, log: opts.Log, changed: opts.Changed, onEvent: opts.OnEvent, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
+		table: table, log: opts.Log, changed: opts.Changed, onEvent: opts.OnEvent, ended: opts.Ended, now: time.Now,
+		wake:     make(chan struct{}, 1),
 		settings: opts.withDefaults(),
 	}
 	if g.log == nil {
@@ -78,9 +81,9 @@ func New(table Table, opts Options) *Guard {
 		g.ended = func(string, []memstore.Change) {}
 	}
 	for r := range table.Snapshot().All() {
-		g.has.add(r.Key().Kind, 1, endpoints(r))
+		g.counts.add(r.Key().Kind, 1, endpoints(r))
 	}
-	g.peak = g.has.clone()
+	g.peak = g.counts.clone()
 	return g
 }
 
@@ -111,24 +114,24 @@ func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explain
 	default:
 		g.forget(now)
 		if len(losses) > 0 {
-			if why := g.settings.tooMuch(g.check(losses, puts, before)); why != "" {
-				g.begin(now, why)
+			if reason := g.settings.exceeded(g.measure(losses, puts, before)); reason != "" {
+				g.begin(now, reason)
 			}
 		}
 	}
-	return g.follow(losses, before, puts, deletes, now)
+	return g.applyHold(losses, before, puts, deletes, now)
 }
 
 // Withdraw removes objects that may not be served any longer, also those that are held.
 func (g *Guard) Withdraw(keys []resource.Key) []memstore.Change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	changes, _ := g.follow(nil, g.table.Snapshot(), nil, keys, g.now())
+	changes, _ := g.applyHold(nil, g.table.Snapshot(), nil, keys, g.now())
 	return changes
 }
 
-// follow has the table follow what the hold leaves of a call, and the hold take up losses. The caller holds mu.
-func (g *Guard) follow(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key, now time.Time) (
+// applyHold adds losses to the hold, and applies the other puts and deletes to the table. The caller holds mu.
+func (g *Guard) applyHold(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key, now time.Time) (
 	[]memstore.Change, memstore.Snapshot,
 ) {
 	if g.hold == nil {
@@ -136,8 +139,8 @@ func (g *Guard) follow(losses []loss, before memstore.Snapshot, puts []*resource
 	}
 	puts, deletes = g.hold.split(losses, before, puts, deletes)
 	changes, after := g.commit(puts, deletes, now)
-	if touched := g.hold.touched; len(touched) > 0 {
-		g.hold.touched = nil
+	if touched := g.hold.changed; len(touched) > 0 {
+		g.hold.changed = nil
 		g.changed(touched)
 	}
 	g.reassess(now)
@@ -160,16 +163,16 @@ func (g *Guard) Relabel(source string) {
 		if r == nil {
 			return nil
 		}
-		o := r.Origin()
-		o.Source = source
-		return r.WithOrigin(o)
+		origin := r.Origin()
+		origin.Source = source
+		return r.WithOrigin(origin)
 	}
 	var puts []*resource.Resource
 	for r := range g.table.Snapshot().All() {
 		puts = append(puts, renamed(r))
 	}
-	for _, l := range g.hold.first(g.hold.size()) {
-		l.was, l.desired, l.served = renamed(l.was), renamed(l.desired), renamed(l.served)
+	for _, l := range g.hold.firstLosses(g.hold.size()) {
+		l.original, l.desired, l.served = renamed(l.original), renamed(l.desired), renamed(l.served)
 		g.hold.held.Set(l)
 	}
 	g.commit(puts, nil, g.now())
@@ -197,9 +200,9 @@ var (
 	ErrOtherHold   = errors.New("a different hold is active")
 )
 
-// Release ends the hold on behalf of somebody, and returns how much it held. If id is not empty, only a hold of this id is
-// released.
-func (g *Guard) Release(id, by string) (objects, endpoints int, err error) {
+// Release ends the hold on behalf of a client, and returns the number of objects and endpoints that it held. If id is
+// not empty, only a hold of this id is released.
+func (g *Guard) Release(id, client string) (objects, endpoints int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -209,19 +212,19 @@ func (g *Guard) Release(id, by string) (objects, endpoints int, err error) {
 		return 0, 0, fmt.Errorf("%w: %s, not %s", ErrOtherHold, g.hold.id, id)
 	}
 	objects, endpoints = g.hold.sum.objects, g.hold.served
-	g.release("it was released by " + by)
+	g.release("it was released by " + client)
 	return objects, endpoints, nil
 }
 
-// expire ends the hold if its time has come.
-func (g *Guard) expire() {
+// endDueHold ends the hold if its end time has passed.
+func (g *Guard) endDueHold() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hold == nil {
 		return
 	}
-	if at, why := g.hold.ends(g.settings); !at.IsZero() && !g.now().Before(at) {
-		g.release(why)
+	if endTime, reason := g.hold.endTime(g.settings); !endTime.IsZero() && !g.now().Before(endTime) {
+		g.release(reason)
 	}
 }
 
@@ -229,20 +232,20 @@ func (g *Guard) expire() {
 func (g *Guard) LastChange() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.changes
+	return g.lastChange
 }
 
-// release ends the hold and applies what it held. The caller holds mu, and there is a hold.
-func (g *Guard) release(why string) {
+// release ends the hold and applies its losses. The caller holds mu, and there is a hold.
+func (g *Guard) release(reason string) {
 	puts, deletes := g.hold.desired()
 	hold := g.hold.id
-	g.end(why)
+	g.end(reason)
 	changes, _ := g.commit(puts, deletes, g.now())
 	if last := len(g.events) - 1; g.events[last].id == hold {
 		g.events[last].changes = changes
 	}
 	g.recent = window{} // these losses were intended
-	g.peak = g.has.clone()
+	g.peak = g.counts.clone()
 }
 
 // reassess ends the hold if it is empty, and notes whether it is below the limits, together with the losses that passed
@@ -252,36 +255,36 @@ func (g *Guard) reassess(now time.Time) {
 	switch {
 	case h.size() == 0:
 		g.end("everything has come back")
-	case g.settings.tooMuch(lossCheck{losing: h.sum, lostRecently: g.recent.sum, present: g.base(), peak: g.peak}) != "":
-		h.below = time.Time{}
-	case h.below.IsZero():
-		h.below = now
+	case g.settings.exceeded(lossCheck{losing: h.sum, lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak}) != "":
+		h.belowSince = time.Time{}
+	case h.belowSince.IsZero():
+		h.belowSince = now
 		g.wakeRun()
 		g.changed(nil)
 	}
 }
 
 // begin starts a hold. The caller holds mu.
-func (g *Guard) begin(now time.Time, why string) {
-	h := &hold{id: identify(now, g.last), since: now, why: why, grew: now}
+func (g *Guard) begin(now time.Time, reason string) {
+	h := &hold{id: holdID(now, g.last), begun: now, reason: reason, lastJoined: now}
 	g.hold, g.last = h, h.id
-	g.holds++
-	g.queueEvent(holdEvent{began: true, id: h.id, why: why})
+	g.holdCount++
+	g.queueEvent(holdEvent{began: true, id: h.id, reason: reason})
 }
 
 // end ends the hold. The caller holds mu.
-func (g *Guard) end(why string) {
+func (g *Guard) end(reason string) {
 	h := g.hold
 	g.hold = nil
-	g.queueEvent(holdEvent{id: h.id, why: why, objects: h.sum.objects, endpoints: h.served})
+	g.queueEvent(holdEvent{id: h.id, reason: reason, objects: h.sum.objects, endpoints: h.served})
 }
 
-// commit applies puts and deletes, and notes losses in the window; during a hold, which keeps the losses, only what
-// comes back. The caller holds mu.
+// commit applies puts and deletes, and notes losses in the window. During a hold it notes only keys that come back: the
+// hold has the losses. The caller holds mu.
 func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now time.Time) ([]memstore.Change, memstore.Snapshot) {
 	changes, after := g.table.Apply(puts, deletes)
 	if len(changes) > 0 {
-		g.changes = now
+		g.lastChange = now
 	}
 	for _, c := range changes {
 		old, next, objects := endpoints(c.Old), endpoints(c.New), 0
@@ -291,21 +294,21 @@ func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now ti
 		case c.New == nil:
 			objects = -1
 		}
-		g.has.add(c.Key().Kind, objects, next-old)
+		g.counts.add(c.Key().Kind, objects, next-old)
 		if !g.settings.Off && (g.hold == nil && !g.newSettingsUnread || next >= old && c.New != nil) {
 			g.recent.note(c.Key(), c.New == nil, old, next, now)
 		}
 		if _, held := g.hold.get(c.Key()); g.hold != nil && !held && next >= old && c.New != nil {
-			g.hold.passed.note(c.Key(), false, old, next, now) // it is back
+			g.hold.notJoined.note(c.Key(), false, old, next, now) // it is back
 		}
 	}
-	for kind, n := range g.has.kinds {
+	for kind, n := range g.counts.kinds {
 		if n > g.peak.kinds[kind] || g.recent.sum.kinds[kind] == 0 {
 			g.peak.kinds[kind] = n
 		}
 	}
-	if g.has.objects > g.peak.objects || g.recent.sum.objects == 0 {
-		g.peak.objects = g.has.objects
+	if g.counts.objects > g.peak.objects || g.recent.sum.objects == 0 {
+		g.peak.objects = g.counts.objects
 	}
 	return changes, after
 }
@@ -315,26 +318,26 @@ func (g *Guard) forget(now time.Time) {
 	g.recent.forget(now.Add(-g.settings.Window))
 	for kind := range g.peak.kinds {
 		if g.recent.sum.kinds[kind] == 0 {
-			g.peak.kinds[kind] = g.has.kinds[kind]
+			g.peak.kinds[kind] = g.counts.kinds[kind]
 		}
 	}
 	if g.recent.sum.objects == 0 {
-		g.peak.objects = g.has.objects
+		g.peak.objects = g.counts.objects
 	}
 }
 
-// base counts the table without the extra endpoints of held objects.
-func (g *Guard) base() tally {
-	base := g.has
+// presentWithoutSurplus counts the table without the surplus endpoints of held objects.
+func (g *Guard) presentWithoutSurplus() tally {
+	base := g.counts
 	if g.hold != nil {
 		base.endpoints -= g.hold.surplus
 	}
 	return base
 }
 
-// check returns the numbers by which losses of one commit are judged. The caller holds mu.
-func (g *Guard) check(losses []loss, puts []*resource.Resource, before memstore.Snapshot) lossCheck {
-	c := lossCheck{lostRecently: g.recent.sum, present: g.base(), peak: g.peak}
+// measure returns the numbers that decide whether the losses of a commit are held. The caller holds mu.
+func (g *Guard) measure(losses []loss, puts []*resource.Resource, before memstore.Snapshot) lossCheck {
+	c := lossCheck{lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak}
 	for _, l := range losses {
 		c.losing.add(l.key.Kind, l.objects(), l.endpoints())
 	}

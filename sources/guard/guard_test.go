@@ -147,7 +147,7 @@ func TestSettings(t *testing.T) {
 	require.Error(t, b.Resume([]byte(`{`), nil))
 }
 
-func TestWhatComesAndGoesIsNoLoss(t *testing.T) {
+func TestApply_FlappingIsNoLoss(t *testing.T) {
 	b := newRig(Settings{}, 100, 3)
 	for range 100 { // 20 % each time
 		b.Apply(nil, keys(0, 20))
@@ -188,7 +188,7 @@ func TestEndpoints(t *testing.T) {
 	b := newRig(Settings{}, 4, 10)
 	b.Apply([]*resource.Resource{entry(0, 0), entry(1, 0)}, nil)
 	require.Nil(t, b.Status(), "half")
-	require.Equal(t, 20, b.has.endpoints)
+	require.Equal(t, 20, b.counts.endpoints)
 	b.Apply([]*resource.Resource{entry(2, 9)}, nil)
 	require.Equal(t, "21 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %", b.Status().Why)
 	require.Equal(t, 10, endpoints(b.table.Snapshot().Get(key(2))))
@@ -203,11 +203,11 @@ func TestEndpoints(t *testing.T) {
 	b.Apply(nil, keys(2, 4))
 	require.Equal(t, 20, b.Status().Endpoints, "endpoints of objects that go count, too")
 	_, _, _ = b.Release("", "somebody")
-	require.Zero(t, b.has.endpoints)
+	require.Zero(t, b.counts.endpoints)
 	require.Equal(t, 2, b.size())
 }
 
-func TestEndpointsOfWhatIsNoMessage(t *testing.T) {
+func TestEndpoints_InvalidBody(t *testing.T) {
 	meta := resource.Meta{Key: key(0)}
 	require.Zero(t, endpoints(resource.FromBody(meta, []byte("\xff"))))
 	require.Equal(t, 1, endpoints(resource.FromBody(meta, []byte{6<<3 | 2, 0, 6<<3 | 2, 9})))
@@ -289,7 +289,8 @@ func TestAlarm(t *testing.T) {
 	})
 }
 
-// TestHeldEndpoints_CountUnderChurn loses endpoints while new ones come: each one that only the hold serves counts, wherever it is said.
+// TestHeldEndpoints_CountUnderChurn loses endpoints while new ones come: each one that only the hold serves counts,
+// wherever it is said.
 func TestHeldEndpoints_CountUnderChurn(t *testing.T) {
 	shifted := func(from, to int) *resource.Resource {
 		spec, err := entry(0, to).Spec()

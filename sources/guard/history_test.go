@@ -12,7 +12,8 @@ import (
 	"tributary/resource"
 )
 
-// TestHistories checks a guard through random histories of a source, with releases and restarts, against the content of the source.
+// TestHistories checks a guard through random histories of a source, with releases and restarts, against the content of
+// the source.
 func TestHistories(t *testing.T) {
 	const names = 24
 	rapid.Check(t, func(t *rapid.T) {
@@ -70,7 +71,7 @@ func TestHistories(t *testing.T) {
 			case "wait":
 				clock = clock.Add(time.Minute)
 				ends := base != nil && base.Until != nil
-				g.expire()
+				g.endDueHold()
 				require.Equal(t, base != nil && !ends, g.Status() != nil)
 			case "restart": // the source is read anew, and compared with the table
 				state, kept := g.State(), held(g)
@@ -137,15 +138,15 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, content map[resource.Key
 	for k := range content {
 		require.NotNil(t, table.Snapshot().Get(k), "what the source says is there")
 	}
-	require.Equal(t, total, g.has.endpoints)
+	require.Equal(t, total, g.counts.endpoints)
 	var earlier tally
-	for _, d := range g.recent.earlier {
+	for _, d := range g.recent.restored {
 		earlier.add(d.Kind, d.Objects, d.Endpoints)
 	}
 	gone, ends := 0, 0
 	for _, l := range g.recent.byKey {
-		ends += l.had - l.has
-		if l.gone {
+		ends += l.previous - l.present
+		if l.missing {
 			gone++
 		}
 	}

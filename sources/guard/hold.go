@@ -13,14 +13,14 @@ import (
 
 // loss is a key that loses endpoints, or its object.
 type loss struct {
-	key     resource.Key
-	was     *resource.Resource // before it lost anything
-	desired *resource.Resource // as the source wants it; nil if the object is gone
-	served  *resource.Resource // in the table meanwhile; nil until the loss is held
-	held    int                // endpoints that are only served because of the hold
+	key      resource.Key
+	original *resource.Resource // before the loss
+	desired  *resource.Resource // as the source wants it; nil if the object is gone
+	served   *resource.Resource // in the table during the hold; nil until the loss is held
+	held     int                // endpoints that are only served because of the hold
 }
 
-func (l loss) endpoints() int { return endpoints(l.was) - endpoints(l.desired) }
+func (l loss) endpoints() int { return endpoints(l.original) - endpoints(l.desired) }
 
 func (l loss) objects() int {
 	if l.desired == nil {
@@ -29,12 +29,12 @@ func (l loss) objects() int {
 	return 0
 }
 
-// lossesOf returns the puts and deletes that lose something, one per key, compared with the table or, for a held key, with
-// what was there before its loss.
+// lossesOf returns the puts and deletes that lose objects or endpoints, one per key, compared with the table or, for a
+// held key, with the object before its loss.
 func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore.Snapshot, h *hold) []loss {
-	was := func(key resource.Key) *resource.Resource {
+	original := func(key resource.Key) *resource.Resource {
 		if l, ok := h.get(key); ok {
-			return l.was
+			return l.original
 		}
 		return before.Get(key)
 	}
@@ -49,58 +49,58 @@ func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore
 		if winner := last[r.Key()]; winner != nil && winner != r {
 			continue
 		}
-		if l := (loss{key: r.Key(), was: was(r.Key()), desired: r}); l.endpoints() > 0 {
+		if l := (loss{key: r.Key(), original: original(r.Key()), desired: r}); l.endpoints() > 0 {
 			losses = append(losses, l)
 		}
 	}
 	for _, key := range deletes {
-		if old := was(key); old != nil && last[key] == nil {
-			losses = append(losses, loss{key: key, was: old})
-			last[key] = old // once
+		if object := original(key); object != nil && last[key] == nil {
+			losses = append(losses, loss{key: key, original: object})
+			last[key] = object // once
 		}
 	}
 	return losses
 }
 
-// hold is a mass loss that is held.
+// hold is a held mass loss.
 type hold struct {
-	id    string
-	since time.Time
-	why   string
-	below time.Time // since when it has been below the limits; zero if it is not
+	id         string
+	begun      time.Time
+	reason     string
+	belowSince time.Time // since when it has been below the limits; zero if it is not
 
-	grew   time.Time // when an unexplained or too large loss last joined; see Guard.ApplyExplained
-	passed window    // losses that did not join
+	lastJoined time.Time // when an unexplained or too large loss last joined; see Guard.ApplyExplained
+	notJoined  window    // losses that did not join
 
 	held    *btree.BTreeG[loss]                  // by key; every key is in the table
-	gone    map[string]map[resource.Key]struct{} // keys the source lacks, by the group that had them
+	missing map[string]map[resource.Key]struct{} // keys the source lacks, by the group that had them
 	sum     tally                                // over held
 	surplus int                                  // endpoints of held objects that they did not have before the loss
 	served  int                                  // the sum of loss.held; sum has less where new endpoints came
-	touched []resource.Key                       // changed in held, and not yet passed to Changed
+	changed []resource.Key                       // changed in held, and not yet passed to Changed
 }
 
-// identify returns a short id for a hold that began at since. It differs from last, the id of the hold before, even if both
-// began at the same time.
-func identify(since time.Time, last string) string {
-	n := since.UnixMilli()
+// identify returns a short id for a hold that began at since. It differs from last, the id of the hold before, even if
+// both began at the same time.
+func holdID(begun time.Time, last string) string {
+	n := begun.UnixMilli()
 	if before, err := strconv.ParseInt(last, 36, 64); err == nil && before >= n && before-n < 1000 {
 		n = before + 1
 	}
 	return strconv.FormatInt(n, 36)
 }
 
-// split holds losses and returns what to apply: puts and deletes that pass, and what to serve for held keys. A passing key
-// is no longer held.
+// split holds losses, and returns the puts and deletes that pass, with the objects to serve for held keys. A passing
+// key is no longer held.
 func (h *hold) split(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key) (
 	[]*resource.Resource, []resource.Key,
 ) {
-	kept := make(map[resource.Key]bool, len(losses))
+	losing := make(map[resource.Key]bool, len(losses))
 	for _, l := range losses {
-		kept[l.key] = true
+		losing[l.key] = true
 	}
-	puts = slices.DeleteFunc(slices.Clone(puts), func(r *resource.Resource) bool { return kept[r.Key()] })
-	deletes = slices.DeleteFunc(slices.Clone(deletes), func(k resource.Key) bool { return kept[k] })
+	puts = slices.DeleteFunc(slices.Clone(puts), func(r *resource.Resource) bool { return losing[r.Key()] })
+	deletes = slices.DeleteFunc(slices.Clone(deletes), func(k resource.Key) bool { return losing[k] })
 	for _, r := range puts {
 		h.cancel(r.Key())
 	}
@@ -115,19 +115,20 @@ func (h *hold) split(losses []loss, before memstore.Snapshot, puts []*resource.R
 	return puts, deletes
 }
 
-// add holds l, in place of an earlier loss of its key, and returns what to serve: the former object, joined with the desired
-// one if possible.
+// add holds l, in place of an earlier loss of its key, and returns the object to serve: the original, joined with the
+// desired object if possible.
 func (h *hold) add(l loss) *resource.Resource {
 	h.cancel(l.key)
-	l.served = l.was
+	l.served = l.original
 	if l.desired != nil {
-		if both := union(l.desired, l.was); both != nil {
-			l.served = both
+		if joined := union(l.desired, l.original); joined != nil {
+			l.served = joined
 		}
 	}
-	l.held = heldEndpoints(l.desired, l.was)
+	l.held = heldEndpoints(l.desired, l.original)
 	if h.held == nil {
-		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 }, btree.Options{NoLocks: true})
+		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 },
+			btree.Options{NoLocks: true})
 	}
 	h.held.Set(l)
 	h.count(l, 1)
@@ -143,25 +144,25 @@ func (h *hold) cancel(key resource.Key) {
 }
 
 func (h *hold) count(l loss, sign int) {
-	h.touched = append(h.touched, l.key)
+	h.changed = append(h.changed, l.key)
 	h.sum.add(l.key.Kind, sign*l.objects(), sign*l.endpoints())
 	h.served += sign * l.held
-	h.surplus += sign * (endpoints(l.served) - endpoints(l.was))
+	h.surplus += sign * (endpoints(l.served) - endpoints(l.original))
 	if l.desired != nil {
 		return
 	}
-	group := l.was.Origin().Group
-	keys := h.gone[group]
+	group := l.original.Origin().Group
+	keys := h.missing[group]
 	switch {
 	case sign < 0:
 		if delete(keys, l.key); len(keys) == 0 {
-			delete(h.gone, group)
+			delete(h.missing, group)
 		}
 	case keys == nil:
-		if h.gone == nil {
-			h.gone = make(map[string]map[resource.Key]struct{})
+		if h.missing == nil {
+			h.missing = make(map[string]map[resource.Key]struct{})
 		}
-		h.gone[group] = map[resource.Key]struct{}{l.key: {}}
+		h.missing[group] = map[resource.Key]struct{}{l.key: {}}
 	default:
 		keys[l.key] = struct{}{}
 	}
@@ -184,7 +185,7 @@ func (h *hold) size() int {
 
 // desired returns the puts and deletes that make the table as the source wants it.
 func (h *hold) desired() (puts []*resource.Resource, deletes []resource.Key) {
-	for _, l := range h.first(h.size()) {
+	for _, l := range h.firstLosses(h.size()) {
 		if l.desired == nil {
 			deletes = append(deletes, l.key)
 		} else {
@@ -195,15 +196,15 @@ func (h *hold) desired() (puts []*resource.Resource, deletes []resource.Key) {
 }
 
 // first returns the first n held losses, by key.
-func (h *hold) first(n int) []loss {
+func (h *hold) firstLosses(n int) []loss {
 	n = min(n, h.size())
 	if n == 0 {
 		return nil
 	}
-	all := make([]loss, 0, n)
+	losses := make([]loss, 0, n)
 	h.held.Scan(func(l loss) bool {
-		all = append(all, l)
-		return len(all) < n
+		losses = append(losses, l)
+		return len(losses) < n
 	})
-	return all
+	return losses
 }

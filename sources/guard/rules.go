@@ -12,10 +12,11 @@ import (
 
 // Settings define a mass loss. Zero and nil mean the default. docs/failing-safely.md has the rules as a table.
 //
-// A loss is a deleted object, or an endpoint that a ServiceEntry no longer has. Losses are summed over a window, so that
-// a directory that is removed file by file is one loss; what comes back meanwhile does not count. A loss is held if it is
-// more than Share of what was there before and more than Min: of the objects of a kind, of all objects, or of endpoints.
-// Whatever Share and Min are, it is also held if it leaves nothing of minWipeout or more objects, of a kind or in all.
+// A loss is a deleted object, or an endpoint that a ServiceEntry no longer has. Losses are summed over a window, so
+// that a directory that is removed file by file is one loss; an object that comes back meanwhile does not count. A loss
+// is held if it exceeds both Min and Share of the previous number: of the objects of a kind, of all objects, or of
+// endpoints. Independent of Share and Min, it is also held if it removes all of minWipeout or more objects, of a kind
+// or in all.
 type Settings struct {
 	Off     bool          // everything passes
 	Share   float64       // from 0 to 1; default 0.5
@@ -79,29 +80,30 @@ func (t tally) plus(o tally) tally {
 	return sum
 }
 
-// lossCheck has the numbers by which a loss is judged.
+// lossCheck has the numbers that decide whether a loss is held.
 type lossCheck struct {
-	losing       tally // by the commit that is judged
+	losing       tally // by the commit
 	lostRecently tally // before it, within the window, and not back
 	present      tally // before the commit
 	arriving     tally // new objects of the same commit
 	peak         tally // most objects within the window
 }
 
-// tooMuch returns why a loss is held, or "" if it passes. It considers only kinds and totals that the commit itself reduces.
-func (s Settings) tooMuch(c lossCheck) string {
-	lost, had := c.losing.plus(c.lostRecently), c.present.plus(c.lostRecently)
-	exceeds := func(what string, lost, all int) string {
-		if lost <= *s.Min || float64(lost) <= s.Share*float64(all) {
+// exceeded returns the reason to hold a loss, or "" if it passes. It considers only kinds and totals that the commit
+// itself reduces.
+func (s Settings) exceeded(c lossCheck) string {
+	lost, total := c.losing.plus(c.lostRecently), c.present.plus(c.lostRecently)
+	exceeds := func(counted string, lost, present int) string {
+		if lost <= *s.Min || float64(lost) <= s.Share*float64(present) {
 			return ""
 		}
 		return fmt.Sprintf("%d of %d %s would go within %s, which is more than %d and more than %g %%",
-			lost, all, what, s.Window, *s.Min, s.Share*100)
+			lost, present, counted, s.Window, *s.Min, s.Share*100)
 	}
 	kinds := slices.Sorted(maps.Keys(c.losing.kinds))
 	for _, kind := range kinds {
-		left := c.present.kinds[kind] - c.losing.kinds[kind] + c.arriving.kinds[kind]
-		if left == 0 && c.peak.kinds[kind] >= minWipeout {
+		remaining := c.present.kinds[kind] - c.losing.kinds[kind] + c.arriving.kinds[kind]
+		if remaining == 0 && c.peak.kinds[kind] >= minWipeout {
 			return fmt.Sprintf("all %d objects of kind %s would go within %s", lost.kinds[kind], kind, s.Window)
 		}
 	}
@@ -109,17 +111,17 @@ func (s Settings) tooMuch(c lossCheck) string {
 		return fmt.Sprintf("all %d objects would go within %s", lost.objects, s.Window)
 	}
 	if c.losing.objects > 0 {
-		if why := exceeds("objects", lost.objects, had.objects); why != "" {
-			return why
+		if reason := exceeds("objects", lost.objects, total.objects); reason != "" {
+			return reason
 		}
 	}
 	for _, kind := range kinds {
-		if why := exceeds("objects of kind "+string(kind), lost.kinds[kind], had.kinds[kind]); why != "" {
-			return why
+		if reason := exceeds("objects of kind "+string(kind), lost.kinds[kind], total.kinds[kind]); reason != "" {
+			return reason
 		}
 	}
 	if c.losing.endpoints > 0 {
-		return exceeds("endpoints", lost.endpoints-c.arriving.endpoints, had.endpoints) // a service may have been renamed
+		return exceeds("endpoints", lost.endpoints-c.arriving.endpoints, total.endpoints) // a service may have been renamed
 	}
 	return ""
 }

@@ -84,7 +84,7 @@ func (b *rig) holds(t *testing.T, size int, why string) {
 // wait advances the clock, and ends a hold that is due.
 func (b *rig) wait(d time.Duration) {
 	b.clock = b.clock.Add(d)
-	b.expire()
+	b.endDueHold()
 }
 
 const ap, vs = resource.AuthorizationPolicy, resource.VirtualService
@@ -261,7 +261,7 @@ var rules = map[string]func(t *testing.T){
 		b.wait(time.Minute)
 		b.passes(t, 1)
 		require.Len(t, b.served(t), 39)
-		require.Equal(t, 39, b.has.endpoints)
+		require.Equal(t, 39, b.counts.endpoints)
 	},
 	"what cannot stand beside it": func(t *testing.T) {
 		b := newRig(Settings{}, 0, 0)

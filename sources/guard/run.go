@@ -13,8 +13,8 @@ import (
 // holdEvent is the beginning or the end of a hold.
 type holdEvent struct {
 	began              bool
-	resumed            bool // it began before the restart
-	id, why            string
+	resumed            bool // the hold began before the restart
+	id, reason         string
 	objects, endpoints int               // lost at its end
 	changes            []memstore.Change // made by its end
 }
@@ -34,12 +34,12 @@ func (g *Guard) queueEvent(e holdEvent) {
 func (g *Guard) wakeRun() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // it will wake anyway
+	default: // Run will wake anyway
 	}
 }
 
-// Run reports when holds begin and end, and ends a hold when its time has come, until ctx ends. It may be called again
-// then, but never twice at once.
+// Run reports when holds begin and end, and ends a hold at its end time, until ctx ends. It may be called again then,
+// but never twice at once.
 func (g *Guard) Run(ctx context.Context) {
 	for {
 		due := g.report()
@@ -49,7 +49,7 @@ func (g *Guard) Run(ctx context.Context) {
 			return
 		case <-g.wake:
 		case <-due:
-			g.expire()
+			g.endDueHold()
 		}
 	}
 }
@@ -57,15 +57,15 @@ func (g *Guard) Run(ctx context.Context) {
 // report logs the queued events, and returns a channel for the time at which the hold ends by itself.
 func (g *Guard) report() (due <-chan time.Time) {
 	g.mu.Lock()
-	all := g.events
+	events := g.events
 	g.events = nil
-	var at time.Time
+	var endTime time.Time
 	if g.hold != nil {
-		at, _ = g.hold.ends(g.settings)
+		endTime, _ = g.hold.endTime(g.settings)
 	}
 	now := g.now()
 	g.mu.Unlock()
-	for _, e := range all {
+	for _, e := range events {
 		e.log(g.log)
 		if g.onEvent != nil && !e.resumed {
 			g.onEvent(e.began, e.String())
@@ -74,31 +74,31 @@ func (g *Guard) report() (due <-chan time.Time) {
 			g.ended(e.id, e.changes)
 		}
 	}
-	if at.IsZero() {
+	if endTime.IsZero() {
 		return nil
 	}
-	return time.After(at.Sub(now))
+	return time.After(endTime.Sub(now))
 }
 
 // String describes the event for people.
 func (e holdEvent) String() string {
 	if e.began {
-		return fmt.Sprintf("hold %s: %s", e.id, e.why)
+		return fmt.Sprintf("hold %s: %s", e.id, e.reason)
 	}
-	return fmt.Sprintf("hold %s: %s; %s and %s gone", e.id, e.why, words.Count(e.objects, "object", "objects"),
+	return fmt.Sprintf("hold %s: %s; %s and %s gone", e.id, e.reason, words.Count(e.objects, "object", "objects"),
 		words.Count(e.endpoints, "endpoint", "endpoints"))
 }
 
 func (e holdEvent) log(log *slog.Logger) {
 	if e.resumed {
 		log.Error("loss still held after the restart: objects the source dropped stay served until the hold ends or is released",
-			"hold", e.id, "why", e.why)
+			"hold", e.id, "why", e.reason)
 		return
 	}
 	if e.began {
 		log.Error("loss held: objects the source dropped stay served until the hold ends or is released",
-			"hold", e.id, "why", e.why)
+			"hold", e.id, "why", e.reason)
 		return
 	}
-	log.Warn("hold ended", "hold", e.id, "why", e.why, "objects_gone", e.objects, "endpoints_gone", e.endpoints)
+	log.Warn("hold ended", "hold", e.id, "why", e.reason, "objects_gone", e.objects, "endpoints_gone", e.endpoints)
 }

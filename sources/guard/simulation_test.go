@@ -20,9 +20,9 @@ import (
 // days is the variable with the number of days to simulate.
 const days = "TRIBUTARY_TEST_DAYS"
 
-// TestSimulation has the guard live through random days of a source: people deploy, scale, drain, rename and delete, tributary
-// restarts, and twice a day or so the source is wrong. It counts needless holds, and losses
-// by mistake that passed. docs/failing-safely.md has the figures of 1,000 days.
+// TestSimulation has the guard live through random days of a source: people deploy, scale, drain, rename and delete,
+// tributary restarts, and twice a day or so the source is wrong. It counts needless holds, and losses by mistake that
+// passed. docs/failing-safely.md has the figures of 1,000 days.
 func TestSimulation(t *testing.T) {
 	n := 60
 	if s := os.Getenv(days); s != "" {
@@ -252,7 +252,7 @@ func (d *day) waitUntil(t time.Time) {
 		if due.After(d.clock) {
 			d.clock = due
 		}
-		d.expire()
+		d.endDueHold()
 		d.judge()
 	}
 	d.weigh(t.Sub(d.clock))

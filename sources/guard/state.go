@@ -11,7 +11,7 @@ import (
 // windowSteps: saved losses are rounded to window/windowSteps.
 const windowSteps = 60
 
-// savedState is the state of a guard that outlives the program.
+// savedState is the state of a guard that outlives a restart.
 type savedState struct {
 	Hold   *savedHold `json:"hold,omitempty"`
 	Recent []lossSum  `json:"recent,omitempty"` // losses of the window that passed
@@ -30,7 +30,7 @@ type savedHold struct {
 	Passed []lossSum `json:"passed,omitempty"`
 }
 
-// State returns what Resume needs after a restart, besides the table and Held; nil if there is nothing.
+// State returns the state that Resume needs after a restart, with the table and Held; nil for none.
 func (g *Guard) State() []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,7 +40,7 @@ func (g *Guard) State() []byte {
 	var saved savedState
 	step := max(g.settings.Window/windowSteps, time.Second)
 	if h := g.hold; h != nil {
-		saved.Hold = &savedHold{h.id, h.since, h.why, h.below, h.grew, h.passed.summary(step)}
+		saved.Hold = &savedHold{h.id, h.begun, h.reason, h.belowSince, h.lastJoined, h.notJoined.summary(step)}
 	} else {
 		g.forget(g.now())
 	}
@@ -59,8 +59,8 @@ func (g *Guard) State() []byte {
 // Loss is a held loss: the object before it, and as the source wants it, which is nil if the object is gone.
 type Loss struct{ Previous, Desired *resource.Resource }
 
-// Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be read, it returns an
-// error and holds the losses in a new hold.
+// Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be
+// read, it returns an error and holds the losses in a new hold.
 func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
 	var saved savedState
 	var unread error
@@ -87,63 +87,64 @@ func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
 // resumeHold begins a hold with the losses of an earlier run. The caller holds mu.
 func (g *Guard) resumeHold(saved *savedHold, held map[resource.Key]Loss) {
 	now, before := g.now(), g.table.Snapshot()
-	h := &hold{id: identify(now, g.last), since: now, why: "it was held before the restart", grew: now}
+	h := &hold{id: holdID(now, g.last), begun: now, reason: "it was held before the restart", lastJoined: now}
 	if saved != nil {
-		h.id, h.since, h.why, h.below, h.grew = saved.ID, saved.Since, saved.Why, saved.Below, saved.Grew
-		if h.below.After(now) { // the clock stepped back
-			h.below = now
+		h.id, h.begun, h.reason, h.belowSince, h.lastJoined = saved.ID, saved.Since, saved.Why, saved.Below, saved.Grew
+		if h.belowSince.After(now) { // the clock stepped back
+			h.belowSince = now
 		}
-		if h.grew.IsZero() || h.grew.After(now) {
-			h.grew = now
+		if h.lastJoined.IsZero() || h.lastJoined.After(now) {
+			h.lastJoined = now
 		}
-		h.passed.restore(saved.Passed, now)
+		h.notJoined.restore(saved.Passed, now)
 	}
 	var puts []*resource.Resource
 	for key, l := range held {
 		if served := before.Get(key); served != nil {
-			puts = append(puts, h.add(loss{key: key, was: l.Previous, desired: l.Desired}))
+			puts = append(puts, h.add(loss{key: key, original: l.Previous, desired: l.Desired}))
 		}
 	}
 	if h.size() == 0 {
 		return
 	}
-	h.touched = nil
+	h.changed = nil
 	g.hold, g.last = h, h.id
 	if g.settings.Off {
 		g.release("the guard was turned off")
 		return
 	}
-	g.holds++
-	g.queueEvent(holdEvent{resumed: true, id: h.id, why: h.why})
+	g.holdCount++
+	g.queueEvent(holdEvent{resumed: true, id: h.id, reason: h.reason})
 	g.commit(puts, nil, now)
 	g.reassess(now)
 }
 
-// Reread announces that the source will be read with changed settings. Until MarkSynced, what it lacks is not a new loss: the edit is
-// intended. Existing holds stay.
+// Reread announces that the source will be read with changed settings. Until MarkSynced, a missing object is not a new
+// loss: the user intends it. Existing holds stay.
 func (g *Guard) Reread() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.newSettingsUnread = true
 }
 
-// Inherit takes over table content, hold and recent losses from the guard of the same source under its former settings. Call it on an empty
-// table, and do not use `from` afterwards. The source will be read again, as after Reread.
+// Inherit takes over table content, hold and recent losses from the guard of the same source under its former settings.
+// Call it on an empty table, and do not use `from` afterwards. The source will be read again, as after Reread.
 func (g *Guard) Inherit(from *Guard) {
 	from.mu.Lock()
-	has, peak, recent, held, last, holds := from.has, from.peak, from.recent, from.hold, from.last, from.holds
+	counts, peak, recent, hold, lastID, holdCount := from.counts, from.peak, from.recent, from.hold, from.last,
+		from.holdCount
 	before := from.table.Snapshot()
 	from.hold = nil
 	from.mu.Unlock()
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*resource.Resource, 0, before.Len())
+	objects := make([]*resource.Resource, 0, before.Len())
 	for r := range before.All() {
-		all = append(all, r)
+		objects = append(objects, r)
 	}
-	g.table.Apply(all, nil)
-	g.has, g.peak, g.recent, g.hold, g.last, g.holds = has, peak, recent, held, last, holds
+	g.table.Apply(objects, nil)
+	g.counts, g.peak, g.recent, g.hold, g.last, g.holdCount = counts, peak, recent, hold, lastID, holdCount
 	g.newSettingsUnread = true
 	if g.hold == nil {
 		return

@@ -11,7 +11,7 @@ import (
 type Status struct {
 	ID        string     `json:"id"` // stays the same over a restart
 	Since     time.Time  `json:"since"`
-	Until     *time.Time `json:"until,omitempty"` // when it ends by itself, if nothing changes
+	Until     *time.Time `json:"until,omitempty"` // when it ends by itself without further changes
 	Why       string     `json:"why"`
 	Objects   int        `json:"objects"`   // lost
 	Endpoints int        `json:"endpoints"` // lost, those of lost objects included
@@ -38,28 +38,28 @@ func (g *Guard) Status() *Status {
 	if h == nil {
 		return nil
 	}
-	st := &Status{ID: h.id, Since: h.since, Why: h.why, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
-	if until, _ := h.ends(g.settings); !until.IsZero() {
-		st.Until = &until
+	st := &Status{ID: h.id, Since: h.begun, Why: h.reason, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
+	if endTime, _ := h.endTime(g.settings); !endTime.IsZero() {
+		st.Until = &endTime
 	}
-	for _, l := range h.first(maxListed) {
+	for _, l := range h.firstLosses(maxListed) {
 		st.Held = append(st.Held, Held{resource.Ref(l.key), l.desired == nil, l.held})
 	}
 	st.More = h.size() - len(st.Held)
 	return st
 }
 
-// Held reports whether a loss of key is held, and returns the object before it and as the source wants it, which is nil if
-// the object is gone.
-func (g *Guard) Held(key resource.Key) (was, desired *resource.Resource, held bool) {
+// Held reports whether a loss of key is held, and returns the object before it and as the source wants it, which is nil
+// if the object is gone.
+func (g *Guard) Held(key resource.Key) (original, desired *resource.Resource, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l, held := g.hold.get(key)
-	return l.was, l.desired, held
+	return l.original, l.desired, held
 }
 
-// Gone returns the served object of key if the source lacks it and the loss is held, else nil.
-func (g *Guard) Gone(key resource.Key) *resource.Resource {
+// HeldDeletion returns the served object of key if the source lacks it and the loss is held, else nil.
+func (g *Guard) HeldDeletion(key resource.Key) *resource.Resource {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l, held := g.hold.get(key); held && l.desired == nil {
@@ -68,14 +68,14 @@ func (g *Guard) Gone(key resource.Key) *resource.Resource {
 	return nil
 }
 
-// GoneFrom returns, by key, the served objects of a group that the source lacks.
-func (g *Guard) GoneFrom(group string) (served []*resource.Resource) {
+// HeldDeletions returns, by key, the served objects of a group that the source lacks.
+func (g *Guard) HeldDeletions(group string) (served []*resource.Resource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hold == nil {
 		return nil
 	}
-	for key := range g.hold.gone[group] {
+	for key := range g.hold.missing[group] {
 		l, _ := g.hold.get(key)
 		served = append(served, l.served)
 	}
@@ -88,20 +88,20 @@ func (g *Guard) Counts() (objects, endpoints, holds int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if h := g.hold; h != nil {
-		return h.sum.objects, h.served, g.holds
+		return h.sum.objects, h.served, g.holdCount
 	}
-	return 0, 0, g.holds
+	return 0, 0, g.holdCount
 }
 
-// ends returns when the hold ends by itself if nothing changes, and why; zero if it does not.
-func (h *hold) ends(s Settings) (at time.Time, why string) {
+// endTime returns when and why the hold ends by itself without further changes; zero if it does not.
+func (h *hold) endTime(s Settings) (endTime time.Time, reason string) {
 	if s.HoldFor > 0 {
-		at, why = h.since.Add(s.HoldFor), "holdFor has passed"
+		endTime, reason = h.begun.Add(s.HoldFor), "holdFor has passed"
 	}
-	if !h.below.IsZero() {
-		if end := h.below.Add(s.Window); at.IsZero() || end.Before(at) {
-			at, why = end, "what is left of it has been below the limits for "+s.Window.String()
+	if !h.belowSince.IsZero() {
+		if end := h.belowSince.Add(s.Window); endTime.IsZero() || end.Before(endTime) {
+			endTime, reason = end, "what is left of it has been below the limits for "+s.Window.String()
 		}
 	}
-	return at, why
+	return endTime, reason
 }

@@ -13,14 +13,14 @@ import (
 	"tributary/resource"
 )
 
-// union returns desired with the endpoints of was that it lacks appended: new endpoints are served, and lost ones stay. It
-// returns nil if one ServiceEntry cannot have both.
-func union(desired, was *resource.Resource) *resource.Resource {
+// union returns desired with the missing endpoints of original appended: new endpoints are served, and lost endpoints
+// stay. It returns nil if a ServiceEntry cannot have both.
+func union(desired, original *resource.Resource) *resource.Resource {
 	next, ok := entryOf(desired)
 	if !ok {
 		return nil
 	}
-	old, ok := entryOf(was)
+	old, ok := entryOf(original)
 	if !ok || next.Resolution != old.Resolution || next.WorkloadSelector != nil {
 		return nil
 	}
@@ -28,12 +28,12 @@ func union(desired, was *resource.Resource) *resource.Resource {
 	for _, p := range next.Ports {
 		ports[p.Name] = true
 	}
-	known := make(map[string]bool, len(next.Endpoints))
+	present := make(map[string]bool, len(next.Endpoints))
 	for _, e := range next.Endpoints {
-		known[identity(e)] = true
+		present[identity(e)] = true
 	}
 	for _, e := range old.Endpoints {
-		if known[identity(e)] {
+		if present[identity(e)] {
 			continue
 		}
 		e = proto.CloneOf(e)
@@ -50,22 +50,22 @@ func union(desired, was *resource.Resource) *resource.Resource {
 	return r
 }
 
-// heldEndpoints counts the endpoints of was that desired lacks, however many new ones it has.
-func heldEndpoints(desired, was *resource.Resource) (held int) {
+// heldEndpoints counts the endpoints of original that desired lacks. New endpoints do not count.
+func heldEndpoints(desired, original *resource.Resource) (held int) {
 	if desired == nil {
-		return endpoints(was)
+		return endpoints(original)
 	}
 	next, nextOK := entryOf(desired)
-	old, oldOK := entryOf(was)
+	old, oldOK := entryOf(original)
 	if !nextOK || !oldOK {
-		return max(0, endpoints(was)-endpoints(desired))
+		return max(0, endpoints(original)-endpoints(desired))
 	}
-	left := make(map[string]bool, len(next.Endpoints))
+	remaining := make(map[string]bool, len(next.Endpoints))
 	for _, e := range next.Endpoints {
-		left[identity(e)] = true
+		remaining[identity(e)] = true
 	}
 	for _, e := range old.Endpoints {
-		if !left[identity(e)] {
+		if !remaining[identity(e)] {
 			held++
 		}
 	}
@@ -75,13 +75,13 @@ func heldEndpoints(desired, was *resource.Resource) (held int) {
 func entryOf(r *resource.Resource) (*networking.ServiceEntry, bool) {
 	spec, err := r.Spec()
 	if err != nil {
-		return nil, false // reported where it was read
+		return nil, false // the source reported it
 	}
 	se, ok := spec.(*networking.ServiceEntry)
 	return se, ok
 }
 
-// identity is equal for equal endpoints of a ServiceEntry.
+// identity returns a text that is equal for equal endpoints of a ServiceEntry.
 func identity(e *networking.WorkloadEntry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.Address, e.Network)

@@ -21,19 +21,20 @@ import (
 	"tributary/internal/secret"
 )
 
-// BundleFile is one of an archive.
+// BundleFile is a file of an archive.
 type BundleFile struct {
 	Name string
 	Text []byte
 }
 
-// WriteBundle writes an archive of files below dir, without what secrets knows.
-func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, at time.Time) error {
+// WriteBundle writes an archive of files below dir, and hides the secrets.
+func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, modified time.Time) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
 	for _, f := range files {
 		text := secrets.Hide(f.Text)
-		header := &tar.Header{Name: dir + "/" + f.Name, Mode: 0o600, Size: int64(len(text)), ModTime: at, Format: tar.FormatPAX}
+		header := &tar.Header{Name: dir + "/" + f.Name, Mode: 0o600, Size: int64(len(text)), ModTime: modified,
+			Format: tar.FormatPAX}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
@@ -44,17 +45,17 @@ func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, 
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
-// Tail is the end of a text, from the beginning of a line, of size bytes at most.
-func Tail(in io.ReadSeeker, size int64) ([]byte, error) {
-	end, err := in.Seek(0, io.SeekEnd)
+// Tail returns the last lines of a text, at most size bytes.
+func Tail(input io.ReadSeeker, size int64) ([]byte, error) {
+	end, err := input.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil, err
 	}
 	from := max(0, end-size)
-	if _, err := in.Seek(from, io.SeekStart); err != nil {
+	if _, err := input.Seek(from, io.SeekStart); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(in, size))
+	text, err := io.ReadAll(io.LimitReader(input, size))
 	if from > 0 {
 		if i := bytes.IndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]
@@ -63,29 +64,29 @@ func Tail(in io.ReadSeeker, size int64) ([]byte, error) {
 	return text, err
 }
 
-// Secrets are those that a configuration has, or names files of.
+// Secrets holds the secrets in a configuration and in the files that it names.
 type Secrets struct{ values []string }
 
-const hidden = secret.Mark
+const hiddenMark = secret.Mark
 
 var (
-	// secretKey is the name of a setting that may have a secret, or name a file that does.
+	// secretKey matches the name of a setting that may hold a secret, or name a file with secrets.
 	secretKey = regexp.MustCompile(`(?i)token|password|passwd|secret|credential|privatekey|(^|[^a-z])key$`)
-	// namesFile is the name of one that names a file, and is of interest.
+	// namesFile matches the name of a setting that names a file. The report keeps the file's name.
 	namesFile = regexp.MustCompile(`(?i)file$|^(key|tokens|privateKey)$`)
-	// userInfo stands in an address before its host.
+	// userInfo matches user and password before the host of an address.
 	userInfo = regexp.MustCompile(`(://)[^/@\s"'<>]+@`)
-	// said is how a secret may stand in a line of a log.
-	said = regexp.MustCompile(`(?i)\b((?:authorization|bearer|basic|(?:[a-z_-]*(?:token|password|passwd|secret|credential)))["']` +
+	// secretInLog matches the usual forms of secrets in lines of logs.
+	secretInLog = regexp.MustCompile(`(?i)\b((?:authorization|bearer|basic|(?:[a-z_-]*(?:token|password|passwd|secret|credential)))["']` +
 		`?(?:\s*[:=]\s*|\s+)["']?(?:bearer\s+|basic\s+)?)([^\s"',;]{6,})`)
-	// pem is a private key.
-	pem = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`)
+	// privateKeyPEM matches a private key.
+	privateKeyPEM = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`)
 )
 
-// leastSecret is how long a text must be to be hidden wherever it stands: hiding shorter ones would hide what is no secret.
+// leastSecret is the least length of a secret that is hidden everywhere: a shorter one would match other texts.
 const leastSecret = 6
 
-// leastWord is how long a word must be that stands with others in a file with secrets: shorter ones are names.
+// leastWord is the least length of a word of a file with secrets that counts as a secret: shorter words are names.
 const leastWord = 12
 
 func (s *Secrets) add(value string) {
@@ -93,44 +94,45 @@ func (s *Secrets) add(value string) {
 	if len(value) < leastSecret {
 		return
 	}
-	for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value), base64.StdEncoding.EncodeToString([]byte(value))} {
+	for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value),
+		base64.StdEncoding.EncodeToString([]byte(value))} {
 		if !slices.Contains(s.values, form) {
 			s.values = append(s.values, form)
 		}
 	}
 }
 
-// Hide replaces what is known to be secret, and private keys.
+// Hide replaces the secrets, and private keys.
 func (s *Secrets) Hide(text []byte) []byte {
-	// The longest first: one may be a part of another.
+	// The longest first: a secret may be a part of another.
 	slices.SortStableFunc(s.values, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, value := range s.values {
-		text = bytes.ReplaceAll(text, []byte(value), []byte(hidden))
+		text = bytes.ReplaceAll(text, []byte(value), []byte(hiddenMark))
 	}
-	text = pem.ReplaceAll(text, []byte(hidden))
-	text = userInfo.ReplaceAll(text, []byte("${1}"+hidden+"@"))
-	return secret.Parameter.ReplaceAll(text, []byte("${1}"+hidden))
+	text = privateKeyPEM.ReplaceAll(text, []byte(hiddenMark))
+	text = userInfo.ReplaceAll(text, []byte("${1}"+hiddenMark+"@"))
+	return secret.Parameter.ReplaceAll(text, []byte("${1}"+hiddenMark))
 }
 
-// HideInLog replaces also what looks like a secret in lines that other programs may have written, too.
-func HideInLog(text []byte) []byte { return said.ReplaceAll(text, []byte("${1}"+hidden)) }
+// HideInLog replaces texts that look like secrets, in lines that other programs may have written.
+func HideInLog(text []byte) []byte { return secretInLog.ReplaceAll(text, []byte("${1}"+hiddenMark)) }
 
-// maxSecretFile is how large a file with a secret may be, in bytes: others are none.
+// maxSecretFile is the largest size in bytes of a file with secrets.
 const maxSecretFile = 1 << 20
 
-// Configuration returns a configuration, of a file in dir, without comments and secrets, and notes in s the secrets that it has and that
-// the files have that it names.
+// Configuration returns the configuration of a file in dir without comments and secrets. It adds to s the secrets of
+// the configuration and of the files that it names.
 func (s *Secrets) Configuration(text []byte, dir string) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, errors.New("it is no YAML, and is left out: what is secret in it cannot be told")
+		return nil, errors.New("it is no YAML, and is left out: its secrets cannot be recognized")
 	}
 	s.Clean(&root, "", dir)
 	return yaml.Marshal(&root)
 }
 
-// Clean takes secrets and comments out of the tree of the settings that stand under key in a configuration of a file in dir, and notes the
-// secrets.
+// Clean removes secrets and comments from the tree of settings under key, in the configuration of a file in dir. It
+// adds the secrets to s.
 func (s *Secrets) Clean(n *yaml.Node, key, dir string) {
 	n.HeadComment, n.LineComment, n.FootComment = "", "", ""
 	switch n.Kind {
@@ -141,7 +143,7 @@ func (s *Secrets) Clean(n *yaml.Node, key, dir string) {
 		}
 	case yaml.ScalarNode:
 		s.scalar(n, key, dir)
-	default: // of a list the key is that of all; an anchor is cleaned where it stands
+	default: // the entries of a list have the list's key; an anchor is cleaned at its definition
 		for _, child := range n.Content {
 			s.Clean(child, key, dir)
 		}
@@ -150,8 +152,8 @@ func (s *Secrets) Clean(n *yaml.Node, key, dir string) {
 
 func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
 	if _, rest, ok := strings.Cut(n.Value, "://"); ok {
-		if at := strings.LastIndex(rest, "@"); at >= 0 {
-			user, password, _ := strings.Cut(rest[:at], ":")
+		if separator := strings.LastIndex(rest, "@"); separator >= 0 {
+			user, password, _ := strings.Cut(rest[:separator], ":")
 			s.add(password)
 			if password == "" {
 				s.add(user)
@@ -159,9 +161,9 @@ func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
 			if plain, err := url.PathUnescape(password); err == nil {
 				s.add(plain)
 			}
-			n.Value = strings.Replace(n.Value, rest[:at]+"@", hidden+"@", 1)
+			n.Value = strings.Replace(n.Value, rest[:separator]+"@", hiddenMark+"@", 1)
 		}
-		n.Value = secret.Parameter.ReplaceAllString(n.Value, "${1}"+hidden)
+		n.Value = secret.Parameter.ReplaceAllString(n.Value, "${1}"+hiddenMark)
 		return
 	}
 	if !secretKey.MatchString(key) {
@@ -178,16 +180,16 @@ func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
 			text, err := os.ReadFile(path)
 			if err == nil {
 				s.add(string(text))
-				for word := range strings.FieldsSeq(string(text)) { // of several tokens, or a token and a name
+				for word := range strings.FieldsSeq(string(text)) { // a file may have several tokens, or a token and a name
 					if len(word) >= leastWord {
 						s.add(word)
 					}
 				}
 			}
 		}
-	case namesFile.MatchString(key) && strings.ContainsAny(n.Value, "/."): // it is not there, and its name is of use
+	case namesFile.MatchString(key) && strings.ContainsAny(n.Value, "/."): // the file is missing, and its name helps the reader of the report
 	default:
 		s.add(n.Value)
-		n.Value = hidden
+		n.Value = hiddenMark
 	}
 }

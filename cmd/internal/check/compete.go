@@ -20,31 +20,32 @@ import (
 	"tributary/server/envoy/references"
 )
 
-// Compete adds what can be found only of all objects together: those of different names that claim one thing, such as
-// two VirtualServices of one host. All that was looked at counts as the server merges it.
+// Compete reports conflicts between objects of different names, such as two VirtualServices of a host. It merges all
+// checked objects as the server does.
 func (l *Linter) Compete(ctx context.Context) error {
-	if len(l.looks) == 0 {
+	if len(l.validated) == 0 {
 		return nil
 	}
 	view := aggregate.New()
-	var all []aggregate.Source
-	for i, at := range l.looks {
-		name := at.terms.Name
+	var origins []aggregate.Source
+	for i, objects := range l.validated {
+		name := objects.terms.Name
 		if name == "" {
 			name = fmt.Sprint("path ", i+1)
 		}
-		all = append(all, aggregate.Source{Name: name, Reader: &at.table, Precedence: at.terms.Precedence, Merge: at.terms.Merge})
+		origins = append(origins, aggregate.Source{Name: name, Reader: &objects.table, Precedence: objects.terms.Precedence,
+			Merge: objects.terms.Merge})
 	}
 	if l.server != nil {
-		all = append(all, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})
+		origins = append(origins, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})
 	}
-	view.SetSources(all...)
+	view.SetSources(origins...)
 	l.merged = view
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = view.Run(ctx) // until it is stopped
+		_ = view.Run(ctx) // its only error is that of ctx
 	}()
 	defer func() {
 		stop()
@@ -61,19 +62,21 @@ func (l *Linter) Compete(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	for _, c := range view.Conflicts() {
-		last := c.Objects[len(c.Objects)-1].Key()
-		if !slices.ContainsFunc(c.Objects, func(o conflicts.Ref) bool { return l.placeOf(o.Key()) != "" }) {
-			continue // objects of the server alone
+	for _, conflict := range view.Conflicts() {
+		last := conflict.Objects[len(conflict.Objects)-1].Key()
+		if !slices.ContainsFunc(conflict.Objects, func(o conflicts.Ref) bool { return l.placeOf(o.Key()) != "" }) {
+			continue // only objects of the server conflict
 		}
-		others := words.Each(c.Objects[:len(c.Objects)-1], func(o conflicts.Ref) string { return l.named(o.Key()) })
-		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
+		rivals := words.Each(conflict.Objects[:len(conflict.Objects)-1],
+			func(o conflicts.Ref) string { return l.describe(o.Key()) })
+		l.report(Warning, Rule(conflict.Rule), last, l.placeOf(last),
+			fmt.Sprintf("on %s with %s: %s", conflict.Subject, strings.Join(rivals, ", "), conflict.Message))
 	}
 	return nil
 }
 
-// Analyze adds what leads nowhere and what has no effect, of all objects as the server merges them, after Compete. What
-// somebody did not read, or could not, counts as something that may have what is missing.
+// Analyze reports references without a target and fields without effect in the merged objects, after Compete. A missing
+// target may be in a source that was not read.
 func (l *Linter) Analyze() {
 	if l.merged == nil {
 		return
@@ -88,7 +91,7 @@ func (l *Linter) Analyze() {
 			options.Partial = true
 		}
 	}
-	if l.server != nil { // it has the content of the sources that it reads
+	if l.server != nil { // the server's objects include those of its sources
 		options, unread = references.Options{Partial: l.server.unread != ""}, []string{l.server.unread}
 	}
 	failed := 0
@@ -99,20 +102,20 @@ func (l *Linter) Analyze() {
 	}
 	if failed > l.unreadErrors {
 		options.Partial = true
-		unread = append(unread, "what has an error")
+		unread = append(unread, "an object with an error")
 	}
-	found, unchecked := references.Find(l.merged.Snapshot(), options)
-	missing := make(map[string]bool) // fields of the server's objects that lead nowhere already
+	unresolved, unchecked := references.Find(l.merged.Snapshot(), options)
+	missing := make(map[string]bool) // fields of the server's objects that have no target already
 	if l.server != nil {
 		before, _ := references.FindMissing(l.server.table.Snapshot(), options)
 		for _, f := range before {
 			missing[fieldOf(f)] = true
 		}
 	}
-	for _, f := range found {
+	for _, f := range unresolved {
 		if l.placeOf(f.Key) == "" { // an object of the server
 			if f.Code == references.NotFound && l.server != nil && !missing[fieldOf(f)] {
-				l.find(Error, Rule(f.Code), f.Key, "the server", fmt.Sprintf("with these objects, %s (%s)", f.Message, f.Code))
+				l.report(Error, Rule(f.Code), f.Key, "the server", fmt.Sprintf("with these objects, %s (%s)", f.Message, f.Code))
 			}
 			continue
 		}
@@ -120,18 +123,18 @@ func (l *Linter) Analyze() {
 			f.Severity = references.Error
 		}
 		var n int
-		// Istio's validation says the same, and not why
+		// Istio's validation reports the same without the reason.
 		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == references.Unreachable {
-			same := fmt.Sprintf("virtualService rule #%d not used", n)
-			l.Findings = slices.DeleteFunc(l.Findings, func(of Finding) bool {
-				return of.key() == f.Key && strings.HasPrefix(of.Message, same)
+			istioMessage := fmt.Sprintf("virtualService rule #%d not used", n)
+			l.Findings = slices.DeleteFunc(l.Findings, func(finding Finding) bool {
+				return finding.key() == f.Key && strings.HasPrefix(finding.Message, istioMessage)
 			})
 		}
 		place := l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message)
-		l.find(Severity(f.Severity), Rule(f.Code), f.Key, place, fmt.Sprintf("%s (%s)", f.Message, f.Code))
+		l.report(Severity(f.Severity), Rule(f.Code), f.Key, place, fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
-	if more := len(unchecked) - maxUnchecked; more > 0 {
-		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))
+	if omitted := len(unchecked) - maxUncheckedNames; omitted > 0 {
+		unchecked = append(unchecked[:maxUncheckedNames], fmt.Sprintf("%d more", omitted))
 	}
 	if len(unchecked) > 0 {
 		l.Unchecked = fmt.Sprintf("references to %s were not checked, since %s was not read", strings.Join(unchecked, ", "),
@@ -145,10 +148,10 @@ func fieldOf(f references.Finding) string {
 	return fmt.Sprint(f.Key, " ", field)
 }
 
-// server is the content of a server.
+// server holds the objects of a running server.
 type server struct {
 	table  memstore.Table
-	unread string // names its unread sources; empty if there are none
+	unread string // the names of its unread sources, or empty
 }
 
 // Served adds the objects that a server serves, as its /debug/configz lists them. Compete and Analyze check the objects
@@ -170,91 +173,93 @@ func (l *Linter) Served(configz []byte, unread string) error {
 	return nil
 }
 
-const maxUnchecked = 5
+const maxUncheckedNames = 5
 
-// Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects
-// as the server merges them, after Compete.
-func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(*resource.Resource) []string, err error)) error {
+// Check reports each message of a check about a valid object as a warning of a rule, after Compete. prepare gets the
+// merged objects.
+func (l *Linter) Check(rule Rule, prepare func(merged memstore.Reader) (check func(*resource.Resource) []string, err error)) error {
 	if l.merged == nil {
 		return nil
 	}
-	check, err := make(l.merged)
+	check, err := prepare(l.merged)
 	if err != nil {
 		return err
 	}
-	for _, at := range l.looks {
-		for r := range at.table.Snapshot().All() {
+	for _, objects := range l.validated {
+		for r := range objects.table.Snapshot().All() {
 			for _, message := range check(r) {
-				l.find(Warning, rule, r.Key(), l.fieldPlace(at.seen[r.Key()], r.Key().Name, message), message)
+				l.report(Warning, rule, r.Key(), l.fieldPlace(objects.places[r.Key()], r.Key().Name, message), message)
 			}
 		}
 	}
 	return nil
 }
 
-// Accepted adds an error for each resource that the Envoy binary of a path rejects of what Envoys would be served, after Compete. It stands
-// at one of the objects that the resource is made of: rather at one that is no service.
+// Accepted reports an error for each Envoy resource that the Envoy binary at path rejects, after Compete. The place is
+// that of one of the resource's objects, preferably of a rule rather than of a service.
 func (l *Linter) Accepted(ctx context.Context, path string) error {
 	if l.merged == nil {
 		return nil
 	}
-	all, err := envoy.ServedOf(l.merged)
+	samples, err := envoy.ServedOf(l.merged)
 	if err != nil {
 		return err
 	}
-	seen := make(map[string]bool)
-	for _, served := range all {
+	reported := make(map[string]bool)
+	for _, served := range samples {
 		rejections, err := binary.Check(ctx, path, served.Resources)
 		if err != nil {
 			return err
 		}
-		for _, r := range rejections {
-			var names, made []string
+		for _, rejection := range rejections {
+			var names, origins []string
 			var last resource.Key
-			for _, m := range r.Resources {
-				names = append(names, fmt.Sprintf("%s %s", m.ProtoReflect().Descriptor().Name(), m.(interface{ GetName() string }).GetName()))
-				for _, key := range served.Objects(m) {
-					made = append(made, l.named(key))
+			for _, message := range rejection.Resources {
+				names = append(names, fmt.Sprintf("%s %s", message.ProtoReflect().Descriptor().Name(),
+					message.(interface{ GetName() string }).GetName()))
+				for _, key := range served.Objects(message) {
+					origins = append(origins, l.describe(key))
 					if last.Kind == "" || key.Kind != resource.ServiceEntry && key.Kind != resource.WorkloadEntry {
 						last = key
 					}
 				}
 			}
-			what := strings.Join(names, ", ")
-			if seen[what+r.Text] {
+			rejected := strings.Join(names, ", ")
+			if reported[rejected+rejection.Text] {
 				continue
 			}
-			seen[what+r.Text] = true
-			l.find(Error, Rejected, last, cmp.Or(l.placeOf(last), path),
-				fmt.Sprintf("Envoy rejects %s, made of %s: %s", what, strings.Join(made, ", "), r.Text))
+			reported[rejected+rejection.Text] = true
+			l.report(Error, Rejected, last, cmp.Or(l.placeOf(last), path),
+				fmt.Sprintf("Envoy rejects %s, made of %s: %s", rejected, strings.Join(origins, ", "), rejection.Text))
 		}
 	}
 	return nil
 }
 
-func (l *Linter) named(key resource.Key) string {
+func (l *Linter) describe(key resource.Key) string {
 	if place := l.placeOf(key); place != "" {
 		return fmt.Sprintf("%s (%s)", key, place)
 	}
 	return key.String()
 }
 
-// placeOf returns where an object was seen first. One that is merged of several has no place of its own.
-func (l *Linter) placeOf(key resource.Key) string { return l.seen[key] }
+// placeOf returns the first place of an object; empty for a merged object.
+func (l *Linter) placeOf(key resource.Key) string { return l.places[key] }
 
-// fieldPlace returns the place of the field that a message begins with, in the object of a name at a place; or that of the object.
+// fieldPlace returns the place of the field at the beginning of a message about the object of a name at a place, or the
+// object's place.
 func (l *Linter) fieldPlace(place, name, message string) string {
 	file := place[:max(0, strings.LastIndexByte(place, ':'))]
 	text, read := l.texts[file]
 	if !read {
 		text, _ = os.ReadFile(file) //nolint:gosec // it was read before
-		l.keep(file, text)
+		l.keepText(file, text)
 	}
 	field, _, _ := strings.Cut(message, " ")
 	return resource.FieldPlace(text, place, name, strings.TrimSuffix(field, ":"))
 }
 
-func (l *Linter) keep(file string, text []byte) {
+func (l *Linter) keepText(file string, text []byte) {
 	if l.texts == nil {
 		l.texts = make(map[string][]byte)
 	}

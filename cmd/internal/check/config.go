@@ -24,8 +24,9 @@ import (
 	"tributary/sources/file"
 )
 
-// Text looks at a text: a configuration of ours with the files that it names, or configuration objects. name is that of its
-// file. With offline, a source of files that is not on this machine is no error. It returns what was not looked at.
+// Text checks a configuration of tributary with the files that it names, or the objects in a text. name is the file's
+// name. With offline, a source of files that is not on this machine is no error. Text returns the sources that it
+// skipped, with reasons.
 func (l *Linter) Text(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
 	if config.Recognize(text) {
 		cfg, err := config.Parse(name, text)
@@ -45,28 +46,28 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 		base := filepath.Base(name)
 		if slices.ContainsFunc(config.DefaultPaths(), func(p string) bool { return filepath.Base(p) == base }) {
 			cfg, err := config.Parse(name, text)
-			return l.Config(ctx, name, cfg, err, offline) // one that says nothing is refused by serve, too
+			return l.Config(ctx, name, cfg, err, offline) // serve rejects an empty configuration, too
 		}
-		l.at(name, Warning, Empty, "nothing is in it: neither objects nor a configuration")
+		l.reportAt(name, Warning, Empty, "nothing is in it: neither objects nor a configuration")
 	}
-	l.keep(name, text)
+	l.keepText(name, text)
 	l.Contents(contents...)
 	return nil, nil
 }
 
-// Config looks at a configuration, or at the error of loading it, and at its sources, each whether or not another one can be read, as Text
-// does at one that it recognizes.
+// Config checks a configuration and its sources, or reports the error of loading it. It checks each source even if
+// another cannot be read.
 func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, err error, offline bool) (skipped []string, _ error) {
 	if bad, ok := errors.AsType[*config.Error](err); ok {
-		l.problems(Error, bad.Problems)
+		l.reportProblems(Error, bad.Problems)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.problems(Warning, cfg.Warnings)
+	l.reportProblems(Warning, cfg.Warnings)
 	if l.Files != nil {
-		skipped = l.files(ctx, name, cfg, offline)
+		skipped = l.checkFiles(ctx, name, cfg, offline)
 	}
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
@@ -84,7 +85,7 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 			return nil, fmt.Errorf("source %s: %w", s.Name, err)
 		}
 		if !isFile {
-			if err := l.connect(ctx, name, s, terms); err != nil {
+			if err := l.checkConnected(ctx, name, s, terms); err != nil {
 				return nil, err
 			}
 			continue
@@ -96,29 +97,29 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 			l.unread = append(l.unread, s)
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 		case err != nil:
-			l.unreadable(name, s, Unreadable, err)
+			l.reportUnreadable(name, s, Unreadable, err)
 		case !read:
-			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)
+			l.reportEmpty(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)
 		}
 	}
 	return skipped, nil
 }
 
-// unreadable notes that a source of a configuration cannot be read.
-func (l *Linter) unreadable(name string, s config.Source, rule Rule, err error) {
+// reportUnreadable reports a source of a configuration that cannot be read.
+func (l *Linter) reportUnreadable(name string, s config.Source, rule Rule, err error) {
 	l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
-	l.at(name, Error, rule, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
+	l.reportAt(name, Error, rule, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 }
 
-func (l *Linter) problems(severity Severity, all []config.Problem) {
-	for _, p := range all {
-		l.at(p.Place(), severity, Configuration, p.Text())
+func (l *Linter) reportProblems(severity Severity, problems []config.Problem) {
+	for _, p := range problems {
+		l.reportAt(p.Place(), severity, Configuration, p.Text())
 	}
 }
 
-// files looks at the files that a configuration names for its own ports and for proofs. With offline, one that is not on this machine is no
-// error, but returned.
-func (l *Linter) files(ctx context.Context, name string, cfg *config.Config, offline bool) (skipped []string) {
+// checkFiles checks the files that a configuration names for listeners and for clients' credentials. With offline, it
+// returns the files that are not on this machine instead of reporting them.
+func (l *Linter) checkFiles(ctx context.Context, name string, cfg *config.Config, offline bool) (skipped []string) {
 	wrong, doubts := l.Files(ctx, cfg)
 	for _, err := range wrong {
 		bad, ok := errors.AsType[*config.Error](err)
@@ -126,31 +127,31 @@ func (l *Linter) files(ctx context.Context, name string, cfg *config.Config, off
 		case offline && errors.Is(err, fs.ErrNotExist):
 			skipped = append(skipped, err.Error())
 		case ok:
-			l.problems(Error, bad.Problems)
+			l.reportProblems(Error, bad.Problems)
 		default:
-			l.at(name, Error, Configuration, err.Error())
+			l.reportAt(name, Error, Configuration, err.Error())
 		}
 	}
-	l.problems(Warning, doubts)
+	l.reportProblems(Warning, doubts)
 	return skipped
 }
 
-// connect looks at what a source has that is no file, as at files, and notes how much of it would be served. A source that cannot be read
-// is a finding.
-func (l *Linter) connect(ctx context.Context, name string, s config.Source, terms Terms) error {
+// checkConnected reads a source that has no files, checks its objects, and counts those that would be served. A source
+// that cannot be read is a finding.
+func (l *Linter) checkConnected(ctx context.Context, name string, s config.Source, terms Terms) error {
 	source, err := l.Connect(s)
 	if err != nil {
 		return fmt.Errorf("source %s: %w", s.Name, err)
 	}
-	if of, asks := source.(interface {
+	if cluster, checksRights := source.(interface {
 		Rights(ctx context.Context) (lacks, roles string, err error)
-	}); asks {
-		if lacks, roles, err := of.Rights(ctx); err == nil && lacks != "" { // what else is wrong is found by reading
-			l.at(name, Warning, Denied, fmt.Sprintf("source %s (%s): %s", s.Name, s.Shown(), lacks))
+	}); checksRights {
+		if lacks, roles, err := cluster.Rights(ctx); err == nil && lacks != "" { // reading the source finds other errors
+			l.reportAt(name, Warning, Denied, fmt.Sprintf("source %s (%s): %s", s.Name, s.Shown(), lacks))
 			l.Findings[len(l.Findings)-1].Fix = roles
 		}
 	}
-	contents, said, err := ReadRegistry(ctx, source)
+	contents, health, err := ReadRegistry(ctx, source)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -159,44 +160,45 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 		if unread, ok := errors.AsType[*UnreadError](err); ok && unread.State == sources.Denied {
 			rule = Denied
 		}
-		l.unreadable(name, s, rule, err)
+		l.reportUnreadable(name, s, rule, err)
 		return nil
 	}
-	before, left := len(l.Findings), 0
+	before, leftOut := len(l.Findings), 0
 	slices.SortFunc(contents, func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
 	for n := range contents {
-		left += len(contents[n].LeftOut)
+		leftOut += len(contents[n].LeftOut)
 		for i := range contents[n].Rejects {
 			place := &contents[n].Rejects[i].Origin.Place
 			*place = cmp.Or(*place, contents[n].Group, s.Shown())
 		}
 	}
-	served := l.source(terms, contents).table.Snapshot()
+	served := l.checkSource(terms, contents).table.Snapshot()
 	endpoints := 0
 	for r := range served.List(resource.ServiceEntry, "") {
 		if spec, err := r.Spec(); err == nil {
-			if entry, is := spec.(*networking.ServiceEntry); is {
+			if entry, isEntry := spec.(*networking.ServiceEntry); isEntry {
 				endpoints += len(entry.Endpoints)
 			}
 		}
 	}
-	found := make(map[Severity]int)
+	bySeverity := make(map[Severity]int)
 	for _, f := range l.Findings[before:] {
-		found[f.Severity]++
+		bySeverity[f.Severity]++
 	}
 	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", s.Name, s.Shown(),
 		words.Count(served.Len(), "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"))}
-	for _, of := range []struct {
+	for _, cluster := range []struct {
 		n         int
 		one, many string
-	}{{found[Error], "error", "errors"}, {left, "instance is left out", "instances are left out"}, {found[Warning], "warning", "warnings"}} {
-		if of.n > 0 {
-			counted = append(counted, words.Count(of.n, of.one, of.many))
+	}{{bySeverity[Error], "error", "errors"}, {leftOut, "instance is left out", "instances are left out"},
+		{bySeverity[Warning], "warning", "warnings"}} {
+		if cluster.n > 0 {
+			counted = append(counted, words.Count(cluster.n, cluster.one, cluster.many))
 		}
 	}
 	line := strings.Join(counted, ", ")
-	if said != "" {
-		line += ": " + strings.ReplaceAll(said, "\n", "; ")
+	if health != "" {
+		line += ": " + strings.ReplaceAll(health, "\n", "; ")
 	}
 	l.Connected = append(l.Connected, line)
 	return nil
@@ -211,10 +213,10 @@ func FileAddress(path string) string {
 	return file.Scheme + "://" + (&url.URL{Path: address}).EscapedPath()
 }
 
-// ReadFiles reads what the file source of an address and settings has. It returns the contents, and, if not everything could be
-// read, what the source says of that. If nothing could be read, that is an error.
+// ReadFiles reads the file source of an address and settings. It returns the contents, and the source's message if some
+// files could not be read. If no file could be read, that is an error.
 func ReadFiles(ctx context.Context, address string, settings file.Settings) (contents []sources.Content, degraded string, err error) {
-	settings.PartialStart = true // what cannot be read is told, not waited for
+	settings.PartialStart = true // an unreadable file is reported, not waited for
 	source, err := file.New(address, settings)
 	if err != nil {
 		return nil, "", err
@@ -235,16 +237,17 @@ func ReadFiles(ctx context.Context, address string, settings file.Settings) (con
 
 const registryPatience = 30 * time.Second
 
-// ReadRegistry reads what a source of any kind has, as the server does when it starts, and returns what the source says of itself then. An
-// error says that it cannot be read.
-func ReadRegistry(ctx context.Context, source sources.Source) (contents []sources.Content, said string, err error) {
+// ReadRegistry reads a source as the server does when it starts, and returns its contents and its health message. The
+// error says why it cannot be read.
+func ReadRegistry(ctx context.Context, source sources.Source) (contents []sources.Content, health string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
 	r, err := firstRead(ctx, source)
 	switch {
 	case !r.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, "", &UnreadError{r.health.State, fmt.Sprintf("it is not read after %s: %s, %s", registryPatience, r.health.State,
-			r.health.Message)}
+		return nil, "", &UnreadError{r.health.State,
+			fmt.Sprintf("it is not read after %s: %s, %s", registryPatience, r.health.State,
+				r.health.Message)}
 	case !r.finished:
 		return nil, "", err
 	case !r.synced:
@@ -255,40 +258,41 @@ func ReadRegistry(ctx context.Context, source sources.Source) (contents []source
 
 // UnreadError says that a source cannot be read.
 type UnreadError struct {
-	State sources.State // which it is in
+	State sources.State
 	Text  string
 }
 
 func (e *UnreadError) Error() string { return e.Text }
 
-// firstRead runs a source until it has published everything, or says that it cannot. The error is that of the run.
-func firstRead(ctx context.Context, source sources.Source) (*reading, error) {
+// firstRead runs a source until it has published all groups, or reports that it cannot. The error is the error of Run.
+func firstRead(ctx context.Context, source sources.Source) (*firstReading, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &reading{done: cancel, places: make(map[string]int)}
+	r := &firstReading{done: cancel, places: make(map[string]int)}
 	err := source.Run(ctx, r)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r, err
 }
 
-// reading is a sink that keeps what a source publishes first, and is done when that is whole, or cannot be had.
-type reading struct {
+// firstReading is a sink that keeps the first contents of a source. It ends the run when they are complete, or cannot
+// be read.
+type firstReading struct {
 	done func()
 
 	mu       sync.Mutex
 	contents []sources.Content
-	places   map[string]int // of groups, in contents
+	places   map[string]int // indexes in contents, by group
 	synced   bool
 	finished bool
 	health   sources.Health
 }
 
-func (r *reading) Replace(group string, rs []*resource.Resource, rejects ...sources.Reject) error {
+func (r *firstReading) Replace(group string, rs []*resource.Resource, rejects ...sources.Reject) error {
 	return r.ReplaceAll([]sources.Content{{Group: group, Resources: rs, Rejects: rejects}})
 }
 
-func (r *reading) ReplaceAll(contents []sources.Content) error {
+func (r *firstReading) ReplaceAll(contents []sources.Content) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range contents {
@@ -305,16 +309,16 @@ func (r *reading) ReplaceAll(contents []sources.Content) error {
 	return nil
 }
 
-func (r *reading) Groups() []string {
+func (r *firstReading) Groups() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.places))
 }
 
-func (r *reading) Synced() { r.mu.Lock(); r.synced = true; r.mu.Unlock() }
+func (r *firstReading) Synced() { r.mu.Lock(); r.synced = true; r.mu.Unlock() }
 
-// Report ends the run when it says something that is final.
-func (r *reading) Report(h sources.Health) {
+// Report ends the run when the source is synced or failed.
+func (r *firstReading) Report(h sources.Health) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.finished {

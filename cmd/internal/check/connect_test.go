@@ -46,8 +46,9 @@ func TestConnect(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestRightsOfACluster names the rights that a source lacks, and the roles that give them; what it may read is read.
-func TestRightsOfACluster(t *testing.T) {
+// TestConnect_MissingRights names the missing rights of a source, and the roles that grant them. The source reads the
+// other kinds.
+func TestConnect_MissingRights(t *testing.T) {
 	const entries, services = "serviceentries.networking.istio.io", "virtualservices.networking.istio.io"
 	server := kubetest.Start(t, map[string]string{
 		entries: "networking.istio.io/v1/ServiceEntry", services: "networking.istio.io/v1/VirtualService",
@@ -68,9 +69,8 @@ func TestRightsOfACluster(t *testing.T) {
 	require.Contains(t, l.Connected[0], "1 object with 0 endpoints would be served")
 }
 
-// TestWhatARegistryHasIsLookedAtAsFilesAre has a registry with something that is not valid, something of which there is a warning, and
-// transforms.
-func TestWhatARegistryHasIsLookedAtAsFilesAre(t *testing.T) {
+// TestConnect_ChecksObjects reads a registry with an invalid object, and one with transforms.
+func TestConnect_ChecksObjects(t *testing.T) {
 	server := eurekatest.Start(t)
 	server.Put("orders", eurekatest.Instance("1", "10.0.0.1", 80, nil))
 	server.Put("carts", eurekatest.Instance("1", "10.0.0.2", 80, nil))

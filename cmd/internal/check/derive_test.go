@@ -11,7 +11,7 @@ import (
 	"tributary/sources/derive"
 )
 
-// With Derive, what becomes of objects of Kubernetes' APIs is checked, in files and texts alike, and what is wrong with them has its line.
+// TestDerive checks the objects derived from Kubernetes' APIs, in files and texts alike. Their defects have a line.
 func TestDerive(t *testing.T) {
 	const text = `apiVersion: networking.k8s.io/v1
 kind: Ingress

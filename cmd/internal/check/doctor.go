@@ -23,40 +23,41 @@ import (
 	"tributary/server/verify"
 )
 
-// Result is what came of one look.
+// Result is the result of a check.
 type Result struct {
 	Check    string   `json:"check"`
 	Severity Severity `json:"severity"`
 	Message  string   `json:"message"`
-	Fix      string   `json:"fix,omitempty"` // what to do about it
+	Fix      string   `json:"fix,omitempty"` // advice
 }
 
-// Doctor looks.
+// Doctor checks a configuration, the machine, and the istiod that reads from the server.
 type Doctor struct {
 	File    string // of the configuration
-	NoFile  error  // why there is none
-	Offline bool   // registries and istiods are not asked
-	// Istiod is the URL of the debug pages of an istiod that is to read from us; empty for none. MeshConfig is a file with its mesh
-	// configuration.
+	NoFile  error  // why no configuration file was found
+	Offline bool   // do not connect to registries and istiods
+	// Istiod is the URL of the debug pages of the istiod that reads from tributary; empty for none. MeshConfig is a file
+	// with its mesh configuration.
 	Istiod, MeshConfig string
-	// Running is what a server that runs with the configuration says of itself; nil if none does.
+	// Running returns the state of the server that runs with the configuration; nil if none runs.
 	Running func(context.Context, *config.Config) *Running
-	// Through is where to hold an idle stream; nil for nowhere.
+	// Through is the address of the idle stream; nil for none.
 	Through *Through
 
 	Findings []Result
 	running  *Running
 }
 
-// Running is a server that runs.
+// Running is the state of a running server.
 type Running struct {
-	Version string
-	Clients int
-	Asked   map[string][]string // by type URL, the nodes that ask for it
+	Version     string
+	Clients     int
+	NodesByType map[string][]string // the node IDs that subscribe, by type URL
 }
 
 func (d *Doctor) note(check string, severity Severity, message, fix string) {
-	d.Findings = append(d.Findings, Result{check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "), fix})
+	d.Findings = append(d.Findings, Result{check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "),
+		fix})
 }
 
 // The checks.
@@ -72,10 +73,10 @@ const (
 	keepaliveCheck     = "keepalive"
 )
 
-// mayRead is what to do about a file that this user may not read.
+// mayRead is the advice for a file that this user may not read.
 const mayRead = "give the user who runs tributary the right to read it, and to enter the directories above it, or run doctor as that one"
 
-// Look looks at everything. The error is that it could not.
+// Look makes all checks. Findings are no error.
 func (d *Doctor) Look(ctx context.Context) error {
 	var cfg *config.Config
 	err := d.NoFile
@@ -85,7 +86,8 @@ func (d *Doctor) Look(ctx context.Context) error {
 	_, bad := errors.AsType[*config.Error](err)
 	switch {
 	case d.NoFile != nil:
-		d.note(configurationCheck, Error, d.NoFile.Error(), "name the configuration with -c, or write one with tributary init")
+		d.note(configurationCheck, Error, d.NoFile.Error(),
+			"name the configuration with -c, or write one with tributary init")
 	case bad:
 	case errors.Is(err, fs.ErrPermission):
 		d.note(configurationCheck, Error, err.Error(), mayRead)
@@ -111,7 +113,7 @@ func (d *Doctor) Look(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// configuration looks at the configuration, or at the error of loading it, and its sources, as validate --connect does.
+// configuration checks the configuration, or the error of loading it, and its sources, as validate --connect does.
 func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err error) error {
 	var l Linter
 	if !d.Offline {
@@ -152,7 +154,7 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 		d.note(check, severity, f.String(), fix)
 	}
 	if cfg == nil {
-		return nil // what is wrong was noted above
+		return nil // its problems were noted above
 	}
 	if !wrong[configurationCheck] {
 		d.note(configurationCheck, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
@@ -170,17 +172,17 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 }
 
 // adviceFor returns the advice for a file that this user may not read, and the other advice for any other error.
-func adviceFor(err error, other string) string {
+func adviceFor(err error, fallback string) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return mayRead
 	}
-	return other
+	return fallback
 }
 
 // WriteResults writes the findings for people.
-func WriteResults(w io.Writer, all []Result) error {
+func WriteResults(w io.Writer, results []Result) error {
 	var b strings.Builder
-	for _, f := range all {
+	for _, f := range results {
 		fmt.Fprintf(&b, "%-8s %-14s %s\n", f.Severity, f.Check, f.Message)
 		if f.Fix != "" {
 			fmt.Fprintf(&b, "%-8s %-14s to do: %s\n", "", "", f.Fix)
@@ -199,22 +201,23 @@ type meshConfig struct {
 	} `yaml:"configSources"`
 }
 
-// istiod looks at what an istiod has to say so that it works with us.
+// istiod checks that the mesh configuration of an istiod makes it read from this server.
 func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 	if d.MeshConfig != "" {
 		text, err := os.ReadFile(d.MeshConfig)
 		if err != nil {
 			d.note(istiodCheck, Error, err.Error(), "name a file with istiod's mesh configuration")
 		} else {
-			d.mesh(cfg, d.MeshConfig, text)
+			d.meshConfig(cfg, d.MeshConfig, text)
 		}
 	}
 	if d.Istiod != "" && !d.Offline {
 		text, err := fetch(ctx, strings.TrimSuffix(d.Istiod, "/")+"/debug/mesh")
 		if err != nil {
-			d.note(istiodCheck, Error, err.Error(), "give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
+			d.note(istiodCheck, Error, err.Error(),
+				"give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
 		} else {
-			d.mesh(cfg, d.Istiod, text)
+			d.meshConfig(cfg, d.Istiod, text)
 		}
 	}
 	if d.MeshConfig == "" && d.Istiod == "" {
@@ -235,8 +238,8 @@ func fetch(ctx context.Context, page string) ([]byte, error) {
 	return text, err
 }
 
-// mesh looks at a mesh configuration, which may be that of a Helm chart.
-func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
+// meshConfig checks a mesh configuration, which may be in the values of a Helm chart.
+func (d *Doctor) meshConfig(cfg *config.Config, from string, text []byte) {
 	var file struct {
 		meshConfig `yaml:",inline"`
 		MeshConfig meshConfig `yaml:"meshConfig"`
@@ -248,19 +251,19 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		d.note(istiodCheck, Error, from+": "+err.Error(), "give a mesh configuration in YAML or JSON")
 		return
 	}
-	all := slices.Concat(file.ConfigSources, file.MeshConfig.ConfigSources, file.Spec.MeshConfig.ConfigSources)
+	configSources := slices.Concat(file.ConfigSources, file.MeshConfig.ConfigSources, file.Spec.MeshConfig.ConfigSources)
 	ours, kubernetes := false, false
-	for _, s := range all {
+	for _, s := range configSources {
 		kubernetes = kubernetes || strings.HasPrefix(s.Address, "k8s://")
-		address, is := strings.CutPrefix(s.Address, "xds://")
-		if !is || cfg == nil {
+		address, isXDS := strings.CutPrefix(s.Address, "xds://")
+		if !isXDS || cfg == nil {
 			continue
 		}
 		plain, secure := portOf(cfg.Listen.XDS), ""
 		if l := cfg.Listen.XDSTLS; l != nil {
 			secure = portOf(l.Address)
 		}
-		if d.Through != nil && address == d.Through.Client.Server { // by way of what is in between
+		if d.Through != nil && address == d.Through.Client.Server { // the address of a proxy on the way
 			ours = true
 		}
 		tls := s.TLSSettings != nil && s.TLSSettings.Mode != "" && s.TLSSettings.Mode != "DISABLE"
@@ -271,7 +274,8 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		case plain, secure:
 			ours = true
 			if tls != (port == secure) {
-				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address, tls, port == secure),
+				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address,
+					tls, port == secure),
 					"have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, none with listen.xds")
 			}
 		}
@@ -284,7 +288,7 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 	switch {
 	case kubernetes:
 		d.note(istiodCheck, Fine, from+": it reads Kubernetes, too (k8s://)", "")
-	case len(all) > 0:
+	case len(configSources) > 0:
 		d.note(istiodCheck, Warning, from+": without a line k8s:// istiod on Kubernetes no longer reads its CRDs",
 			"add - address: k8s:// to its configSources, unless it runs outside of Kubernetes")
 	}
@@ -298,27 +302,29 @@ func portOf(address string) string {
 	return port
 }
 
-// aliases looks whether clients that are connected ask for kinds in versions of an API that we serve.
+// aliases checks that the connected clients subscribe to versions of APIs that the server has.
 func (d *Doctor) aliases() {
 	if d.running == nil {
 		return
 	}
 	strangers := 0
-	for _, url := range slices.Sorted(maps.Keys(d.running.Asked)) {
+	for _, url := range slices.Sorted(maps.Keys(d.running.NodesByType)) {
 		parts := strings.Split(url, "/")
 		if len(parts) != 3 || !strings.HasSuffix(parts[0], ".istio.io") {
-			continue // of Envoy, or a question of istioctl
+			continue // a type of Envoy or of istioctl
 		}
-		schema, known := resource.SchemaOf(resource.Kind(parts[2]))
-		if known && schema.Group == parts[0] && slices.Contains(schema.Versions, parts[1]) {
+		schema, exists := resource.SchemaOf(resource.Kind(parts[2]))
+		if exists && schema.Group == parts[0] && slices.Contains(schema.Versions, parts[1]) {
 			continue
 		}
 		strangers++
-		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.Asked[url], ", "), url),
+		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served",
+			strings.Join(d.running.NodesByType[url], ", "), url),
 			"take a version of tributary that knows it, if any object is of that")
 	}
 	if strangers == 0 {
-		d.note(istiodCheck, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+
+		d.note(istiodCheck, Fine, words.Count(d.running.Clients, "client is connected, and asks",
+			"clients are connected, and ask")+
 			" for versions of APIs that are served", "")
 	}
 }

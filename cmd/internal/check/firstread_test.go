@@ -26,7 +26,7 @@ func TestFiles(t *testing.T) {
 	assert.Len(t, contents[0].Rejects, 1)
 }
 
-func TestNothingThere(t *testing.T) {
+func TestReadFiles_Missing(t *testing.T) {
 	missing := t.TempDir() + "/missing"
 	_, _, err := check.ReadFiles(t.Context(), check.FileAddress(missing), file.Settings{})
 	require.ErrorContains(t, err, missing)

@@ -22,15 +22,15 @@ import (
 	"tributary/sources/file"
 )
 
-// Registry is something that may run on this machine, on the port that it has unless told otherwise.
+// Registry is a registry that may run on this machine, on its default port.
 type Registry struct {
-	Name    string // of the source that it becomes
-	Port    string
-	Address string // of the source, with %s for host:port
-	What    string
+	Name        string // of the source
+	Port        string
+	Address     string // of the source, with %s for host:port
+	Description string
 }
 
-// Registries are those that are looked for.
+// Registries returns the registries that init looks for.
 func Registries() (registries []Registry) {
 	for _, scheme := range config.Schemes() {
 		if scheme.Port != "" {
@@ -42,41 +42,41 @@ func Registries() (registries []Registry) {
 
 const dialTime = 500 * time.Millisecond
 
-// FindRegistries returns those of all that answer on host, by what at says of their ports, with the address of each.
-func FindRegistries(ctx context.Context, host string, all []Registry) (found []Registry) {
-	there := make([]bool, len(all))
-	var asks sync.WaitGroup
-	for i, r := range all {
-		asks.Go(func() {
+// FindRegistries returns the candidates that accept connections at their port of host, with their addresses.
+func FindRegistries(ctx context.Context, host string, candidates []Registry) (reachable []Registry) {
+	answers := make([]bool, len(candidates))
+	var dials sync.WaitGroup
+	for i, r := range candidates {
+		dials.Go(func() {
 			dialer := net.Dialer{Timeout: dialTime}
 			conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, r.Port))
 			if err == nil {
-				there[i] = conn.Close() == nil
+				answers[i] = conn.Close() == nil
 			}
 		})
 	}
-	asks.Wait()
-	for i, r := range all {
-		if there[i] {
+	dials.Wait()
+	for i, r := range candidates {
+		if answers[i] {
 			r.Address = fmt.Sprintf(r.Address, net.JoinHostPort(host, r.Port))
-			found = append(found, r)
+			reachable = append(reachable, r)
 		}
 	}
-	return found
+	return reachable
 }
 
-// FoundFiles is a directory with objects of Istio's, or a single file.
+// FoundFiles is a directory with objects of Istio's API, or a single file.
 type FoundFiles struct {
 	Path    string // relative to the directory of the configuration
 	Objects int
-	Derives bool // Istio's objects derive from some of the objects
+	Derives bool // some objects of Kubernetes derive Istio's objects
 }
 
-// maxFiles is how many files are read to find objects: this is a first look.
+// maxFiles bounds the files that are read to find objects.
 const maxFiles = 2000
 
-// FindFiles returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the
-// configuration, which is no object. What else is no object of ours is passed over.
+// FindFiles returns the directories and files in root that have objects, in order. It never returns root, where the
+// configuration itself would be read as an object. It ignores objects of other APIs.
 func FindFiles(root string) (places []FoundFiles, err error) {
 	counts, derives := make(map[string]int), make(map[string]bool)
 	files := 0
@@ -90,7 +90,7 @@ func FindFiles(root string) (places []FoundFiles, err error) {
 		case err != nil && path == root:
 			return err
 		case err != nil, files >= maxFiles:
-			return nil //nolint:nilerr // the rest can be read
+			return nil //nolint:nilerr // other files can be read
 		case path != root && file.Hidden(e.Name()) && e.IsDir():
 			return fs.SkipDir
 		case !e.Type().IsRegular() || file.Hidden(e.Name()) || !file.Reads(e.Name()):
@@ -99,18 +99,18 @@ func FindFiles(root string) (places []FoundFiles, err error) {
 		files++
 		text, err := os.ReadFile(path) //nolint:gosec // whoever can change the tree can write such a configuration
 		if err != nil || config.Recognize(text) {
-			return nil //nolint:nilerr // the server says so
+			return nil //nolint:nilerr // the server reports it
 		}
-		relative, _ := filepath.Rel(root, path) // it is below root
+		relative, _ := filepath.Rel(root, path) // path is below root
 		top, _, _ := strings.Cut(relative, string(filepath.Separator))
 		content := sources.Decode(path, path, text, options)
 		for _, r := range content.Resources {
-			if _, known := resource.SchemaOf(r.Key().Kind); known {
+			if _, served := resource.SchemaOf(r.Key().Kind); served {
 				counts[top]++
 			}
 		}
-		for _, other := range content.Others {
-			if _, isParent := derive.KindNamed(string(other.Key.Kind)); isParent {
+		for _, foreign := range content.Others {
+			if _, isParent := derive.KindNamed(string(foreign.Key.Kind)); isParent {
 				counts[top]++
 				derives[top] = true
 			}
@@ -127,28 +127,28 @@ func FindFiles(root string) (places []FoundFiles, err error) {
 	return places, nil
 }
 
-var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// InitialConfig is the configuration of what was found.
+// InitialConfig returns a configuration that reads the files and registries.
 func InitialConfig(files []FoundFiles, registries []Registry) string {
 	var b strings.Builder
 	b.WriteString(`# The configuration of tributary. Every key: tributary schema. Check it with: tributary doctor -c THIS FILE
 # Read again by: tributary reload
 
-# Who may come: this machine alone. For others: xds: 0.0.0.0:16010, or xdsTLS with a certificate.
+# Only clients on this machine may connect. For others: xds: 0.0.0.0:16010, or xdsTLS with a certificate.
 listen:
   xds: ` + config.DefaultXDS + `
   admin: ` + config.DefaultAdmin + `
 
-# What must outlive a restart, by default systemd's StateDirectory=, else a directory in ~/.local/state.
+# The directory of the state that outlives a restart, by default systemd's StateDirectory=, else a directory in ~/.local/state.
 # stateDir: /var/lib/tributary
 
-# Where configuration comes from, in order of precedence: of what several have, that of the first is served.
+# The sources of configuration, in order of precedence: if several have an object, that of the first is served.
 configSources:
 `)
 	taken := words.Each(registries, func(r Registry) string { return r.Name })
 	for _, d := range files {
-		name := strings.Trim(unfit.ReplaceAllString(strings.TrimSuffix(d.Path, filepath.Ext(d.Path)), "-"), "._-")
+		name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(d.Path, filepath.Ext(d.Path)), "-"), "._-")
 		for i := 1; name == "" || slices.Contains(taken, name); i++ {
 			name = fmt.Sprint("files-", i)
 		}
@@ -160,7 +160,8 @@ configSources:
 		}
 	}
 	for _, r := range registries {
-		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.What, r.Name, strconv.Quote(r.Address))
+		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.Description, r.Name,
+			strconv.Quote(r.Address))
 	}
 	if len(files)+len(registries) == 0 {
 		b.WriteString("# Nothing was found: put objects, such as ServiceEntries, into this directory.\n- name: rules\n  address: " +

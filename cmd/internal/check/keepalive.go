@@ -82,7 +82,7 @@ func (d *Doctor) listsClient(ctx context.Context, cfg *config.Config, nodeID str
 }
 
 func (r *Running) hasClient(nodeID string) bool {
-	for _, nodes := range r.Asked {
+	for _, nodes := range r.NodesByType {
 		if slices.Contains(nodes, nodeID) {
 			return true
 		}

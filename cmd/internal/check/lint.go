@@ -1,7 +1,7 @@
-// Package check looks at what a server reads and needs before it does: files and sources of mesh configuration as they are read and checked
-// by the server (Linter), references between objects, the configuration, the machine and the istiod behind it (Doctor). It
-// also writes a first configuration (InitialConfig), reads what is to be written to a store (ReadManifest), and packs a report without
-// secrets (WriteBundle).
+// Package check checks the inputs and the environment of a server before it runs: the objects in files and sources and
+// the references between them (Linter), the configuration, the machine and the istiod that reads from it (Doctor). It
+// also writes a first configuration (InitialConfig), reads objects to be stored (ReadManifest), and packs a report
+// without secrets (WriteBundle).
 package check
 
 import (
@@ -26,7 +26,7 @@ import (
 	"tributary/sources/transform"
 )
 
-// Finding is one thing that is wrong. Kind, Namespace and Name are empty if they cannot be told.
+// Finding is a defect. Kind, Namespace and Name are empty if the object cannot be identified.
 type Finding struct {
 	Place     string        `json:"place"` // file:line or file:line:column
 	Kind      resource.Kind `json:"kind,omitempty"`
@@ -35,7 +35,7 @@ type Finding struct {
 	Severity  Severity      `json:"severity"`
 	Rule      Rule          `json:"rule"`
 	Message   string        `json:"message"`
-	Fix       string        `json:"fix,omitempty"` // lines of what to create, where that is known
+	Fix       string        `json:"fix,omitempty"` // lines of objects to create, if known
 }
 
 // ByPlace orders findings by file and line.
@@ -45,33 +45,33 @@ func ByPlace(a, b Finding) int {
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// Severity says what a finding means for what is served, and for what Doctor looks at.
+// Severity says whether a finding keeps an object from being served, or the result of a check of Doctor.
 type Severity string
 
 // The severities.
 const (
-	Error   Severity = "error"   // the object is not served, or refers to what is certainly not there
-	Warning Severity = "warning" // it is served
-	Note    Severity = "note"    // it is none of ours, or has a part that nothing uses
-	Fine    Severity = "ok"      // Doctor has found nothing wrong
-	Skipped Severity = "skipped" // Doctor did not look
+	Error   Severity = "error"   // the object is not served, or refers to a missing object
+	Warning Severity = "warning" // the object is served
+	Note    Severity = "note"    // an object of another API, or an unused part of an object
+	Fine    Severity = "ok"      // Doctor found no defect
+	Skipped Severity = "skipped" // Doctor did not check
 )
 
-// Rule is the sort of a finding. That of objects that compete is the one of package conflicts, and that of references the code of
-// package references.
+// Rule is the sort of a finding. Conflicts have the rules of package conflicts, references the codes of package
+// references.
 type Rule string
 
 // The rules of this package.
 const (
 	Unreadable    Rule = "unreadable"    // a file or directory
-	Denied        Rule = "denied"        // a source that refuses us
-	Malformed     Rule = "malformed"     // a document, or an object that cannot be told or sent
+	Denied        Rule = "denied"        // a source that denies access
+	Malformed     Rule = "malformed"     // a document, or an object that cannot be identified or sent
 	Invalid       Rule = "invalid"       // by Istio's validation
 	Duplicate     Rule = "duplicate"     // more than one object of a key
 	Configuration Rule = "configuration" // of tributary itself
-	Empty         Rule = "empty"         // nothing is there
-	Foreign       Rule = "foreign"       // of another API
-	WithoutEffect Rule = "no-effect"     // on the clients that it is for
+	Empty         Rule = "empty"         // a file or source without objects
+	Foreign       Rule = "foreign"       // an object of another API
+	WithoutEffect Rule = "no-effect"     // on its clients
 	Rejected      Rule = "rejected"      // by an Envoy
 )
 
@@ -88,7 +88,7 @@ func (f Finding) key() resource.Key {
 	return resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}
 }
 
-// subject begins what is said of an object.
+// subject names the object at the beginning of a line.
 func (f Finding) subject() string {
 	if f.Kind == "" {
 		return ""
@@ -96,34 +96,36 @@ func (f Finding) subject() string {
 	return strings.TrimSpace(f.key().String()) + ": "
 }
 
-// Linter looks at one path after another. An object that is there twice is a finding, too: within a path an error, since
-// one source can serve it but once, and a warning if another path has it, since sources may shadow each other on purpose.
+// Linter checks one path after another. A duplicate object is a finding, too: within a path an error, since a source
+// serves only the first, and a warning if another path has it, since sources may shadow each other on purpose.
 type Linter struct {
 	Findings []Finding
-	Objects  int      // looked at and found right, but for warnings
-	Foreign  int      // objects of other APIs, which were passed over
-	Skipped  []string // files that are not read, as their names do not end in what is
+	Objects  int      // valid, but for warnings
+	Foreign  int      // ignored objects of other APIs
+	Skipped  []string // files that are not read because of their extension
 
-	// Derive has objects of Kubernetes' APIs become Istio's in files that no configuration names; nil passes over them.
+	// Derive says how objects of Kubernetes' APIs become Istio's in files that no configuration names; nil ignores them.
 	Derive *derive.Options
-	// Files reads the files that a configuration names for its own ports and for proofs, and returns what is wrong with them, and what is
-	// hardly meant.
+	// Files reads the files that a configuration names for listeners and for clients' credentials, and returns the errors,
+	// and the problems that are only warnings.
 	Files func(context.Context, *config.Config) (wrong []error, doubts []config.Problem)
-	// Connect makes a source that is no file, which is read then; nil has such sources not looked at. Connected says what each has.
+	// Connect makes a source that has no files, to be read; nil skips such sources. Connected has a line about the content
+	// of each.
 	Connect   func(config.Source) (sources.Source, error)
 	Connected []string
-	Unchecked string // which references Analyze did not check, and why
+	Unchecked string // the references that Analyze did not check, with the reason
 
 	server       *server         // nil unless Served was called
 	unread       []config.Source // the sources that were not read, or could not be
 	unreadErrors int             // findings of that they could not be
-	looks        []*look
+	validated    []*validObjects
 	merged       memstore.Reader         // all of them, as the server merges them
-	seen         map[resource.Key]string // where an object was seen first
+	places       map[resource.Key]string // where an object was seen first
 	texts        map[string][]byte       // of files
 }
 
-// Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.
+// Terms are the settings of a source that concern the check of its objects. A path without a configuration has the zero
+// value.
 type Terms struct {
 	Name                     string
 	Transform                *transform.Rules
@@ -133,50 +135,51 @@ type Terms struct {
 	Merge                    *aggregate.Merge
 }
 
-// look is what was found right in one path.
-type look struct {
-	terms Terms
-	seen  map[resource.Key]string // where
-	table memstore.Table
+// validObjects are the valid objects of a path.
+type validObjects struct {
+	terms  Terms
+	places map[resource.Key]string // first places
+	table  memstore.Table
 }
 
-// Path looks at a file or a directory tree.
+// Path checks a file or a directory tree.
 func (l *Linter) Path(ctx context.Context, path string) error {
 	read, err := l.Address(ctx, FileAddress(path), file.Settings{Derive: l.Derive}, Terms{})
 	if err != nil {
 		return err
 	}
-	skipped := notRead(path)
+	skipped := skippedFiles(path)
 	l.Skipped = append(l.Skipped, skipped...)
 	if !read {
-		l.nothing(path, "nothing is read from it", len(skipped))
+		l.reportEmpty(path, "nothing is read from it", len(skipped))
 	}
 	return nil
 }
 
-func (l *Linter) nothing(place, what string, skipped int) {
+func (l *Linter) reportEmpty(place, message string, skipped int) {
 	if skipped > 0 {
-		what += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") +
+		message += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") +
 			" not end in .yaml, .yml or .json"
 	}
-	l.at(place, Warning, Empty, what)
+	l.reportAt(place, Warning, Empty, message)
 }
 
-// notRead returns the files of a tree that have other names than those that are read. What is hidden is meant to be.
-func notRead(root string) (all []string) {
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { // what cannot be walked was told of
+// skippedFiles returns the files of a tree that are not read because of their extension, without hidden files.
+func skippedFiles(root string) (skipped []string) {
+	// The source reports a directory that cannot be read.
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && path != root && d.IsDir() && file.Hidden(d.Name()) {
 			return fs.SkipDir
 		}
 		if err == nil && d.Type().IsRegular() && !file.Hidden(d.Name()) && !file.Reads(d.Name()) {
-			all = append(all, path)
+			skipped = append(skipped, path)
 		}
-		return nil //nolint:nilerr // the rest can be walked
+		return nil //nolint:nilerr // other directories can be walked
 	})
-	return all
+	return skipped
 }
 
-// Address looks at what the file source of an address and settings reads. It reports whether that is anything.
+// Address checks the objects of the file source of an address and settings, and reports whether it has any.
 func (l *Linter) Address(ctx context.Context, address string, settings file.Settings, terms Terms) (read bool, err error) {
 	terms.Foreign = foreignSeverity(settings.ForeignKinds)
 	settings.ForeignKinds = foreignNamed
@@ -185,134 +188,136 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 		return false, err
 	}
 	if degraded != "" {
-		l.at(address, Error, Unreadable, degraded)
+		l.reportAt(address, Error, Unreadable, degraded)
 	}
-	l.source(terms, contents)
+	l.checkSource(terms, contents)
 	return degraded != "" || slices.ContainsFunc(contents, func(c sources.Content) bool {
 		return len(c.Resources)+len(c.Rejects)+len(c.Warnings)+len(c.Others)+c.Foreign > 0
 	}), nil
 }
 
-// Contents looks at what was read from one path.
-func (l *Linter) Contents(contents ...sources.Content) { l.source(Terms{}, contents) }
+// Contents checks the contents of a path.
+func (l *Linter) Contents(contents ...sources.Content) { l.checkSource(Terms{}, contents) }
 
-// source looks at what was read from one source, and returns what was found right.
-func (l *Linter) source(terms Terms, contents []sources.Content) *look {
-	at := &look{terms: terms, seen: make(map[resource.Key]string)}
-	l.looks = append(l.looks, at)
+// checkSource checks the contents of a source, and returns the valid objects.
+func (l *Linter) checkSource(terms Terms, contents []sources.Content) *validObjects {
+	objects := &validObjects{terms: terms, places: make(map[resource.Key]string)}
+	l.validated = append(l.validated, objects)
 	for _, c := range contents {
-		l.content(at, c)
+		l.checkContent(objects, c)
 	}
-	at.table.MarkSynced()
-	return at
+	objects.table.MarkSynced()
+	return objects
 }
 
-func (l *Linter) content(at *look, c sources.Content) {
-	l.Foreign += c.Foreign
-	for _, w := range c.Warnings {
+func (l *Linter) checkContent(objects *validObjects, content sources.Content) {
+	l.Foreign += content.Foreign
+	for _, w := range content.Warnings {
 		place, message, found := strings.Cut(w, ": ")
 		if !found {
-			place, message = cmp.Or(c.Group, at.terms.Name), w
+			place, message = cmp.Or(content.Group, objects.terms.Name), w
 		}
-		l.at(place, Warning, Malformed, message)
+		l.reportAt(place, Warning, Malformed, message)
 	}
-	for _, r := range c.Rejects {
-		if r.Foreign && !r.Derives && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
-			l.foreign(at.terms, r)
+	for _, r := range content.Rejects {
+		if r.Foreign && !r.Derives && len(resource.ErrorsIn(r.Err)) == 1 { // it has no other error
+			l.reportForeign(objects.terms, r)
 			continue
 		}
-		// What is not identified may be an object that is taken.
-		_, known := resource.SchemaOf(r.Key.Kind)
-		if key, taken := at.terms.Transform.Key(r.Key); taken || !known || r.Key.Name == "" {
-			l.add(Error, key, r.Origin.Place, "", r.Err)
+		// An unidentified object may be an object that the transforms include.
+		_, served := resource.SchemaOf(r.Key.Kind)
+		if key, taken := objects.terms.Transform.Key(r.Key); taken || !served || r.Key.Name == "" {
+			l.reportErrors(Error, key, r.Origin.Place, "", r.Err)
 		}
 	}
-	for _, r := range c.Resources {
-		if r = at.terms.Transform.Apply(r); r == nil {
-			continue // left out
+	for _, r := range content.Resources {
+		if r = objects.terms.Transform.Apply(r); r == nil {
+			continue // the transforms exclude it
 		}
 		warnings, err := resource.Validate(r)
 		switch {
-		case at.terms.Lenient:
+		case objects.terms.Lenient:
 			warnings, err = resource.Lenient(warnings, err)
-		case at.terms.LenientMetadata:
+		case objects.terms.LenientMetadata:
 			warnings, err = resource.LenientMetadata(warnings, err)
 		}
 		note := ""
 		if applied := r.Origin().Rules; applied != "" {
 			note = fmt.Sprintf(" (as it is after the transforms: %s)", applied)
 		}
-		l.add(Error, r.Key(), r.Origin().Place, note, err)
-		l.add(Warning, r.Key(), r.Origin().Place, note, warnings.Err())
-		l.add(Warning, r.Key(), r.Origin().Place, note, resource.CheckProducts(r, 0))
-		if err == nil && l.unique(at, r) {
-			at.table.Apply([]*resource.Resource{r}, nil)
+		l.reportErrors(Error, r.Key(), r.Origin().Place, note, err)
+		l.reportErrors(Warning, r.Key(), r.Origin().Place, note, warnings.Err())
+		l.reportErrors(Warning, r.Key(), r.Origin().Place, note, resource.CheckProducts(r, 0))
+		if err == nil && l.unique(objects, r) {
+			objects.table.Apply([]*resource.Resource{r}, nil)
 		}
 	}
 }
 
-// unique notes where the object of r's key was seen, and reports whether it is the first of its source.
-func (l *Linter) unique(at *look, r *resource.Resource) bool {
+// unique stores the place of an object, and reports whether it is the first of its key in its source.
+func (l *Linter) unique(objects *validObjects, r *resource.Resource) bool {
 	key, place := r.Key(), r.Origin().Place
-	if first, seen := at.seen[key]; seen {
-		l.find(Error, Duplicate, key, place, fmt.Sprintf("already defined at %s, which wins", first))
+	if first, duplicate := objects.places[key]; duplicate {
+		l.report(Error, Duplicate, key, place, fmt.Sprintf("already defined at %s, which wins", first))
 		return false
 	}
-	at.seen[key] = place
-	switch first, seen := l.seen[key]; {
-	case !seen:
-		if l.seen == nil {
-			l.seen = make(map[resource.Key]string)
+	objects.places[key] = place
+	switch first, duplicate := l.places[key]; {
+	case !duplicate:
+		if l.places == nil {
+			l.places = make(map[resource.Key]string)
 		}
-		l.seen[key] = place
+		l.places[key] = place
 		l.Objects++
 	case !samePlace(first, place):
-		l.find(Warning, Duplicate, key, place, fmt.Sprintf("also defined at %s", first))
+		l.report(Warning, Duplicate, key, place, fmt.Sprintf("also defined at %s", first))
 	}
 	return true
 }
 
-// samePlace reports whether two places are one, looked at under different names.
+// samePlace reports whether two places name the same file in different ways.
 func samePlace(a, b string) bool {
 	absA, errA := filepath.Abs(a)
 	absB, errB := filepath.Abs(b)
 	return errA == nil && errB == nil && absA == absB
 }
 
-// add notes err, which is about the object of key at place unless it says so better itself, each with a note.
-func (l *Linter) add(severity Severity, key resource.Key, place, note string, err error) {
+// reportErrors reports each error in err with a note. An error that names no object is about the object of key at
+// place.
+func (l *Linter) reportErrors(severity Severity, key resource.Key, place, note string, err error) {
 	if err == nil {
 		return
 	}
-	all := resource.ErrorsIn(err)
-	if len(all) == 0 {
+	details := resource.ErrorsIn(err)
+	if len(details) == 0 {
 		message := strings.TrimPrefix(err.Error(), place+": ")
-		all = resource.Errors{{Key: key, Origin: resource.Origin{Place: place}, Err: errors.New(message)}}
+		details = resource.Errors{{Key: key, Origin: resource.Origin{Place: place}, Err: errors.New(message)}}
 	}
-	for _, e := range all {
+	for _, e := range details {
 		rule := Malformed
 		if e.Rule {
 			rule = Invalid
 		}
-		l.find(severity, rule, e.Key, e.Origin.Place, e.Err.Error()+note)
+		l.report(severity, rule, e.Key, e.Origin.Place, e.Err.Error()+note)
 	}
 }
 
-// at notes what is wrong with no object.
-func (l *Linter) at(place string, severity Severity, rule Rule, message string) {
-	l.find(severity, rule, resource.Key{}, place, message)
+// reportAt reports a defect that concerns no object.
+func (l *Linter) reportAt(place string, severity Severity, rule Rule, message string) {
+	l.report(severity, rule, resource.Key{}, place, message)
 }
 
-func (l *Linter) find(severity Severity, rule Rule, key resource.Key, place, message string) {
+func (l *Linter) report(severity Severity, rule Rule, key resource.Key, place, message string) {
 	l.Findings = append(l.Findings, Finding{
-		Place: place, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Severity: severity, Rule: rule, Message: message,
+		Place: place, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Severity: severity, Rule: rule,
+		Message: message,
 	})
 }
 
-// foreignNamed has objects of other APIs named one by one; what that means is for the linter to say.
+// foreignNamed makes a source list objects of other APIs as rejects. The linter decides their severity.
 const foreignNamed = "error"
 
-// foreignSeverity is what the setting foreignKinds of a source makes of objects of other APIs.
+// foreignSeverity returns the severity of objects of other APIs, by the setting foreignKinds of a source.
 func foreignSeverity(setting string) Severity {
 	switch setting {
 	case "error":
@@ -324,7 +329,7 @@ func foreignSeverity(setting string) Severity {
 	}
 }
 
-func (l *Linter) foreign(terms Terms, r sources.Reject) {
+func (l *Linter) reportForeign(terms Terms, r sources.Reject) {
 	severity := terms.Foreign
 	if severity == "" {
 		severity = Note
@@ -333,12 +338,12 @@ func (l *Linter) foreign(terms Terms, r sources.Reject) {
 		l.Foreign++
 	}
 	for _, e := range resource.ErrorsIn(r.Err) {
-		l.find(severity, Foreign, r.Key, e.Origin.Place, e.Err.Error())
+		l.report(severity, Foreign, r.Key, e.Origin.Place, e.Err.Error())
 	}
 }
 
-// The part of SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) that says what was found, for the services that
-// show findings beside the lines of a change.
+// The part of SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) with the findings, for services that show
+// them beside the lines of a change.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -380,7 +385,7 @@ type (
 	}
 )
 
-// SARIF returns findings as a value that is written in JSON. version is that of this program.
+// SARIF returns findings as a value to be encoded in JSON. version is the version of tributary.
 func SARIF(findings []Finding, version string) any {
 	run := sarifRun{Results: []sarifResult{}}
 	driver := &run.Tool.Driver
@@ -403,7 +408,7 @@ func SARIF(findings []Finding, version string) any {
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
 }
 
-// splitPlace takes a place apart: file:line:column, of which the numbers are 0 if they are not there.
+// splitPlace splits file:line:column; a missing number is 0.
 func splitPlace(place string) (name string, line, column int) {
 	name = place
 	var numbers []int

@@ -79,7 +79,7 @@ func TestFindings(t *testing.T) {
 	assert.Len(t, found, 5)
 }
 
-func TestOneLinterKnowsWhatItSawInOtherPaths(t *testing.T) {
+func TestPath_DuplicatesInSeveralPaths(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": good, "b.yaml": good})
 	var l check.Linter
 	require.NoError(t, l.Path(t.Context(), "a.yaml"))
@@ -90,7 +90,7 @@ func TestOneLinterKnowsWhatItSawInOtherPaths(t *testing.T) {
 	assert.Equal(t, 1, l.Objects)
 }
 
-func TestPathsWithCharactersThatAddressesGiveAMeaning(t *testing.T) {
+func TestPath_ReservedCharacters(t *testing.T) {
 	tree(t, map[string]string{"100% sure?#/a.yaml": badPort})
 	var l check.Linter
 	require.NoError(t, l.Path(t.Context(), "100% sure?#"))
@@ -109,7 +109,7 @@ func must(s string, err error) string {
 	return s
 }
 
-func TestWhatCannotBeLookedAt(t *testing.T) {
+func TestPath_Unreadable(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": good})
 	var l check.Linter
 	require.ErrorContains(t, l.Path(t.Context(), "missing"), "missing does not exist")

@@ -19,12 +19,12 @@ import (
 // ManifestObject is an object to be stored.
 type ManifestObject struct {
 	*resource.Resource
-	// Version is its metadata.resourceVersion: that of the object that it was made from. Empty if it names none.
+	// Version is its metadata.resourceVersion; empty if it has none.
 	Version string
 }
 
-// ReadManifest reads a file, a directory tree, or, if path is "-", stdin. What is wrong with the objects is noted in l; those that
-// are right are returned, in order. Objects that name no namespace are of the one given.
+// ReadManifest reads a file, a directory tree, or, if path is "-", stdin. It reports defects to l and returns the valid
+// objects in order. namespace is that of objects that name none.
 func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin io.Reader) ([]ManifestObject, error) {
 	if path == "-" {
 		text, err := io.ReadAll(stdin)
@@ -33,7 +33,8 @@ func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin 
 		}
 		return ParseManifest(l, "stdin", text, namespace)
 	}
-	contents, degraded, err := ReadFiles(ctx, FileAddress(path), file.Settings{Texts: texts(namespace), FollowLinks: true})
+	contents, degraded, err := ReadFiles(ctx, FileAddress(path),
+		file.Settings{Texts: manifestTexts(namespace), FollowLinks: true})
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +65,18 @@ func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin 
 	return objects, nil
 }
 
-// texts says how manifests are read. What cannot be stored is not passed over: somebody wants it there.
-func texts(namespace string) sources.Texts {
+// manifestTexts says how manifests are read. An object of another API is an error: the user wants it stored.
+func manifestTexts(namespace string) sources.Texts {
 	return sources.Texts{DefaultNamespace: namespace, ForeignKinds: "error"}
 }
 
-// ParseManifest is Read for a text; place names it.
+// ParseManifest is ReadManifest for a text; place names it.
 func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]ManifestObject, error) {
 	given, versionless := versions(text, namespace)
 	if versionless != nil {
-		given = nil // then the text has worse faults, which are found now
+		given = nil // decoding reports the malformed text
 	}
-	options, err := texts(namespace).Options()
+	options, err := manifestTexts(namespace).Options()
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +92,8 @@ func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]Ma
 	return objects, nil
 }
 
-// head is what of an object says which one it is.
-type head struct {
+// objectHead holds the fields that identify an object.
+type objectHead struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string `yaml:"kind"`
 	Metadata   struct {
@@ -100,44 +101,44 @@ type head struct {
 		Namespace       string `yaml:"namespace"`
 		ResourceVersion string `yaml:"resourceVersion"`
 	} `yaml:"metadata"`
-	Items []head `yaml:"items"`
+	Items []objectHead `yaml:"items"`
 }
 
-// versions finds the resourceVersion of each object, which decoding leaves out since it is none of the content.
+// versions returns the resourceVersion of each object. Decoding ignores it, since it is not content.
 func versions(text []byte, namespace string) (map[resource.Key]string, error) {
 	if !bytes.Contains(text, []byte("resourceVersion")) {
-		return nil, nil //nolint:nilnil // none are given
+		return nil, nil //nolint:nilnil // the text has no versions
 	}
-	found := make(map[resource.Key]string)
-	var take func(h head)
-	take = func(h head) {
-		for _, item := range h.Items {
-			take(item)
+	byObject := make(map[resource.Key]string)
+	var collect func(object objectHead)
+	collect = func(object objectHead) {
+		for _, item := range object.Items {
+			collect(item)
 		}
-		schema, ok := resource.SchemaByAPIVersion(h.APIVersion, h.Kind)
+		schema, ok := resource.SchemaByAPIVersion(object.APIVersion, object.Kind)
 		if !ok {
 			return
 		}
-		key := resource.Key{Kind: schema.Kind, Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+		key := resource.Key{Kind: schema.Kind, Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}
 		if schema.Bare {
 			key.Namespace = ""
 		} else if key.Namespace == "" {
 			key.Namespace = namespace
 		}
-		if h.Metadata.ResourceVersion != "" {
-			found[key] = h.Metadata.ResourceVersion
+		if object.Metadata.ResourceVersion != "" {
+			byObject[key] = object.Metadata.ResourceVersion
 		}
 	}
 	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		var h head
-		err := decoder.Decode(&h)
+		var object objectHead
+		err := decoder.Decode(&object)
 		if errors.Is(err, io.EOF) {
-			return found, nil
+			return byObject, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the resource versions: %w", err)
 		}
-		take(h)
+		collect(object)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"tributary/resource"
 )
 
-const objects = `apiVersion: networking.istio.io/v1
+const manifestYAML = `apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: plain, resourceVersion: "12"}
 spec: {hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}]}
@@ -31,12 +31,12 @@ items:
   spec: {hosts: [c.example], http: [{route: [{destination: {host: c.example}}]}]}
 `
 
-func TestReadFindsVersions(t *testing.T) {
+func TestReadManifest_Versions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(objects), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(manifestYAML), 0o600))
 	for _, from := range []string{path, filepath.Dir(path), "-"} {
 		var l Linter
-		got, err := ReadManifest(t.Context(), &l, from, "shop", strings.NewReader(objects))
+		got, err := ReadManifest(t.Context(), &l, from, "shop", strings.NewReader(manifestYAML))
 		require.NoError(t, err)
 		require.Empty(t, l.Findings)
 		versions := map[string]string{}
@@ -47,11 +47,11 @@ func TestReadFindsVersions(t *testing.T) {
 	}
 }
 
-func TestReadNotesWhatIsWrong(t *testing.T) {
+func TestReadManifest_Findings(t *testing.T) {
 	for text, want := range map[string]string{
-		"kind: [\nresourceVersion":                           "stdin:",
-		strings.Replace(objects, "hosts: [a", "hots: [a", 1): `unknown field "hots"`,
-		objects + "---\n" + objects:                          "already defined at stdin:1",
+		"kind: [\nresourceVersion":                                "stdin:",
+		strings.Replace(manifestYAML, "hosts: [a", "hots: [a", 1): `unknown field "hots"`,
+		manifestYAML + "---\n" + manifestYAML:                     "already defined at stdin:1",
 	} {
 		var l Linter
 		_, err := ReadManifest(t.Context(), &l, "-", "shop", strings.NewReader(text))
@@ -64,7 +64,7 @@ func TestReadNotesWhatIsWrong(t *testing.T) {
 }
 
 func TestWithVersion(t *testing.T) {
-	r := resource.Decode("x", []byte(objects), resource.Options{})[0].Resource
+	r := resource.Decode("x", []byte(manifestYAML), resource.Options{})[0].Resource
 	for _, marshal := range []func(*resource.Resource) ([]byte, error){resource.MarshalYAML, resource.MarshalJSON} {
 		text, err := marshal(r)
 		require.NoError(t, err)

@@ -10,7 +10,8 @@ import (
 	"tributary/cmd/internal/check"
 )
 
-// TestDuplicateInAnyPath holds that a key which one path has twice is an error, whether or not another path has it, too.
+// TestDuplicateInAnyPath holds that a key which one path has twice is an error, whether or not another path has it,
+// too.
 func TestDuplicateInAnyPath(t *testing.T) {
 	tree(t, map[string]string{"a/x.yaml": good, "b/x.yaml": good + "---\n" + good})
 	for _, paths := range [][]string{{"b"}, {"b", "a"}, {"a", "b"}} {
@@ -29,7 +30,7 @@ func TestDuplicateInAnyPath(t *testing.T) {
 	}
 }
 
-// TestTransforms holds that what validate says of a source with transforms is what the server says.
+// TestTransforms holds that validate reports the same as the server about a source with transforms.
 func TestTransforms(t *testing.T) {
 	tree(t, map[string]string{
 		"tributary.yaml": `configSources:
@@ -47,7 +48,7 @@ func TestTransforms(t *testing.T) {
 	assert.Contains(t, found, " (as it is after the transforms: hosts: ")
 }
 
-// TestPasswordsAreNotPrinted holds that what is said of a source that is not checked does not tell who logs in.
+// TestPasswordsAreNotPrinted holds that the message about an unchecked source has no credentials.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	tree(t, map[string]string{"tributary.yaml": "configSources:\n- address: nacos://bob:s3cret@n1?kind=services\n- address: " +
 		"nacos://n2?kind=services&username=bob&password=s3cret\n"})
@@ -58,7 +59,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	require.Contains(t, skipped[0], "nacos://n1")
 }
 
-// TestForeign holds that what is passed over is named, and that a kind which only Istio has was hardly meant to be.
+// TestForeign holds that ignored objects are named, and that a kind of Istio in another API group is an error.
 func TestForeign(t *testing.T) {
 	service := "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: shop}\n"
 	mistyped := strings.Replace(good, "networking.istio.io", "network.istio.io", 1)
@@ -89,8 +90,8 @@ func TestForeign(t *testing.T) {
 	assert.Equal(t, check.Error, l.Findings[0].Severity, "as the source has it")
 }
 
-// TestNothingIsRead holds that a directory in which nothing is read is told of, and what is passed over by name.
-func TestNothingIsRead(t *testing.T) {
+// TestPath_Empty holds that a directory without readable files is a warning, and that ignored files are named.
+func TestPath_Empty(t *testing.T) {
 	tree(t, map[string]string{
 		"empty/rules.yaml.j2": good, "empty/.git/a.txt": "", "full/a.yaml": good, "full/readme.md": "",
 		"tributary.yaml": "configSources:\n- {name: none, address: \"fs://./empty\"}\n",

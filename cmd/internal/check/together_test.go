@@ -28,7 +28,7 @@ func together(t *testing.T, l *check.Linter) []string {
 	return lines(l)
 }
 
-func TestObjectsThatCompete(t *testing.T) {
+func TestCompete(t *testing.T) {
 	tree(t, map[string]string{
 		"rules/a.yaml": route("a", "reviews.example"), "rules/b.yaml": route("b", "reviews.example"),
 		"rules/c.yaml": route("c", "ratings.example"),
@@ -56,7 +56,7 @@ func text(t *testing.T, l *check.Linter, name string, offline bool) (skipped []s
 	return skipped
 }
 
-func TestAllSourcesOfAConfigurationAreLookedAt(t *testing.T) {
+func TestConfig_ChecksAllSources(t *testing.T) {
 	tree(t, map[string]string{
 		"tributary.yaml": `configSources:
 - {name: away, address: "fs://./nowhere"}
@@ -88,8 +88,8 @@ func TestAllSourcesOfAConfigurationAreLookedAt(t *testing.T) {
 	assert.NotContains(t, strings.Join(together(t, &l), "\n"), "nowhere")
 }
 
-// TestRoutesBehindOneThatTakesAllAreToldOnce has Istio's validation and the analysis find the same.
-func TestRoutesBehindOneThatTakesAllAreToldOnce(t *testing.T) {
+// TestAnalyze_UnreachableRouteOnce has Istio's validation and the analysis find the same.
+func TestAnalyze_UnreachableRouteOnce(t *testing.T) {
 	tree(t, map[string]string{"rules/a.yaml": `apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: a, namespace: shop}
@@ -138,7 +138,7 @@ func TestByPlace(t *testing.T) {
 	require.Equal(t, []check.Finding{{Place: "a.yaml"}, {Place: "a.yaml:9"}, {Place: "a.yaml:10:2"}, {Place: "b.yaml"}}, all)
 }
 
-// subsets has a reference to a subset that its DestinationRule does not have, and one to a host that nobody has.
+// subsets has a reference to a subset that its DestinationRule does not have, and a reference to a missing host.
 const subsets = `apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: reviews, namespace: shop}
@@ -155,9 +155,9 @@ spec:
   - route: [{destination: {host: reviews.example, subset: v2}}]
 `
 
-// TestWhatARegistryCannotHaveIsMissed has an undefined subset found beside a Consul that is not read, and the missing host told; with
-// consul-kv neither is found.
-func TestWhatARegistryCannotHaveIsMissed(t *testing.T) {
+// TestAnalyze_UnreadRegistry finds an undefined subset beside a Consul that is not read, and names the unchecked host;
+// with consul-kv it finds neither.
+func TestAnalyze_UnreadRegistry(t *testing.T) {
 	for address, found := range map[string]bool{"consul://127.0.0.1:8500": true, "consul-kv://127.0.0.1:8500/rules": false} {
 		tree(t, map[string]string{
 			"tributary.yaml": "configSources:\n- {name: rules, address: \"fs://./rules\"}\n- {name: dead, address: \"" + address + "\"}\n",
@@ -178,8 +178,8 @@ func TestWhatARegistryCannotHaveIsMissed(t *testing.T) {
 	}
 }
 
-// TestFindingsOfReferencesNameTheField has the text of a file, of standard input and of a list, also with two objects on a line.
-func TestFindingsOfReferencesNameTheField(t *testing.T) {
+// TestAnalyze_Places has the text of a file, of standard input and of a list, also with two objects on a line.
+func TestAnalyze_Places(t *testing.T) {
 	const list = `{"apiVersion": "v1", "kind": "List", "items": [
 {"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": "a"}, "spec": {"address": "192.0.2.1"}}, ` +
 		`{"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "b"},
@@ -207,7 +207,7 @@ func TestFindingsOfReferencesNameTheField(t *testing.T) {
 	}
 }
 
-func TestNothingAtAll(t *testing.T) {
+func TestText_Empty(t *testing.T) {
 	tree(t, map[string]string{
 		"tributary.yaml": "# nothing yet\n", "rules.yaml": "", "none.yaml": "configSources: []\n",
 		"other.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",

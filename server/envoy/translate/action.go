@@ -20,9 +20,9 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Actions of routes other than leading to clusters.
+// Actions of routes that do not lead to clusters.
 
-// replacesPrefix is what the path of a redirect begins with, in objects of Gateway API, if it replaces the prefix of the match only.
+// replacesPrefix begins the path of a redirect of Gateway API that replaces only the prefix of the match.
 const replacesPrefix = "%PREFIX()%"
 
 func (w routeContext) redirect(r *networking.HTTPRedirect, match *routev3.RouteMatch) *routev3.Route_Redirect {
@@ -87,7 +87,8 @@ func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	out := &faultv3.HTTPFault{}
 	if d := f.GetDelay(); d.GetFixedDelay() != nil {
 		out.Delay = &commonfaultv3.FaultDelay{
-			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()}, Percentage: perMillion(d.GetPercentage()),
+			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()},
+			Percentage:         perMillion(d.GetPercentage()),
 		}
 		if d.GetPercentage() == nil {
 			out.Delay.Percentage = perHundred(uint32(d.GetPercent())) //nolint:staticcheck,gosec // the older way to say it; validated
@@ -116,7 +117,7 @@ func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	return out
 }
 
-func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.CorsPolicy {
+func (w routeContext) cors(c *networking.CorsPolicy, place model.Place) *corsv3.CorsPolicy {
 	out := &corsv3.CorsPolicy{
 		ForwardNotMatchingPreflights: wrapperspb.Bool(c.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
 		FilterEnabled:                &corev3.RuntimeFractionalPercent{DefaultValue: perHundred(100)},
@@ -127,8 +128,8 @@ func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.Cor
 		if model.RegexProblem(o.GetRegex(), model.LargeProgram) != "" {
 			continue
 		}
-		if why := model.RegexProblem(o.GetRegex(), w.client.LargestProgram()); why != "" {
-			w.found.Note(at.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
+		if reason := model.RegexProblem(o.GetRegex(), w.client.LargestProgram()); reason != "" {
+			w.findings.Note(place.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", reason)
 			continue
 		}
 		out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, stringMatch(o))
@@ -145,14 +146,14 @@ func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.Cor
 	return out
 }
 
-// mirror is where copies of a route's requests go.
+// mirror is a destination of copies of a route's requests, with its place.
 type mirror struct {
 	model.Place
 	to *networking.Destination
 }
 
 // mirrors yields the mirrors of a route, which is at a place, and their shares of the requests.
-func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.FractionalPercent] {
+func mirrors(r *networking.HTTPRoute, place model.Place) iter.Seq2[mirror, *typev3.FractionalPercent] {
 	return func(yield func(mirror, *typev3.FractionalPercent) bool) {
 		if r.GetMirror() != nil {
 			share := perHundred(100)
@@ -162,7 +163,7 @@ func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.
 			case r.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
 				share = perHundred(r.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
 			}
-			if share.GetNumerator() > 0 && !yield(mirror{at.Subfield("mirror"), r.GetMirror()}, share) {
+			if share.GetNumerator() > 0 && !yield(mirror{place.Subfield("mirror"), r.GetMirror()}, share) {
 				return
 			}
 		}
@@ -172,7 +173,7 @@ func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.
 				share = perMillion(m.GetPercentage())
 			}
 			if m.GetDestination() != nil && share.GetNumerator() > 0 &&
-				!yield(mirror{at.Subfield("mirrors[%d].destination", i), m.GetDestination()}, share) {
+				!yield(mirror{place.Subfield("mirrors[%d].destination", i), m.GetDestination()}, share) {
 				return
 			}
 		}
@@ -189,7 +190,8 @@ func otherPriorities() *routev3.RetryPolicy_RetryPriority {
 }
 
 func perMillion(p *networking.Percent) *typev3.FractionalPercent {
-	return &typev3.FractionalPercent{Numerator: uint32(p.GetValue() * 10000), Denominator: typev3.FractionalPercent_MILLION}
+	return &typev3.FractionalPercent{Numerator: uint32(p.GetValue() * 10000),
+		Denominator: typev3.FractionalPercent_MILLION}
 }
 
 func perHundred(n uint32) *typev3.FractionalPercent {

@@ -28,7 +28,7 @@ type Claimants struct {
 // Set sets the claim of a host, which is set or removed once between two calls of Sorted.
 func (c *Claimants) Set(p model.Precedence, host string, claim claim) {
 	added := claimant{p, host, claim}
-	if i, found := slices.BinarySearchFunc(c.sorted, added, claimant.compare); found {
+	if i, exists := slices.BinarySearchFunc(c.sorted, added, claimant.compare); exists {
 		c.sorted[i] = added
 		return
 	}
@@ -37,7 +37,7 @@ func (c *Claimants) Set(p model.Precedence, host string, claim claim) {
 
 // Remove removes the claim of a host.
 func (c *Claimants) Remove(p model.Precedence, host string) {
-	if i, found := slices.BinarySearchFunc(c.sorted, claimant{Precedence: p, host: host}, claimant.compare); found {
+	if i, exists := slices.BinarySearchFunc(c.sorted, claimant{Precedence: p, host: host}, claimant.compare); exists {
 		c.sorted = slices.Delete(c.sorted, i, i+1)
 	}
 }
@@ -52,10 +52,10 @@ func (c *Claimants) Sorted() []claimant {
 	return c.sorted
 }
 
-// Taken returns that none of the claims is served, and why.
-func Taken(claims []claimant, why string) (found model.Findings) {
+// Taken returns findings that none of the claims is served, with the reason.
+func Taken(claims []claimant, reason string) (findings model.Findings) {
 	for _, c := range claims {
-		found.Note(c.claim.place, "%s", why)
+		findings.Note(c.claim.place, "%s", reason)
 	}
-	return found.Sorted()
+	return findings.Sorted()
 }

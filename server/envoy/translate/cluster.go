@@ -39,10 +39,12 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
-		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
+		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(),
+		Metadata: metadata(s, subset, policies),
 	}
 	kind := discoveryType(p, subset, role)
-	if role != model.Proxyless && subset != nil && (isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
+	if role != model.Proxyless && subset != nil &&
+		(isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
 	setDiscovery(s, c, kind, p, subset, placed, &t.Findings)
@@ -93,13 +95,13 @@ func isPassthrough(p *networking.TrafficPolicy) bool {
 
 // setDiscovery sets the cluster's discovery type, and its endpoints or their source.
 func setDiscovery(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset,
-	placed placement, found *model.Findings,
+	placed placement, findings *model.Findings,
 ) {
 	role := placed.client.Role
 	switch kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LoadAssignment = decodedAssignment(assignment(p, c.GetName(), subset, kind, placed, found))
+		c.LoadAssignment = decodedAssignment(assignment(p, c.GetName(), subset, kind, placed, findings))
 		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // LOGICAL_DNS needs exactly one
 		}
@@ -127,8 +129,8 @@ func setDiscovery(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster
 	}
 }
 
-// discoveryType returns the discovery type of a port or subset. A gRPC client resolves one name of a cluster, and refuses all other DNS
-// clusters. Only a sidecar knows the original addresses of connections.
+// discoveryType returns the discovery type of a port or subset. A gRPC client resolves one name of a cluster, and
+// refuses all other DNS clusters. Only a sidecar knows the original addresses of connections.
 func discoveryType(p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
 	switch {
 	case model.IsDNS(p.Resolution) && role == model.Proxyless:
@@ -165,20 +167,22 @@ func virtualServiceMetadata(key resource.Key) *corev3.Metadata {
 	return istioMetadata(map[string]*structpb.Value{"config": configValue("virtual-service", key)})
 }
 
-// configValue names an object of which something is made.
+// configValue names the object that a resource is made of.
 func configValue(kind string, key resource.Key) *structpb.Value {
-	return structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/" + kind + "/" + key.Name)
+	return structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/" + kind +
+		"/" + key.Name)
 }
 
 // servicesValue names services of a namespace.
 func servicesValue(namespace string, hosts ...string) *structpb.Value {
-	all := &structpb.ListValue{}
+	values := &structpb.ListValue{}
 	for _, host := range hosts {
-		all.Values = append(all.Values, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host), "namespace": structpb.NewStringValue(namespace),
+		values.Values = append(values.Values, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"host": structpb.NewStringValue(host), "name": structpb.NewStringValue(host),
+			"namespace": structpb.NewStringValue(namespace),
 		}}))
 	}
-	return structpb.NewListValue(all)
+	return structpb.NewListValue(values)
 }
 
 func istioMetadata(fields map[string]*structpb.Value) *corev3.Metadata {
@@ -219,7 +223,7 @@ func http2() *httpv3.HttpProtocolOptions {
 	}}
 }
 
-// Ads has a resource requested on the stream of the resource that names it.
+// Ads requests a resource on the stream of the resource that names it.
 func Ads() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -238,10 +242,11 @@ func SidecarClusters() []*clusterv3.Cluster {
 	}
 }
 
-// passthrough returns the cluster of connections that go where they are meant for.
+// passthrough returns the cluster of connections to their original address.
 func passthrough() *clusterv3.Cluster {
 	return &clusterv3.Cluster{
-		Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
+		Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough),
+		ConnectTimeout:       durationpb.New(connectTimeout),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{

@@ -12,16 +12,16 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// onDemandTimeout is how long a request or connection waits for a cluster that it asked for.
+// onDemandTimeout is how long a request or connection waits for a requested cluster.
 const onDemandTimeout = 5 * time.Second
 
-// OnDemand adds to the filters of a listener that they ask for clusters and virtual hosts that they lack.
+// OnDemand makes the filters of a listener request missing clusters and virtual hosts.
 func OnDemand(l *listenerv3.Listener) {
 	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
 		for _, f := range chain.GetFilters() {
 			m, err := f.GetTypedConfig().UnmarshalNew()
 			if err != nil {
-				continue // it is none of ours
+				continue // a type that this program lacks, from a patch
 			}
 			switch m := m.(type) {
 			case *hcmv3.HttpConnectionManager:

@@ -20,7 +20,7 @@ import (
 // ResolverName is the name of the listener that answers DNS queries.
 const ResolverName = "dns"
 
-// Names are resolved where Istio's agent does it, and known as long.
+// The port of Istio's agent for DNS queries, and its TTL.
 const (
 	resolverPort = 15053
 	recordTTL    = 30 * time.Second
@@ -29,15 +29,16 @@ const (
 	maxForwarded   = 1024 // queries at once
 )
 
-// Resolver returns the listener that answers DNS queries for hosts by their addresses, and forwards others to the resolvers of the machine.
-func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, found model.Findings) {
+// Resolver returns the listener that answers DNS queries for hosts by their addresses, and forwards others to the
+// resolvers of the machine.
+func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, findings model.Findings) {
 	table := new(dnsv3.DnsTable)
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
 		t := hosts[host]
 		if domain, wild := strings.CutPrefix(host, "*"); len(t.Addresses) > 0 && wild && strings.Count(domain, ".") < 2 {
-			for _, of := range t.Objects {
-				if of.Kind == resource.ServiceEntry {
-					found.Note(model.Place{Object: of, Field: "spec.hosts"},
+			for _, object := range t.Objects {
+				if object.Kind == resource.ServiceEntry {
+					findings.Note(model.Place{Object: object, Field: "spec.hosts"},
 						"Envoy resolves wildcards of two labels and more: queries for %s are "+
 							"forwarded", host)
 				}
@@ -54,22 +55,24 @@ func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, found mode
 	return &listenerv3.Listener{
 		Name: ResolverName, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Protocol: corev3.SocketAddress_UDP, Address: model.Localhost, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: resolverPort},
+			Protocol: corev3.SocketAddress_UDP, Address: model.Localhost,
+			PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: resolverPort},
 		}}},
-		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.udp.dns_filter", &filterv3.DnsFilterConfig{
-			StatPrefix: ResolverName,
-			ServerConfig: &filterv3.DnsFilterConfig_ServerContextConfig{
-				ConfigSource: &filterv3.DnsFilterConfig_ServerContextConfig_InlineDnsTable{InlineDnsTable: table},
-			},
-			ClientConfig: &filterv3.DnsFilterConfig_ClientContextConfig{
-				ResolverTimeout: durationpb.New(forwardTimeout), MaxPendingLookups: maxForwarded,
-				TypedDnsResolverConfig: &corev3.TypedExtensionConfig{
-					Name: "envoy.network.dns_resolver.cares",
-					TypedConfig: model.ToAny(&caresv3.CaresDnsResolverConfig{ // programs append search domains themselves
-						DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
-					}),
+		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.udp.dns_filter",
+			&filterv3.DnsFilterConfig{
+				StatPrefix: ResolverName,
+				ServerConfig: &filterv3.DnsFilterConfig_ServerContextConfig{
+					ConfigSource: &filterv3.DnsFilterConfig_ServerContextConfig_InlineDnsTable{InlineDnsTable: table},
 				},
-			},
-		})},
-	}, found
+				ClientConfig: &filterv3.DnsFilterConfig_ClientContextConfig{
+					ResolverTimeout: durationpb.New(forwardTimeout), MaxPendingLookups: maxForwarded,
+					TypedDnsResolverConfig: &corev3.TypedExtensionConfig{
+						Name: "envoy.network.dns_resolver.cares",
+						TypedConfig: model.ToAny(&caresv3.CaresDnsResolverConfig{ // programs append search domains themselves
+							DnsResolverOptions: &corev3.DnsResolverOptions{NoDefaultSearchDomain: true},
+						}),
+					},
+				},
+			})},
+	}, findings
 }

@@ -18,7 +18,7 @@ func anyHead(typeURL string, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(size)) //nolint:gosec // not negative
 }
 
-// appendMessage appends a field that is a message, whose fields write appends.
+// appendMessage appends a field that is a message. write appends the fields of the message.
 func appendMessage(b []byte, field protowire.Number, write func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	start := len(b)

@@ -26,47 +26,47 @@ const UnixPrefix = "unix://"
 // localityMembers is the field number of the endpoints of LocalityLbEndpoints.
 const localityMembers protowire.Number = 2
 
-// assignment returns the endpoints of a port or subset for a cluster of the given discovery type: DNS types take names, EDS only addresses.
-// A LOGICAL_DNS cluster has one endpoint. Localities are in order of their name.
+// assignment returns the endpoints of a port or subset for a cluster of the given discovery type: DNS types take names,
+// EDS only addresses. A LOGICAL_DNS cluster has one endpoint. Localities are in order of their name.
 //
 // gRPC ignores endpoint weights within a locality: each weight gets its own sub-zone.
 //
 // The endpoints of a locality are already encoded, as unknown fields: decodedAssignment decodes them.
 func assignment(p *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement,
-	found *model.Findings,
+	findings *model.Findings,
 ) *endpointv3.ClusterLoadAssignment {
 	type tier struct {
 		model.Locality
 		priority int
 	}
-	type members struct {
+	type localityHosts struct {
 		encoded []byte // as fields of LocalityLbEndpoints
 		weight  uint64
 	}
-	byTier := make(map[tier]*members)
+	byTier := make(map[tier]*localityHosts)
 	endpoints := p.Endpoints()
 	var last *networking.WorkloadEntry
-	var in *members // of the last endpoint, and of the next ones with the same WorkloadEntry
+	var members *localityHosts // of the last endpoint, and of the next endpoints of the same WorkloadEntry
 	var details []byte
 	for i := range endpoints {
 		e := &endpoints[i]
-		if !has(subset, e) {
+		if !selects(subset, e) {
 			continue
 		}
 		if !fits(e, kind) {
 			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.Address, UnixPrefix) {
-				found.Note(e.Place().Subfield("address"),
+				findings.Note(e.Place().Subfield("address"),
 					"%q is not an IP address, and names are resolved only with resolution DNS: not an endpoint of "+
 						"ServiceEntry %s", e.Address, e.Owner.FullName())
 			}
 			continue
 		}
 		if kind == clusterv3.Cluster_LOGICAL_DNS && len(byTier) > 0 {
-			why := "with resolution DNS_ROUND_ROBIN there is one endpoint"
+			reason := "with resolution DNS_ROUND_ROBIN there is one endpoint"
 			if placed.client.Role == model.Proxyless {
-				why = "gRPC clients use one endpoint of a service whose endpoints are names"
+				reason = "gRPC clients use one endpoint of a service whose endpoints are names"
 			}
-			found.Note(e.Place(), "%s: ServiceEntry %s does not use it", why, e.Owner.FullName())
+			findings.Note(e.Place(), "%s: ServiceEntry %s does not use it", reason, e.Owner.FullName())
 			continue
 		}
 		if e.Spec != last {
@@ -75,13 +75,13 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 				l.SubZone += fmt.Sprintf("~%d", weight(e))
 			}
 			if byTier[l] == nil {
-				byTier[l] = new(members)
+				byTier[l] = new(localityHosts)
 			}
-			last, in = e.Spec, byTier[l]
+			last, members = e.Spec, byTier[l]
 			details = appendDetails(details[:0], e, placed.authenticated != nil && placed.authenticated(e))
 		}
-		in.weight += uint64(weight(e))
-		in.encoded = appendMessage(in.encoded, localityMembers, func(b []byte) []byte {
+		members.weight += uint64(weight(e))
+		members.encoded = appendMessage(members.encoded, localityMembers, func(b []byte) []byte {
 			return append(appendHost(b, e, p, placed.health), details...)
 		})
 	}
@@ -89,19 +89,19 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 	for _, l := range slices.SortedFunc(maps.Keys(byTier), func(a, b tier) int {
 		return cmp.Or(a.Compare(b.Locality), cmp.Compare(a.priority, b.priority))
 	}) {
-		in := &endpointv3.LocalityLbEndpoints{
+		members := &endpointv3.LocalityLbEndpoints{
 			Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
 			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byTier[l].weight, math.MaxUint32))), Priority: uint32(l.priority),
 		}
-		in.ProtoReflect().SetUnknown(byTier[l].encoded)
-		a.Endpoints = append(a.Endpoints, in)
+		members.ProtoReflect().SetUnknown(byTier[l].encoded)
+		a.Endpoints = append(a.Endpoints, members)
 	}
 	placed.distribute(a)
 	compactPriorities(a)
 	return a
 }
 
-// decodedAssignment returns an assignment whose endpoints are decoded.
+// decodedAssignment returns an assignment with decoded endpoints.
 func decodedAssignment(a *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment {
 	decoded := new(endpointv3.ClusterLoadAssignment)
 	if err := proto.Unmarshal(model.MustMarshal(a), decoded); err != nil {
@@ -110,8 +110,8 @@ func decodedAssignment(a *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterL
 	return decoded
 }
 
-// fits reports whether Envoy can use the endpoint in a cluster of the kind: it refuses a whole assignment that has a name instead of an
-// address.
+// fits reports whether Envoy can use the endpoint in a cluster of the kind: it refuses a whole assignment that has a
+// name instead of an address.
 func fits(e *model.Endpoint, kind clusterv3.Cluster_DiscoveryType) bool {
 	address := e.Address
 	if path, ok := strings.CutPrefix(address, UnixPrefix); ok {
@@ -126,7 +126,7 @@ func fits(e *model.Endpoint, kind clusterv3.Cluster_DiscoveryType) bool {
 // hasNames reports whether some endpoint of the port or subset has to be resolved.
 func hasNames(p *model.Port, subset *networking.Subset) bool {
 	return slices.ContainsFunc(p.Endpoints(), func(e model.Endpoint) bool {
-		return has(subset, &e) && fits(&e, clusterv3.Cluster_LOGICAL_DNS) && !fits(&e, clusterv3.Cluster_EDS)
+		return selects(subset, &e) && fits(&e, clusterv3.Cluster_LOGICAL_DNS) && !fits(&e, clusterv3.Cluster_EDS)
 	})
 }
 
@@ -136,8 +136,9 @@ const MaxSocketPath = 107
 // FitsSocket reports whether a path can be that of a Unix socket.
 func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketPath }
 
-// appendHost appends the address and port of the endpoint for a port, and how to check it, as fields of LbEndpoint. It and appendDetails
-// write the bytes that the encoder of the message would: endpoints are most of the work.
+// appendHost appends the address and port of the endpoint for a port, and its health check, as fields of LbEndpoint.
+// appendHost and appendDetails write the same bytes as the encoder of the message, and faster: endpoints are most of
+// the work.
 func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { // endpoint
 		return h.append(appendMessage(b, 1, func(b []byte) []byte { // address
@@ -151,8 +152,8 @@ func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
 	})
 }
 
-// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and the metadata of those to which
-// connections are mutual TLS. They follow from its WorkloadEntry.
+// appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and the
+// metadata of endpoints with mutual TLS. They follow from its WorkloadEntry.
 func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
 		if authenticated {
@@ -161,7 +162,8 @@ func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 		return appendMessage(b, 1, func(b []byte) []byte { // an entry of filter_metadata
 			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
 				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields
-					return appendMessage(appendString(b, 1, "workload"), 2, func(b []byte) []byte { return appendString(b, 3, identity(e)) })
+					return appendMessage(appendString(b, 1, "workload"), 2,
+						func(b []byte) []byte { return appendString(b, 3, identity(e)) })
 				})
 			})
 		})
@@ -178,7 +180,7 @@ var (
 // clusterID is istiod's cluster of workloads outside Kubernetes, for telemetry.
 const clusterID = "Kubernetes"
 
-// identity is read by Istio's telemetry: workload;namespace;service;revision;cluster.
+// identity returns the metadata of Istio's telemetry: workload;namespace;service;revision;cluster.
 func identity(e *model.Endpoint) string {
 	name, revision := e.Workload, ""
 	for _, label := range slices.Backward(nameLabels) {
@@ -194,7 +196,7 @@ func identity(e *model.Endpoint) string {
 	return strings.Join([]string{e.Workload, e.Namespace, name, revision, clusterID}, ";")
 }
 
-// locality returns the endpoint's locality, which it or its label has as region/zone/subzone.
+// locality returns the endpoint's locality, from its field or its label, as region/zone/subzone.
 func locality(e *model.Endpoint) model.Locality {
 	return model.LocalityOf(model.LocalityText(e.Spec, e.Labels))
 }
@@ -202,8 +204,8 @@ func locality(e *model.Endpoint) model.Locality {
 // weight is the endpoint's share of the load; 1 if unset.
 func weight(e *model.Endpoint) uint32 { return max(e.Spec.GetWeight(), 1) }
 
-// has reports whether an endpoint is one of the subset; nil has all.
-func has(subset *networking.Subset, e *model.Endpoint) bool {
+// selects reports whether a subset has an endpoint; nil has all.
+func selects(subset *networking.Subset, e *model.Endpoint) bool {
 	for name, value := range subset.GetLabels() {
 		if e.Labels[name] != value {
 			return false

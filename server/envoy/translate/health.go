@@ -24,30 +24,31 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// health is how a cluster checks its endpoints. A cluster has one check, that of the oldest WorkloadGroup whose workloads it has; it checks
-// only endpoints of this group, and of groups whose probe differs in the port and the Host header only. nil checks nothing.
+// health is the health check of a cluster's endpoints. A cluster has a single check, that of the oldest WorkloadGroup
+// among its endpoints. It checks only endpoints of this group, and of groups with a probe that differs only in port and
+// Host header. nil is no check.
 type health struct {
 	probe
-	groups map[*model.WorkloadGroup]probe // whose endpoints are checked
+	groups map[*model.WorkloadGroup]probe // the groups with checked endpoints
 }
 
-// probe is a health check, and what endpoints of a group have of it.
+// probe is a health check, with its settings for the endpoints of a group.
 type probe struct {
 	check *corev3.HealthCheck
-	tls   bool // whatever the certificate is
+	tls   bool // without verification of the certificate
 	port  uint32
 	host  string // empty for the address
 }
 
-// healthOf returns how the cluster of a port or subset checks its endpoints.
+// healthOf returns the health check of the cluster of a port or subset.
 func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile,
 ) (h *health) {
 	if client.Role == model.Proxyless {
-		return nil // they check nothing
+		return nil // gRPC clients have no health checks
 	}
 	groups := make(map[*model.WorkloadGroup]bool)
 	for _, e := range p.Endpoints() {
-		if e.Group == nil || e.Group.Spec.GetProbe() == nil || !has(subset, &e) {
+		if e.Group == nil || e.Group.Spec.GetProbe() == nil || !selects(subset, &e) {
 			continue
 		}
 		if strings.HasPrefix(e.Address, UnixPrefix) {
@@ -59,24 +60,24 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 	}
 	var first string
 	for _, g := range slices.SortedFunc(maps.Keys(groups), (*model.WorkloadGroup).Compare) {
-		of, field, why := probeOf(g.Spec.GetProbe())
+		check, field, reason := probeOf(g.Spec.GetProbe())
 		switch {
-		case why != "":
-		case of.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy):
-			why = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
-		case of.tls && model.IsMutual(policy.GetTls()):
-			why = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
-		case of.check != nil && h != nil && (of.tls != h.tls || !proto.Equal(of.check, h.check)):
-			field, why = "", p.Owner.FullName()+" is checked as WorkloadGroup "+first+" says, which is older"
+		case reason != "":
+		case check.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy):
+			reason = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
+		case check.tls && model.IsMutual(policy.GetTls()):
+			reason = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
+		case check.check != nil && h != nil && (check.tls != h.tls || !proto.Equal(check.check, h.check)):
+			field, reason = "", p.Owner.FullName()+" is checked as WorkloadGroup "+first+" says, which is older"
 		}
 		switch {
-		case why != "":
-			t.Findings.Note(model.Place{Object: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", why)
-		case of.check == nil: // coverage has it
+		case reason != "":
+			t.Findings.Note(model.Place{Object: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", reason)
+		case check.check == nil: // package coverage reports it
 		case h == nil:
-			h, first = &health{of, map[*model.WorkloadGroup]probe{g: of}}, g.Key.FullName()
+			h, first = &health{check, map[*model.WorkloadGroup]probe{g: check}}, g.Key.FullName()
 		default:
-			h.groups[g] = of
+			h.groups[g] = check
 		}
 	}
 	return h
@@ -88,8 +89,9 @@ func speaksHTTP2(p *model.Port, policy *networking.TrafficPolicy) bool {
 	return !http.GetUseClientProtocol() && (p.Protocol == model.ProtocolHTTP2 || upgrades)
 }
 
-// probeOf returns the health check of a probe. If there is none, it returns the field and why, unless that is declared of the field.
-func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
+// probeOf returns the health check of a probe. Without one, it returns the field and the reason, unless package
+// coverage declares the field.
+func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason string) {
 	if spec.GetExec() != nil || spec.GetHttpGet().GetHost() != "" || spec.GetTcpSocket().GetHost() != "" {
 		return probe{}, "", ""
 	}
@@ -97,14 +99,14 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 		return &durationpb.Duration{Seconds: int64(cmp.Or(n, unset))}
 	}
 	times := func(n int32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(uint32(cmp.Or(n, 1))) } //nolint:gosec // not negative
-	of.check = &corev3.HealthCheck{
+	result.check = &corev3.HealthCheck{
 		Timeout: seconds(spec.GetTimeoutSeconds(), 1), Interval: seconds(spec.GetPeriodSeconds(), 10),
 		NoTrafficInterval: seconds(spec.GetPeriodSeconds(), 10), // Envoy's own is a minute
 		HealthyThreshold:  times(spec.GetSuccessThreshold()), UnhealthyThreshold: times(spec.GetFailureThreshold()),
 	}
 	switch m := spec.GetHealthCheckMethod().(type) {
 	case *networking.ReadinessProbe_HttpGet:
-		field, of.port, of.tls = ".httpGet", m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
+		field, result.port, result.tls = ".httpGet", m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
 		check := &corev3.HealthCheck_HttpHealthCheck{
 			Path: "/" + strings.TrimPrefix(m.HttpGet.GetPath(), "/"),
 			// Istio takes statuses below 400. Envoy counts failures only for retriable statuses.
@@ -114,7 +116,7 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 		for _, header := range m.HttpGet.GetHttpHeaders() {
 			switch {
 			case strings.EqualFold(header.GetName(), "host"):
-				of.host = cmp.Or(of.host, header.GetValue())
+				result.host = cmp.Or(result.host, header.GetValue())
 			case strings.HasPrefix(header.GetName(), ":"):
 				return probe{}, ".httpGet.httpHeaders", "Envoy sets " + header.GetName() + " itself"
 			default:
@@ -123,47 +125,48 @@ func probeOf(spec *networking.ReadinessProbe) (of probe, field, why string) {
 				}})
 			}
 		}
-		of.check.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
-		check.Host = of.host // to be validated: endpoints have it
+		result.check.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
+		check.Host = result.host // only for the validation: endpoints have the host
 		defer func() { check.Host = "" }()
 	case *networking.ReadinessProbe_TcpSocket:
-		field, of.port = ".tcpSocket", m.TcpSocket.GetPort()
-		of.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
+		field, result.port = ".tcpSocket", m.TcpSocket.GetPort()
+		result.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
 	case *networking.ReadinessProbe_Grpc:
-		field, of.port = ".grpc", m.Grpc.GetPort()
-		of.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
+		field, result.port = ".grpc", m.Grpc.GetPort()
+		result.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
 			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: m.Grpc.GetService()},
 		}
 	default:
 		return probe{}, "", "there is nothing to ask"
 	}
-	if of.port == 0 || of.port > math.MaxUint16 {
+	if result.port == 0 || result.port > math.MaxUint16 {
 		return probe{}, field + ".port", "it is no port"
 	}
-	return of, field, model.Refused(of.check)
+	return result, field, model.Refused(result.check)
 }
 
-// apply has a cluster check its endpoints, with the socket of its requests only if these use mutual TLS of the mesh, which workloads may
-// insist on. It comes last: what it adds to the cluster's transport sockets has to be the first of them.
-func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, found *model.Findings) {
+// apply adds the health check to a cluster. Probes use the transport socket of requests only if it has mutual TLS of
+// the mesh, which workloads may require. It is the last change of a cluster: the probes' transport socket must be the
+// first.
+func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, findings *model.Findings) {
 	if h == nil {
 		return
 	}
 	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
 		for g := range h.groups {
-			found.Note(model.Place{Object: g.Key, Field: "spec.probe"},
+			findings.Note(model.Place{Object: g.Key, Field: "spec.probe"},
 				"connections of cluster %s go to their original address, unchecked", c.GetName())
 		}
 		return
 	}
 	check := proto.CloneOf(h.check)
 	c.HealthChecks = []*corev3.HealthCheck{check}
-	c.IgnoreHealthOnHostRemoval = true // what is no endpoint any more gets nothing, even if it answers probes
+	c.IgnoreHealthOnHostRemoval = true // a removed endpoint gets no requests, even if it answers probes
 	if c.GetEdsClusterConfig() != nil {
 		c.EdsClusterConfig.ServiceName += ";" + h.digest()
 	}
 	if c.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
-		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // endpoints that fail get nothing, however many they are
+		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // failing endpoints get no requests, even if all fail
 	}
 	if !h.tls && !CanOriginate(tls) {
 		return
@@ -178,8 +181,8 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	})
 }
 
-// digest is part of the name of the endpoints. An endpoint that is to be checked otherwise gets no requests for a period. So another check
-// makes another cluster, with endpoints of its own, which Envoy uses once it has checked them.
+// digest is part of the name of the endpoints. An endpoint with a changed check gets no requests for a period. So a
+// changed check makes another cluster, with its own endpoints, which Envoy uses after their first check.
 func (h *health) digest() string {
 	var d model.Digest
 	d.Text(string(model.MustMarshal(h.check)))
@@ -192,16 +195,17 @@ func (h *health) digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// append appends how to check an endpoint, as a field of Endpoint.
+// append appends the health check of an endpoint, as a field of Endpoint.
 func (h *health) append(b []byte, e *model.Endpoint) []byte {
 	if h == nil {
 		return b
 	}
 	return appendMessage(b, 2, func(b []byte) []byte {
-		of, checked := h.groups[e.Group]
+		settings, checked := h.groups[e.Group]
 		if !checked || strings.HasPrefix(e.Address, UnixPrefix) {
 			return protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), 1) // disable_active_health_check
 		}
-		return appendString(appendUint32(b, 1, of.port), 2, cmp.Or(of.host, model.HostPort(e.Address, of.port)))
+		return appendString(appendUint32(b, 1, settings.port), 2,
+			cmp.Or(settings.host, model.HostPort(e.Address, settings.port)))
 	})
 }

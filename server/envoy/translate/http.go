@@ -18,11 +18,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routes returns the routes of the VirtualService for these clients. Routes are tried in order, so those after one that matches all are
-// left out. What Envoy refuses answers 500.
+// routes returns the routes of the VirtualService for these clients. Envoy tries routes in order, so routes after a
+// match of all requests are left out. A route that Envoy refuses answers 500.
 func (w routeContext) routes() (list []*routev3.Route) {
 	for i, r := range w.rule.Spec.GetHttp() {
-		matches, at := r.GetMatch(), w.rule.HttpRoute(i)
+		matches, place := r.GetMatch(), w.rule.HttpRoute(i)
 		if len(matches) == 0 {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
@@ -31,11 +31,11 @@ func (w routeContext) routes() (list []*routev3.Route) {
 				continue
 			}
 			var route *routev3.Route
-			usable := w.matchUsable(r, m, at)
+			usable := w.matchUsable(r, m, place)
 			if usable {
-				route = w.route(r, m, at)
-				if why := model.Refused(route); why != "" {
-					w.found.Note(at, "%s: its requests get 500", why)
+				route = w.route(r, m, place)
+				if reason := model.Refused(route); reason != "" {
+					w.findings.Note(place, "%s: its requests get 500", reason)
 					usable = false
 				}
 			}
@@ -54,12 +54,13 @@ func matchesAll(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
 }
 
-func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) *routev3.Route {
+func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) *routev3.Route {
 	out := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()), StatPrefix: m.GetStatPrefix(),
-		Metadata: virtualServiceMetadata(w.rule.Key),
+		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()),
+		StatPrefix: m.GetStatPrefix(),
+		Metadata:   virtualServiceMetadata(w.rule.Key),
 	}
-	w.noteClaims(m, at)
+	w.noteClaims(m, place)
 	if m.GetName() != "" {
 		out.Name += "." + m.GetName()
 	}
@@ -72,7 +73,7 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 	case r.GetDirectResponse() != nil:
 		out.Action = directResponse(r.GetDirectResponse())
 	default:
-		w.forward(out, r, at, ops.authority)
+		w.forward(out, r, place, ops.authority)
 	}
 	out.Decorator = &routev3.Decorator{Operation: w.operation(out)}
 	filters := make(map[string]*anypb.Any)
@@ -80,11 +81,11 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 		filters["envoy.filters.http.fault"] = model.ToAny(f)
 	}
 	if c := r.GetCorsPolicy(); c != nil {
-		policy := w.cors(c, at)
-		if why := model.Refused(policy); why == "" {
+		policy := w.cors(c, place)
+		if reason := model.Refused(policy); reason == "" {
 			filters["envoy.filters.http.cors"] = model.ToAny(policy)
 		} else {
-			w.found.Note(at.Subfield("corsPolicy"), "%s", why)
+			w.findings.Note(place.Subfield("corsPolicy"), "%s", reason)
 		}
 	}
 	if len(filters) > 0 {
@@ -93,21 +94,21 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 	return out
 }
 
-// noteClaims notes claims of tokens in a match for clients that do not verify tokens on this way.
-func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, at model.Place) {
+// noteClaims notes claims of tokens in a match for clients other than gateways, which alone verify these tokens.
+func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, place model.Place) {
 	for field, headers := range map[string]map[string]*networking.StringMatch{
 		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(),
 	} {
 		for name := range headers {
 			if w.client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
-				w.found.Note(at.Subfield("match.%s[%s]", field, name),
+				w.findings.Note(place.Subfield("match.%s[%s]", field, name),
 					"only gateways know claims: it is taken for a header, which no request has")
 			}
 		}
 	}
 }
 
-// withoutPrefix takes the prefix of a match out of a path, and the slash after it.
+// withoutPrefix removes the prefix of a match from a path, with the slash after it.
 func withoutPrefix(match *routev3.RouteMatch) *matcherv3.RegexMatchAndSubstitute {
 	return &matcherv3.RegexMatchAndSubstitute{
 		Pattern:      &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(match.GetPathSeparatedPrefix()) + "(/?)(.*)"},
@@ -116,7 +117,7 @@ func withoutPrefix(match *routev3.RouteMatch) *matcherv3.RegexMatchAndSubstitute
 }
 
 // forward makes a route that leads to clusters.
-func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at model.Place, authority string) {
+func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, place model.Place, authority string) {
 	action := &routev3.RouteAction{}
 	setTimeout(action, r.GetTimeout(), w.client.Role)
 	if w.rule.Derived == model.DerivedGateway {
@@ -144,7 +145,7 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 		}
 	}
 	rewriteHost(authority)
-	for m, share := range mirrors(r, at) {
+	for m, share := range mirrors(r, place) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
 			Cluster: w.cluster(m.to, m.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
 			TraceSampled: wrapperspb.Bool(false),
@@ -160,7 +161,7 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 	if len(r.GetRoute()) == 1 {
 		to := r.GetRoute()[0]
 		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(),
-			at.Subfield("route[0].destination"))}
+			place.Subfield("route[0].destination"))}
 		ops := headerOperations(to.GetHeaders())
 		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
 		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
@@ -172,11 +173,11 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at mo
 		weighted := &routev3.WeightedCluster{}
 		for i, to := range r.GetRoute() {
 			if to.GetWeight() == 0 {
-				continue // gets no requests, in Istio
+				continue // as in Istio, it gets no requests
 			}
 			ops := headerOperations(to.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name:                w.cluster(to.GetDestination(), at.Subfield("route[%d].destination", i)),
+				Name:                w.cluster(to.GetDestination(), place.Subfield("route[%d].destination", i)),
 				Weight:              wrapperspb.UInt32(uint32(to.GetWeight())),
 				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
 				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
@@ -239,8 +240,8 @@ func (w routeContext) operation(r *routev3.Route) string {
 	return w.rule.Key.Name + ":" + model.RouteName(w.port) + path
 }
 
-// retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single destination, retries
-// do not avoid earlier hosts, unless retryIgnorePreviousHosts is true.
+// retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single
+// destination, retries do not avoid earlier hosts, unless retryIgnorePreviousHosts is true.
 func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	out := defaultRetries()
 	if hashed {
@@ -310,7 +311,8 @@ func headerOperations(h *networking.Headers) (o operations) {
 func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if !isInternal(name) && model.IsFormat(headers[name]) {
-			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]}, AppendAction: how})
+			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]},
+				AppendAction: how})
 		}
 	}
 	return list

@@ -36,22 +36,22 @@ import (
 
 const (
 	virtualInbound = "virtualInbound"
-	loopSource     = "127.0.0.6" // of connections to the workload: rules of redirection exempt it
-	originalMark   = 1337        // of connections that keep the address of the client: rules of routing know it
+	loopSource     = "127.0.0.6" // source of connections to the workload: rules of redirection exempt it
+	originalMark   = 1337        // mark of connections that keep the address of the client, for rules of routing
 )
 
 // addInbound adds the inbound listeners of a sidecar, and their clusters.
 func (t *Translation) addInbound(v *model.View) {
 	patches := extend.New(v.Patches, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
 	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
-		if patched, kept := patches.Cluster(c, hosts...); kept {
+		if patched, served := patches.Cluster(c, hosts...); served {
 			t.Clusters = append(t.Clusters, EntryOf(patched))
 		}
 	}
 	addListener := func(l *listenerv3.Listener) {
 		telemetry.ObserveUnmatched(v.Observability, l)
-		l, kept := patches.Listener(l)
-		if !kept {
+		l, served := patches.Listener(l)
+		if !served {
 			return
 		}
 		if v.Client.OnDemand {
@@ -61,17 +61,18 @@ func (t *Translation) addInbound(v *model.View) {
 	}
 	var captured []*listenerv3.FilterChain
 	for i := range v.Inbound.Ports {
-		w := &v.Inbound.Ports[i]
-		c := inboundCluster(v, w)
-		chains := []*listenerv3.FilterChain{refusing("refused", w.Target)}
-		if why := model.Refused(c); why != "" {
-			t.Findings.Note(w.Place, "%s: connections are refused", why)
+		port := &v.Inbound.Ports[i]
+		c := inboundCluster(v, port)
+		chains := []*listenerv3.FilterChain{refusing("refused", port.Target)}
+		if reason := model.Refused(c); reason != "" {
+			t.Findings.Note(port.Place, "%s: connections are refused", reason)
 		} else {
-			addCluster(c, w.Hosts...)
-			chains = t.portChains(v, w)
+			addCluster(c, port.Hosts...)
+			chains = t.portChains(v, port)
 		}
-		if w.Bound {
-			addListener(inboundListener(model.ListenerName(w.Address, w.Target), socket(w.Address, w.Target), chains))
+		if port.Bound {
+			addListener(inboundListener(model.ListenerName(port.Address, port.Target), socket(port.Address, port.Target),
+				chains))
 		} else {
 			captured = append(captured, chains...)
 		}
@@ -81,7 +82,8 @@ func (t *Translation) addInbound(v *model.View) {
 	}
 	l := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundCapturePort),
 		append(t.passChains(v), captured...))
-	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{})}
+	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst",
+		&originaldstv3.OriginalDst{})}
 	if v.Inbound.Transparent {
 		l.Transparent = wrapperspb.Bool(true)
 		redirected = append(redirected,
@@ -94,7 +96,7 @@ func (t *Translation) addInbound(v *model.View) {
 	addCluster(through)
 }
 
-// inboundChain says which connections a filter chain is for.
+// inboundChain selects the connections of a filter chain.
 type inboundChain struct {
 	http       bool
 	protocols  []string // of HTTP, or those that Istio's proxies name in TLS
@@ -102,7 +104,7 @@ type inboundChain struct {
 	terminates bool     // TLS ends here
 }
 
-// The application protocols by which chains are told apart.
+// The application protocols in the matches of chains.
 var (
 	plainHTTP  = []string{"http/1.1", "h2c"}
 	mutualHTTP = []string{"istio-http/1.0", "istio-http/1.1", "istio-h2"}
@@ -115,8 +117,8 @@ const (
 	inClear = "raw_buffer"
 )
 
-// inboundChains are the filter chains for HTTP, for other protocols, and for what is to be found out of each connection, with the matches
-// and in the order of istiod.
+// inboundChains are the filter chains for HTTP, for other protocols, and for protocols that Envoy detects, with the
+// matches and in the order of istiod.
 var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundChain }{
 	model.Strict: {
 		http:    []inboundChain{{true, nil, overTLS, true}},
@@ -141,12 +143,12 @@ var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundCh
 	},
 }
 
-// portChains returns the filter chains of a port, 0 for all ports without chains. Connections for which TLS is a must are refused if there
-// is no certificate for it.
-func (t *Translation) portChains(v *model.View, w *model.WorkloadPort) (all []*listenerv3.FilterChain) {
+// portChains returns the filter chains of a port, 0 for all ports without chains. If TLS is required and has no
+// certificate, connections are refused.
+func (t *Translation) portChains(v *model.View, w *model.WorkloadPort) (filterChains []*listenerv3.FilterChain) {
 	mode := v.Security.Mutual
-	if of, own := v.Security.MutualByPort[w.Target]; own {
-		mode = of
+	if portMode, isSet := v.Security.MutualByPort[w.Target]; isSet {
+		mode = portMode
 	}
 	var http, tcp *corev3.TransportSocket
 	if mode != model.Disabled {
@@ -184,28 +186,30 @@ func (t *Translation) portChains(v *model.View, w *model.WorkloadPort) (all []*l
 				c.TransportSocket = http
 			}
 		}
-		all = append(all, c)
+		filterChains = append(filterChains, c)
 	}
-	return all
+	return filterChains
 }
 
-// canTerminate says whether a server's TLS ends at the sidecar, and has what it needs for that.
+// canTerminate reports whether a server's TLS ends at the sidecar, with a certificate.
 func canTerminate(tls *networking.ServerTLSSettings) bool {
 	kind, _ := model.KindOf(&networking.Server{Port: &networking.Port{Protocol: "TLS"}, Tls: tls})
 	return kind == model.ServerTLS && tls.GetMode() != networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
-// passChains returns the filter chains of redirected connections that no port of the workload has: they pass to where they are meant for,
-// but to the port of the listener itself, which would loop.
+// passChains returns the filter chains of redirected connections to other ports than the workload's: they pass to their
+// original address, except for the port of the listener itself, which would loop.
 func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
-	all := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundCapturePort)}
+	filterChains := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundCapturePort)}
 	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Security.MutualByPort))...) {
-		own := slices.ContainsFunc(v.Inbound.Ports, func(w model.WorkloadPort) bool { return w.Target == port && !w.Bound })
-		if !own && port != model.InboundCapturePort {
-			all = append(all, t.portChains(v, &model.WorkloadPort{ServicePort: model.ServicePort{Target: port}})...)
+		hasChains := slices.ContainsFunc(v.Inbound.Ports,
+			func(w model.WorkloadPort) bool { return w.Target == port && !w.Bound })
+		if !hasChains && port != model.InboundCapturePort {
+			filterChains = append(filterChains, t.portChains(v,
+				&model.WorkloadPort{ServicePort: model.ServicePort{Target: port}})...)
 		}
 	}
-	return all
+	return filterChains
 }
 
 // refusing returns a filter chain that ends all connections to a port, or to all ports if it is 0.
@@ -257,7 +261,8 @@ func inboundManager(v *model.View, stats, cluster string, w *model.WorkloadPort)
 		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	}
 	if w.Protocol == "grpc-web" {
-		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})}, m.GetHttpFilters()...)
+		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})},
+			m.GetHttpFilters()...)
 	}
 	secureHTTP(v, m, typev1beta1.WorkloadMode_SERVER, w.Target)
 	return m
@@ -265,47 +270,49 @@ func inboundManager(v *model.View, stats, cluster string, w *model.WorkloadPort)
 
 func isHTTP2(protocol string) bool { return protocol == "http2" || strings.HasPrefix(protocol, "grpc") }
 
-// inboundRoutes lead all requests to the workload, without a limit of time.
+// inboundRoutes returns routes that lead all requests to the workload, without a timeout.
 func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
-		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0), GrpcTimeoutHeaderMax: durationpb.New(0)},
+		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0),
+			GrpcTimeoutHeaderMax: durationpb.New(0)},
 	}
 	if !strings.HasPrefix(w.Protocol, "grpc") {
 		action.RetryPolicy = &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: wrapperspb.UInt32(2)}
 	}
-	return &routev3.RouteConfiguration{Name: cluster, ValidateClusters: wrapperspb.Bool(false), VirtualHosts: []*routev3.VirtualHost{{
-		Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
-			Name:      "default",
-			Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
-			Action:    &routev3.Route_Route{Route: action},
-		}},
-	}}}
+	return &routev3.RouteConfiguration{Name: cluster, ValidateClusters: wrapperspb.Bool(false),
+		VirtualHosts: []*routev3.VirtualHost{{
+			Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
+				Name:      "default",
+				Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+				Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
+				Action:    &routev3.Route_Route{Route: action},
+			}},
+		}}}
 }
 
 // inboundListener returns a listener of the workload, with the listener filters that its chains need.
-func inboundListener(name string, at *corev3.Address, chains []*listenerv3.FilterChain) *listenerv3.Listener {
+func inboundListener(name string, address *corev3.Address, chains []*listenerv3.FilterChain) *listenerv3.Listener {
 	return &listenerv3.Listener{
-		Name: name, Address: at, TrafficDirection: corev3.TrafficDirection_INBOUND,
+		Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_INBOUND,
 		ContinueOnListenerFiltersTimeout: true, ListenerFiltersTimeout: durationpb.New(0),
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1), FilterChains: chains, ListenerFilters: inspectors(chains),
 	}
 }
 
-// inspectors returns the listener filters that find out what chains are matched by, for the ports where some chain needs them: a connection
-// of a port where the server speaks first would wait for them.
-func inspectors(chains []*listenerv3.FilterChain) (all []*listenerv3.ListenerFilter) {
+// inspectors returns the listener filters that detect TLS and HTTP, for the ports where the match of a chain needs
+// them: a connection to a port where the server speaks first would wait for them.
+func inspectors(chains []*listenerv3.FilterChain) (filters []*listenerv3.ListenerFilter) {
 	add := func(f *listenerv3.ListenerFilter, needs func(*listenerv3.FilterChainMatch) bool) {
-		needed := make(map[uint32]bool) // by port; ports without chains of their own are as 0
+		needed := make(map[uint32]bool) // by port; 0 is all ports without chains of their own
 		for _, c := range chains {
 			port := c.GetFilterChainMatch().GetDestinationPort().GetValue()
 			needed[port] = needed[port] || needs(c.GetFilterChainMatch())
 		}
-		var others []*listenerv3.ListenerFilterChainMatchPredicate
+		var exceptions []*listenerv3.ListenerFilterChainMatchPredicate
 		for _, port := range slices.Sorted(maps.Keys(needed)) {
 			if needed[port] != needed[0] {
-				others = append(others, &listenerv3.ListenerFilterChainMatchPredicate{
+				exceptions = append(exceptions, &listenerv3.ListenerFilterChainMatchPredicate{
 					Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
 						DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port + 1)}, //nolint:gosec // ports
 					},
@@ -313,38 +320,39 @@ func inspectors(chains []*listenerv3.FilterChain) (all []*listenerv3.ListenerFil
 			}
 		}
 		switch {
-		case len(others) == 0 && !needed[0]:
+		case len(exceptions) == 0 && !needed[0]:
 			return
-		case len(others) == 1:
-			f.FilterDisabled = others[0]
-		case len(others) > 1:
+		case len(exceptions) == 1:
+			f.FilterDisabled = exceptions[0]
+		case len(exceptions) > 1:
 			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
-				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: others},
+				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: exceptions},
 			}}
 		}
-		if !needed[0] { // it is on where others need it
+		if !needed[0] { // the filter runs only on the exceptions
 			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
 				Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: f.GetFilterDisabled()},
 			}
 		}
-		all = append(all, f)
+		filters = append(filters, f)
 	}
 	add(inspectTLS(), func(m *listenerv3.FilterChainMatch) bool { return m.GetTransportProtocol() == overTLS })
 	add(inspectHTTP(), func(m *listenerv3.FilterChainMatch) bool {
 		return slices.Equal(m.GetApplicationProtocols(), plainHTTP)
 	})
-	return all
+	return filters
 }
 
-// neverCleaned is as long as istiod keeps the addresses of an inbound cluster: 292 years.
+// neverCleaned is the cleanup interval of istiod for inbound clusters: 292 years.
 const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) * time.Second
 
 // inboundCluster returns the cluster of a port of the workload.
 func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 	name := model.InboundName(w.Target)
 	c := &clusterv3.Cluster{
-		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout), CircuitBreakers: unlimited(),
-		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(v, w),
+		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
+		CircuitBreakers: unlimited(),
+		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(v, w),
 	}
 	endpoint := w.Endpoint
 	if w.Ingress == nil && v.Inbound.Localhost {
@@ -373,10 +381,12 @@ func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
 	on := w.Policy.On(w.Number, nil)
-	policy := &networking.TrafficPolicy{ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()), RetryBudget: on.GetRetryBudget()}
+	policy := &networking.TrafficPolicy{ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()),
+		RetryBudget: on.GetRetryBudget()}
 	if policy.GetConnectionPool().GetHttp() != nil {
 		policy.ConnectionPool = proto.CloneOf(policy.GetConnectionPool())
-		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT // it is for clients
+		// The setting is for clients.
+		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT
 	}
 	if options = apply(policy, c, options); options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
@@ -384,8 +394,8 @@ func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 	return c
 }
 
-// inboundAddress returns the address where the workload listens, or nil if that is where connections are meant for.
-func inboundAddress(endpoint string) (host string, at *corev3.Address) {
+// inboundAddress returns the address of the workload, or nil for the original address of connections.
+func inboundAddress(endpoint string) (host string, address *corev3.Address) {
 	if path, ok := strings.CutPrefix(endpoint, UnixPrefix); ok {
 		return "", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 	}
@@ -396,14 +406,15 @@ func inboundAddress(endpoint string) (host string, at *corev3.Address) {
 	return host, socket(host, uint32(to.Port()))
 }
 
-// fromLoop has connections to the workload come from an address that rules of redirection exempt: else they would come back.
+// fromLoop gives connections to the workload a source address that rules of redirection exempt: without it they would
+// loop.
 func fromLoop() *corev3.BindConfig {
 	return &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{
 		Address: loopSource, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0},
 	}}
 }
 
-// inboundMetadata names the services of a port, and the rule of its first one.
+// inboundMetadata names the services of a port, and the rule of its first service.
 func inboundMetadata(v *model.View, w *model.WorkloadPort) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
 	if len(w.Hosts) > 0 && !w.External {

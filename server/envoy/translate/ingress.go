@@ -89,7 +89,7 @@ func (g *gatewayHost) add(v *model.View, s *model.Server, client model.Profile, 
 		}
 		w := routeContext{
 			view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
-			found: findings, tls: s.GetTls() != nil,
+			findings: findings, tls: s.GetTls() != nil,
 		}
 		routes := w.routes()
 		if len(routes) == 0 {
@@ -289,7 +289,7 @@ func connections(s *model.Server, v *model.View, client model.Profile, findings 
 		if admitted {
 			routes = append(routes, routesOf(routeContext{
 				view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
-				found: findings,
+				findings: findings,
 			})...)
 		}
 	}

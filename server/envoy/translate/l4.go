@@ -23,7 +23,7 @@ import (
 // l4Route routes connections for some server names or to some addresses, or all if it has neither.
 type l4Route struct {
 	place    model.Place // of its definition
-	servers  []string    // of a TLS handshake; *. in front matches all below a name
+	servers  []string    // of a TLS handshake; *. in front matches all subdomains
 	subnets  []string
 	stats    string
 	to       []share
@@ -63,7 +63,8 @@ func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
 	} else {
 		weighted := &tcpv3.TcpProxy_WeightedCluster{}
 		for _, s := range r.to {
-			weighted.Clusters = append(weighted.Clusters, &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
+			weighted.Clusters = append(weighted.Clusters,
+				&tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
 		}
 		p.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
 	}
@@ -79,10 +80,11 @@ func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
 	return model.NetworkFilter("envoy.filters.network.tcp_proxy", p)
 }
 
-// usedMatches has the matches of a listener's filter chains. Envoy refuses a listener in which two have the same match.
+// usedMatches has the matches of a listener's filter chains. Envoy refuses a listener with two equal matches.
 type usedMatches map[[2]string]bool // server name and range of addresses
 
-// add returns the match of a route for those server names and address ranges that no other route has, or false if there are none.
+// add returns the match of a route for those server names and address ranges that no other route has, or false if there
+// are none.
 func (m usedMatches) add(servers, subnets []string) (*listenerv3.FilterChainMatch, bool) {
 	out := &listenerv3.FilterChainMatch{}
 	var ranges []netip.Prefix
@@ -95,18 +97,18 @@ func (m usedMatches) add(servers, subnets []string) (*listenerv3.FilterChainMatc
 		servers = []string{""}
 	}
 	for _, name := range servers {
-		wants := [][2]string{{name, ""}}
+		matches := [][2]string{{name, ""}}
 		if len(subnets) > 0 {
-			wants = wants[:0]
+			matches = matches[:0]
 			for _, p := range ranges {
-				wants = append(wants, [2]string{name, p.String()})
+				matches = append(matches, [2]string{name, p.String()})
 			}
 		}
-		if len(wants) == 0 || strings.Contains(strings.TrimPrefix(name, "*."), "*") ||
-			slices.ContainsFunc(wants, func(w [2]string) bool { return m[w] }) {
+		if len(matches) == 0 || strings.Contains(strings.TrimPrefix(name, "*."), "*") ||
+			slices.ContainsFunc(matches, func(w [2]string) bool { return m[w] }) {
 			continue
 		}
-		for _, w := range wants {
+		for _, w := range matches {
 			m[w] = true
 		}
 		out.ServerNames = append(out.ServerNames, name)
@@ -134,14 +136,15 @@ func prefixOf(s string) (netip.Prefix, bool) {
 }
 
 // filterChain returns the filter chain of the route, or nil if other routes take all its connections.
-func (r l4Route) filterChain(m usedMatches, seen *model.Observation, found *model.Findings) *listenerv3.FilterChain {
+func (r l4Route) filterChain(m usedMatches, seen *model.Observation, findings *model.Findings) *listenerv3.FilterChain {
 	match, ok := m.add(r.servers, r.subnets)
 	if !ok {
-		found.Note(r.place, "other routes already take all its connections")
+		findings.Note(r.place, "other routes already take all its connections")
 		return nil
 	}
 	out := &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{r.proxy(seen)},
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+		Filters:                       []*listenerv3.Filter{r.proxy(seen)},
 	}
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
 		out.FilterChainMatch = match
@@ -152,16 +155,16 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, found *mode
 	return out
 }
 
-// l4Route returns a route to destinations, which are at a place.
-func (w routeContext) l4Route(routes []*networking.RouteDestination, at model.Place) l4Route {
-	c := l4Route{place: at}
+// l4Route returns a route to the destinations at a place.
+func (w routeContext) l4Route(routes []*networking.RouteDestination, place model.Place) l4Route {
+	c := l4Route{place: place}
 	for i, r := range routes {
 		if r.GetDestination() != nil && (r.GetWeight() > 0 || len(routes) == 1) {
 			if len(c.to) == 0 {
 				c.options = tcpOptionsOf(w.policyOf(r.GetDestination()))
 			}
 			c.to = append(c.to, share{
-				w.cluster(r.GetDestination(), at.Subfield("route[%d].destination", i)),
+				w.cluster(r.GetDestination(), place.Subfield("route[%d].destination", i)),
 				uint32(max(r.GetWeight(), 1)),
 			})
 		}
@@ -178,7 +181,7 @@ func (w routeContext) l4Route(routes []*networking.RouteDestination, at model.Pl
 }
 
 // tlsRoutes returns the VirtualService's routes of TLS connections, by server name.
-func (w routeContext) tlsRoutes() (all []l4Route) {
+func (w routeContext) tlsRoutes() (routes []l4Route) {
 	for i, r := range w.rule.Spec.GetTls() {
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
@@ -187,36 +190,37 @@ func (w routeContext) tlsRoutes() (all []l4Route) {
 					c.servers = append(c.servers, strings.ToLower(s))
 				}
 				c.subnets = m.GetDestinationSubnets()
-				all = append(all, c)
+				routes = append(routes, c)
 			}
 		}
 	}
-	return all
+	return routes
 }
 
 // tcpRoutes returns the VirtualService's routes of TCP connections.
-func (w routeContext) tcpRoutes() (all []l4Route) {
+func (w routeContext) tcpRoutes() (routes []l4Route) {
 	for i, r := range w.rule.Spec.GetTcp() {
-		at := model.Place{Object: w.rule.Key, Field: fmt.Sprintf("spec.tcp[%d]", i)}
+		place := model.Place{Object: w.rule.Key, Field: fmt.Sprintf("spec.tcp[%d]", i)}
 		if len(r.GetMatch()) == 0 {
-			return append(all, w.l4Route(r.GetRoute(), at))
+			return append(routes, w.l4Route(r.GetRoute(), place))
 		}
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.l4Route(r.GetRoute(), at)
+				c := w.l4Route(r.GetRoute(), place)
 				c.subnets = m.GetDestinationSubnets()
-				all = append(all, c)
+				routes = append(routes, c)
 			}
 		}
 	}
-	return all
+	return routes
 }
 
 // l4Routes returns the routes of connections to a port of the service.
-func l4Routes(v *model.View, p *model.Port, client model.Profile, found *model.Findings) (all []l4Route) {
+func l4Routes(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
 	cluster := model.ClusterName(p.Number, "", v.Service.Host)
-	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}}, options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
-	w := routeContext{view: v, rule: v.RoutesByListener[p.Part], client: client, port: p.Number, found: found}
+	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}},
+		options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
+	w := routeContext{view: v, rule: v.RoutesByListener[p.Part], client: client, port: p.Number, findings: findings}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {
 			routes[i].fromRule = true
@@ -226,22 +230,23 @@ func l4Routes(v *model.View, p *model.Port, client model.Profile, found *model.F
 	switch {
 	case p.Spoken == model.ProtocolTLS:
 		if w.rule != nil {
-			all = markRule(w.tlsRoutes())
+			routes = markRule(w.tlsRoutes())
 		}
-		if len(all) == 0 {
-			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) { // else the address identifies the service
+		if len(routes) == 0 {
+			// A captured address identifies the service without a server name.
+			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) {
 				byDefault.servers = []string{v.Service.Host}
 			}
-			all = []l4Route{byDefault}
+			routes = []l4Route{byDefault}
 		}
 	case p.Spoken.HTTP():
 	default:
 		if w.rule != nil {
-			all = markRule(w.tcpRoutes())
+			routes = markRule(w.tcpRoutes())
 		}
-		if !slices.ContainsFunc(all, func(r l4Route) bool { return len(r.subnets) == 0 }) {
-			all = append(all, byDefault)
+		if !slices.ContainsFunc(routes, func(r l4Route) bool { return len(r.subnets) == 0 }) {
+			routes = append(routes, byDefault)
 		}
 	}
-	return all
+	return routes
 }

@@ -22,7 +22,7 @@ import (
 	"tributary/server/envoy/telemetry"
 )
 
-// claim is what a service needs served at a binding.
+// claim is a service's need of a listener at a binding.
 type claim struct {
 	place    model.Place // of the port
 	late     bool        // served only where no other claim holds the binding
@@ -31,7 +31,8 @@ type claim struct {
 }
 
 func (c claim) Equal(o claim) bool {
-	return c.place == o.place && c.late == o.late && c.protocol == o.protocol && slices.EqualFunc(c.routes, o.routes, l4Route.equal)
+	return c.place == o.place && c.late == o.late && c.protocol == o.protocol &&
+		slices.EqualFunc(c.routes, o.routes, l4Route.equal)
 }
 
 // isLimited reports whether the claim is for some ranges of addresses only.
@@ -39,8 +40,8 @@ func (c claim) isLimited() bool {
 	return !slices.ContainsFunc(c.routes, func(r l4Route) bool { return len(r.subnets) == 0 })
 }
 
-// within returns the claim limited to some ranges of addresses, except for routes that have their own.
-func (c claim) within(ranges []string) claim {
+// limitedTo returns the claim limited to some ranges of addresses, except for routes that have their own.
+func (c claim) limitedTo(ranges []string) claim {
 	c.routes = slices.Clone(c.routes)
 	for i := range c.routes {
 		if len(c.routes[i].subnets) == 0 {
@@ -50,12 +51,13 @@ func (c claim) within(ranges []string) claim {
 	return c
 }
 
-// claimsOf returns the claims of a port of the service for sidecars of the profile. HTTP has one listener a port for all services, told
-// apart by host. Without interception all listeners are on the loopback interface; with it, those of other protocols have the addresses
-// of the service, if it has any.
-func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.Findings) map[model.Binding]claim {
-	s, c := v.Service, claim{place: p.Place(), late: p.Late, protocol: p.Spoken, routes: l4Routes(v, p, client, found)}
-	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.routes, func(r l4Route) bool { return len(r.servers) > 0 }) {
+// claimsOf returns the claims of a port of the service for sidecars of the profile. HTTP has a listener a port for all
+// services, which its routes distinguish by host. Without interception all listeners are on the loopback interface;
+// with it, listeners of other protocols have the addresses of the service, if it has any.
+func claimsOf(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) map[model.Binding]claim {
+	s, c := v.Service, claim{place: p.Place(), late: p.Late, protocol: p.Spoken, routes: l4Routes(v, p, client, findings)}
+	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.routes,
+		func(r l4Route) bool { return len(r.servers) > 0 }) {
 		c.protocol = model.ProtocolTCP
 	}
 	switch {
@@ -66,23 +68,24 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.F
 	case p.Spoken.HTTP():
 		return map[model.Binding]claim{{Address: model.Wildcard, Port: p.Number}: c}
 	}
-	at := make(map[model.Binding]claim)
+	claims := make(map[model.Binding]claim)
 	for _, a := range s.Addresses {
 		if resource.IsAddress(a) {
-			at[model.Binding{Address: a, Port: p.Number}] = c
+			claims[model.Binding{Address: a, Port: p.Number}] = c
 		}
 	}
-	if len(at) == 0 {
-		at[model.Binding{Address: model.Wildcard, Port: p.Number}] = c.within(s.Ranges())
+	if len(claims) == 0 {
+		claims[model.Binding{Address: model.Wildcard, Port: p.Number}] = c.limitedTo(s.Ranges())
 	}
-	return at
+	return claims
 }
 
 // Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that
 // it does not serve.
-func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, found model.Findings) {
+func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, findings model.Findings) {
 	l = &listenerv3.Listener{
-		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port),
+		TrafficDirection:       corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
 	}
 	if opts.Captures {
@@ -95,7 +98,7 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 			routes = slices.Clone(routes) // no server name, or an unknown one: the first service, as with istiod
 			routes[0].servers = nil
 		}
-		l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Observation, &found)...)
+		l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Observation, &findings)...)
 	}
 	if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
 		return len(c.GetFilterChainMatch().GetServerNames()) > 0
@@ -113,8 +116,9 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 	for _, c := range l.GetFilterChains() {
 		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
 	}
-	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &found)
-	matchAll := slices.IndexFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
+	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &findings)
+	matchAll := slices.IndexFunc(l.GetFilterChains(),
+		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
 	switch {
 	case matchAll >= 0 && len(l.GetFilterChains()) > 1 && (opts.Captures || merged.routes != ""):
 		l.DefaultFilterChain = l.GetFilterChains()[matchAll]
@@ -123,10 +127,10 @@ func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *list
 		l.DefaultFilterChain = opts.PassOn()
 	}
 	for _, c := range merged.refused {
-		found.Note(c.claim.place, "%s, which has precedence, speaks %s on %s",
+		findings.Note(c.claim.place, "%s, which has precedence, speaks %s on %s",
 			claims[0].host, claims[0].claim.protocol, model.HostPort(b.Address, b.Port))
 	}
-	return l, found
+	return l, findings
 }
 
 // mergedClaims are the claims of a binding as one listener serves them.
@@ -139,7 +143,7 @@ type mergedClaims struct {
 
 // mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At
 // another address, a first claim with HTTP has all connections; after other claims, only detected HTTP has a place.
-// Of connections of TCP, those to ranges of addresses are told apart by these; the first other claim has the rest.
+// Ranges of addresses distinguish TCP connections; the first claim without ranges has the others.
 func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 	shared, rest := b.Address == model.Wildcard, false
 	for i, c := range claims {
@@ -169,13 +173,13 @@ func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 // chainTimeout, in seconds, bounds the transport handshake.
 const chainTimeout = 15
 
-func filterChains(routes []l4Route, used usedMatches, seen *model.Observation, found *model.Findings) (all []*listenerv3.FilterChain) {
+func filterChains(routes []l4Route, used usedMatches, seen *model.Observation, findings *model.Findings) (chains []*listenerv3.FilterChain) {
 	for _, r := range routes {
-		if f := r.filterChain(used, seen, found); f != nil {
-			all = append(all, f)
+		if f := r.filterChain(used, seen, findings); f != nil {
+			chains = append(chains, f)
 		}
 	}
-	return all
+	return chains
 }
 
 func tcpProxy(cluster string, seen *model.Observation) *listenerv3.Filter {
@@ -197,7 +201,8 @@ func (opts ListenerOptions) Equal(o ListenerOptions) bool {
 		opts.Observation.Equal(o.Observation) && opts.Extension.Equal(o.Extension)
 }
 
-// PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the BlackHole cluster.
+// PassOn returns the filter chain of unclaimed connections: to their original address or, if restricted, to the
+// BlackHole cluster.
 func (opts ListenerOptions) PassOn() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{},
@@ -215,7 +220,8 @@ func unclaimedCluster(restricted bool) string {
 // HTTPChain returns the filter chain for the requests of a binding.
 func HTTPChain(b model.Binding, routes string, opts ListenerOptions) *listenerv3.FilterChain {
 	manager := httpManager(model.StatName("outbound_"+model.ListenerName(b.Address, b.Port)), routes, opts.Observation)
-	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+	manager.HttpFilters = extend.WithPlugins(opts.Extension, manager.GetHttpFilters(), typev1beta1.WorkloadMode_CLIENT,
+		b.Port)
 	return managed(manager)
 }
 
@@ -248,7 +254,8 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 	return m
 }
 
-// VirtualOutbound returns the listener of redirected connections, which hands them to that of their original address or passes them on.
+// VirtualOutbound returns the listener of redirected connections, which hands them to that of their original address or
+// passes them on.
 func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 	const name = "virtualOutbound"
 	l := &listenerv3.Listener{
@@ -257,7 +264,8 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
 			refusing(name+"-blackhole", model.OutboundCapturePort), // a connection to this port would loop
-			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted), opts.Observation)}},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(unclaimedCluster(opts.Restricted),
+				opts.Observation)}},
 		},
 	}
 	if opts.Transparent {
@@ -295,5 +303,6 @@ func inspectHTTP() *listenerv3.ListenerFilter {
 }
 
 func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {
-	return &listenerv3.ListenerFilter{Name: name, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
+	return &listenerv3.ListenerFilter{Name: name,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
 }

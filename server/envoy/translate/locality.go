@@ -14,15 +14,15 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// placement is how clients prefer endpoints by locality. As in istiod, priorities need outlier detection, and there are none with locality
-// weights.
+// placement is the preference of clients for endpoints by locality. As in istiod, priorities need outlier detection,
+// and exclude locality weights.
 type placement struct {
 	client   model.Profile
 	setting  *networking.LocalityLoadBalancerSetting // nil if there is none
 	failover bool                                    // to other priorities
 	health   *health
 
-	authenticated func(*model.Endpoint) bool // those to which connections are mutual TLS; nil for none
+	authenticated func(*model.Endpoint) bool // reports whether connections to an endpoint are mutual TLS; nil for none
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {
@@ -37,21 +37,22 @@ func placementOf(client model.Profile, policy *networking.TrafficPolicy) placeme
 
 // localityWeighted reports whether the weights of localities count in a cluster.
 func (p placement) localityWeighted() bool {
-	return len(p.setting.GetDistribute()) > 0 || p.failover && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
+	return len(p.setting.GetDistribute()) > 0 ||
+		p.failover && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
 }
 
-// priority returns how far away an endpoint is. Only the order counts.
+// priority returns the distance of an endpoint. Only the order counts.
 func (p placement) priority(e *model.Endpoint) int {
 	if !p.failover {
 		return 0
 	}
 	labels := 0
-	wanted, has := p.setting.GetFailoverPriority(), p.client.LabelMap()
+	wanted, labelMap := p.setting.GetFailoverPriority(), p.client.LabelMap()
 	if len(wanted) > 0 && p.client.Labelled {
 		for i, label := range wanted {
 			name, value, given := strings.Cut(label, "=")
 			if !given {
-				value = has[name]
+				value = labelMap[name]
 			}
 			if e.Labels[name] != value {
 				labels = len(wanted) - i
@@ -106,26 +107,28 @@ func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
 		if !p.client.Locality.IsIn(d.GetFrom()) {
 			continue
 		}
-		var kept []*endpointv3.LocalityLbEndpoints
+		var weighted []*endpointv3.LocalityLbEndpoints
 		for _, to := range slices.Sorted(maps.Keys(d.GetTo())) {
 			total := uint64(0)
-			var within []*endpointv3.LocalityLbEndpoints
+			var members []*endpointv3.LocalityLbEndpoints
 			for _, l := range a.GetEndpoints() {
-				at := model.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
-				if at.IsIn(to) && !slices.Contains(kept, l) {
-					within = append(within, l)
+				locality := model.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(),
+					SubZone: l.GetLocality().GetSubZone()}
+				if locality.IsIn(to) && !slices.Contains(weighted, l) {
+					members = append(members, l)
 					total += uint64(l.GetLoadBalancingWeight().GetValue())
 				}
 			}
-			for _, l := range within {
+			for _, l := range members {
 				share := math.Ceil(float64(l.GetLoadBalancingWeight().GetValue()) * float64(d.GetTo()[to]) / float64(total))
 				if share > 0 {
 					l.LoadBalancingWeight = wrapperspb.UInt32(uint32(min(share, math.MaxUint32)))
-					kept = append(kept, l)
+					weighted = append(weighted, l)
 				}
 			}
 		}
-		a.Endpoints = slices.DeleteFunc(a.GetEndpoints(), func(l *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(kept, l) })
+		a.Endpoints = slices.DeleteFunc(a.GetEndpoints(),
+			func(l *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(weighted, l) })
 		return
 	}
 }

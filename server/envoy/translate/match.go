@@ -16,28 +16,30 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens. Prefixes are of
-// whole segments if bySegment is true.
+// routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens.
+// Prefixes are of whole segments if bySegment is true.
 func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3.RouteMatch {
 	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	if m == nil {
 		return out
 	}
-	add := func(headers map[string]*networking.StringMatch, without bool) {
+	add := func(headers map[string]*networking.StringMatch, inverted bool) {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
 			if c := claimMatch(name, headers[name]); c != nil && claims {
-				c.Invert = without
+				c.Invert = inverted
 				out.DynamicMetadata = append(out.DynamicMetadata, c)
 				continue
 			}
 			h := headerMatch(name, headers[name])
-			h.InvertMatch, h.TreatMissingHeaderAsEmpty = without, without && !isPresence(headers[name])
+			h.InvertMatch, h.TreatMissingHeaderAsEmpty = inverted, inverted && !isPresence(headers[name])
 			out.Headers = append(out.Headers, h)
 		}
 	}
 	add(m.GetHeaders(), false)
 	add(m.GetWithoutHeaders(), true)
-	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int {
+		return cmp.Compare(a.GetName(), b.GetName())
+	})
 	switch uri := m.GetUri().GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
 		out.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
@@ -70,7 +72,8 @@ func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3
 	return out
 }
 
-// claimMatch matches a claim of a token that the filters of a gateway have verified, or returns nil for a header that stands for none.
+// claimMatch matches a claim of a token that the filters of a gateway have verified, or returns nil for a header that
+// stands for none.
 func claimMatch(name string, m *networking.StringMatch) *matcherv3.MetadataMatcher {
 	c := jwt.ToRoutingClaim(name)
 	if !c.Match {
@@ -85,12 +88,15 @@ func claimMatch(name string, m *networking.StringMatch) *matcherv3.MetadataMatch
 
 func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	if isPresence(m) {
-		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+		return &routev3.HeaderMatcher{Name: name,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
 	}
-	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
+	return &routev3.HeaderMatcher{Name: name,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
 }
 
-// isPresence reports whether any value matches: there is no condition, or the asterisk, which is not a regular expression.
+// isPresence reports whether any value matches: there is no condition, or the asterisk, which is not a regular
+// expression.
 func isPresence(m *networking.StringMatch) bool {
 	return m.GetMatchType() == nil || m.GetRegex() == "*"
 }

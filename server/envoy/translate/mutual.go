@@ -20,15 +20,15 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Mutual TLS is that of istiod with PILOT_ENABLE_METADATA_EXCHANGE=false: stock Envoys do not speak istio-peer-exchange, the protocol in
-// which Istio's proxies exchange metadata, so it is not among the protocols that they offer.
+// Mutual TLS is that of istiod with PILOT_ENABLE_METADATA_EXCHANGE=false: clients do not offer istio-peer-exchange, the
+// protocol for metadata of Istio's proxies, since stock Envoys do not speak it.
 
-// mutualCiphers are those of inbound mutual TLS.
+// mutualCiphers are the default ciphers of inbound mutual TLS.
 var mutualCiphers = strings.Fields(`ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-AES128-GCM-SHA256 ` +
 	`ECDHE-RSA-AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-GCM-SHA256`)
 
-// inboundMutual returns the TLS settings of inbound connections that authenticate both sides, or nil for a client without an identity.
-// protocols are those of ALPN. Whoever connects has to be of a trust domain of the mesh.
+// inboundMutual returns the TLS settings of inbound connections that authenticate both sides, or nil for a client
+// without an identity. protocols are those of ALPN. Clients must have an identity of a trust domain of the mesh.
 func inboundMutual(client model.Profile, secured *model.Security, protocols ...string) *corev3.TransportSocket {
 	if client.Identity == "" {
 		return nil
@@ -41,14 +41,16 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 		common.TlsParams.CipherSuites = mutualCiphers
 	}
 	identify(common, client, ofDomains(secured.Domains), secured.Domains)
-	return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
+	return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common,
+		RequireClientCertificate: wrapperspb.Bool(true)})
 }
 
-// identify has one side of a connection show the client's certificate, and verify the other side by the client's roots and by names, of
-// which its certificate must have one. Without names, whoever the roots vouch for is accepted, as with istiod.
+// identify sets the certificate of a connection to the client's, and the verification of the peer to the client's roots
+// and to names: the peer's certificate must have one of them. Without names, any certificate of the roots is accepted,
+// as with istiod.
 //
-// SPIRE's agent has the roots of its own trust domain, or those of all that it federates with, each for its own. The latter are requested
-// if the mesh has several trust domains.
+// SPIRE's agent has the roots of its own trust domain under ROOTCA, and under ALL those of all federated trust domains,
+// each for its own identities. A mesh with several trust domains uses ALL.
 func identify(common *tlsv3.CommonTlsContext, client model.Profile, names, domains []string) {
 	certificate, roots := spireConfig("default"), spireConfig("ROOTCA")
 	switch {
@@ -65,7 +67,7 @@ func identify(common *tlsv3.CommonTlsContext, client model.Profile, names, domai
 	verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(names)})
 }
 
-// spireConfig has a secret requested from SPIRE's agent, which knows only streams of one type, in the state of the world.
+// spireConfig requests a secret from SPIRE's agent, which supports only state-of-the-world streams of a single type.
 func spireConfig(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
@@ -80,7 +82,7 @@ func spireConfig(name string) *tlsv3.SdsSecretConfig {
 
 const spiffeScheme = "spiffe://"
 
-// ofDomains stands for all SPIFFE IDs of trust domains.
+// ofDomains returns patterns of all SPIFFE IDs of trust domains.
 func ofDomains(domains []string) (names []string) {
 	for _, d := range domains {
 		names = append(names, spiffeScheme+d+"/*")
@@ -88,8 +90,8 @@ func ofDomains(domains []string) (names []string) {
 	return names
 }
 
-// subjectsOf returns the names of which the certificates of a service have one: those of a policy, else those of its ServiceEntries, and
-// the SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
+// subjectsOf returns the valid names in certificates of a service: those of a policy, else those of its ServiceEntries,
+// and the SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
 func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
 	if len(tls.GetSubjectAltNames()) > 0 {
 		return tls.GetSubjectAltNames()
@@ -116,7 +118,7 @@ func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Endpoints are matched with a transport socket by metadata.
+// Metadata of an endpoint selects its transport socket.
 const (
 	matchedMetadata = "envoy.transport_socket_match"
 	tlsModeMutual   = "istio"
@@ -126,12 +128,13 @@ func mutualFields() *structpb.Struct {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{"tlsMode": structpb.NewStringValue(tlsModeMutual)}}
 }
 
-// socketMatch is the metadata of endpoints to which connections are mutual TLS, encoded.
+// socketMatch is the encoded metadata of endpoints with mutual TLS.
 var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()}})
 
-// authenticated returns to which endpoints of a port or subset connections are mutual TLS, or nil for none: to all if the policy says so,
-// and if it says nothing, to those that accept it. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single
-// endpoints whose names are resolved.
+// authenticated returns a function that reports whether connections to an endpoint of a port or subset are mutual TLS,
+// or nil for none: all if the policy requires it, and without a setting in the policy, those to endpoints that accept
+// it. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single endpoints of services with
+// DNS resolution.
 func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
 	if v.Mutual == nil {
 		return nil
@@ -143,8 +146,8 @@ func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func
 	}
 }
 
-// authenticate has connections to a cluster be mutual TLS between identities: all if the policy says so, and if it says nothing, those to
-// endpoints that accept it.
+// authenticate sets connections to a cluster to mutual TLS between identities: all if the policy requires it, and
+// without a setting in the policy, those to endpoints that accept it.
 func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions) {
 	if v.Mutual == nil {
 		return
@@ -159,7 +162,7 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 		sni = ""
 	}
 	common := &tlsv3.CommonTlsContext{
-		AlpnProtocols: []string{"istio"}, // by which servers tell mutual TLS from the TLS of applications
+		AlpnProtocols: []string{"istio"}, // servers distinguish mutual TLS from the TLS of applications by it
 		TlsParams:     modernTLS(),
 	}
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
@@ -184,8 +187,8 @@ func plaintextSocket() *corev3.TransportSocket {
 	}
 }
 
-// allMutual says whether a port has endpoints, all of which accept mutual TLS.
+// allMutual reports whether a port has endpoints, and all accept mutual TLS.
 func allMutual(p *model.Port) bool {
-	all := p.Endpoints()
-	return len(all) > 0 && !slices.ContainsFunc(all, func(e model.Endpoint) bool { return !e.IsMutual() })
+	endpoints := p.Endpoints()
+	return len(endpoints) > 0 && !slices.ContainsFunc(endpoints, func(e model.Endpoint) bool { return !e.IsMutual() })
 }

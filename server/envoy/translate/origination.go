@@ -35,7 +35,8 @@ func CanOriginate(tls *networking.ClientTLSSettings) bool {
 // CannotOriginate reports whether a policy asks for TLS with certificates that cannot be set up.
 func CannotOriginate(tls *networking.ClientTLSSettings) bool {
 	mode := tls.GetMode()
-	return (mode == networking.ClientTLSSettings_SIMPLE || mode == networking.ClientTLSSettings_MUTUAL) && !CanOriginate(tls)
+	return (mode == networking.ClientTLSSettings_SIMPLE || mode == networking.ClientTLSSettings_MUTUAL) &&
+		!CanOriginate(tls)
 }
 
 // upstreamTLS sets up TLS to a cluster of a service by the policy, adds its secrets, and returns the options, which may change.

@@ -65,7 +65,7 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 			if tt.derived {
 				rule.Derived = model.DerivedGateway
 			}
-			routes := routeContext{view: &model.View{}, rule: rule, found: &model.Findings{}}.routes()
+			routes := routeContext{view: &model.View{}, rule: rule, findings: &model.Findings{}}.routes()
 			require.Equal(t, uint32(500), routes[0].GetDirectResponse().GetStatus())
 			match := routes[0].GetMatch()
 			require.Equal(t, tt.path, match.GetPrefix()+match.GetPathSeparatedPrefix())

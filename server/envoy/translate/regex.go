@@ -16,7 +16,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// MatchProblems yields the paths of the conditions of a match that Envoy refuses, and why.
+// MatchProblems yields the paths of the conditions of a match that Envoy refuses, with the reasons.
 func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, f := range []struct {
@@ -41,9 +41,9 @@ func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq
 	}
 }
 
-// matchUsable reports whether these Envoys accept the match and rewrite. What no Envoy accepts is reported with the object (coverage);
-// what only these reject is noted here.
-func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) bool {
+// matchUsable reports whether these Envoys accept the match and rewrite. It notes problems of these Envoys only:
+// package coverage reports problems of all Envoys with the object.
+func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) bool {
 	for range MatchProblems(m, model.LargeProgram) {
 		return false
 	}
@@ -52,19 +52,20 @@ func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMat
 		return false
 	}
 	usable := true
-	for field, why := range MatchProblems(m, w.client.LargestProgram()) {
-		w.found.Note(at.Subfield("match.%s", field), "%s: requests that it may mean get 500", why)
+	for field, reason := range MatchProblems(m, w.client.LargestProgram()) {
+		w.findings.Note(place.Subfield("match.%s", field), "%s: requests that it may mean get 500", reason)
 		usable = false
 	}
-	if why := RewriteProblem(rewrite, w.client.LargestProgram()); why != "" {
-		w.found.Note(at.Subfield("rewrite.uriRegexRewrite"), "%s: its requests get 500", why)
+	if reason := RewriteProblem(rewrite, w.client.LargestProgram()); reason != "" {
+		w.findings.Note(place.Subfield("rewrite.uriRegexRewrite"), "%s: its requests get 500", reason)
 		usable = false
 	}
 	return usable
 }
 
-// refusedRoute returns a route that answers 500 to all requests that a match may mean, for one that Envoy refuses: the next route, which
-// may allow more, must not get them. A regular expression that Envoy refuses stands for all paths with what it begins with.
+// refusedRoute returns a route in place of one that Envoy refuses. It answers 500 to all requests that the match may
+// mean: the next route, which may allow more, must not get them. A regular expression that Envoy refuses stands for all
+// paths with its literal prefix.
 func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
 	readable, bySegment := proto.CloneOf(m), w.rule.Derived.BySegment()
 	for field := range MatchProblems(m, min(model.LargeProgram, w.client.LargestProgram())) {
@@ -88,8 +89,9 @@ func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMa
 		}
 	}
 	route := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment), Metadata: virtualServiceMetadata(w.rule.Key),
-		Action: directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
+		Name: r.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment),
+		Metadata: virtualServiceMetadata(w.rule.Key),
+		Action:   directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
 	}
 	if model.Refused(route) != "" {
 		route.Name, route.Match = "", routeMatch(nil, false, false)
@@ -97,7 +99,7 @@ func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMa
 	return route
 }
 
-// literalPrefix returns what all paths begin with that a regular expression matches.
+// literalPrefix returns the common prefix of all paths that a regular expression matches.
 func literalPrefix(expression string) string {
 	compiled, err := regexp.Compile(strings.TrimPrefix(expression, "^"))
 	if err != nil {
@@ -107,7 +109,7 @@ func literalPrefix(expression string) string {
 	return cmp.Or(prefix, "/")
 }
 
-// RewriteProblem returns why Envoy would refuse a rewrite of paths, or "".
+// RewriteProblem returns the reason that Envoy would refuse a rewrite of paths, or "".
 func RewriteProblem(r *networking.RegexRewrite, maxInstructions int) string {
 	return model.RegexProblem(r.GetMatch(), maxInstructions)
 }

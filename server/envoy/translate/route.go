@@ -142,7 +142,7 @@ func (t *Translation) routesOf(
 	v *model.View, r *model.Rule[*networking.VirtualService], client model.Profile, port uint32,
 ) *Body {
 	return t.body(ruleKey(r, port), func(findings *model.Findings) *routev3.VirtualHost {
-		context := routeContext{view: v, rule: r, client: client, port: port, found: findings}
+		context := routeContext{view: v, rule: r, client: client, port: port, findings: findings}
 		return &routev3.VirtualHost{Routes: context.routes()}
 	})
 }

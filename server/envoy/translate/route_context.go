@@ -8,15 +8,15 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routeContext is what a VirtualService's routes depend on: the client, port and gateway.
+// routeContext has the inputs of a VirtualService's routes: the client, port and gateway.
 type routeContext struct {
-	view    *model.View
-	rule    *model.Rule[*networking.VirtualService]
-	client  model.Profile
-	port    uint32
-	gateway string // namespace/name, if the client is one
-	tls     bool   // of the gateway's server
-	found   *model.Findings
+	view     *model.View
+	rule     *model.Rule[*networking.VirtualService]
+	client   model.Profile
+	port     uint32
+	gateway  string // namespace/name, if the client is a gateway
+	tls      bool   // of the gateway's server
+	findings *model.Findings
 }
 
 // applies reports whether a match is for these clients and this port.
@@ -51,28 +51,30 @@ func (w routeContext) hostOf(d *networking.Destination) string {
 	return w.rule.WholeName(d.GetHost())
 }
 
-// noBackend is the cluster of a destination without a host, which only objects of Gateway API have. There is no such cluster.
+// noBackend is the cluster of a destination without a host, which only objects of Gateway API have. There is no such
+// cluster.
 const noBackend = "UnknownService"
 
-// cluster returns the name of the cluster of a destination, which is at a place. As in istiod, a missing destination has a missing cluster:
-// requests get 503, and connections are closed. A client with on-demand clusters would wait for a cluster that does not exist; it gets
-// BlackHole instead.
-func (w routeContext) cluster(d *networking.Destination, at model.Place) string {
+// cluster returns the name of the cluster of the destination at a place. As in istiod, a missing destination has a
+// missing cluster: requests get 503, and connections are closed. A client with on-demand clusters would wait for a
+// cluster that does not exist; it gets BlackHole instead.
+func (w routeContext) cluster(d *networking.Destination, place model.Place) string {
 	host, port := w.hostOf(d), w.portOf(d)
-	t, known := w.view.RouteTargets[host]
+	t, exists := w.view.RouteTargets[host]
 	switch {
 	case host == "":
-		w.found.Note(at, "there is no such backend: requests get 500, connections are closed")
+		w.findings.Note(place, "there is no such backend: requests get 500, connections are closed")
 		if !w.client.OnDemand {
 			return noBackend
 		}
-	case !known:
-		w.found.Note(at, "there is no host %s here: requests get 503, connections are closed", host)
+	case !exists:
+		w.findings.Note(place, "there is no host %s here: requests get 503, connections are closed", host)
 	case !slices.Contains(t.Ports, port):
-		w.found.Note(at, "%s has no port %d: requests get 503, connections are closed", host, port)
+		w.findings.Note(place, "%s has no port %d: requests get 503, connections are closed", host, port)
 	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets,
 		func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
-		w.found.Note(at, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host, d.GetSubset())
+		w.findings.Note(place, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host,
+			d.GetSubset())
 	default:
 		return model.ClusterName(port, d.GetSubset(), host)
 	}

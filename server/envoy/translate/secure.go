@@ -12,8 +12,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// secureHTTP puts what security objects ask of requests before all other filters, which see paths as the mesh has them normalized, and
-// WasmPlugins among them. mode and port are those of extend.WithPlugins.
+// secureHTTP puts the filters of security objects before all others, with WasmPlugins among them, and sets the path
+// normalization of the mesh. mode and port are those of extend.WithPlugins.
 func secureHTTP(v *model.View, m *hcmv3.HttpConnectionManager, mode typev1beta1.WorkloadMode, port uint32) {
 	m.HttpFilters = extend.WithPlugins(v.Patches, slices.Concat(v.Security.HTTP, m.GetHttpFilters()), mode, port)
 	switch v.Security.Paths {
@@ -22,7 +22,7 @@ func secureHTTP(v *model.View, m *hcmv3.HttpConnectionManager, mode typev1beta1.
 		m.NormalizePath = wrapperspb.Bool(false)
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_MERGE_SLASHES:
 		m.MergeSlashes = true
-	default: // DECODE_AND_MERGE_SLASHES, and more of a newer version
+	default: // DECODE_AND_MERGE_SLASHES, and values of newer versions
 		m.MergeSlashes, m.PathWithEscapedSlashesAction = true, hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
 	}
 }

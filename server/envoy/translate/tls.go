@@ -17,10 +17,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// knownCiphers returns those that Envoy knows, each once: it refuses a whole listener for another one.
+// knownCiphers returns the ciphers that Envoy supports, without duplicates: it refuses a whole listener with another
+// cipher.
 func knownCiphers(names []string) []string {
 	return slices.DeleteFunc(istiosecurity.FilterCipherSuites(names), func(name string) bool {
-		return !istiosecurity.ValidCipherSuites.Contains(name) || name == "DES-CBC3-SHA" // which Istio knows still
+		return !istiosecurity.ValidCipherSuites.Contains(name) || name == "DES-CBC3-SHA" // Istio accepts it, Envoy does not
 	})
 }
 
@@ -32,7 +33,8 @@ func modernTLS() *tlsv3.TlsParameters {
 }
 
 func inspectTLS() *listenerv3.ListenerFilter {
-	return listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})
+	return listenerFilter("envoy.filters.listener.tls_inspector",
+		&tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})
 }
 
 func transportSocket(config proto.Message) *corev3.TransportSocket {
@@ -48,8 +50,9 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
-			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()), TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
-			CipherSuites: knownCiphers(tls.GetCipherSuites()),
+			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()),
+			TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
+			CipherSuites:              knownCiphers(tls.GetCipherSuites()),
 		},
 	}
 	if proto.Size(common.GetTlsParams()) == 0 {
@@ -57,7 +60,8 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	}
 	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
 		identify(common, client, tls.GetSubjectAltNames(), domains)
-		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(true)})
+		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common,
+			RequireClientCertificate: wrapperspb.Bool(true)})
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
 		t.addSecret(name)
@@ -77,7 +81,7 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	return transportSocket(out)
 }
 
-// verify has certificates verified by a secret and by limits, and adds the secret.
+// verify sets the verification of certificates to a secret and limits, and adds the secret.
 func (t *Translation) verify(common *tlsv3.CommonTlsContext, root string, limits *tlsv3.CertificateValidationContext) {
 	t.addSecret(root)
 	verify(common, sdsConfig(root), limits)
@@ -97,8 +101,9 @@ func (t *Translation) addSecret(name string) {
 	}
 }
 
-// subjects returns matchers of which a certificate has to match one. As in Istio, a name may begin or end with an asterisk.
-func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
+// subjects returns alternative matchers of a certificate's names. As in Istio, a name may begin or end with an
+// asterisk.
+func subjects(names []string) (matchers []*tlsv3.SubjectAltNameMatcher) {
 	for _, name := range names {
 		m := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
 		if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" {
@@ -114,10 +119,10 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 			kinds = kinds[1:2]
 		}
 		for _, kind := range kinds {
-			all = append(all, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
+			matchers = append(matchers, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
 		}
 	}
-	return all
+	return matchers
 }
 
 // tlsVersion converts a version of TLS. TLS_AUTO is Envoy's default: 1.2 at least, for servers.

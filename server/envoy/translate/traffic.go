@@ -63,7 +63,8 @@ func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster
 		}
 		c.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive}
 	}
-	if http.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE && !http.GetUseClientProtocol() {
+	if http.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE &&
+		!http.GetUseClientProtocol() {
 		h = http2()
 	}
 	idle := http.GetIdleTimeout()
@@ -75,7 +76,8 @@ func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster
 		common.MaxRequestsPerConnection = wrapperspb.UInt32(uint32(n))
 	}
 	streams := http.GetMaxConcurrentStreams()
-	if idle != nil || common.GetMaxConnectionDuration() != nil || common.GetMaxRequestsPerConnection() != nil || streams > 0 {
+	if idle != nil || common.GetMaxConnectionDuration() != nil || common.GetMaxRequestsPerConnection() != nil ||
+		streams > 0 {
 		if h == nil {
 			h = http1()
 		}
@@ -200,6 +202,6 @@ func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStart
 	}
 	return &clusterv3.Cluster_SlowStartConfig{
 		SlowStartWindow: w.GetDuration(), MinWeightPercent: &typev3.Percent{Value: least},
-		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that nobody can set
+		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that no runtime can set
 	}
 }

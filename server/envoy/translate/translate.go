@@ -15,8 +15,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Translation has the resources of a host for the clients of a profile. All profiles with the same translation share it. Only Key, Users
-// and VirtualHost.OnDemand change after View.
+// Translation has the resources of a host for the clients of a profile. All profiles with the same translation share
+// it. Only Key, Users and VirtualHost.OnDemand change after View.
 type Translation struct {
 	model.Precedence // of the service
 
@@ -29,7 +29,7 @@ type Translation struct {
 	Hosts  map[string]*VirtualHost // by the name of the routes
 	Claims []claimed
 
-	Addresses []string // by which its name is known
+	Addresses []string // of its name
 
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
@@ -40,7 +40,7 @@ type Translation struct {
 	share Sharing // while it is made
 }
 
-// claimed is a claim of a binding. Most hosts have one only, for which a map would be large.
+// claimed is a claim of a binding. Most hosts have a single one: a map would take more memory.
 type claimed struct {
 	model.Binding
 	claim
@@ -48,11 +48,11 @@ type claimed struct {
 
 // ClaimsByBinding returns the claims of the host.
 func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
-	all := make(map[model.Binding]claim, len(t.Claims))
+	claims := make(map[model.Binding]claim, len(t.Claims))
 	for _, c := range t.Claims {
-		all[c.Binding] = c.claim
+		claims[c.Binding] = c.claim
 	}
-	return all
+	return claims
 }
 
 // ClaimPrecedence returns the precedence of a claim of the host; late claims come after all others.
@@ -80,7 +80,7 @@ func View(v *model.View, share Sharing) *Translation {
 	t.Findings = t.Findings.Sorted()
 	var last resource.Key
 	for _, f := range t.Findings {
-		if f.Why == "" && f.Object != last { // a patch, of which each has its object
+		if f.Why == "" && f.Object != last { // each patch has its own object
 			last = f.Object
 			t.Objects = append(slices.Clip(t.Objects), f.Object)
 		}
@@ -120,12 +120,12 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			if withheld {
 				withhold(c)
 			}
-			if why := model.Refused(c); why != "" {
-				t.Findings.Note(v.PlaceOf(p), "%s: there is no cluster %s", why, c.GetName())
+			if reason := model.Refused(c); reason != "" {
+				t.Findings.Note(v.PlaceOf(p), "%s: there is no cluster %s", reason, c.GetName())
 				continue
 			}
-			c, kept := patches.Cluster(c)
-			if !kept {
+			c, served := patches.Cluster(c)
+			if !served {
 				continue
 			}
 			t.Clusters = append(t.Clusters, EntryOf(c))
@@ -162,11 +162,12 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 	t.Claims = slices.Clip(t.Claims)
 }
 
-// addProxyless adds the resources for clients that dial the service with the port or, for the default port, by name alone.
+// addProxyless adds the resources for clients that dial the service with the port or, for the default port, by name
+// alone.
 func (t *Translation) addProxyless(v *model.View, p *model.Port, client model.Profile) {
 	s := v.Service
 	if strings.Contains(s.Host, "*") {
-		return // nobody can dial that
+		return // a client cannot dial a wildcard
 	}
 	body, name := t.grpcRoutes(v, p, client)
 	t.Routes = append(t.Routes, EntryOfBytes(name, xds.RouteURL, body))

@@ -7,24 +7,24 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// withholds reports whether a port or subset gets no endpoints, since its policy requires ISTIO_MUTUAL, for which the client has no
-// identity, TLS with certificates that cannot be set up, or what is unknown.
+// withholds reports whether a port or subset gets no endpoints. The policy requires ISTIO_MUTUAL of a client without an
+// identity, TLS with certificates that cannot be set up, or a mode of a newer version.
 func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking.Subset) bool {
 	tls := v.Policy.On(p.Number, subset).GetTls()
-	_, known := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())] // else it is of a newer version
+	_, exists := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())] // false for a mode of a newer version
 	switch {
-	case !known, CannotOriginate(tls):
+	case !exists, CannotOriginate(tls):
 		return !v.Policy.Plaintext || tls.GetMode() == networking.ClientTLSSettings_SIMPLE
 	case !model.IsMutual(tls), v.Client.Identity != "":
 		return false
 	}
-	why := "there are no endpoints, and requests get 503"
+	effect := "there are no endpoints, and requests get 503"
 	if v.Policy.Plaintext {
-		why = "plaintext is sent"
+		effect = "plaintext is sent"
 	}
 	for _, rule := range v.Policy.Objects {
 		t.Findings.Note(model.Place{Object: rule, Field: "spec"},
-			"ISTIO_MUTUAL needs an identity, which these clients do not have: %s", why)
+			"ISTIO_MUTUAL needs an identity, which these clients do not have: %s", effect)
 	}
 	return !v.Policy.Plaintext
 }

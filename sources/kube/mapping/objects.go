@@ -8,9 +8,10 @@ import (
 	"unique"
 )
 
-// The types here have what the mapping reads of Kubernetes' objects. Those of k8s.io/api hold several times as much in memory.
+// These types have only the fields of Kubernetes' objects that the mapping reads. Those of k8s.io/api take several
+// times as much memory.
 
-// Service is one of v1.
+// Service is a Service of v1.
 type Service struct {
 	Meta struct {
 		Namespace, Name string
@@ -32,7 +33,7 @@ type Service struct {
 	}
 }
 
-// Intern lets go of texts that other Services have, too, and of an only family, which says nothing.
+// Intern shares equal texts with other Services, and drops a single IP family, which has no effect.
 func (s *Service) Intern() {
 	if s.Spec.Type = unique.Make(s.Spec.Type).Value(); len(s.Spec.IPFamilies) == 1 {
 		s.Spec.IPFamilies = nil
@@ -62,34 +63,35 @@ type Slice struct {
 	Ports       []ServicePort
 }
 
-// Endpoints are those of a Slice. Clusters have many: they are held in little space.
+// Endpoints are the endpoints of a Slice, in a compact form: clusters have many.
 type Endpoints struct {
-	Pods      []string // namespace/name by place; empty if one is no Pod. Nil if nobody reads accounts
-	addresses string   // by place, between commas, the first: those of an endpoint are equivalent, and kube-proxy calls that
+	Pods []string // namespace/name by index; empty if an endpoint is not a Pod. Nil without service accounts
+	// the first of each endpoint, between commas: an endpoint's addresses are equivalent, and kube-proxy calls the first
+	addresses string
 	places    []unique.Handle[place]
 }
 
-// place is where an endpoint is, and how it is: many endpoints have the same.
+// place is the node, zone and state of an endpoint. Many endpoints share it.
 type place struct {
 	NodeName, Zone string
 	state          state
 }
 
-// UnmarshalJSON reads them.
-func (all *Endpoints) UnmarshalJSON(text []byte) error {
-	var read []struct {
+// UnmarshalJSON implements json.Unmarshaler.
+func (endpoints *Endpoints) UnmarshalJSON(text []byte) error {
+	var decoded []struct {
 		place
 		Addresses  []string
 		TargetRef  struct{ Kind, Namespace, Name string }
 		Conditions struct{ Ready, Serving, Terminating *bool }
 	}
-	err := json.Unmarshal(text, &read)
-	addresses := make([]string, len(read))
-	*all = Endpoints{Pods: make([]string, len(read)), places: make([]unique.Handle[place], len(read))}
-	for i, e := range read {
-		addresses[i] = strings.ReplaceAll(append(e.Addresses, "")[0], ",", " ") // which is as wrong
+	err := json.Unmarshal(text, &decoded)
+	addresses := make([]string, len(decoded))
+	*endpoints = Endpoints{Pods: make([]string, len(decoded)), places: make([]unique.Handle[place], len(decoded))}
+	for i, e := range decoded {
+		addresses[i] = strings.ReplaceAll(append(e.Addresses, "")[0], ",", " ") // invalid as well
 		if e.TargetRef.Kind == "Pod" {
-			all.Pods[i] = e.TargetRef.Namespace + "/" + e.TargetRef.Name
+			endpoints.Pods[i] = e.TargetRef.Namespace + "/" + e.TargetRef.Name
 		}
 		switch c := e.Conditions; {
 		case c.Ready == nil || *c.Ready:
@@ -97,28 +99,28 @@ func (all *Endpoints) UnmarshalJSON(text []byte) error {
 		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
 			e.state = draining
 		}
-		all.places[i] = unique.Make(e.place)
+		endpoints.places[i] = unique.Make(e.place)
 	}
-	all.addresses = strings.Join(addresses, ",")
+	endpoints.addresses = strings.Join(addresses, ",")
 	return err
 }
 
-// Pod is one of v1.
+// Pod is a Pod of v1.
 type Pod struct {
 	Spec struct{ ServiceAccountName string }
 }
 
-// portOf returns the number that endpoints have of a port of the Service; zero if they do not have it.
-func (s *Slice) portOf(of ServicePort) uint32 {
-	for _, p := range s.Ports {
-		if p.Name == of.Name && cmp.Or(p.Protocol, "TCP") == cmp.Or(of.Protocol, "TCP") {
-			return p.Port
+// portOf returns the endpoints' number of a Service's port; zero if they do not have the port.
+func (s *Slice) portOf(servicePort ServicePort) uint32 {
+	for _, port := range s.Ports {
+		if port.Name == servicePort.Name && cmp.Or(port.Protocol, "TCP") == cmp.Or(servicePort.Protocol, "TCP") {
+			return port.Port
 		}
 	}
 	return 0
 }
 
-// Node is one of v1.
+// Node is a Node of v1.
 type Node struct {
 	Meta struct {
 		Labels struct {
@@ -152,12 +154,13 @@ func (n *Node) address() string {
 	return ""
 }
 
-// locality returns region/zone/subzone, up to the first that is unknown. A node's labels come before region and zone.
+// locality returns region/zone/subzone, up to the first unknown level. A node's labels take precedence over region and
+// zone.
 func (n *Node) locality(region, zone string) string {
 	subzone := ""
 	if n != nil {
 		region, zone, subzone = cmp.Or(n.Meta.Labels.Region, region), cmp.Or(n.Meta.Labels.Zone, zone), n.Meta.Labels.Subzone
 	}
-	known, _, _ := strings.Cut("/"+region+"/"+zone+"/"+subzone+"/", "//")
-	return strings.Trim(known, "/")
+	levels, _, _ := strings.Cut("/"+region+"/"+zone+"/"+subzone+"/", "//")
+	return strings.Trim(levels, "/")
 }
