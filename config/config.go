@@ -39,31 +39,31 @@ const StateOff = "off"
 type Config struct {
 	// Where the servers listen. Without it all listen on loopback.
 	Listen Listen `json:"listen,omitzero"`
-	// By what clients can prove who they are, in addition to certificates.
+	// Proofs of the identity of clients, in addition to certificates.
 	Identity Proofs `json:"identity,omitzero"`
-	// Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all
-	// see everything.
+	// The rights of clients: the first rule that matches a client decides, and a client without one sees no objects.
+	// Without this key, all clients see everything.
 	Access []AccessRule `json:"access,omitempty"`
-	// What the admin server has.
+	// Settings of the admin server.
 	Admin Admin `json:"admin,omitzero"`
-	// Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to
-	// this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or
+	// Directory for all data that must outlive a restart, used by this process alone; off for none. Relative paths are
+	// relative to this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or
 	// ~/.local/state.
 	StateDir string `json:"stateDir,omitempty"`
 	// Limits on the clients of the xDS server, and on the servers that sources read.
 	Limits Limits `json:"limits,omitzero"`
-	// How changes are gathered before clients are told.
+	// How changes are gathered before they are sent to clients.
 	Debounce Debounce `json:"debounce,omitzero"`
-	// How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on.
+	// How full responses to state-of-the-world clients are spaced out during changes.
 	Pacing Pacing `json:"pacing,omitzero"`
 	// gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip.
 	Compression string `json:"compression,omitempty"`
-	// Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default:
+	// Range of virtual addresses for services without one, in CIDR notation; off for none. Read at the start. Default:
 	// 241.0.0.0/8.
 	VirtualAddresses string `json:"virtualAddresses,omitempty"`
 	// How Envoys and gRPC clients are served; read at the start.
 	Envoy Envoy `json:"envoy,omitzero"`
-	// What is remembered of changes, in the state directory; read at the start.
+	// The history of changes in the state directory; read at the start.
 	History History `json:"history,omitzero"`
 	// Where configuration comes from, in order of precedence.
 	ConfigSources []Source `json:"configSources"`

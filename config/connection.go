@@ -17,7 +17,7 @@ type Secured struct {
 // Connection has the settings of sources that take a token.
 type Connection struct {
 	Secured
-	// File with a token, read anew each time it is used. For xds it needs tlsSettings.
+	// File with a token, read for each use. For xds it needs tlsSettings.
 	TokenFile string `json:"tokenFile,omitempty" reading:"-"`
 }
 
@@ -34,7 +34,7 @@ type TLSSettings struct {
 	// authorities of all trust domains that the Workload API knows, and spiffe://TRUST-DOMAIN those of one; then
 	// subjectAltNames is needed.
 	CACertificates string `json:"caCertificates,omitempty"`
-	// Names of which the server's certificate must have one, such as spiffe://cluster.local/ns/istio-system/sa/istiod.
+	// Names such as spiffe://cluster.local/ns/istio-system/sa/istiod. The server's certificate must have one of them.
 	SubjectAltNames []string `json:"subjectAltNames,omitempty"`
 	// Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET.
 	WorkloadAPI string `json:"workloadAPI,omitempty"`

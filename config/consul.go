@@ -17,12 +17,12 @@ type ConsulReading struct {
 	Namespaces []string `json:"namespaces,omitempty" reading:"set"`
 	// Admin partitions to read (Enterprise only). Default: that of the agent.
 	Partitions []string `json:"partitions,omitempty" reading:"set"`
-	// Cluster peers whose exported services are read, too.
+	// Cluster peers to read exported services of, too.
 	Peers []string `json:"peers,omitempty" reading:"set"`
 
-	// Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes.
+	// Filter expression for Consul's catalog of services, such as ServiceMeta.mesh == yes.
 	Filter string `json:"filter,omitempty"`
-	// Expression by which Consul filters instances, such as Node.Meta.pool == blue.
+	// Filter expression for Consul's instances, such as Node.Meta.pool == blue.
 	HealthFilter string `json:"healthFilter,omitempty"`
 
 	// Whether any server of Consul may answer, which spares the leader. Default: true.
@@ -66,7 +66,7 @@ type Consul struct {
 	// Tags that an instance must have, all of them.
 	Tags []string `json:"tags,omitempty" reading:"set"`
 
-	// How long a service of which the last instance has gone stays, without endpoints. Default: 30s.
+	// How long a service without instances stays, without endpoints. Default: 30s.
 	Grace Duration `json:"grace,omitempty" reading:"-"`
 
 	// Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default:
@@ -79,17 +79,17 @@ type Consul struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Key of the meta of a service that names its protocol. Default: protocol.
 	ProtocolMeta string `json:"protocolMeta,omitempty"`
-	// Protocol of ports of which nothing is said. Default: tcp.
+	// Protocol of ports without one. Default: tcp.
 	DefaultProtocol string `json:"defaultProtocol,omitempty"`
 	// Port on which clients find every service. Default: derived from the instances, and then kept.
 	ServicePort int64 `json:"servicePort,omitempty"`
 	// Key of the meta of a service that names that port. Default: service-port.
 	ServicePortMeta string `json:"servicePortMeta,omitempty"`
-	// What separates key and value in tags that become labels. Default: =, | and :.
+	// Separator of key and value in tags that become labels. Default: =, | and :.
 	TagSeparators []string `json:"tagSeparators,omitempty"`
 	// Tags without a separator that become labels with the value true.
 	LabelTags []string `json:"labelTags,omitempty"`
-	// What is put before the key of each label made of tags and meta.
+	// Prefix of the key of each label made of tags and meta.
 	LabelPrefix string `json:"labelPrefix,omitempty"`
 	// Where the locality of an instance is looked for, in order: locality, meta (of the node), datacenter; or none.
 	// Default: all three.
@@ -100,7 +100,7 @@ type Consul struct {
 	StrictChecks []string `json:"strictChecks,omitempty"`
 	// Where endpoints are written: inline, or workloadEntries. Default: inline.
 	Endpoints string `json:"endpoints,omitempty"`
-	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
+	// Services that get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
 	// Default: tcp.
 	VIPs string `json:"vips,omitempty"`
 }
@@ -132,7 +132,8 @@ type ConsulKV struct {
 	Documents
 	// How long a blocking query waits for news. Default: 5m.
 	Wait Duration `json:"wait,omitempty"`
-	// How long what is missing stays after Consul lost its data, from the first key on that is written then. Default: 5m.
+	// How long missing services and instances stay after Consul lost its data, from the first registration afterwards.
+	// Default: 5m.
 	ResetHold Duration `json:"resetHold,omitempty"`
 }
 

@@ -24,11 +24,11 @@ type DubboMapping struct {
 	ServicePorts map[string]int `json:"servicePorts,omitempty"`
 	// Parameters of providers that become labels of endpoints.
 	LabelParams []string `json:"labelParams,omitempty"`
-	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
+	// Services that get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
 	// Default: tcp.
 	VIPs string `json:"vips,omitempty"`
-	// What each service's DestinationRule has subsets of: version or group. It makes sense where hostTemplate leaves that
-	// out. Default: no DestinationRule.
+	// Subsets of each service's DestinationRule: version or group. It makes sense where hostTemplate leaves that out.
+	// Default: no DestinationRule.
 	Subsets string `json:"subsets,omitempty"`
 	// For how long a new endpoint has less than its share, which Envoy sees to; at most 24h. Default: not at all.
 	WarmUp Duration `json:"warmUp,omitempty"`
@@ -93,7 +93,7 @@ type DubboSidecars struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Label of these workloads that has the name of their application. Default: app.
 	Label string `json:"label,omitempty"`
-	// What else they see, as namespace/host. Default: ./* and istio-system/*.
+	// Further hosts that they see, as namespace/host. Default: ./* and istio-system/*.
 	Hosts []string `json:"hosts,omitempty"`
 	// How long a host stays that the application does not call any more. Default: 10m.
 	Grace Duration `json:"grace,omitempty" reading:"-"`

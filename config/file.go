@@ -23,14 +23,12 @@ func (s *Written) startsInPart() bool { return s.PartialStart }
 type Documents struct {
 	// Namespace of objects that name none. Default: default.
 	DefaultNamespace string `json:"defaultNamespace,omitempty"`
-	// What to make of a field that is not known: error refuses the object, warn takes it without the field. Default:
-	// error.
+	// Unknown fields: error refuses the object, warn takes it without the field. Default: error.
 	UnknownFields string `json:"unknownFields,omitempty"`
-	// What to make of objects of other APIs than Istio's: ignore, warn or error. Default: ignore.
+	// Objects of other APIs than Istio's: ignore, warn or error. Default: ignore.
 	ForeignKinds string `json:"foreignKinds,omitempty"`
-	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does with what it reads
-	// itself: with cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they
-	// are.
+	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does in its own files: with
+	// cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they are.
 	DomainSuffix string `json:"domainSuffix,omitempty"`
 }
 
@@ -54,9 +52,9 @@ type File struct {
 	MaxDelay Duration `json:"maxDelay,omitempty"`
 	// How often all files are looked at without an event, for file systems that have none. Default: 30s.
 	RescanInterval Duration `json:"rescanInterval,omitempty"`
-	// How long a file may be empty or blank, or a link lead in a circle, before what it had is withdrawn. Default: 10s.
+	// How long the objects of a file stay while it is empty or blank, or behind a link in a circle. Default: 10s.
 	EmptyGrace Duration `json:"emptyGrace,omitempty"`
-	// Follow symbolic links that lead out of the directory. Default: such a link is an error, and what it led to keeps its
+	// Follow symbolic links that lead out of the directory. Default: such a link is an error, and its objects keep their
 	// last good version.
 	FollowLinks bool `json:"followLinks,omitempty"`
 	// How large one file may be, in bytes. Default: 67108864.

@@ -101,7 +101,7 @@ type Merge struct {
 
 // Endpoints says how the endpoints of a source go into merged ServiceEntries.
 type Endpoints struct {
-	// Locality of all endpoints of the source, as region/zone/subzone. Default: what the source says of each.
+	// Locality of all endpoints of the source, as region/zone/subzone. Default: that of each instance.
 	Locality string `json:"locality,omitempty"`
 	// Endpoints of the source are served only while the sources of a lower number list none for the service. Default: 0.
 	Priority int `json:"priority,omitempty"`

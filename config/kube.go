@@ -15,13 +15,13 @@ type Kube struct {
 
 	// Namespaces to read, each by itself, so that Roles suffice. Default: the whole cluster.
 	Namespaces []string `json:"namespaces,omitempty" reading:"set"`
-	// Kinds of Istio to read; none alone for none. Default: all of which the cluster has a CRD.
+	// Kinds of Istio to read; none alone for none. Default: all with a CRD in the cluster.
 	Kinds []string `json:"kinds,omitempty" reading:"set"`
 	// Selects objects of Istio by their labels, as kubectl -l does, such as mesh=yes. The API server applies it.
 	LabelSelector string `json:"labelSelector,omitempty"`
 	// Leaves out objects labelled istio.io/rev for another revision.
 	Revision string `json:"revision,omitempty"`
-	// What to make of a field that is not known: error refuses the object, warn takes it without the field. Default: warn.
+	// Unknown fields: error refuses the object, warn takes it without the field. Default: warn.
 	UnknownFields string `json:"unknownFields,omitempty"`
 	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does. Default: cluster.local.
 	DomainSuffix string `json:"domainSuffix,omitempty"`
@@ -45,12 +45,11 @@ type KubeServices struct {
 	Endpoints string `json:"endpoints,omitempty"`
 	// Whether the cluster's nodes are read, which have the regions; nodePorts needs them, too. Default: false.
 	Nodes bool `json:"nodes,omitempty"`
-	// Whether the cluster's Pods are read, of which only the service accounts are kept, for the identities of endpoints.
-	// Default: false.
+	// Whether to read the service accounts of the cluster's Pods for the identities of endpoints. Default: false.
 	ServiceAccounts bool `json:"serviceAccounts,omitempty"`
 	// Region where the node says none, or is not read. Default: none.
 	Region string `json:"region,omitempty"`
-	// Which Services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	// Services that get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
 	VIPs string `json:"vips,omitempty"`
 }
 

@@ -43,16 +43,15 @@ type ServerTLS struct {
 	Certificate string `json:"certificate"`
 	// File with the private key of the certificate; none with spiffe://.
 	Key string `json:"key,omitempty"`
-	// File with the certificates of those who sign the certificates of clients. spiffe:// are the authorities of all trust
-	// domains that the Workload API knows, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN
-	// those of one.
+	// File with the certificates of the authorities of clients. spiffe:// are the authorities of all trust domains of the
+	// Workload API, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN those of one.
 	ClientCAs string `json:"clientCAs,omitempty"`
 	// Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET.
 	WorkloadAPI string `json:"workloadAPI,omitempty"`
 	// Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with
 	// clientCAs, none without.
 	ClientAuth string `json:"clientAuth,omitempty"`
-	// Oldest version of TLS: 1.2 or 1.3. Default: 1.2, since that is what Envoy speaks unless told otherwise.
+	// Oldest version of TLS: 1.2 or 1.3. Default: 1.2, the default of Envoy.
 	MinVersion string `json:"minVersion,omitempty"`
 }
 

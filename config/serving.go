@@ -15,7 +15,7 @@ import (
 // for the default, and -1 for no limit. A client that exceeds a limit is refused with the gRPC status
 // RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
 type Limits struct {
-	// Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for
+	// Connections to the xDS server open at once. Default: the process's limit of open files (ulimit -n), less 128 for
 	// itself; -1 for no limit. Read at the start.
 	Connections int `json:"connections,omitempty"`
 	// Connections to the xDS server open at once from one IP address. Default: 5000; -1 for no limit. Read at the start.
@@ -57,7 +57,8 @@ type Limits struct {
 	// with more is quarantined. The objects of a namespace may multiply into as much together; the largest that do not fit
 	// are not served to Envoys. Default: 268435456; -1 for no limit.
 	ProductBytes int64 `json:"productBytes,omitempty"`
-	// How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s.
+	// How long a refused stream is kept before its client gets the refusal, since some clients come back at once. Default:
+	// 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`
 	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers
 	// of that sum at once, and further ones wait. Default: 268435456; -1 for no limit. Read at the start.
@@ -65,14 +66,14 @@ type Limits struct {
 	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default:
 	// 536870912; -1 for no limit. Read at the start.
 	AnswerMemory int `json:"answerMemory,omitempty"`
-	// What a source keeps of the objects of a Kubernetes cluster, in bytes; each counts as 2048 at least. Default: 1073741824;
-	// -1 for no limit. Read at the start.
+	// Memory of the objects of a Kubernetes cluster in a source, in bytes; each counts as 2048 at least. Default:
+	// 1073741824; -1 for no limit. Read at the start.
 	ObjectBytes int `json:"objectBytes,omitempty"`
 }
 
 // Debounce says how long changes gather before the clients get them.
 type Debounce struct {
-	// How long nothing must change before clients are told. Default: 0s: at once.
+	// How long changes wait for further ones before they are sent. Default: 0s: they are sent at once.
 	Quiet Duration `json:"quiet,omitempty"`
 	// How long clients wait at most while changes go on. Default: ten times quiet.
 	Max Duration `json:"max,omitempty"`
@@ -80,8 +81,8 @@ type Debounce struct {
 
 // Pacing spaces out the responses to state-of-the-world clients. The first change goes at once.
 type Pacing struct {
-	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times what the
-	// client took to acknowledge. Default: 1s.
+	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times the
+	// client's time to acknowledge. Default: 1s.
 	Least *Duration `json:"least,omitempty"`
 	// How long it waits at the most. Default: 10s.
 	Most Duration `json:"most,omitempty"`
@@ -89,8 +90,8 @@ type Pacing struct {
 
 // Envoy says how Envoys and gRPC clients are served.
 type Envoy struct {
-	// What happens where Envoys cannot enforce a security object. refuse: the traffic that it is about is refused, and
-	// status --check names the object. warn: the traffic passes, also in plaintext where a DestinationRule has
+	// The effect of security objects that Envoys cannot enforce. refuse: traffic that the object may concern is refused,
+	// and status --check names the object. warn: the traffic passes, also in plaintext where a DestinationRule has
 	// ISTIO_MUTUAL, and a warning in the log names the object. Default: refuse.
 	Unenforced string `json:"unenforced,omitempty"`
 	// Which EnvoyFilters may change, precede or bypass the enforcement of security objects. any: those of the Envoy's own
@@ -183,8 +184,8 @@ func (d *decoder) checkServing(c *Config) {
 
 // History bounds the saved changes.
 type History struct {
-	// What the history may take on disk; at least 1048576. Default: 67108864, which is about a week of a change each five
-	// seconds; -1 for no history.
+	// Size of the history on disk in bytes; at least 1048576. Default: 67108864, which is about a week of a change each
+	// five seconds; -1 for no history.
 	Bytes int64 `json:"bytes,omitempty"`
 }
 

@@ -33,21 +33,21 @@ type Source struct {
 	Name string `json:"name,omitempty"`
 	// Where to read from.
 	Address string `json:"address"`
-	// Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default:
+	// Rank of the source for keys that several sources have: the highest number wins, then the first in the list. Default:
 	// 0.
 	Precedence int `json:"precedence,omitempty"`
-	// Whether nothing is served at a start until this source was read. With false the others are served without it, and
-	// clients that connect meanwhile lack what only it has. Default: true.
+	// Whether a start waits for the first read of this source. With false the others are served without it, and clients
+	// that connect meanwhile lack its objects. Default: true.
 	Required *bool `json:"required,omitempty"`
-	// Which losses are held until somebody releases them; off for none.
+	// Losses that are held until a release; off for none.
 	Guard Guard `json:"guard,omitzero"`
-	// What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with
+	// Parts that are merged with those of other sources, instead of one shadowing the other: endpoints, or a mapping with
 	// details.
 	Merge Merge `json:"merge,omitzero"`
-	// What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a
-	// warning, for rules that are newer. Default: enforce.
+	// Objects that break a rule of Istio's validation: enforce quarantines them, warn serves them with a warning, for
+	// rules that are newer. Default: enforce.
 	Validation string `json:"validation,omitempty"`
-	// What to make of the objects of the source before they are checked and served.
+	// Changes of the source's objects before validation.
 	Transform *transform.Settings `json:"transform,omitempty"`
 
 	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New set them
@@ -64,8 +64,8 @@ const (
 type Settings interface {
 	// locate resolves relative names of files in dir, and returns address resolved in dir.
 	locate(dir, address string) string
-	// location returns the address that identifies the source, and those settings whose change makes its saved state
-	// useless.
+	// location returns the address that identifies the source, and the settings that make its saved state useless when
+	// they change.
 	location(address string) location
 	// reading returns the settings that change the published objects, with defaults filled in.
 	reading() any

@@ -9,7 +9,7 @@ import (
 type XDS struct {
 	Connection
 	Written
-	// What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything.
+	// Resources to request: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything.
 	SubscribedResources []string `json:"subscribedResources,omitempty" reading:"set"`
 	// Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto.
 	Mode string `json:"mode,omitempty" reading:"-"`
@@ -18,7 +18,7 @@ type XDS struct {
 	NodeID string `json:"nodeID,omitempty"`
 	// Metadata that the source adds to its node.
 	NodeMetadata map[string]string `json:"nodeMetadata,omitempty"`
-	// Leaves out what is labelled istio.io/rev for another revision.
+	// Excludes resources with the label istio.io/rev of another revision.
 	Revision string `json:"revision,omitempty"`
 	// Where the source runs, as region/zone/subzone.
 	Locality string `json:"locality,omitempty" reading:"-"`

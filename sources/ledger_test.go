@@ -28,7 +28,7 @@ func keyed(name string) resource.Key {
 type nothing struct{}
 
 func (nothing) HeldDeletion(resource.Key) *resource.Resource { return nil }
-func (nothing) HeldDeletions(string) []*resource.Resource { return nil }
+func (nothing) HeldDeletions(string) []*resource.Resource    { return nil }
 
 // TestLedger checks the ledger, through random histories, against a model that works everything out anew each time.
 func TestLedger(t *testing.T) {
