@@ -98,8 +98,8 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp,
 		Origin: origin,
 	}, spec)
-	if other, ok := d.resources[key]; ok {
-		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, other.Origin())
+	if existing, ok := d.resources[key]; ok {
+		err = fmt.Errorf("%s is already made of %s: nothing is made of this one", key, existing.Origin())
 	}
 	if err != nil {
 		d.spec(objects[0]).report("%v", err)
@@ -170,8 +170,8 @@ type node struct {
 func (d *derivation) spec(o *object) node { return node{d, o, "spec", o.content} }
 
 func (n node) raw(name string) any {
-	all, _ := n.value.(map[string]any)
-	return all[name]
+	fields, _ := n.value.(map[string]any)
+	return fields[name]
 }
 
 // get returns the value of a field.
@@ -181,12 +181,12 @@ func (n node) get(name string) node {
 
 func (n node) has(name string) bool { return n.raw(name) != nil }
 
-func (n node) list(name string) (all []node) {
+func (n node) list(name string) (elements []node) {
 	values, _ := n.raw(name).([]any)
 	for i, value := range values {
-		all = append(all, node{n.derivation, n.object, fmt.Sprintf("%s.%s[%d]", n.field, name, i), value})
+		elements = append(elements, node{n.derivation, n.object, fmt.Sprintf("%s.%s[%d]", n.field, name, i), value})
 	}
-	return all
+	return elements
 }
 
 func (n node) text(name string) string {
@@ -194,12 +194,12 @@ func (n node) text(name string) string {
 	return s
 }
 
-func (n node) texts(name string) (all []string) {
+func (n node) texts(name string) (texts []string) {
 	for _, v := range n.list(name) {
 		s, _ := v.value.(string)
-		all = append(all, s)
+		texts = append(texts, s)
 	}
-	return all
+	return texts
 }
 
 // number returns a field, or its default.

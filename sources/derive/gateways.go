@@ -310,12 +310,12 @@ func (n node) selected() (selected []string) {
 	requirements, _ := selector.Requirements()
 	byName := !slices.ContainsFunc(requirements, func(r k8slabels.Requirement) bool { return r.Key() != nameLabel })
 	for _, namespace := range slices.Sorted(maps.Keys(n.namespaces)) {
-		labels, known := k8slabels.Set{}, n.find("Namespace", "", namespace)
-		if known != nil {
-			maps.Copy(labels, known.Labels)
+		labels, definition := k8slabels.Set{}, n.find("Namespace", "", namespace)
+		if definition != nil {
+			maps.Copy(labels, definition.Labels)
 		}
 		labels[nameLabel] = namespace
-		if selector.Matches(labels) && (byName || known != nil) {
+		if selector.Matches(labels) && (byName || definition != nil) {
 			selected = append(selected, namespace)
 		}
 	}
@@ -345,8 +345,9 @@ func (d *derivation) readGrants() {
 // ungranted returns why the object may not refer to another one, or nothing. References within a namespace are always
 // allowed.
 func (n node) ungranted(ref resource.Key) string {
-	from, all := resource.Key{Kind: n.Kind, Namespace: n.Namespace}, resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
-	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, all}] {
+	from, wanted := resource.Key{Kind: n.Kind, Namespace: n.Namespace},
+		resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
+	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, wanted}] {
 		return ""
 	}
 	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",

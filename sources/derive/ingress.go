@@ -39,13 +39,13 @@ func (d *derivation) ingresses() {
 func (n node) isOurIngress() bool {
 	class, byDefault := n.text("ingressClassName"), n.opts.IngressControllerMode == "DEFAULT"
 	annotation, annotated := n.Annotations["kubernetes.io/ingress.class"]
-	switch known := n.find("IngressClass", "", class); {
+	switch definition := n.find("IngressClass", "", class); {
 	case n.opts.IngressControllerMode == "OFF":
 		return false
 	case annotated:
 		return annotation == n.opts.IngressClass
-	case known != nil:
-		return n.spec(known).text("controller") == "istio.io/ingress-controller"
+	case definition != nil:
+		return n.spec(definition).text("controller") == "istio.io/ingress-controller"
 	case class == "" && !byDefault:
 		n.report("it has no class: nothing is made of this Ingress (ingressControllerMode: DEFAULT takes such)")
 	}

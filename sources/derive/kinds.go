@@ -170,18 +170,18 @@ func (o *object) prune(path string, value, shape any) {
 		for i := range values {
 			o.prune(fmt.Sprintf("%s[%d]", path, i), values[i], list[0])
 		}
-	} else if known, isObject := shape.(map[string]any); isObject {
-		all, isObject := value.(map[string]any)
+	} else if fieldShapes, isObject := shape.(map[string]any); isObject {
+		fields, isObject := value.(map[string]any)
 		want, ok = "object", ok || isObject
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			switch inner := cmp.Or(known[name], known["*"]); inner {
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			switch inner := cmp.Or(fieldShapes[name], fieldShapes["*"]); inner {
 			case nil:
 				o.unknown = append(o.unknown, path+"."+name)
-				delete(all, name)
+				delete(fields, name)
 			case "ignored":
-				delete(all, name)
+				delete(fields, name)
 			default:
-				o.prune(path+"."+name, all[name], inner)
+				o.prune(path+"."+name, fields[name], inner)
 			}
 		}
 	}

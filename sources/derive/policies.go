@@ -26,11 +26,12 @@ func (d *derivation) policies() {
 	policies, objects := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
 	decided := make(map[policyTarget]bool)
 	for _, o := range d.all("BackendTLSPolicy", "XBackendTrafficPolicy") {
-		spec, own := d.spec(o), &networking.TrafficPolicy{}
+		spec, policy := d.spec(o), &networking.TrafficPolicy{}
 		if o.Kind == "BackendTLSPolicy" {
-			own.Tls = spec.get("validation").clientTLS()
+			policy.Tls = spec.get("validation").clientTLS()
 		} else {
-			own.LoadBalancer, own.RetryBudget = &networking.LoadBalancerSettings{}, spec.get("retryConstraint").retryBudget()
+			policy.LoadBalancer, policy.RetryBudget = &networking.LoadBalancerSettings{},
+				spec.get("retryConstraint").retryBudget()
 		}
 		for _, t := range spec.list("targetRefs") {
 			ref, wrong := t.refer("Service")
@@ -52,11 +53,11 @@ func (d *derivation) policies() {
 			decided[target] = true
 			policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
 			if port == 0 {
-				proto.Merge(policies[ref], own)
+				proto.Merge(policies[ref], policy)
 			} else {
 				policies[ref].PortLevelSettings = append(policies[ref].PortLevelSettings,
 					&networking.TrafficPolicy_PortTrafficPolicy{
-						Port: &networking.PortSelector{Number: port}, Tls: own.GetTls(), LoadBalancer: own.GetLoadBalancer(),
+						Port: &networking.PortSelector{Number: port}, Tls: policy.GetTls(), LoadBalancer: policy.GetLoadBalancer(),
 					})
 			}
 			objects[ref] = append(objects[ref], o)
@@ -72,8 +73,8 @@ func (d *derivation) policies() {
 // portNamed returns the named port of a Service, or of a ServiceEntry with its host; 0 if it is unknown.
 func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 	ports := d.spec(&object{})
-	if known := d.placed[service].object; known != nil {
-		ports = d.spec(known)
+	if object := d.placed[service].object; object != nil {
+		ports = d.spec(object)
 	}
 	host := d.serviceHost(service.Namespace, service.Name)
 	for _, entry := range d.all(resource.ServiceEntry) {

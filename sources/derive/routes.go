@@ -113,9 +113,9 @@ func (l *listener) isolates(route host.Name, listeners []*listener) bool {
 	if hostname != "" && (!hostname.IsWildCarded() || !route.Matches(hostname)) {
 		return hostname.IsWildCarded()
 	}
-	return slices.ContainsFunc(listeners, func(other *listener) bool {
-		return other.port == l.port && other.protocol == l.protocol && other.hostname != l.hostname &&
-			len(hostname) <= len(other.hostname) && route.SubsetOf(host.Name(other.hostname))
+	return slices.ContainsFunc(listeners, func(sibling *listener) bool {
+		return sibling.port == l.port && sibling.protocol == l.protocol && sibling.hostname != l.hostname &&
+			len(hostname) <= len(sibling.hostname) && route.SubsetOf(host.Name(sibling.hostname))
 	})
 }
 
@@ -131,7 +131,7 @@ type contribution struct {
 // and each TLSRoute or TCPRoute has its own.
 func (d *derivation) routes() {
 	for _, o := range d.all(routeKinds...) {
-		n, made := d.spec(o), 0
+		n, attached := d.spec(o), 0
 		if !n.has("parentRefs") || len(n.list("rules")) == 0 {
 			n.reportUnserved("parentRefs or rules are missing: nothing is made of this route")
 			continue
@@ -143,20 +143,21 @@ func (d *derivation) routes() {
 			}
 			for _, h := range b.hosts {
 				key := b.key + "/" + h
-				switch all := d.byHost[key]; {
-				case len(all) > 0 && all[len(all)-1].object == o: // the route names the listener twice
+				switch contributions := d.byHost[key]; {
+				// the route names the listener twice
+				case len(contributions) > 0 && contributions[len(contributions)-1].object == o:
 				case len(routes.GetHttp()) > 0:
-					d.byHost[key] = append(all, contribution{o, h, b.gateway, routes.GetHttp()})
+					d.byHost[key] = append(contributions, contribution{o, h, b.gateway, routes.GetHttp()})
 				default:
 					spec := proto.CloneOf(routes)
 					spec.Hosts = []string{h}
 					for _, r := range spec.GetTls() {
 						r.Match[0].SniHosts = n.sni(b, h)
 					}
-					name := derivedName(o.Name, fmt.Sprintf("-%s-%d-%s", strings.ToLower(string(o.Kind[:3])), made, generated))
+					name := derivedName(o.Name, fmt.Sprintf("-%s-%d-%s", strings.ToLower(string(o.Kind[:3])), attached, generated))
 					key := resource.Key{Kind: resource.VirtualService, Namespace: o.Namespace, Name: name}
 					d.add(key, map[string]string{routeSemantics: semantics}, spec, o)
-					made++
+					attached++
 				}
 			}
 		}
@@ -215,14 +216,15 @@ func (n node) convert(b binding) *networking.VirtualService {
 	return out
 }
 
-func streams(to []*networking.HTTPRouteDestination) (all []*networking.RouteDestination) {
+func streams(to []*networking.HTTPRouteDestination) (destinations []*networking.RouteDestination) {
 	for _, d := range to {
-		all = append(all, &networking.RouteDestination{Destination: d.GetDestination(), Weight: d.GetWeight()})
+		destinations = append(destinations, &networking.RouteDestination{Destination: d.GetDestination(),
+			Weight: d.GetWeight()})
 	}
-	if len(all) == 0 {
-		all = append(all, &networking.RouteDestination{Destination: nowhere("zero-weight")})
+	if len(destinations) == 0 {
+		destinations = append(destinations, &networking.RouteDestination{Destination: nowhere("zero-weight")})
 	}
-	return all
+	return destinations
 }
 
 // sni returns the server names of a TLSRoute in the VirtualService of a host. istiod refuses names outside of the host.
@@ -240,36 +242,38 @@ func (n node) sni(b binding, h string) []string {
 // virtualServices makes a VirtualService for each host of each gateway. An invalid contribution does not affect the
 // others.
 func (d *derivation) virtualServices() {
-	for key, all := range d.byHost {
-		if check(merged(all)) != nil {
-			for i := range all {
-				all[i] = d.checked(all[i], key)
+	for key, contributions := range d.byHost {
+		if check(merged(contributions)) != nil {
+			for i := range contributions {
+				contributions[i] = d.checked(contributions[i], key)
 			}
-			all = slices.DeleteFunc(all, func(c contribution) bool { return len(c.routes) == 0 })
+			contributions = slices.DeleteFunc(contributions, func(c contribution) bool { return len(c.routes) == 0 })
 		}
-		var of []*object
-		for _, c := range all {
-			of = append(of, c.object)
+		var parents []*object
+		for _, c := range contributions {
+			parents = append(parents, c.object)
 		}
-		if len(of) == 0 {
+		if len(parents) == 0 {
 			continue
 		}
 		name, annotation := MergedName(key), semantics
-		if of[0].Kind == "Ingress" { // istiod keeps the asterisk, which names of Kubernetes cannot have
-			name = strings.NewReplacer("*", "any", ".", "-").Replace(all[0].host) + "-" + of[0].Name + "-" + ofIngress
+		if parents[0].Kind == "Ingress" { // istiod keeps the asterisk, which names of Kubernetes cannot have
+			name = strings.NewReplacer("*", "any", ".", "-").Replace(contributions[0].host) + "-" + parents[0].Name + "-" +
+				ofIngress
 			annotation = "ingress"
 		}
-		vs := resource.Key{Kind: resource.VirtualService, Namespace: of[0].Namespace, Name: name}
-		d.add(vs, map[string]string{routeSemantics: annotation}, merged(all), of...)
+		vs := resource.Key{Kind: resource.VirtualService, Namespace: parents[0].Namespace, Name: name}
+		d.add(vs, map[string]string{routeSemantics: annotation}, merged(contributions), parents...)
 	}
 }
 
-func merged(all []contribution) *networking.VirtualService {
-	spec := &networking.VirtualService{Hosts: []string{all[0].host}, Gateways: []string{all[0].gateway}}
-	for _, c := range all {
+func merged(contributions []contribution) *networking.VirtualService {
+	spec := &networking.VirtualService{Hosts: []string{contributions[0].host},
+		Gateways: []string{contributions[0].gateway}}
+	for _, c := range contributions {
 		spec.Http = append(spec.Http, c.routes...)
 	}
-	byLength := all[0].object.Kind == "Ingress"
+	byLength := contributions[0].object.Kind == "Ingress"
 	slices.SortStableFunc(spec.GetHttp(), func(a, b *networking.HTTPRoute) int {
 		return slices.Compare(exactness(b, byLength), exactness(a, byLength))
 	})

@@ -86,8 +86,8 @@ func (s *Set) Replace(name string, c *sources.Content) {
 	for _, r := range c.Resources {
 		if r.Key().Kind == resource.ServiceEntry { // routes may refer to it
 			text, _ := resource.MarshalJSON(r)
-			other := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
-			c.Others = append(c.Others, sources.Other{Other: other, Key: r.Key(), Origin: r.Origin()})
+			converted := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
+			c.Others = append(c.Others, sources.Other{Other: converted, Key: r.Key(), Origin: r.Origin()})
 		}
 	}
 	for _, other := range c.Others {
@@ -172,8 +172,8 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 // have one and is in the same group, or in one to which the object may have moved. place marks the rejects with a last
 // good version, and returns the place of one without, if any.
 func (s *Set) place() (warnings []string, unknown string) {
-	gone, names := s.placed, slices.Sorted(maps.Keys(s.groups))
-	s.placed = make(map[resource.Key]placed, len(gone))
+	missing, names := s.placed, slices.Sorted(maps.Keys(s.groups))
+	s.placed = make(map[resource.Key]placed, len(missing))
 	for _, name := range names {
 		for _, o := range s.groups[name].objects {
 			if first, repeated := s.placed[o.Key]; repeated {
@@ -181,23 +181,23 @@ func (s *Set) place() (warnings []string, unknown string) {
 			} else {
 				s.placed[o.Key] = placed{o, name}
 			}
-			delete(gone, o.Key)
+			delete(missing, o.Key)
 		}
 	}
 	for _, name := range names {
 		g := s.groups[name]
 		for _, r := range g.rejects {
-			_, known := s.placed[r.Key]
-			for key, last := range gone {
+			_, hasLastGood := s.placed[r.Key]
+			for key, last := range missing {
 				_, held := s.placed[key]
 				if key == r.Key || r.Key.Name == "" && (last.group == name || g.fresh && !held) {
-					s.placed[key], known = placed{last.object, name}, true
+					s.placed[key], hasLastGood = placed{last.object, name}, true
 				}
 			}
 			if g.fresh {
-				r.LastGood = known
+				r.LastGood = hasLastGood
 			}
-			if !known {
+			if !hasLastGood {
 				unknown = cmp.Or(unknown, r.Origin.Place)
 			}
 		}

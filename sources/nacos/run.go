@@ -81,9 +81,9 @@ func (r *run) Services(group string, names []string, err error) {
 	r.change(func(s *state) { s.takeNames(group, names, err) })
 }
 
-func (r *run) Instances(group, service string, all []client.Instance, warnings []string, err error) {
+func (r *run) Instances(group, service string, instances []client.Instance, warnings []string, err error) {
 	r.counts.reads.Add(1)
-	r.change(func(s *state) { s.takeInstances(key{group, service}, all, warnings, err) })
+	r.change(func(s *state) { s.takeInstances(key{group, service}, instances, warnings, err) })
 }
 
 // skipped notes the names of a group that are not selected.
@@ -94,11 +94,11 @@ func (r *run) skipped(group string, names []string) {
 			dubbo++
 		}
 	}
-	others := len(names) - dubbo
+	skipped := len(names) - dubbo
 	r.mu.Lock()
 	g := r.state.groups[group]
-	news := g.dubbo != dubbo || g.skipped != others
-	g.dubbo, g.skipped = dubbo, others
+	news := g.dubbo != dubbo || g.skipped != skipped
+	g.dubbo, g.skipped = dubbo, skipped
 	r.mu.Unlock()
 	if news {
 		r.wakeup.Notify()
@@ -138,8 +138,8 @@ func (r *run) health(now time.Time) sources.Health {
 	if r.down != nil {
 		return sources.Health{State: registry.StateOf(r.down, client.ErrDenied), Message: r.down.Error()}
 	}
-	problems, all, first := s.problems()
-	if all {
+	problems, everything, first := s.problems()
+	if everything {
 		return sources.Health{State: registry.StateOf(first, client.ErrDenied), Message: strings.Join(problems, "; ")}
 	}
 	var end time.Time

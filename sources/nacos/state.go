@@ -68,14 +68,14 @@ func newState(m *mapping.Mapper, s Settings) *state {
 }
 
 // restore restores the published resources of a service, which are removed if the settings no longer select it.
-func (s *state) restore(published string, all []*resource.Resource, settings Settings) {
+func (s *state) restore(published string, resources []*resource.Resource, settings Settings) {
 	k := keyOf(published)
 	if s.groups[k.group] == nil || !settings.selects(k.service) {
 		s.Take(published, registry.Offers[mapping.ID]{})
 		return
 	}
 	s.services[k] = &service{settled: true}
-	s.Restore(published, all, func(registry.Service[mapping.ID]) bool { return true })
+	s.Restore(published, resources, func(registry.Service[mapping.ID]) bool { return true })
 }
 
 // connected notes a new connection: services and instances that are missing from now on may still exist.
@@ -86,7 +86,7 @@ func (s *state) connected(now time.Time, hold time.Duration) {
 }
 
 // takeNames notes the names of all services of a group.
-func (s *state) takeNames(name string, all []string, err error) {
+func (s *state) takeNames(name string, names []string, err error) {
 	g := s.groups[name]
 	if g == nil {
 		return
@@ -95,15 +95,15 @@ func (s *state) takeNames(name string, all []string, err error) {
 		return
 	}
 	g.read = true
-	there := make(map[string]bool, len(all))
-	for _, one := range all {
-		there[one] = true
+	listed := make(map[string]bool, len(names))
+	for _, one := range names {
+		listed[one] = true
 		if k := (key{name, one}); s.services[k] == nil {
 			s.services[k] = &service{}
 		}
 	}
 	for k := range s.services {
-		if k.group == name && !there[k.service] {
+		if k.group == name && !listed[k.service] {
 			delete(s.services, k)
 			s.Take(k.id().Group(), registry.Offers[mapping.ID]{})
 		}
@@ -111,18 +111,18 @@ func (s *state) takeNames(name string, all []string, err error) {
 }
 
 // takeInstances notes the instances of a service.
-func (s *state) takeInstances(k key, all []client.Instance, warnings []string, err error) {
-	of := s.services[k]
-	if of == nil {
+func (s *state) takeInstances(k key, instances []client.Instance, warnings []string, err error) {
+	service := s.services[k]
+	if service == nil {
 		return
 	}
-	of.settled = true
-	if of.err = err; err != nil {
+	service.settled = true
+	if service.err = err; err != nil {
 		return // its last instances stay
 	}
-	own := slices.DeleteFunc(slices.Clone(all), isDubboInstance)
-	of.read, of.dubbo = true, len(own) < len(all)
-	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, own, warnings))
+	selected := slices.DeleteFunc(slices.Clone(instances), isDubboInstance)
+	service.read, service.dubbo = true, len(selected) < len(instances)
+	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, selected, warnings))
 }
 
 // settled reports whether all services at the start were read or are unreadable. An unreadable one does not delay the
@@ -136,11 +136,11 @@ func (s *state) settled() bool {
 		read = read || g.read
 	}
 	denied := 0
-	for _, of := range s.services {
-		if !of.settled {
+	for _, service := range s.services {
+		if !service.settled {
 			return false
 		}
-		if of.err != nil && !of.read {
+		if service.err != nil && !service.read {
 			denied++
 		}
 	}
@@ -153,21 +153,21 @@ func (s *state) complete() bool {
 }
 
 // problems names the first unreadable services, and reports whether all are.
-func (s *state) problems() (texts []string, all bool, first error) {
+func (s *state) problems() (texts []string, everything bool, first error) {
 	var services []string
 	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
 		if err := s.groups[name].err; err != nil {
 			texts, first = append(texts, err.Error()), cmp.Or(first, err)
 		}
 	}
-	all = len(texts) > 0 && len(texts) == len(s.groups)
+	everything = len(texts) > 0 && len(texts) == len(s.groups)
 	for _, k := range slices.SortedFunc(maps.Keys(s.services), key.compare) {
 		if err := s.services[k].err; err != nil {
 			services, first = append(services, err.Error()), cmp.Or(first, err)
 		}
 	}
-	all = all || len(services) > 0 && len(services) == len(s.services)
-	return append(texts, registry.First(services, "services")...), all, first
+	everything = everything || len(services) > 0 && len(services) == len(s.services)
+	return append(texts, registry.First(services, "services")...), everything, first
 }
 
 // nothing names a group without served services, and the skipped ones; empty without such a group. Nacos gives the same
@@ -176,29 +176,29 @@ func (s *state) nothing(place string) string {
 	if services, _ := s.Services(); services > 0 {
 		return ""
 	}
-	dubbo, others, empty := 0, 0, 0
+	dubbo, skipped, empty := 0, 0, 0
 	for _, g := range s.groups {
 		dubbo += g.dubbo
-		others += g.skipped
+		skipped += g.skipped
 	}
-	for _, of := range s.services {
-		if of.dubbo {
+	for _, service := range s.services {
+		if service.dubbo {
 			dubbo++
 		} else {
 			empty++
 		}
 	}
 	var instead []string
-	for _, one := range []struct {
+	for _, reason := range []struct {
 		count int
 		text  string
 	}{
 		{dubbo, "%d of Dubbo, which an address without kind=services is for"},
-		{others, "%d that the settings do not select"},
+		{skipped, "%d that the settings do not select"},
 		{empty, "%d without an instance"},
 	} {
-		if one.count > 0 {
-			instead = append(instead, fmt.Sprintf(one.text, one.count))
+		if reason.count > 0 {
+			instead = append(instead, fmt.Sprintf(reason.text, reason.count))
 		}
 	}
 	if len(instead) == 0 {

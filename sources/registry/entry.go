@@ -39,7 +39,7 @@ func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Pro
 // ports counts the ports and protocols of all instances of a service, served or not: so all replicas choose the same.
 type ports struct {
 	configured uint32
-	own        map[uint32]int // of the instances
+	counts     map[uint32]int // of the instances
 	wanted     map[uint32]int // for the service
 	protocols  map[string]int
 }
@@ -50,27 +50,27 @@ func newPorts(configured int) *ports {
 }
 
 // add adds an instance with its own port, the one that it wants for the service, and its protocol. Zero is not counted.
-func (p *ports) add(own, wanted uint32, protocol string) {
-	p.own[own]++
+func (p *ports) add(port, wanted uint32, protocol string) {
+	p.counts[port]++
 	p.wanted[wanted]++
 	p.protocols[protocol]++
-	delete(p.own, 0)
+	delete(p.counts, 0)
 	delete(p.wanted, 0)
 }
 
 // port returns the port of the service; without instances the previous one.
 func (p *ports) port(before Port) Port {
 	return Port{
-		cmp.Or(p.configured, most(p.wanted), most(p.own), before.Number),
+		cmp.Or(p.configured, most(p.wanted), most(p.counts), before.Number),
 		cmp.Or(most(p.protocols), before.Protocol),
 	}
 }
 
 // most returns the value with the highest count, the lowest of several, or the zero value.
 func most[T cmp.Ordered](counts map[T]int) (best T) {
-	for _, one := range slices.Sorted(maps.Keys(counts)) {
-		if counts[one] > counts[best] {
-			best = one
+	for _, value := range slices.Sorted(maps.Keys(counts)) {
+		if counts[value] > counts[best] {
+			best = value
 		}
 	}
 	return best
@@ -137,8 +137,8 @@ func ServiceEntry(host string, port uint32, name, protocol string, endpoints []E
 }
 
 // Address returns the virtual address of a host, if it gets one. hostless: some protocol of the host has no host in it.
-func Address(vips VIPs, which, host, place string, hostless bool) (addresses, warnings []string) {
-	if vips == nil || which != VIPsAll && (which != VIPsTCP || !hostless) {
+func Address(vips VIPs, selection, host, place string, hostless bool) (addresses, warnings []string) {
+	if vips == nil || selection != VIPsAll && (selection != VIPsTCP || !hostless) {
 		return nil, nil
 	}
 	vip, err := vips.Address(host)

@@ -43,7 +43,7 @@ var Forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Settle returns the items after a listing. before and after are sorted by compare, without duplicates. held counts the
 // unlisted items that stay, and next is when the first of their holds ends; zero if none does.
-func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int,
+func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, now time.Time) (after []Known[T], held int,
 	next time.Time,
 ) {
 	reports := slices.Clone(l.Reports)
@@ -52,26 +52,26 @@ func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.
 			cmp.Compare(a.State, b.State))
 	})
 	reports = slices.CompactFunc(reports, func(a, b Report[T]) bool { return compare(a.Value, b.Value) == 0 })
-	unlisted := func(known Known[T], state State) {
-		until := Forever
+	unlisted := func(item Known[T], state State) {
+		deadline := Forever
 		switch state {
 		case Disabled:
 			return
 		case Unreadable:
-			known.Missing = time.Time{}
+			item.Missing = time.Time{}
 		default:
-			if known.Missing.IsZero() {
-				known.Missing = at
+			if item.Missing.IsZero() {
+				item.Missing = now
 			}
-			until = l.Until(known)
+			deadline = l.Until(item)
 		}
-		if !at.Before(until) {
+		if !now.Before(deadline) {
 			return
 		}
-		after = append(after, known)
+		after = append(after, item)
 		held++
-		if until.Before(Forever) {
-			next = Earlier(next, until)
+		if deadline.Before(Forever) {
+			next = Earlier(next, deadline)
 		}
 	}
 	for _, r := range reports {
@@ -79,21 +79,21 @@ func (l Listing[T]) Settle(before []Known[T], compare func(a, b T) int, at time.
 			unlisted(before[0], Unlisted)
 			before = before[1:]
 		}
-		var known *Known[T]
+		var former *Known[T]
 		if len(before) > 0 && compare(before[0].Value, r.Value) == 0 {
-			known, before = &before[0], before[1:]
+			former, before = &before[0], before[1:]
 		}
 		switch {
-		case r.State == Listed && known == nil:
-			after = append(after, Known[T]{Value: r.Value, Since: at})
+		case r.State == Listed && former == nil:
+			after = append(after, Known[T]{Value: r.Value, Since: now})
 		case r.State == Listed:
-			after = append(after, Known[T]{Value: r.Value, Since: known.Since})
-		case known != nil:
-			unlisted(*known, r.State)
+			after = append(after, Known[T]{Value: r.Value, Since: former.Since})
+		case former != nil:
+			unlisted(*former, r.State)
 		}
 	}
-	for _, known := range before {
-		unlisted(known, Unlisted)
+	for _, item := range before {
+		unlisted(item, Unlisted)
 	}
 	return after, held, next
 }

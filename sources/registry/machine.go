@@ -113,25 +113,25 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 	if len(all) == 0 {
 		g.unknown = &Known[Endpoint]{}
 	}
-	for _, one := range all {
-		if !selected(one) {
+	for _, service := range all {
+		if !selected(service) {
 			continue
 		}
-		of := m.group(one.ID.Group()).service(one.ID)
-		of.port = one.Port
-		of.owners = unique(append(of.owners, one.Owners...))
-		before := of.endpoints
-		for _, e := range one.Endpoints {
-			of.endpoints = append(of.endpoints, Known[Endpoint]{Value: e})
+		state := m.group(service.ID.Group()).service(service.ID)
+		state.port = service.Port
+		state.owners = unique(append(state.owners, service.Owners...))
+		before := state.endpoints
+		for _, e := range service.Endpoints {
+			state.endpoints = append(state.endpoints, Known[Endpoint]{Value: e})
 		}
 		compare := func(a, b Known[Endpoint]) int { return a.Value.Compare(b.Value) }
-		slices.SortStableFunc(of.endpoints, compare)
-		of.endpoints = slices.CompactFunc(of.endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
-		m.moved(one.ID, before, of.endpoints)
+		slices.SortStableFunc(state.endpoints, compare)
+		state.endpoints = slices.CompactFunc(state.endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
+		m.moved(service.ID, before, state.endpoints)
 	}
 }
 
-func unique(all []string) []string { return slices.Compact(slices.Sorted(slices.Values(all))) }
+func unique(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
 func (m *Machine[ID]) group(name string) *group[ID] {
 	g := m.groups[name]
@@ -151,25 +151,25 @@ func (g *group[ID]) service(id ID) *service {
 }
 
 // Take stores all offers of a group.
-func (m *Machine[ID]) Take(name string, all Offers[ID]) {
+func (m *Machine[ID]) Take(name string, offers Offers[ID]) {
 	g := m.groups[name]
-	warned := g != nil && slices.Equal(g.offers.Warnings, all.Warnings)
-	if warned && g.read && slices.Equal(g.offers.LeftOut, all.LeftOut) &&
-		slices.EqualFunc(g.offers.All, all.All, Offer[ID].same) {
+	warned := g != nil && slices.Equal(g.offers.Warnings, offers.Warnings)
+	if warned && g.read && slices.Equal(g.offers.LeftOut, offers.LeftOut) &&
+		slices.EqualFunc(g.offers.All, offers.All, Offer[ID].same) {
 		return
 	}
 	g = m.group(name)
-	g.read, g.offers, g.current = true, all, g.current && warned
+	g.read, g.offers, g.current = true, offers, g.current && warned
 }
 
 // TakeAll stores all offers of a registry. A group without offers is not listed.
-func (m *Machine[ID]) TakeAll(all map[string]Offers[ID]) {
+func (m *Machine[ID]) TakeAll(groups map[string]Offers[ID]) {
 	for name := range m.groups {
-		if _, there := all[name]; !there {
+		if _, listed := groups[name]; !listed {
 			m.Take(name, Offers[ID]{})
 		}
 	}
-	for name, offers := range all {
+	for name, offers := range groups {
 		m.Take(name, offers)
 	}
 }
@@ -280,9 +280,9 @@ func (m *Machine[ID]) Resume(sink sources.Sink, now time.Time) Suspicion {
 }
 
 // Contents updates the groups that changed or are due, and returns those to publish.
-func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
+func (m *Machine[ID]) Contents(now time.Time) (contents []sources.Content) {
 	for name, g := range m.groups {
-		if !g.next.IsZero() && !at.Before(g.next) {
+		if !g.next.IsZero() && !now.Before(g.next) {
 			m.dirty[name] = true
 		}
 	}
@@ -290,7 +290,7 @@ func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
 	for name := range m.dirty {
 		if g := m.groups[name]; g.read {
 			delete(m.dirty, name)
-			if m.updateGroup(g, at) {
+			if m.updateGroup(g, now) {
 				changed = append(changed, name)
 			}
 		}
@@ -303,76 +303,76 @@ func (m *Machine[ID]) Contents(at time.Time) (all []sources.Content) {
 		if !g.read || g.unknown != nil {
 			continue
 		}
-		all = append(all, m.content(name, g))
+		contents = append(contents, m.content(name, g))
 		if len(g.services)+len(g.offers.All)+len(g.offers.LeftOut)+len(g.offers.Warnings) == 0 {
 			delete(m.groups, name)
 		}
 	}
-	return all
+	return contents
 }
 
 // updateGroup updates the services of a group, and reports whether to publish it.
-func (m *Machine[ID]) updateGroup(g *group[ID], at time.Time) (changed bool) {
+func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 	g.next = time.Time{}
 	if g.unknown != nil {
 		if g.unknown.Missing.IsZero() {
-			g.unknown.Missing = at
+			g.unknown.Missing = now
 		}
-		if until := m.until(*new(ID), *g.unknown); len(g.offers.All) == 0 && at.Before(until) {
-			g.next = until
+		if deadline := m.until(*new(ID), *g.unknown); len(g.offers.All) == 0 && now.Before(deadline) {
+			g.next = deadline
 			return false
 		}
 		g.unknown = nil
 	}
-	by := make(map[ID][]Offer[ID], len(g.services))
+	byService := make(map[ID][]Offer[ID], len(g.services))
 	for id := range g.services {
-		by[id] = nil
+		byService[id] = nil
 	}
 	for _, o := range g.offers.All {
-		by[o.ID] = append(by[o.ID], o)
+		byService[o.ID] = append(byService[o.ID], o)
 	}
 	changed, g.current = !g.current, true
-	left := slices.Clone(g.offers.LeftOut)
+	leftOut := slices.Clone(g.offers.LeftOut)
 	g.explained = m.Explained
-	for id, offers := range by {
-		before, known := g.services[id]
-		if !known {
+	for id, offers := range byService {
+		before, existed := g.services[id]
+		if !existed {
 			before = &service{}
 		}
-		after, next := m.updateService(id, before, offers, at)
+		after, next := m.updateService(id, before, offers, now)
 		m.moved(id, before.endpoints, after.endpoints)
 		g.explained = g.explained && before.held == 0
 		for _, o := range offers {
 			if o.Why != "" && !after.serves(o.Endpoint) {
-				left = append(left, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
+				leftOut = append(leftOut, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
 			}
 		}
 		// Drop services empty longer than keep, and new ones with only unreadable instances.
-		if empty := !after.emptySince.IsZero(); empty && (!known || !at.Before(next)) {
+		if empty := !after.emptySince.IsZero(); empty && (!existed || !now.Before(next)) {
 			delete(g.services, id)
-			changed = changed || known
+			changed = changed || existed
 			continue
 		}
 		g.services[id], g.next = after, Earlier(g.next, next)
-		changed = changed || !known || after.differs(before)
+		changed = changed || !existed || after.differs(before)
 	}
-	slices.SortFunc(left, func(a, b sources.LeftOut) int {
+	slices.SortFunc(leftOut, func(a, b sources.LeftOut) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.What, b.What), cmp.Compare(a.Why, b.Why))
 	})
-	changed = changed || !slices.Equal(left, g.left)
-	g.left = left
+	changed = changed || !slices.Equal(leftOut, g.left)
+	g.left = leftOut
 	return changed
 }
 
 // updateService returns a service after its offers, and when to update it again.
-func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], at time.Time) (after *service,
+func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], now time.Time) (after *service,
 	next time.Time,
 ) {
 	l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
-	ports, there := newPorts(m.mapping.ServicePort(id)), false
+	ports, exists := newPorts(m.mapping.ServicePort(id)), false
 	var owners []string
 	for _, o := range offers {
-		there = there || o.State != Unreadable
+		exists = exists || o.State != Unreadable
 		ports.add(o.Endpoint.Port, o.Port, o.Protocol)
 		if o.Endpoint.Address != "" {
 			l.Reports = append(l.Reports, Report[Endpoint]{o.Endpoint, o.State})
@@ -385,14 +385,14 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 	if len(owners) > 0 {
 		after.owners = unique(owners)
 	}
-	after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, at)
+	after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, now)
 	// While unlisted endpoints stay, the port does not change.
 	if after.held == 0 || after.port.Number == 0 {
 		after.port = ports.port(before.port)
 	}
 	// A service is not empty while it has instances, even if none can be called now.
-	if !there && len(after.endpoints) == 0 {
-		after.emptySince = cmp.Or(before.emptySince, at)
+	if !exists && len(after.endpoints) == 0 {
+		after.emptySince = cmp.Or(before.emptySince, now)
 		next = after.emptySince.Add(m.keep(id))
 	}
 	return after, next
@@ -400,9 +400,9 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 
 // serves reports whether the service has an endpoint.
 func (s *service) serves(e Endpoint) bool {
-	_, there := slices.BinarySearchFunc(s.endpoints, e,
+	_, exists := slices.BinarySearchFunc(s.endpoints, e,
 		func(k Known[Endpoint], e Endpoint) int { return k.Value.Compare(e) })
-	return there
+	return exists
 }
 
 // differs reports whether a service must be published again.
@@ -417,8 +417,8 @@ func (m *Machine[ID]) rename() (groups []string) {
 	for _, g := range m.groups {
 		for id := range g.services {
 			host := m.mapping.Host(id)
-			_, known := m.names[host]
-			hosts[host], same = true, same && known
+			_, isNamed := m.names[host]
+			hosts[host], same = true, same && isNamed
 		}
 	}
 	if same && len(hosts) == len(m.names) {
@@ -427,7 +427,7 @@ func (m *Machine[ID]) rename() (groups []string) {
 	before := m.names
 	m.names = m.mapping.Names(slices.Collect(maps.Keys(hosts)))
 	for host, name := range m.names {
-		if was, there := before[host]; there && was != name {
+		if former, exists := before[host]; exists && former != name {
 			groups = append(groups, host.Group())
 		}
 	}
@@ -442,9 +442,9 @@ func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 		host, n := m.mapping.Host(ids[0]), 0
 		var all []Service[ID]
 		for ; n < len(ids) && m.mapping.Host(ids[n]) == host; n++ {
-			of := g.services[ids[n]]
-			s := Service[ID]{ID: ids[n], Name: m.names[host], Owners: of.owners, Port: of.port}
-			for _, k := range of.endpoints {
+			state := g.services[ids[n]]
+			s := Service[ID]{ID: ids[n], Name: m.names[host], Owners: state.owners, Port: state.port}
+			for _, k := range state.endpoints {
 				s.Endpoints = append(s.Endpoints, k.Value)
 			}
 			all = append(all, s)

@@ -108,8 +108,8 @@ func (o MappingOptions) WithDefaults(template, namespace, protocol string) Mappi
 }
 
 // Check checks the options. known are the names allowed in the template. An error begins with the key at fault.
-func (o MappingOptions) Check(known ...string) error {
-	if err := cmp.Or(CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, known...), CheckLabels("labelMeta", o.LabelMeta),
+func (o MappingOptions) Check(names ...string) error {
+	if err := cmp.Or(CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, names...), CheckLabels("labelMeta", o.LabelMeta),
 		CheckHosts(o.Hosts)); err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func ParsePort(text string) uint32 {
 }
 
 // Protocol returns Istio's name of an instance's protocol, or of the default.
-func (o MappingOptions) Protocol(said string) string {
-	if p := protocol.Parse(said); !p.IsUnsupported() {
+func (o MappingOptions) Protocol(text string) string {
+	if p := protocol.Parse(text); !p.IsUnsupported() {
 		return string(p)
 	}
 	return string(protocol.Parse(o.DefaultProtocol))

@@ -216,8 +216,8 @@ const suspicionText = "the server was away, is another one or lost many instance
 // healthNow returns the status of a source that can read.
 func (p *Poller[ID]) healthNow() sources.Health {
 	problems := slices.Clone(p.problems[:min(len(p.problems), shownProblems)])
-	if more := len(p.problems) - shownProblems; more > 0 {
-		problems = append(problems, fmt.Sprintf("and %d more instances", more))
+	if unlisted := len(p.problems) - shownProblems; unlisted > 0 {
+		problems = append(problems, fmt.Sprintf("and %d more instances", unlisted))
 	}
 	services, held := p.Services()
 	var end time.Time

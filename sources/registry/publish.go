@@ -29,9 +29,9 @@ func RecallNote(sink sources.Sink, note any) {
 }
 
 // KeepNote keeps a note for the next run unless it equals kept, and returns its text.
-func KeepNote(sink sources.Sink, note any, kept []byte) []byte {
+func KeepNote(sink sources.Sink, note any, former []byte) []byte {
 	text, err := json.Marshal(note)
-	if keeper, ok := sink.(sources.Keeper); ok && err == nil && !bytes.Equal(text, kept) {
+	if keeper, ok := sink.(sources.Keeper); ok && err == nil && !bytes.Equal(text, former) {
 		keeper.Keep(text)
 	}
 	return text
@@ -58,7 +58,7 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 ) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var kept []byte
+	var former []byte
 	for {
 		now := gather(time.Now())
 		if len(now.Contents) > 0 {
@@ -68,7 +68,7 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 			sink.Synced()
 		}
 		if now.Note != nil {
-			kept = KeepNote(sink, now.Note, kept)
+			former = KeepNote(sink, now.Note, former)
 		}
 		sink.Report(now.Health)
 		if len(now.Contents) > 0 {

@@ -48,7 +48,7 @@ func Restore(sink sources.Sink, restore func(group string, published []*resource
 }
 
 // add adds to a group the objects, warnings and error of a service.
-func add(c *sources.Content, place string, warned []string, err error, made ...*resource.Resource) {
+func add(c *sources.Content, place string, warned []string, err error, resources ...*resource.Resource) {
 	c.Warnings = append(c.Warnings, warned...)
 	if err != nil {
 		c.Rejects = append(c.Rejects, sources.Reject{
@@ -56,7 +56,7 @@ func add(c *sources.Content, place string, warned []string, err error, made ...*
 			Err:    err,
 		})
 	}
-	c.Resources = append(c.Resources, slices.DeleteFunc(made, func(r *resource.Resource) bool { return r == nil })...)
+	c.Resources = append(c.Resources, slices.DeleteFunc(resources, func(r *resource.Resource) bool { return r == nil })...)
 }
 
 // tidy sorts the warnings of a group and removes duplicates.
@@ -67,11 +67,11 @@ func tidy(c sources.Content) sources.Content {
 }
 
 // First returns the first text, with the number of others; empty without texts.
-func First(texts []string, what string) []string {
+func First(texts []string, noun string) []string {
 	if len(texts) < 2 {
 		return texts
 	}
-	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, what)}
+	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, noun)}
 }
 
 // HeldText says that endpoints of services are not listed and stay.

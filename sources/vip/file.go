@@ -52,11 +52,11 @@ func (t *Table) parse(path string, content []byte) error {
 		if !t.prefix.Contains(a) {
 			continue
 		}
-		if other, taken := t.byAddr[a]; taken && other != fields[1] {
-			return fmt.Errorf("%s:%d: virtual addresses: %s is that of %s already", path, n, a, other)
+		if former, taken := t.byAddr[a]; taken && former != fields[1] {
+			return fmt.Errorf("%s:%d: virtual addresses: %s is that of %s already", path, n, a, former)
 		}
-		if other, known := t.byHost[fields[1]]; known && other != a {
-			return fmt.Errorf("%s:%d: virtual addresses: %s has %s already", path, n, fields[1], other)
+		if former, exists := t.byHost[fields[1]]; exists && former != a {
+			return fmt.Errorf("%s:%d: virtual addresses: %s has %s already", path, n, fields[1], former)
 		}
 		t.put(fields[1], a)
 	}

@@ -60,7 +60,7 @@ func New(prefix netip.Prefix) (*Table, error) {
 func (t *Table) Address(host string) (netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a, known := t.byHost[host]; known {
+	if a, exists := t.byHost[host]; exists {
 		return a, nil
 	}
 	sum := sha256.Sum256([]byte(host))

@@ -24,10 +24,10 @@ type Filter struct {
 	Interfaces, Applications func(name string) bool // nil for none
 }
 
-// wants reports whether a service with registrations at these levels is read.
-func (f Filter) wants(name string, of provider.Levels) bool {
-	return of&provider.OfInterfaces != 0 && f.Interfaces != nil && f.Interfaces(name) ||
-		of&provider.OfApplications != 0 && f.Applications != nil && f.Applications(name)
+// matches reports whether a service with registrations at these levels is read.
+func (f Filter) matches(name string, levels provider.Levels) bool {
+	return levels&provider.OfInterfaces != 0 && f.Interfaces != nil && f.Interfaces(name) ||
+		levels&provider.OfApplications != 0 && f.Applications != nil && f.Applications(name)
 }
 
 // Registry is a Consul in which Dubbo's providers register. It is a publisher of Consul's own source, which decides
@@ -61,28 +61,28 @@ func New(address string, settings consul.Settings, filter Filter) (*Registry, er
 
 // selects reports whether a service is read, and stores its levels.
 func (r *Registry) selects(name string, tags []string) bool {
-	of := levelsOf(tags)
+	levels := levelsOf(tags)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if of == 0 {
+	if levels == 0 {
 		delete(r.listed, name)
 	} else {
-		r.listed[name] = of
+		r.listed[name] = levels
 	}
-	return r.filter.wants(name, of)
+	return r.filter.matches(name, levels)
 }
 
 // levelsOf returns the levels of a service with these tags; none if it is not Dubbo's.
-func levelsOf(tags []string) (of provider.Levels) {
+func levelsOf(tags []string) (levels provider.Levels) {
 	for _, tag := range tags {
 		switch {
 		case tag == Tag:
-			of |= provider.OfInterfaces
+			levels |= provider.OfInterfaces
 		case provider.OfInstances(tag):
-			of |= provider.OfApplications
+			levels |= provider.OfApplications
 		}
 	}
-	return of
+	return levels
 }
 
 func (r *Registry) levelsOf(name string) provider.Levels {
@@ -93,7 +93,8 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 
 // Watch implements registry.Registry. Consumers do not register in Consul.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
-	f := &follower{Notes: w.Notes, registry: r, to: to, services: map[string]provider.Levels{}, before: map[string][]registry.Known{}}
+	f := &follower{Notes: w.Notes, registry: r, to: to, services: map[string]provider.Levels{},
+		before: map[string][]registry.Known{}}
 	for _, k := range w.Before {
 		f.before[k.Interface] = append(f.before[k.Interface], k)
 		if k.Application != "" && k.Application != k.Interface {
@@ -121,13 +122,13 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all registry.Mapping
+	var mapping registry.Mapping
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if err := all.Add("Consul's KV below "+mapped, strings.TrimPrefix(key, mapped), string(keys[key])); err != nil {
+		if err := mapping.Add("Consul's KV below "+mapped, strings.TrimPrefix(key, mapped), string(keys[key])); err != nil {
 			return nil, err
 		}
 	}
-	return all.InterfacesOf(), nil
+	return mapping.InterfacesOf(), nil
 }
 
 // follower turns the services of Consul's source into interfaces and applications.
@@ -140,7 +141,7 @@ type follower struct {
 
 	// owned by the caller of Publish
 	services   map[string]provider.Levels // 0 if the levels are unknown
-	left       map[string]provider.Levels // Dubbo's services that the settings leave out
+	skipped    map[string]provider.Levels // Dubbo's services that the settings leave out
 	connection registry.Connection
 	synced     bool
 	listed     bool // the first lists were delivered
@@ -160,17 +161,17 @@ func (f *follower) Names([]string) []string { return nil }
 // Lost implements consul.Publisher. A provider that its application registers counts for the application, not for its
 // interfaces.
 func (f *follower) Lost(name string, scopes []mapping.Service) (lost int) {
-	there := map[string]bool{}
+	listed := map[string]bool{}
 	for _, e := range entries(scopes) {
-		for _, at := range placesOf(name, e) {
-			there[at] = true
+		for _, place := range placesOf(name, e) {
+			listed[place] = true
 		}
 	}
 	for _, k := range f.before[name] {
 		if k.Interface == name && k.Application != name && f.registry.levelsOf(k.Application)&provider.OfApplications != 0 {
 			continue
 		}
-		if !there[placeOf(k.Address, k.Port)] {
+		if !listed[placeOf(k.Address, k.Port)] {
 			lost++
 		}
 	}
@@ -184,11 +185,11 @@ func placesOf(name string, e *api.ServiceEntry) []string {
 		return []string{placeOf(u.Host, u.Port)}
 	}
 	i, _, _ := Instance(name, e)
-	all := []string{placeOf(i.Host, i.Port)}
+	places := []string{placeOf(i.Host, i.Port)}
 	for _, endpoint := range i.Endpoints {
-		all = append(all, placeOf(i.Host, endpoint.Port))
+		places = append(places, placeOf(i.Host, endpoint.Port))
 	}
-	return all
+	return places
 }
 
 func placeOf(host string, port int) string {
@@ -198,11 +199,11 @@ func placeOf(host string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-func entries(in []mapping.Service) (all []*api.ServiceEntry) {
-	for _, s := range in {
-		all = append(all, s.Entries...)
+func entries(services []mapping.Service) (entries []*api.ServiceEntry) {
+	for _, s := range services {
+		entries = append(entries, s.Entries...)
 	}
-	return all
+	return entries
 }
 
 // Publish implements consul.Publisher.
@@ -215,10 +216,10 @@ func (f *follower) Publish(now consul.Changes) {
 		changed = true
 	}
 	for _, s := range now.Services {
-		of, there := f.services[s.Name]
+		of, selected := f.services[s.Name]
 		if len(s.Scopes) == 0 && len(s.Rejects) == 0 && !s.Incomplete {
 			delete(f.services, s.Name)
-			changed = changed || there
+			changed = changed || selected
 			continue
 		}
 		levels := of | f.registry.levelsOf(s.Name)
@@ -226,14 +227,14 @@ func (f *follower) Publish(now consul.Changes) {
 			levels |= levelsOf(e.Service.Tags)
 		}
 		f.services[s.Name] = levels
-		changed = changed || !there || levels != of
+		changed = changed || !selected || levels != of
 	}
 	if changed {
 		f.list()
 	}
 	for _, s := range now.Services {
-		if of, there := f.services[s.Name]; there {
-			f.tell(s, of)
+		if levels, selected := f.services[s.Name]; selected {
+			f.tell(s, levels)
 		}
 	}
 }
@@ -258,17 +259,17 @@ func (f *follower) connect(h sources.Health) {
 
 // leave takes the names that are left out. Those of Dubbo's are reported by name only, the others counted.
 func (f *follower) leave(names []string) {
-	f.left = map[string]provider.Levels{}
-	others := 0
+	f.skipped = map[string]provider.Levels{}
+	count := 0
 	for _, name := range names {
-		switch of := f.registry.levelsOf(name); {
-		case of == 0:
-			others++
-		case !f.registry.filter.wants(name, of): // else it will be delivered
-			f.left[name] = of
+		switch levels := f.registry.levelsOf(name); {
+		case levels == 0:
+			count++
+		case !f.registry.filter.matches(name, levels): // else it will be delivered
+			f.skipped[name] = levels
 		}
 	}
-	f.to.Others(others)
+	f.to.Others(count)
 }
 
 // list delivers the names of interfaces and applications. A service with unknown levels may be either.
@@ -276,22 +277,22 @@ func (f *follower) list() {
 	var parts []registry.Part
 	var applications []string
 	for _, name := range slices.Sorted(maps.Keys(f.services)) {
-		of := f.services[name]
-		if of != provider.OfApplications {
+		levels := f.services[name]
+		if levels != provider.OfApplications {
 			parts = append(parts, partsOf(name)...)
 		}
-		if of != provider.OfInterfaces {
+		if levels != provider.OfInterfaces {
 			applications = append(applications, name)
 		}
 	}
-	for name, of := range f.left {
-		if _, there := f.services[name]; there {
+	for name, levels := range f.skipped {
+		if _, selected := f.services[name]; selected {
 			continue
 		}
-		if of&provider.OfInterfaces != 0 {
+		if levels&provider.OfInterfaces != 0 {
 			parts = append(parts, partsOf(name)...)
 		}
-		if of&provider.OfApplications != 0 {
+		if levels&provider.OfApplications != 0 {
 			applications = append(applications, name)
 		}
 	}
@@ -313,7 +314,7 @@ func partsOf(name string) []registry.Part {
 }
 
 // tell delivers the registrations of a service.
-func (f *follower) tell(s consul.Service, of provider.Levels) {
+func (f *follower) tell(s consul.Service, levels provider.Levels) {
 	err := s.Err()
 	if len(s.Scopes) > 0 && (err != nil || s.Incomplete) || err == nil && s.Incomplete {
 		err = &registry.Incomplete{Err: err}
@@ -326,7 +327,7 @@ func (f *follower) tell(s consul.Service, of provider.Levels) {
 			asApplication = append(asApplication, e)
 		}
 	}
-	if of != provider.OfApplications {
+	if levels != provider.OfApplications {
 		var urls []registry.Registration
 		for _, e := range asInterface {
 			urls = append(urls, registrationOf(s.Name, e))
@@ -335,7 +336,7 @@ func (f *follower) tell(s consul.Service, of provider.Levels) {
 			f.to.Registered(p, urls, err)
 		}
 	}
-	if of != provider.OfInterfaces {
+	if levels != provider.OfInterfaces {
 		f.instances(s.Name, asApplication, err)
 	}
 }
@@ -357,9 +358,9 @@ func registrationOf(name string, e *api.ServiceEntry) registry.Registration {
 func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.AggregatedStatus() }
 
 // instances delivers the instances of an application.
-func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
+func (f *follower) instances(name string, entries []*api.ServiceEntry, err error) {
 	claims := registry.Claims{}
-	for _, e := range all {
+	for _, e := range entries {
 		i, ok, err := Instance(name, e)
 		switch StateOf(e) {
 		case Serving:

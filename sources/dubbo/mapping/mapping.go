@@ -146,34 +146,35 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 		endpoints[s.ID.Protocol] = s.Endpoints
 		dns = dns || slices.ContainsFunc(s.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
 	}
-	ports, left := m.ports(protocols)
-	if len(left) > 0 {
-		some := left[:min(3, len(left))]
+	ports, unnamed := m.ports(protocols)
+	if len(unnamed) > 0 {
+		first := unnamed[:min(3, len(unnamed))]
 		warnings = append(warnings, fmt.Sprintf("%s: %d protocols are left out, %s among them: a service has at most %d",
-			place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
+			place, len(unnamed), provider.Shorten(strings.Join(first, ", ")), maxProtocols))
 	}
 	hostless := slices.ContainsFunc(ports, func(p port) bool { return p.protocol == string(protocol.TCP) })
 	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, hostless)
 	warnings = append(warnings, warned...)
 	for _, p := range ports {
-		se := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.of])
+		se := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.dubboName])
 		se.Addresses = addresses
 		var applications []string
-		for _, e := range endpoints[p.of] {
+		for _, e := range endpoints[p.dubboName] {
 			applications = append(applications, e.Instance)
 		}
 		if dns && len(se.Endpoints) == 0 {
 			// With DNS and no endpoints the host itself would be one; with STATIC istiod would not merge it.
-			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", place,
-				p.of))
+			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is "+
+				"left out", place,
+				p.dubboName))
 			continue
 		}
 		if dns {
 			se.Resolution = networking.ServiceEntry_DNS
 		}
 		r, err := resource.New(resource.Meta{
-			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, p.of)},
-			Annotations: m.annotations(id, p.of, applications, se.Endpoints),
+			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, p.dubboName)},
+			Annotations: m.annotations(id, p.dubboName, applications, se.Endpoints),
 			Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
 		}, se)
 		if err != nil {
@@ -197,7 +198,8 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 	} {
 		// An empty annotation says that the service has no group or version although endpoints have that label: see Restore.
 		labelled := func(e *networking.WorkloadEntry) bool { return e.Labels[part.label] != "" }
-		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) && slices.ContainsFunc(endpoints, labelled) {
+		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) &&
+			slices.ContainsFunc(endpoints, labelled) {
 			a[part.key] = part.value
 		}
 	}
@@ -211,7 +213,8 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 func (m *Mapper) Restore(published []*resource.Resource) []core.Service[ID] {
 	return core.Restored(published, func(a map[string]string, s core.Service[ID]) []core.Service[ID] {
 		for n, application := range ofRuns(a[annotationApplications], len(s.Endpoints)) {
-			s.Endpoints[n].Instance, s.Endpoints[n].Levels = application, uint8(provider.OfInterfaces|provider.OfApplications) // one or both
+			// one or both
+			s.Endpoints[n].Instance, s.Endpoints[n].Levels = application, uint8(provider.OfInterfaces|provider.OfApplications)
 		}
 		if s.Port = (core.Port{}); a[annotationProtocol] == "" {
 			return nil

@@ -84,8 +84,8 @@ func (o Options) validate() error {
 		if n < 1 || n > 65535 {
 			return fmt.Errorf("servicePorts: %s: want 1 to 65535, got %d", protocol, n)
 		}
-		if other, ok := taken[n]; ok {
-			return fmt.Errorf("servicePorts: %s and %s have the same, %d", other, protocol, n)
+		if existing, ok := taken[n]; ok {
+			return fmt.Errorf("servicePorts: %s and %s have the same, %d", existing, protocol, n)
 		}
 		taken[n] = protocol
 	}

@@ -14,10 +14,10 @@ import (
 
 // port is a port of a service.
 type port struct {
-	of       string // Dubbo's protocol
-	number   uint32
-	name     string
-	protocol string // Istio's
+	dubboName string // Dubbo's protocol
+	number    uint32
+	name      string
+	protocol  string // Istio's
 }
 
 // known are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and does not depend on
@@ -53,13 +53,13 @@ const (
 const maxProtocols = 64
 
 // ports returns the ports of a service with these protocols, which are sorted, and the protocols beyond maxProtocols.
-func (m *Mapper) ports(protocols []string) (all []port, left []string) {
+func (m *Mapper) ports(protocols []string) (ports []port, unnamed []string) {
 	// Configured ports come first, then known ones: of two that clash the derived one moves.
-	rank := func(of string) int {
-		if m.o.ServicePorts[of] > 0 {
+	rank := func(name string) int {
+		if m.o.ServicePorts[name] > 0 {
 			return 0
 		}
-		if _, ok := known[of]; ok {
+		if _, ok := known[name]; ok {
 			return 1
 		}
 		return 2
@@ -68,26 +68,26 @@ func (m *Mapper) ports(protocols []string) (all []port, left []string) {
 	slices.SortStableFunc(ordered, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	fit := min(maxProtocols, len(ordered))
 	numbers, taken := map[uint32]bool{}, map[string]bool{}
-	for _, of := range ordered[:fit] {
-		p := port{of: of, number: uint32(m.o.ServicePorts[of]), protocol: string(protocol.TCP)}
-		if k, ok := known[of]; ok {
+	for _, name := range ordered[:fit] {
+		p := port{dubboName: name, number: uint32(m.o.ServicePorts[name]), protocol: string(protocol.TCP)}
+		if k, ok := known[name]; ok {
 			p.protocol = string(k.protocol)
 			p.number = cmp.Or(p.number, k.number)
 		}
 		for salt := 0; p.number == 0 || numbers[p.number]; salt++ {
-			sum := sha256.Sum256(append([]byte(of), byte(salt), byte(salt>>8)))
+			sum := sha256.Sum256(append([]byte(name), byte(salt), byte(salt>>8)))
 			p.number = firstUnknown + binary.BigEndian.Uint32(sum[:])%unknownRange
 		}
-		p.name = prefixOf(p.protocol) + names.Label(of, of)
+		p.name = prefixOf(p.protocol) + names.Label(name, name)
 		if taken[p.name] {
-			p.name = names.Hashed(p.name, of, names.MaxLabel)
+			p.name = names.Hashed(p.name, name, names.MaxLabel)
 		}
-		p.name = names.Fit(p.name, of, names.MaxLabel)
+		p.name = names.Fit(p.name, name, names.MaxLabel)
 		numbers[p.number], taken[p.name] = true, true
-		all = append(all, p)
+		ports = append(ports, p)
 	}
-	slices.SortFunc(all, func(a, b port) int { return cmp.Compare(a.of, b.of) })
-	return all, ordered[fit:]
+	slices.SortFunc(ports, func(a, b port) int { return cmp.Compare(a.dubboName, b.dubboName) })
+	return ports, ordered[fit:]
 }
 
 func prefixOf(istio string) string {

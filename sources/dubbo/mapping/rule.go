@@ -34,7 +34,7 @@ func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
 }
 
 // subsets returns a subset for each value of the label.
-func (m *Mapper) subsets(host []core.Service[ID]) (all []*networking.Subset) {
+func (m *Mapper) subsets(host []core.Service[ID]) (subsets []*networking.Subset) {
 	if m.o.Subsets == "" {
 		return nil
 	}
@@ -47,23 +47,23 @@ func (m *Mapper) subsets(host []core.Service[ID]) (all []*networking.Subset) {
 		}
 	}
 	for name, value := range subsetNames(slices.Sorted(maps.Keys(values))) {
-		all = append(all, &networking.Subset{Name: name, Labels: map[string]string{m.o.Subsets: value}})
+		subsets = append(subsets, &networking.Subset{Name: name, Labels: map[string]string{m.o.Subsets: value}})
 	}
-	slices.SortFunc(all, func(a, b *networking.Subset) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	slices.SortFunc(subsets, func(a, b *networking.Subset) int { return strings.Compare(a.Name, b.Name) })
+	return subsets
 }
 
 // subsetNames gives each of the sorted values its own name: 1.0.0 is 1-0-0. Of several with one name, all but the value that equals it get
 // a hash.
 func subsetNames(values []string) map[string]string {
-	of := map[string]string{}
+	labels := map[string]string{}
 	slices.SortStableFunc(values, func(a, b string) int { return names.Distance(a) - names.Distance(b) })
 	for _, v := range values {
 		name := names.Clean(v)
-		if _, taken := of[name]; taken || name == "" {
+		if _, taken := labels[name]; taken || name == "" {
 			name = names.Hashed(name, v, names.MaxLabel)
 		}
-		of[name] = v
+		labels[name] = v
 	}
-	return of
+	return labels
 }

@@ -8,15 +8,15 @@ import (
 )
 
 // runs encodes texts as runs of equal ones: each with its count, as in "demo*5 other", the last one without.
-func runs(all []string) string {
+func runs(numbers []string) string {
 	var parts []string
-	for begin := 0; begin < len(all); {
+	for begin := 0; begin < len(numbers); {
 		end := begin + 1
-		for end < len(all) && all[end] == all[begin] {
+		for end < len(numbers) && numbers[end] == numbers[begin] {
 			end++
 		}
-		part := url.QueryEscape(all[begin])
-		if end < len(all) {
+		part := url.QueryEscape(numbers[begin])
+		if end < len(numbers) {
 			part += "*" + strconv.Itoa(end-begin)
 		}
 		parts, begin = append(parts, part), end
@@ -26,7 +26,7 @@ func runs(all []string) string {
 
 // ofRuns decodes n texts that runs encoded. Those that cannot be decoded are empty.
 func ofRuns(text string, n int) []string {
-	all := make([]string, 0, n)
+	numbers := make([]string, 0, n)
 	for part := range strings.SplitSeq(text, " ") {
 		name, count, counted := strings.Cut(part, "*")
 		times := n
@@ -34,7 +34,7 @@ func ofRuns(text string, n int) []string {
 			times, _ = strconv.Atoi(count)
 		}
 		name, _ = url.QueryUnescape(name)
-		all = append(all, slices.Repeat([]string{name}, max(0, min(times, n-len(all))))...)
+		numbers = append(numbers, slices.Repeat([]string{name}, max(0, min(times, n-len(numbers))))...)
 	}
-	return append(all, make([]string, n-len(all))...)
+	return append(numbers, make([]string, n-len(numbers))...)
 }

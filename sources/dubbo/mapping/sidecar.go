@@ -68,7 +68,8 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 		egress = []string{"~/*"} // none
 	}
 	return resource.New(resource.Meta{
-		Key:         resource.Key{Kind: resource.Sidecar, Namespace: m.o.Sidecars.Namespace, Name: names.Label(application, application)},
+		Key: resource.Key{Kind: resource.Sidecar, Namespace: m.o.Sidecars.Namespace,
+			Name: names.Label(application, application)},
 		Annotations: map[string]string{annotationApplication: application},
 		Origin:      resource.Origin{Place: place},
 	}, &networking.Sidecar{
@@ -82,9 +83,9 @@ const annotationApplication = "tributary/dubbo-application"
 
 // Consumed returns the hosts in Sidecars that this package made earlier, by application.
 func (m *Mapper) Consumed(rs []*resource.Resource) map[string][]string {
-	all := map[string][]string{}
+	consumed := map[string][]string{}
 	if m.o.Sidecars == nil {
-		return all
+		return consumed
 	}
 	for _, r := range rs {
 		spec, err := r.Spec()
@@ -93,14 +94,14 @@ func (m *Mapper) Consumed(rs []*resource.Resource) map[string][]string {
 		if err != nil || !ok || application == "" {
 			continue
 		}
-		all[application] = slices.Clip(all[application]) // also without a host
+		consumed[application] = slices.Clip(consumed[application]) // also without a host
 		for _, e := range sc.Egress {
 			for _, h := range e.Hosts {
 				if host, ours := strings.CutPrefix(h, m.o.Namespace+"/"); ours && !slices.Contains(m.o.Sidecars.Hosts, h) {
-					all[application] = append(all[application], host)
+					consumed[application] = append(consumed[application], host)
 				}
 			}
 		}
 	}
-	return all
+	return consumed
 }

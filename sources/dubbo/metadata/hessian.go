@@ -115,7 +115,7 @@ func (r *reader) value(depth int) any {
 
 // list reads a list. Until it is read, references to it are nil.
 func (r *reader) list(depth int) any {
-	at := len(r.seen)
+	index := len(r.seen)
 	r.seen = append(r.seen, nil)
 	tag := r.take(1)[0]
 	if tag == 'U' || tag == 'V' || tag >= 0x70 && tag <= 0x77 {
@@ -128,33 +128,33 @@ func (r *reader) list(depth int) any {
 	case tag >= 0x70:
 		length = int(tag & 7)
 	}
-	all := []any{}
-	for r.err == nil && len(all) != length && (length >= 0 || !r.is('Z')) {
-		all = append(all, r.value(depth+1))
+	values := []any{}
+	for r.err == nil && len(values) != length && (length >= 0 || !r.is('Z')) {
+		values = append(values, r.value(depth+1))
 	}
-	r.seen[at] = all
-	return all
+	r.seen[index] = values
+	return values
 }
 
 // begin adds a map that references may name.
 func (r *reader) begin() map[string]any {
-	all := map[string]any{}
-	r.seen = append(r.seen, all)
-	return all
+	fields := map[string]any{}
+	r.seen = append(r.seen, fields)
+	return fields
 }
 
 func (r *reader) dictionary(depth int) any {
 	if r.take(1)[0] == 'M' {
 		r.typeName()
 	}
-	all := r.begin()
+	fields := r.begin()
 	for r.err == nil && !r.is('Z') {
 		key, value := r.value(depth+1), r.value(depth+1)
 		if name, ok := key.(string); ok {
-			all[name] = value
+			fields[name] = value
 		}
 	}
-	return all
+	return fields
 }
 
 // class reads the definition of a class: its name and its fields.
@@ -181,30 +181,30 @@ func (r *reader) object(depth int) any {
 		r.fail(errors.New("hessian2: an object of no class"))
 		return nil
 	}
-	all := r.begin()
+	fields := r.begin()
 	for _, name := range r.classes[class] {
 		if r.err != nil {
 			break
 		}
-		all[name] = r.value(depth + 1)
+		fields[name] = r.value(depth + 1)
 	}
-	return all
+	return fields
 }
 
 // stringsOf returns a list of strings, or null.
-func stringsOf(v any) (all []string, err error) {
+func stringsOf(v any) (texts []string, err error) {
 	list, ok := v.([]any)
 	if !ok && v != nil {
 		return nil, fmt.Errorf("hessian2: want a list, got %T", v)
 	}
-	for _, one := range list {
-		text, ok := one.(string)
+	for _, element := range list {
+		text, ok := element.(string)
 		if !ok {
-			return nil, fmt.Errorf("hessian2: want a list of strings, with a %T in it", one)
+			return nil, fmt.Errorf("hessian2: want a list of strings, with a %T in it", element)
 		}
-		all = append(all, text)
+		texts = append(texts, text)
 	}
-	return all, nil
+	return texts, nil
 }
 
 // typeName skips the name of a type, or the number of one that was there before.
@@ -245,12 +245,12 @@ func kindOf(tag byte) int {
 
 func (r *reader) number() (n int) {
 	tag := r.take(1)[0]
-	at := kindOf(tag)
-	if at < 0 {
+	index := kindOf(tag)
+	if index < 0 {
 		r.fail(fmt.Errorf("hessian2: want a number, got %#x", tag))
 		return 0
 	}
-	kind := numbers[at]
+	kind := numbers[index]
 	n = int(tag) - int(kind.zero)
 	for _, b := range r.take(kind.more) {
 		n = n<<8 + int(b)
@@ -263,7 +263,7 @@ func (r *reader) number() (n int) {
 
 // string reads a string, which may be in several parts.
 func (r *reader) string() string {
-	var all []byte
+	var text []byte
 	for last := false; !last; {
 		units := 0
 		switch tag := r.take(1)[0]; {
@@ -280,18 +280,18 @@ func (r *reader) string() string {
 			r.fail(fmt.Errorf("hessian2: want a string, got %#x", tag))
 			return ""
 		}
-		all = append(all, r.units(units)...)
+		text = append(text, r.units(units)...)
 	}
-	return string(all)
+	return string(text)
 }
 
 // units takes the bytes of that many UTF-16 units. A character outside of the basic plane is two of them, which some
 // versions write as two characters of three bytes, and others as one of four.
 func (r *reader) units(n int) []byte {
-	at := 0
-	for n > 0 && at < len(r.rest) {
+	position := 0
+	for n > 0 && position < len(r.rest) {
 		width, counts := 1, 1
-		switch c := r.rest[at]; {
+		switch c := r.rest[position]; {
 		case c >= 0xf0:
 			width, counts = 4, 2
 		case c >= 0xe0:
@@ -299,12 +299,12 @@ func (r *reader) units(n int) []byte {
 		case c >= 0xc0:
 			width = 2
 		}
-		at += width
+		position += width
 		n -= counts
 	}
 	if n > 0 {
 		r.fail(errShort)
 		return nil
 	}
-	return r.take(at)
+	return r.take(position)
 }

@@ -40,7 +40,8 @@ func New() *Client { return &Client{limiter: newAskLimiter(), ways: waysOf} }
 // Ask asks an instance for its metadata, which has no revision if the answer names none. how names the method that succeeded.
 func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
 	if i.Service == nil {
-		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port, i.Application)
+		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port,
+			i.Application)
 	}
 	address := net.JoinHostPort(i.Host, strconv.Itoa(i.Service.Port))
 	err = c.limiter.ask(ctx, address, func(ctx context.Context) (err error) {
@@ -54,11 +55,12 @@ func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metad
 }
 
 // ask tries the methods of an instance one after another until one succeeds.
-func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, how string, err error) {
+func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, how string,
+	err error) {
 	var reasons []error
 	for _, w := range c.ways(i) {
-		one, cancel := context.WithTimeout(ctx, patience)
-		m, err = w.ask(one, address, i)
+		attempt, cancel := context.WithTimeout(ctx, patience)
+		m, err = w.ask(attempt, address, i)
 		cancel()
 		switch {
 		case err != nil:
@@ -81,12 +83,12 @@ func waysOf(i provider.Instance) []way {
 		// dubbo-go answers the first one only.
 		return []way{{"their own metadata (dubbo)", overDubbo}, {"their own metadata (dubbo, URLs)", overOlderDubbo}}
 	}
-	all := []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
+	ways := []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
 	if i.Service.V2 {
 		// dubbo-go 3.3.0 announces the second version but has the first.
-		all = append([]way{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, all...)
+		ways = append([]way{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, ways...)
 	}
-	return all
+	return ways
 }
 
 // way is a method of asking.

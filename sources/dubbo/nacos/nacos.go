@@ -49,8 +49,9 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
-			of := partOf(name)
-			return of.Category == "" || read(of.Category) && of.Interface != "" && (of.Category != registry.Consumers || w.Consumers)
+			part := partOf(name)
+			return part.Category == "" || read(part.Category) && part.Interface != "" &&
+				(part.Category != registry.Consumers || w.Consumers)
 		},
 	}, &listener{to})
 }
@@ -73,8 +74,8 @@ func partOf(name string) registry.Part {
 
 // Metadata implements registry.Registry. dubbo-go also uses another name.
 func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
-	for _, at := range [][2]string{{application, revision}, {application + ":" + revision, client.DefaultGroup}} {
-		text, err := r.client.Config(ctx, at[0], at[1])
+	for _, place := range [][2]string{{application, revision}, {application + ":" + revision, client.DefaultGroup}} {
+		text, err := r.client.Config(ctx, place[0], place[1])
 		if err == nil && strings.HasPrefix(strings.TrimSpace(text), "{") {
 			return []byte(text), nil
 		}
@@ -136,33 +137,33 @@ func (l *listener) Services(_ string, names []string, err error) {
 	var parts []registry.Part
 	var applications []string
 	for _, name := range names {
-		switch of := partOf(name); {
-		case of.Category == "":
+		switch part := partOf(name); {
+		case part.Category == "":
 			applications = append(applications, name)
-		case read(of.Category):
-			parts = append(parts, of)
+		case read(part.Category):
+			parts = append(parts, part)
 		}
 	}
 	l.to.Parts(parts, nil)
 	l.to.Applications(applications, nil)
 }
 
-func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
-	of := partOf(name)
-	all = slices.DeleteFunc(all, func(i client.Instance) bool {
-		return of.Category != registry.Providers && of.Category != "" && (!i.Healthy || off(i))
+func (l *listener) Instances(_, name string, instances []client.Instance, warnings []string, err error) {
+	part := partOf(name)
+	instances = slices.DeleteFunc(instances, func(i client.Instance) bool {
+		return part.Category != registry.Providers && part.Category != "" && (!i.Healthy || off(i))
 	})
 	switch {
-	case of.Category == "":
-		l.application(name, all, err)
+	case part.Category == "":
+		l.application(name, instances, err)
 	case err != nil:
-		l.to.Registered(of, nil, explain(err))
+		l.to.Registered(part, nil, explain(err))
 	default:
-		urls := registrationsOf(of.Interface, all)
+		urls := registrationsOf(part.Interface, instances)
 		for _, w := range warnings {
 			urls = append(urls, registry.Registration{Err: errors.New(w)})
 		}
-		l.to.Registered(of, urls, nil)
+		l.to.Registered(part, urls, nil)
 	}
 }
 
@@ -170,8 +171,8 @@ func (l *listener) Instances(_, name string, all []client.Instance, warnings []s
 func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 
 // registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the metadata.
-func registrationsOf(iface string, all []client.Instance) (urls []registry.Registration) {
-	for _, i := range all {
+func registrationsOf(iface string, instances []client.Instance) (urls []registry.Registration) {
+	for _, i := range instances {
 		params := map[string]string{}
 		maps.Copy(params, i.Metadata)
 		if off(i) {
@@ -192,16 +193,17 @@ func failing(i client.Instance) string {
 }
 
 // application delivers the instances of an application.
-func (l *listener) application(name string, all []client.Instance, err error) {
+func (l *listener) application(name string, instances []client.Instance, err error) {
 	if err != nil {
 		l.to.Instances(name, nil, explain(err))
 		return
 	}
 	claims := registry.Claims{}
-	for _, i := range all {
-		one, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
-		one.Off, one.Failing = off(i), failing(i)
-		claims.Add(net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), i.Cluster, registry.Claim{Instance: one, Dubbo: ok, Err: err})
+	for _, i := range instances {
+		instance, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
+		instance.Off, instance.Failing = off(i), failing(i)
+		claims.Add(net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), i.Cluster,
+			registry.Claim{Instance: instance, Dubbo: ok, Err: err})
 	}
 	claims.Tell(l.to, name, nil)
 }

@@ -15,7 +15,8 @@ type Configurator struct{ URL }
 // Configurator returns the rule of a URL, or false if it is none or switched off.
 func (u URL) Configurator() (Configurator, bool) {
 	rule := u.Protocol == "override" || u.Protocol == "absent"
-	return Configurator{u}, rule && flag(u.Params, "enabled", true) && cmp.Or(u.Params["category"], "configurators") == "configurators"
+	return Configurator{u}, rule && flag(u.Params, "enabled", true) &&
+		cmp.Or(u.Params["category"], "configurators") == "configurators"
 }
 
 // Compare orders rules. Those that compare equal are the same rule.
@@ -23,11 +24,11 @@ func (c Configurator) Compare(o Configurator) int { return cmp.Compare(c.text(),
 
 // text is a rule as a canonical string.
 func (c Configurator) text() string {
-	all := []string{c.Protocol, c.Host, strconv.Itoa(c.Port), c.Path}
+	values := []string{c.Protocol, c.Host, strconv.Itoa(c.Port), c.Path}
 	for _, key := range slices.Sorted(maps.Keys(c.Params)) {
-		all = append(all, key, c.Params[key])
+		values = append(values, key, c.Params[key])
 	}
-	return strings.Join(all, "\x00")
+	return strings.Join(values, "\x00")
 }
 
 // everywhere reports whether the rule is for all addresses.
@@ -35,7 +36,7 @@ func (c Configurator) everywhere() bool { return c.Host == "" || c.Host == "0.0.
 
 // matches reports whether the rule applies to p.
 func (c Configurator) matches(p Provider) bool {
-	is := func(key, value string) bool {
+	matchesValue := func(key, value string) bool {
 		want, ok := c.Params[key]
 		return !ok || want == "" || want == "*" || slices.Contains(strings.Split(want, ","), value)
 	}
@@ -55,7 +56,8 @@ func (c Configurator) matches(p Provider) bool {
 	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), p.at) {
 		return false
 	}
-	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) && is("application", p.Application)
+	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) &&
+		matchesValue("application", p.Application)
 }
 
 // at reports whether an address is that of p.
@@ -66,18 +68,19 @@ func (p Provider) at(address string) bool {
 
 // Configure applies rules to providers. A rule for one address wins over those for all, then the higher priority wins; the order of rules
 // does not matter.
-func Configure(all []Provider, rules []Configurator) []Provider {
+func Configure(providers []Provider, rules []Configurator) []Provider {
 	if len(rules) == 0 {
-		return all
+		return providers
 	}
 	forOne := func(c Configurator) string { return strconv.FormatBool(!c.everywhere()) }
 	rules = slices.SortedFunc(slices.Values(rules), func(a, b Configurator) int {
-		return cmp.Or(cmp.Compare(forOne(a), forOne(b)), cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
+		return cmp.Or(cmp.Compare(forOne(a), forOne(b)),
+			cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
 			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port),
 			cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
 			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
 	})
-	out := slices.Clone(all)
+	out := slices.Clone(providers)
 	for i, p := range out {
 		params := p.Params
 		for _, rule := range rules {
@@ -105,7 +108,7 @@ func (c Configurator) apply(params map[string]string) map[string]string {
 	}
 	for _, key := range []string{"weight", "disabled"} { // enabled is about the rule itself
 		value, ok := c.Params[key]
-		if _, there := params[key]; !ok || there && c.Protocol == "absent" {
+		if _, exists := params[key]; !ok || exists && c.Protocol == "absent" {
 			continue
 		}
 		params[key] = value

@@ -100,7 +100,8 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 	}
 	// With a revision, an error here or below is none: there are other sources of ports and metadata.
 	if i.Endpoints, err = parseEndpoints(metadata[keyEndpoints]); err != nil && i.Revision == "" {
-		return i, true, fmt.Errorf("%s: want a list in JSON of protocols and ports, got %s", keyEndpoints, Shorten(metadata[keyEndpoints]))
+		return i, true, fmt.Errorf("%s: want a list in JSON of protocols and ports, got %s", keyEndpoints,
+			Shorten(metadata[keyEndpoints]))
 	}
 	if s := metadata[keyService]; s != "" {
 		i.Service = parseService(s)
@@ -109,7 +110,7 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 }
 
 // parseEndpoints parses a list of protocols and ports in JSON. It skips elements that it cannot read.
-func parseEndpoints(list string) (all []Endpoint, err error) {
+func parseEndpoints(list string) (endpoints []Endpoint, err error) {
 	var raw []json.RawMessage
 	if list == "" {
 		return nil, nil
@@ -117,16 +118,16 @@ func parseEndpoints(list string) (all []Endpoint, err error) {
 	if err := json.Unmarshal([]byte(list), &raw); err != nil {
 		return nil, err
 	}
-	for _, one := range raw {
+	for _, element := range raw {
 		var e struct{ Protocol, Port json.RawMessage }
-		if json.Unmarshal(one, &e) != nil {
+		if json.Unmarshal(element, &e) != nil {
 			continue
 		}
 		if port := number(e.Port); port > 0 && port <= 65535 {
-			all = append(all, Endpoint{strings.ToLower(text(e.Protocol)), port})
+			endpoints = append(endpoints, Endpoint{strings.ToLower(text(e.Protocol)), port})
 		}
 	}
-	return all, nil
+	return endpoints, nil
 }
 
 // parseService parses parameters in JSON. dubbo-go writes one object, and versions for Spring Cloud one for each protocol.
@@ -135,12 +136,14 @@ func parseService(params string) *MetadataService {
 	if json.Unmarshal([]byte(params), &raw) != nil {
 		return nil
 	}
-	s := &MetadataService{Protocol: strings.ToLower(text(raw["protocol"])), Port: number(raw["port"]), Version: text(raw["version"])}
+	s := &MetadataService{Protocol: strings.ToLower(text(raw["protocol"])), Port: number(raw["port"]),
+		Version: text(raw["version"])}
 	if s.Protocol == "" {
 		for _, protocol := range slices.Sorted(maps.Keys(raw)) {
 			var inner map[string]json.RawMessage
 			if json.Unmarshal(raw[protocol], &inner) == nil && number(inner["port"]) > 0 {
-				return &MetadataService{Protocol: strings.ToLower(protocol), Port: number(inner["port"]), Version: text(inner["version"])}
+				return &MetadataService{Protocol: strings.ToLower(protocol), Port: number(inner["port"]),
+					Version: text(inner["version"])}
 			}
 		}
 		return nil
@@ -182,7 +185,7 @@ func (i Instance) portOf(protocol string) int {
 
 // Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why other services in the
 // metadata cannot be called.
-func (i Instance) Offers(m Metadata) (all []Provider, others []error) {
+func (i Instance) Offers(m Metadata) (providers []Provider, unreadable []error) {
 	for _, s := range m.Services {
 		p := Provider{
 			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
@@ -192,17 +195,17 @@ func (i Instance) Offers(m Metadata) (all []Provider, others []error) {
 		switch err := p.check(); {
 		case internal(p.Interface):
 		case err != nil:
-			others = append(others, err)
+			unreadable = append(unreadable, err)
 		default:
-			all = append(all, p)
+			providers = append(providers, p)
 		}
 	}
-	return all, others
+	return providers, unreadable
 }
 
 // Guess returns the providers of an instance if only the interfaces mapped to its application are known.
 func (i Instance) Guess(interfaces []string) []Provider {
-	var all []Provider
+	var providers []Provider
 	seen := map[Endpoint]bool{}
 	for _, e := range i.Endpoints {
 		if seen[e] {
@@ -215,11 +218,11 @@ func (i Instance) Guess(interfaces []string) []Provider {
 				Application: i.Application, Timestamp: i.Timestamp, Unverified: i.Unverified, SwitchedOff: i.Off,
 			}
 			if !internal(name) && p.check() == nil {
-				all = append(all, p)
+				providers = append(providers, p)
 			}
 		}
 	}
-	return all
+	return providers
 }
 
 // internal reports whether an interface is one of Dubbo's own, which every application has and no mesh needs.

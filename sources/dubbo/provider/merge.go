@@ -20,11 +20,11 @@ func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host
 // Merge returns each provider once, in a stable order. Of several registrations at one level the newest wins, verified ones before
 // unverified ones: after a crash the old one stays until its session ends. The parameters of both levels are merged; where both have one,
 // that of the newer registration wins. Of equally old registrations the first wins.
-func Merge(all ...[]Provider) []Provider {
+func Merge(lists ...[]Provider) []Provider {
 	newest := map[endpoint][]Provider{} // of each level
-	for _, p := range slices.Concat(all...) {
+	for _, p := range slices.Concat(lists...) {
 		e := p.endpoint()
-		same := slices.IndexFunc(newest[e], func(known Provider) bool { return known.Levels == p.Levels })
+		same := slices.IndexFunc(newest[e], func(newer Provider) bool { return newer.Levels == p.Levels })
 		switch {
 		case same < 0:
 			newest[e] = append(newest[e], p)
@@ -65,9 +65,9 @@ func (p Provider) fillFrom(older Provider) Provider {
 	_, disabled := params["disabled"]
 	_, enabled := params["enabled"]
 	for key, value := range older.Params {
-		_, said := params[key]
+		_, isSet := params[key]
 		switch {
-		case said, key == "weight" && older.weightUnset():
+		case isSet, key == "weight" && older.weightUnset():
 		case (key == "disabled" || key == "enabled") && (disabled || enabled): // the two mean the same
 		default:
 			if params == nil {

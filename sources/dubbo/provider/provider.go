@@ -55,7 +55,8 @@ func (id ID) String() string {
 
 // Compare orders IDs.
 func (id ID) Compare(o ID) int {
-	return cmp.Or(cmp.Compare(id.Interface, o.Interface), cmp.Compare(id.Group, o.Group), cmp.Compare(id.Version, o.Version))
+	return cmp.Or(cmp.Compare(id.Interface, o.Interface), cmp.Compare(id.Group, o.Group),
+		cmp.Compare(id.Version, o.Version))
 }
 
 func newID(iface, group, version string) ID {
@@ -97,7 +98,8 @@ const wildcard = "*"
 
 // Consumer returns the consumer of a URL, or false if it is none.
 func (u URL) Consumer() (Consumer, bool) {
-	c := Consumer{u.Params["application"], newID(cmp.Or(u.Params["interface"], u.Path), u.Params["group"], u.Params["version"])}
+	c := Consumer{u.Params["application"], newID(cmp.Or(u.Params["interface"], u.Path), u.Params["group"],
+		u.Params["version"])}
 	return c, u.Protocol == "consumer" && c.Application != "" && c.Interface != ""
 }
 
@@ -179,8 +181,8 @@ func (p Provider) disabled() bool {
 
 // flag returns a boolean parameter, or standard if it is not set.
 func flag(params map[string]string, key string, standard bool) bool {
-	if said := params[key]; said != "" {
-		return names.IsTrue(said)
+	if flagText := params[key]; flagText != "" {
+		return names.IsTrue(flagText)
 	}
 	return standard
 }

@@ -60,17 +60,17 @@ func ParseURL(text string) (u URL, err error) {
 		return URL{}, fmt.Errorf("%s: want protocol://host:port/path?parameters", Shorten(text))
 	}
 	address, path, _ := strings.Cut(rest, "/")
-	if at := strings.LastIndexByte(address, '@'); at >= 0 { // a user and a password
-		address = address[at+1:]
+	if index := strings.LastIndexByte(address, '@'); index >= 0 { // a user and a password
+		address = address[index+1:]
 	}
 	u = URL{Protocol: strings.ToLower(protocol), Path: path, Params: map[string]string{}}
 	if u.Host, u.Port, err = SplitAddress(address); err != nil {
 		return URL{}, fmt.Errorf("%s: %w", Shorten(text), err)
 	}
 	for query != "" {
-		var one string
-		one, query, _ = strings.Cut(query, "&")
-		key, value, _ := strings.Cut(one, "=")
+		var server string
+		server, query, _ = strings.Cut(query, "&")
+		key, value, _ := strings.Cut(server, "=")
 		if key = strings.TrimSpace(key); key != "" {
 			u.Params[key] = value
 		}
@@ -78,7 +78,7 @@ func ParseURL(text string) (u URL, err error) {
 	// Dubbo 2.6 writes settings for all services of a provider with a prefix.
 	for _, prefixed := range slices.Collect(maps.Keys(u.Params)) {
 		if key, ok := strings.CutPrefix(prefixed, "default."); ok && key != "" {
-			if _, there := u.Params[key]; !there {
+			if _, isSet := u.Params[key]; !isSet {
 				u.Params[key] = u.Params[prefixed]
 			}
 		}
@@ -102,9 +102,9 @@ func SplitAddress(address string) (host string, port int, err error) {
 
 // addressOnlyAsAWhole reports whether text is an IP address and its start is none.
 func addressOnlyAsAWhole(text, start string) bool {
-	_, whole := netip.ParseAddr(text)
+	_, failure := netip.ParseAddr(text)
 	_, part := netip.ParseAddr(start)
-	return whole == nil && part != nil
+	return failure == nil && part != nil
 }
 
 // Shorten makes text of a registry fit for a message. Texts that differ stay different, except that invalid bytes all become "?".

@@ -40,27 +40,27 @@ func (c *Claim) compare(o *Claim) int {
 }
 
 // Add adds a registration at an address. A losing one that cannot be read stays under its own name, to be reported.
-func (all Claims) Add(place, name string, c Claim) {
-	if loser, beaten := all.add(place, c); beaten && loser.Err != nil {
-		all.add(place+" "+provider.Shorten(name), loser)
+func (claims Claims) Add(place, name string, c Claim) {
+	if loser, beaten := claims.add(place, c); beaten && loser.Err != nil {
+		claims.add(place+" "+provider.Shorten(name), loser)
 	}
 }
 
-func (all Claims) add(place string, c Claim) (loser Claim, beaten bool) {
-	other, there := all[place]
-	if there && other.compare(&c) <= 0 {
+func (claims Claims) add(place string, c Claim) (loser Claim, beaten bool) {
+	existing, exists := claims[place]
+	if exists && existing.compare(&c) <= 0 {
 		return c, true
 	}
-	all[place] = c
-	return other, there
+	claims[place] = c
+	return existing, exists
 }
 
 // Tell delivers all claims. err is that of the list of instances.
-func (all Claims) Tell(to Listener, application string, err error) {
-	places := slices.Sorted(maps.Keys(all))
+func (claims Claims) Tell(to Listener, application string, err error) {
+	places := slices.Sorted(maps.Keys(claims))
 	to.Instances(application, places, err)
 	for _, place := range places {
-		c := all[place]
+		c := claims[place]
 		to.Instance(application, place, c.Instance, c.Dubbo, c.Err)
 	}
 }

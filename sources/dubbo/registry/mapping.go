@@ -21,21 +21,23 @@ type Mapping struct {
 }
 
 // Fits returns an error if a mapping has too many interfaces. at is its place in the registry.
-func Fits(interfaces int, at string) error {
+func Fits(interfaces int, place string) error {
 	if interfaces > MaxMapped {
-		return fmt.Errorf("%s has at least %d interfaces (limit %d, MaxMapped): delete those that nobody serves", at, interfaces, MaxMapped)
+		return fmt.Errorf("%s has at least %d interfaces (limit %d, MaxMapped): delete those that nobody serves", place,
+			interfaces, MaxMapped)
 	}
 	return nil
 }
 
 // Add adds an interface with the names of its applications, separated by commas as Dubbo writes them.
-func (m *Mapping) Add(at, iface, applications string) error {
+func (m *Mapping) Add(place, iface, applications string) error {
 	m.interfaces++
-	if err := Fits(m.interfaces, at); err != nil {
+	if err := Fits(m.interfaces, place); err != nil {
 		return err
 	}
 	if m.bytes += len(iface) + len(applications) + costOfName*(1+strings.Count(applications, ",")); m.bytes > maxMapping {
-		return fmt.Errorf("%s: over the limit of %d bytes (maxMapping) at interface %.100q: delete those that nobody serves", at, maxMapping,
+		return fmt.Errorf("%s: over the limit of %d bytes (maxMapping) at interface %.100q: delete those that nobody serves",
+			place, maxMapping,
 			iface)
 	}
 	if m.of == nil {

@@ -55,10 +55,10 @@ type Known struct {
 // calls about one part come in order.
 type Listener interface {
 	// Parts lists all parts; Applications the names of possible applications.
-	Parts(all []Part, err error)
+	Parts(parts []Part, err error)
 	Applications(names []string, err error)
 	// Registered delivers the registrations of a part, or ErrAbsent if there is no such place.
-	Registered(of Part, all []Registration, err error)
+	Registered(part Part, registrations []Registration, err error)
 	// Instances lists the ids of an application; Instance delivers one, and whether it is Dubbo's. A Failing instance counts as unlisted.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i provider.Instance, dubbo bool, err error)

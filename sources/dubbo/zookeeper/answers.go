@@ -19,9 +19,9 @@ type answers struct {
 	names map[uint32]bool // the numbers of requests for names
 
 	// owned by the reader
-	head [headSize]byte // of the current answer: its length, its head, and its number of names
-	have int            // bytes of head
-	left int            // bytes of the answer that are still to come
+	head      [headSize]byte // of the current answer: its length, its head, and its number of names
+	read      int            // bytes of head
+	remaining int            // bytes of the answer that are still to come
 }
 
 // An answer is its length, the number of its request, that of its transaction, an error, and the content. A request is
@@ -55,26 +55,26 @@ func (a *answers) sawRequest(request []byte) {
 // inspect checks the next bytes of answers.
 func (a *answers) inspect(p []byte) error {
 	for len(p) > 0 {
-		if a.have < headSize && (a.have < lengthSize || a.left > 0) {
-			until := headSize
-			if a.have < lengthSize {
-				until = lengthSize
+		if a.read < headSize && (a.read < lengthSize || a.remaining > 0) {
+			limit := headSize
+			if a.read < lengthSize {
+				limit = lengthSize
 			}
-			n := copy(a.head[a.have:until], p)
-			if a.have >= lengthSize {
-				n = min(n, a.left)
-				a.left -= n
+			n := copy(a.head[a.read:limit], p)
+			if a.read >= lengthSize {
+				n = min(n, a.remaining)
+				a.remaining -= n
 			}
-			a.have += n
+			a.read += n
 			p = p[n:]
-			switch a.have {
+			switch a.read {
 			case lengthSize:
-				if a.left = int(binary.BigEndian.Uint32(a.head[:])); a.left > maxAnswer {
+				if a.remaining = int(binary.BigEndian.Uint32(a.head[:])); a.remaining > maxAnswer {
 					return fmt.Errorf("answer of %d bytes (limit %d, maxAnswer): delete unneeded children of the node",
-						a.left, maxAnswer)
+						a.remaining, maxAnswer)
 				}
 				a.lease.Release()
-				if err := a.lease.Take(a.ctx, a.left); err != nil {
+				if err := a.lease.Take(a.ctx, a.remaining); err != nil {
 					return err
 				}
 			case headSize:
@@ -83,11 +83,11 @@ func (a *answers) inspect(p []byte) error {
 				}
 			}
 		} else {
-			n := min(len(p), a.left)
-			a.left -= n
+			n := min(len(p), a.remaining)
+			a.remaining -= n
 			p = p[n:]
 		}
-		if a.have >= lengthSize && a.left == 0 {
+		if a.read >= lengthSize && a.remaining == 0 {
 			a.done()
 		}
 	}
@@ -107,18 +107,18 @@ func (a *answers) check() error {
 	switch {
 	case !hasNames || failed:
 		return nil
-	case names > a.left/lengthSize:
-		return fmt.Errorf("answer claims %d names in %d bytes", names, a.left)
+	case names > a.remaining/lengthSize:
+		return fmt.Errorf("answer claims %d names in %d bytes", names, a.remaining)
 	}
 	return a.lease.Take(a.ctx, names*nameBytes)
 }
 
 // done prepares for the next answer.
 func (a *answers) done() {
-	if a.have >= 2*lengthSize {
+	if a.read >= 2*lengthSize {
 		a.mu.Lock()
 		delete(a.names, binary.BigEndian.Uint32(a.head[lengthSize:]))
 		a.mu.Unlock()
 	}
-	a.have, a.left = 0, 0
+	a.read, a.remaining = 0, 0
 }

@@ -71,10 +71,10 @@ type session struct {
 	tell    func(registry.Connection)
 	servers string
 
-	mu      sync.Mutex
-	had     bool // there was a session
-	expired bool // the last session has expired
-	failed  error
+	mu         sync.Mutex
+	hadSession bool // there was a session
+	expired    bool // the last session has expired
+	failed     error
 }
 
 func (s *session) event(e zk.Event) {
@@ -85,13 +85,13 @@ func (s *session) event(e zk.Event) {
 	defer s.mu.Unlock()
 	switch e.State {
 	case zk.StateHasSession:
-		c := registry.Connection{Up: true, Fresh: !s.had || s.expired}
-		s.had, s.expired, s.failed = true, false, nil
+		c := registry.Connection{Up: true, Fresh: !s.hadSession || s.expired}
+		s.hadSession, s.expired, s.failed = true, false, nil
 		s.tell(c)
 	case zk.StateExpired:
 		s.expired = true
 	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
-		if e.State == zk.StateConnecting && !s.had && s.failed == nil {
+		if e.State == zk.StateConnecting && !s.hadSession && s.failed == nil {
 			return // no server was tried yet
 		}
 		why := "no connection to " + s.servers
@@ -140,12 +140,12 @@ func (s *session) fail(err error) {
 	s.failed = err
 }
 
-func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, error) {
+func dialTLS(ctx context.Context, network, address string, settings TLS) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	config, err := of(host)
+	config, err := settings(host)
 	if err != nil {
 		return nil, err
 	}
@@ -212,16 +212,16 @@ const syncRequest = "\x00\x00\x00\x0d\xff\xff\xff\xfe\x00\x00\x00\x09\x00\x00\x0
 // listen reads. It reports a server that has stalled before it returns the bytes that the server sent afterwards.
 func (c *checkedConn) listen(p []byte) (n int, err error) {
 	begun := time.Now()
-	for asked := false; ; asked = true {
+	for hasAsked := false; ; hasAsked = true {
 		deadline := c.limit
-		if ask := begun.Add(askAfter); c.answered && !asked && (c.limit.IsZero() || ask.Before(c.limit)) {
+		if ask := begun.Add(askAfter); c.answered && !hasAsked && (c.limit.IsZero() || ask.Before(c.limit)) {
 			deadline = ask
 		}
 		if err := c.Conn.SetReadDeadline(deadline); err != nil {
 			return 0, err
 		}
 		n, err = c.Conn.Read(p)
-		if n > 0 && asked && time.Since(begun) >= stalledAfter {
+		if n > 0 && hasAsked && time.Since(begun) >= stalledAfter {
 			c.session.stalled(c.address)
 		}
 		if n > 0 || deadline.Equal(c.limit) || !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -158,7 +158,7 @@ func (w *watch) wait(ctx context.Context, up <-chan struct{}, d time.Duration) {
 }
 
 // turn waits until one of maxReads is free.
-func (w *watch) turn(ctx context.Context) (done func(), ok bool) {
+func (w *watch) turn(ctx context.Context) (release func(), ok bool) {
 	select {
 	case <-ctx.Done():
 		return nil, false
@@ -168,7 +168,8 @@ func (w *watch) turn(ctx context.Context) (done func(), ok bool) {
 }
 
 // each follows the names below a path, of which a missing one has none, and runs a loop for each name while it is there.
-func (w *watch) each(ctx context.Context, path string, selected func(name string) bool, tell func(names []string, err error),
+func (w *watch) each(ctx context.Context, path string, selected func(name string) bool,
+	tell func(names []string, err error),
 	loop func(ctx context.Context, name string),
 ) {
 	ends := map[string]context.CancelFunc{}
@@ -182,21 +183,21 @@ func (w *watch) each(ctx context.Context, path string, selected func(name string
 			tell(nil, err)
 			return
 		}
-		there := make(map[string]bool, len(all))
+		listed := make(map[string]bool, len(all))
 		var names []string
 		for _, name := range all {
 			if selected(name) {
-				names, there[name] = append(names, name), true
+				names, listed[name] = append(names, name), true
 			}
 		}
 		tell(names, nil)
 		for name, end := range ends {
-			if !there[name] {
+			if !listed[name] {
 				end()
 				delete(ends, name)
 			}
 		}
-		for name := range there {
+		for name := range listed {
 			if ends[name] == nil {
 				ctx, end := context.WithCancel(ctx)
 				ends[name] = end
@@ -248,12 +249,12 @@ func (w *watch) iface(ctx context.Context, node string) {
 
 // readAll parses the names of nodes.
 func readAll(nodes []string) []registry.Registration {
-	all := make([]registry.Registration, len(nodes))
+	registrations := make([]registry.Registration, len(nodes))
 	for i, node := range nodes {
 		u, err := provider.ParseNode(node)
-		all[i] = registry.Registration{URL: u, Err: err}
+		registrations[i] = registry.Registration{URL: u, Err: err}
 	}
-	return all
+	return registrations
 }
 
 // applications follows the applications.
@@ -266,16 +267,17 @@ func (w *watch) applications(ctx context.Context) {
 func (w *watch) application(ctx context.Context, name string) {
 	path := w.apps + "/" + name
 	selected := func(id string) bool { return w.apps != w.group || isAddress(id) } // interfaces may be there, too
-	w.each(ctx, path, selected, func(ids []string, err error) { w.to.Instances(name, ids, err) }, func(ctx context.Context, id string) {
-		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
-			var i provider.Instance
-			ok := false
-			if err == nil {
-				i, ok, err = provider.ParseInstance(name, content)
-			}
-			w.to.Instance(name, id, i, ok, err)
+	w.each(ctx, path, selected, func(ids []string, err error) { w.to.Instances(name, ids, err) },
+		func(ctx context.Context, id string) {
+			follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
+				var i provider.Instance
+				ok := false
+				if err == nil {
+					i, ok, err = provider.ParseInstance(name, content)
+				}
+				w.to.Instance(name, id, i, ok, err)
+			})
 		})
-	})
 }
 
 // isAddress reports whether the name of a node is host:port, as that of an instance is.
@@ -301,7 +303,8 @@ func (r *Registry) Metadata(_ context.Context, application, revision string) ([]
 		return nil, err
 	}
 	group := r.address.group()
-	for _, path := range []string{group + "/metadata/" + application + "/" + revision, group + "/" + application + "/" + revision} {
+	for _, path := range []string{group + "/metadata/" + application + "/" + revision,
+		group + "/" + application + "/" + revision} {
 		content, _, err := conn.Get(path)
 		if err = explain(path, err); err == nil && strings.HasPrefix(strings.TrimSpace(string(content)), "{") {
 			return content, nil
@@ -324,11 +327,11 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err = explain(path, err); err != nil {
 		return nil, err
 	}
-	at := "ZooKeeper's " + path + " on " + strings.Join(r.address.Servers, ", ")
-	if err := registry.Fits(len(nodes), at); err != nil {
+	place := "ZooKeeper's " + path + " on " + strings.Join(r.address.Servers, ", ")
+	if err := registry.Fits(len(nodes), place); err != nil {
 		return nil, err
 	}
-	var all registry.Mapping
+	var mapping registry.Mapping
 	for _, node := range nodes {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -338,12 +341,12 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 			return nil, err
 		}
 		if err == nil {
-			if err := all.Add(at, decode(node), string(content)); err != nil {
+			if err := mapping.Add(place, decode(node), string(content)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return all.InterfacesOf(), nil
+	return mapping.InterfacesOf(), nil
 }
 
 // connection returns the connection while Watch runs.

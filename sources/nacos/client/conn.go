@@ -73,11 +73,11 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 		if err != nil {
 			return nil, err
 		}
-		of, err := c.config(host)
+		tlsConfig, err := c.config(host)
 		if err != nil {
 			return nil, err
 		}
-		secure = credentials.NewTLS(of)
+		secure = credentials.NewTLS(tlsConfig)
 	}
 	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed, maxAnswer: c.maxAnswer}
 	// A server identifies a client by its connection.

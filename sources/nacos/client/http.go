@@ -89,15 +89,15 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	with, err := c.login.get(ctx, conn.server)
+	pass, err := c.login.get(ctx, conn.server)
 	if err != nil {
 		return nil, err
 	}
 	var all []string
 	for page, count := 1, 1; len(all) < count; page++ {
 		var names []string
-		if names, count, err = c.login.configs(ctx, conn.server, with.token, c.address.Namespace, group, page); err != nil {
-			return nil, fmt.Errorf("list the configuration of group %s: %w", group, with.explain(err))
+		if names, count, err = c.login.configs(ctx, conn.server, pass.token, c.address.Namespace, group, page); err != nil {
+			return nil, fmt.Errorf("list the configuration of group %s: %w", group, pass.explain(err))
 		}
 		if len(names) == 0 {
 			break // the list became shorter
@@ -157,12 +157,12 @@ func readConfigs(body []byte) (names []string, count int, err error) {
 	if err := json.Unmarshal(body, &doc); err != nil {
 		return nil, 0, err
 	}
-	of := doc.list
+	page := doc.list
 	if doc.Data != nil {
-		of = *doc.Data
+		page = *doc.Data
 	}
-	for _, i := range of.Items {
+	for _, i := range page.Items {
 		names = append(names, i.DataID)
 	}
-	return names, of.Count, nil
+	return names, page.Count, nil
 }

@@ -17,24 +17,24 @@ const (
 // names returns the names of a group's services. A removal can move a name to an earlier page while pages are read: the
 // first list is read twice for that; later, a missing name does no harm, see session.listed.
 func (c *conn) names(ctx context.Context, group string, first bool) ([]string, error) {
-	all := map[string]bool{}
+	names := map[string]bool{}
 	for walks := 1; ; walks++ {
-		count, pages, err := c.walk(ctx, group, all)
+		count, pages, err := c.walk(ctx, group, names)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("list the services of group %s: %w", group, err)
-		case len(all) < count && walks >= maxWalks:
-			return nil, fmt.Errorf("list the services of group %s: %d of %d came", group, len(all), count)
-		case len(all) >= count && (!first || pages == 1):
-			return slices.Collect(maps.Keys(all)), nil
-		case len(all) >= count:
+		case len(names) < count && walks >= maxWalks:
+			return nil, fmt.Errorf("list the services of group %s: %d of %d came", group, len(names), count)
+		case len(names) >= count && (!first || pages == 1):
+			return slices.Collect(maps.Keys(names)), nil
+		case len(names) >= count:
 			first = false
 		}
 	}
 }
 
 // walk adds the names of page after page until the count of the last page is reached, or a page has no new name.
-func (c *conn) walk(ctx context.Context, group string, all map[string]bool) (count, pages int, err error) {
+func (c *conn) walk(ctx context.Context, group string, names map[string]bool) (count, pages int, err error) {
 	added := map[string]bool{}
 	for {
 		pages++
@@ -45,7 +45,7 @@ func (c *conn) walk(ctx context.Context, group string, all map[string]bool) (cou
 		}
 		reported := len(added)
 		for _, name := range a.Names {
-			added[ungrouped(name)], all[ungrouped(name)] = true, true
+			added[ungrouped(name)], names[ungrouped(name)] = true, true
 		}
 		switch {
 		case len(added) > maxNames || a.Count > maxNames:

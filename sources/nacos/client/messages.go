@@ -138,16 +138,16 @@ type Instance struct {
 const maxInstance = 1 << 20
 
 // instances reads the instances of a service. It skips unreadable ones with a warning.
-func (s serviceInfo) instances() (all []Instance, warnings []string) {
+func (s serviceInfo) instances() (instances []Instance, warnings []string) {
 	for _, raw := range s.Hosts {
 		i, err := ParseInstance(raw)
 		if err != nil {
 			warnings = append(warnings, "an instance: "+err.Error())
 			continue
 		}
-		all = append(all, i)
+		instances = append(instances, i)
 	}
-	return all, warnings
+	return instances, warnings
 }
 
 // ParseInstance parses an instance of Nacos.

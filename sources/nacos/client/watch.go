@@ -47,7 +47,7 @@ type Listener interface {
 	// instance, or it is not listed and the connection is new.
 	Services(group string, names []string, err error)
 	// Instances are the instances of a service. Disabled ones may be missing.
-	Instances(group, service string, all []Instance, warnings []string, err error)
+	Instances(group, service string, instances []Instance, warnings []string, err error)
 	// Healed is called when a slow read found a change without a push.
 	Healed(group, service string)
 }
@@ -109,8 +109,8 @@ func (c *Client) once(ctx context.Context, server string, w Watched, to Listener
 	s.conn = conn
 	defer func() {
 		conn.close()
-		for _, of := range s.services {
-			_ = intake.Keep(ctx, of.info.size(), 0)
+		for _, state := range s.services {
+			_ = intake.Keep(ctx, state.info.size(), 0)
 		}
 	}()
 	connected()
@@ -179,41 +179,41 @@ func (s *session) pushed(info serviceInfo) {
 		info.Group, info.Name = group, name
 	}
 	k := key{info.Group, info.Name}
-	of := s.services[k]
-	if of == nil {
+	state := s.services[k]
+	if state == nil {
 		return
 	}
-	of.pushes++
-	if of.read && info.Time < of.info.Time {
-		of.due = time.Time{}
+	state.pushes++
+	if state.read && info.Time < state.info.Time {
+		state.due = time.Time{}
 		return
 	}
-	if s.take(k, of, info); !of.listed {
-		of.due = time.Time{} // it may be gone
+	if s.take(k, state, info); !state.listed {
+		state.due = time.Time{} // it may be gone
 	}
 }
 
 // answered notes the answer to a read that began after a number of pushes. The answer counts whatever its time is,
 // unless a push came meanwhile: then the service is read again. It reports a change.
-func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (news bool) {
-	if of.pushes != pushes && info.Time < of.info.Time {
-		of.due = time.Time{}
+func (s *session) answered(k key, state *service, info serviceInfo, pushes int) (news bool) {
+	if state.pushes != pushes && info.Time < state.info.Time {
+		state.due = time.Time{}
 		return false
 	}
-	return s.take(k, of, info)
+	return s.take(k, state, info)
 }
 
 // take notes the instances of a service, and reports a change. The caller holds mu.
-func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
-	if err := intake.Keep(s.conn.ctx, of.info.size(), info.size()); err != nil { // its last state stays
-		of.err = fmt.Errorf("service %s of group %s: its %d bytes: %w", k.service, k.group, info.size(), err)
+func (s *session) take(k key, state *service, info serviceInfo) (news bool) {
+	if err := intake.Keep(s.conn.ctx, state.info.size(), info.size()); err != nil { // its last state stays
+		state.err = fmt.Errorf("service %s of group %s: its %d bytes: %w", k.service, k.group, info.size(), err)
 		s.changed[k] = true
 		s.notify()
 		return false
 	}
-	same := slices.EqualFunc(of.info.Hosts, info.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
-	news = !of.read || of.err != nil || !same
-	of.info, of.read, of.err, of.missed = info, true, nil, 0
+	same := slices.EqualFunc(state.info.Hosts, info.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+	news = !state.read || state.err != nil || !same
+	state.info, state.read, state.err, state.missed = info, true, nil, 0
 	if news {
 		s.changed[k] = true
 		s.notify()
@@ -250,8 +250,8 @@ func (s *session) report(ctx context.Context) {
 		clear(s.failed)
 		changed := make(map[key]service, len(s.changed))
 		for k := range s.changed {
-			if of := s.services[k]; of != nil {
-				changed[k] = *of
+			if state := s.services[k]; state != nil {
+				changed[k] = *state
 			}
 		}
 		clear(s.changed)
@@ -263,9 +263,9 @@ func (s *session) report(ctx context.Context) {
 		for group, err := range failed {
 			s.to.Services(group, nil, err)
 		}
-		for k, of := range changed {
-			all, warnings := of.info.instances()
-			s.to.Instances(k.group, k.service, all, warnings, of.err)
+		for k, state := range changed {
+			instances, warnings := state.info.instances()
+			s.to.Instances(k.group, k.service, instances, warnings, state.err)
 		}
 	}
 }
@@ -276,12 +276,12 @@ func (s *session) follow(ctx context.Context) error {
 	for {
 		for _, group := range s.watched.Groups {
 			first := !reported[group]
-			all, err := s.conn.names(ctx, group, first)
+			names, err := s.conn.names(ctx, group, first)
 			if broken(err) {
 				return err
 			}
 			var passed []string
-			all = slices.DeleteFunc(all, func(name string) bool {
+			names = slices.DeleteFunc(names, func(name string) bool {
 				selected := s.watched.Selects(group, name)
 				if !selected {
 					passed = append(passed, name)
@@ -295,7 +295,7 @@ func (s *session) follow(ctx context.Context) error {
 				s.fail(group, err)
 				continue
 			}
-			s.listed(group, all, first)
+			s.listed(group, names, first)
 		}
 		if err := s.read(ctx); err != nil {
 			return err
@@ -321,21 +321,21 @@ func (s *session) fail(group string, err error) {
 
 // listed notes the listed services of a group. A service that is no longer listed is read once more: only its own
 // answer proves that it is empty. news reports the names even if they did not change.
-func (s *session) listed(group string, all []string, news bool) {
+func (s *session) listed(group string, names []string, news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	there := make(map[string]bool, len(all))
-	for _, name := range all {
-		there[name] = true
+	listed := make(map[string]bool, len(names))
+	for _, name := range names {
+		listed[name] = true
 		k := key{group, name}
 		if s.services[k] == nil {
 			s.services[k], news = &service{}, true
 		}
 		s.services[k].listed = true
 	}
-	for k, of := range s.services {
-		if k.group == group && of.listed && !there[k.service] {
-			of.listed, of.due = false, time.Time{}
+	for k, state := range s.services {
+		if k.group == group && state.listed && !listed[k.service] {
+			state.listed, state.due = false, time.Time{}
 		}
 	}
 	delete(s.failed, group)
@@ -350,8 +350,8 @@ func (s *session) read(ctx context.Context) error {
 	now := time.Now()
 	var due []key
 	s.mu.Lock()
-	for k, of := range s.services {
-		if !of.due.After(now) {
+	for k, state := range s.services {
+		if !state.due.After(now) {
 			due = append(due, k)
 		}
 	}
@@ -379,26 +379,26 @@ func (s *session) read(ctx context.Context) error {
 // one reads a service. Its error is of the connection.
 func (s *session) one(ctx context.Context, k key) error {
 	s.mu.Lock()
-	of := s.services[k]
-	pushes, large := of.pushes, s.large[k]
+	state := s.services[k]
+	pushes, large := state.pushes, s.large[k]
 	s.mu.Unlock()
 	info, err := s.conn.subscribe(ctx, k.group, k.service, !large)
 	if errors.Is(err, errTooLarge) && !large {
-		if _, of := s.conn.subscribe(ctx, k.group, k.service, false); broken(of) {
-			return of
+		if _, failure := s.conn.subscribe(ctx, k.group, k.service, false); broken(failure) {
+			return failure
 		}
 	}
 	if broken(err) {
 		return err
 	}
 	s.mu.Lock()
-	reported := of.read
-	gone := false
+	reported := state.read
+	isGone := false
 	if err != nil {
-		of.missed++
-		of.due = time.Now().Add(min(s.watched.Resync, lastTry<<min(of.missed, 4)))
-		if of.err == nil || of.err.Error() != err.Error() {
-			of.err = err
+		state.missed++
+		state.due = time.Now().Add(min(s.watched.Resync, lastTry<<min(state.missed, 4)))
+		if state.err == nil || state.err.Error() != err.Error() {
+			state.err = err
 			s.changed[k] = true
 			s.notify()
 		}
@@ -406,20 +406,20 @@ func (s *session) one(ctx context.Context, k key) error {
 			s.large[k] = true
 		}
 	} else {
-		of.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
-		if large {                                                             // it can be subscribed now
+		state.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
+		if large {                                                                // it can be subscribed now
 			delete(s.large, k)
-			of.due = time.Time{}
+			state.due = time.Time{}
 		}
 		// Pushes come by another stream, perhaps later.
-		healed := s.answered(k, of, info, pushes) && reported && of.listed
-		gone = !of.listed && len(of.info.Hosts) == 0
+		healed := s.answered(k, state, info, pushes) && reported && state.listed
+		isGone = !state.listed && len(state.info.Hosts) == 0
 		if healed {
 			defer s.to.Healed(k.group, k.service)
 		}
 	}
 	s.mu.Unlock()
-	if !gone {
+	if !isGone {
 		return nil
 	}
 	if _, err := s.conn.subscribe(ctx, k.group, k.service, false); broken(err) {
@@ -428,9 +428,9 @@ func (s *session) one(ctx context.Context, k key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case of.listed || len(of.info.Hosts) > 0:
+	case state.listed || len(state.info.Hosts) > 0:
 	case s.changed[k]:
-		of.due = time.Time{} // that is reported first
+		state.due = time.Time{} // that is reported first
 	default:
 		delete(s.services, k)
 		s.names[k.group] = true

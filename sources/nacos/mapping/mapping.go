@@ -82,17 +82,18 @@ const (
 )
 
 // Offers returns the listed instances of a service. The warnings are about unreadable instances.
-func (m *Mapper) Offers(group, service string, all []client.Instance, warnings []string) (offers registry.Offers[ID]) {
+func (m *Mapper) Offers(group, service string, instances []client.Instance,
+	warnings []string) (offers registry.Offers[ID]) {
 	id := ID{NacosGroup: group, Service: service}
 	for _, w := range warnings {
 		offers.Warnings = append(offers.Warnings, m.Place(id)+": "+w)
 		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: "an instance", Of: service, Why: w})
 	}
 	// the first one at an address and port counts
-	all = slices.SortedFunc(slices.Values(all), func(a, b client.Instance) int {
+	instances = slices.SortedFunc(slices.Values(instances), func(a, b client.Instance) int {
 		return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Cluster, b.Cluster))
 	})
-	for _, i := range all {
+	for _, i := range instances {
 		i.Cluster = cmp.Or(i.Cluster, defaultCluster)
 		o := registry.Offer[ID]{
 			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: registry.Disabled,
@@ -153,14 +154,14 @@ func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 // protocolOf returns Istio's name of an instance's protocol. Instances of Spring Cloud are marked, and speak HTTP, or
 // HTTPS if they are secure (NacosServiceDiscovery.hostToServiceInstance).
 func (m *Mapper) protocolOf(i client.Instance) string {
-	said := i.Metadata[m.ProtocolMeta]
-	if said == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
-		said = "http"
+	protocol := i.Metadata[m.ProtocolMeta]
+	if protocol == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
+		protocol = "http"
 		if names.IsTrue(i.Metadata["secure"]) {
-			said = "https"
+			protocol = "https"
 		}
 	}
-	return m.Protocol(said)
+	return m.Protocol(protocol)
 }
 
 // Restore implements registry.Mapping. If another template had one host for all clusters, the label has an endpoint's
