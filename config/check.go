@@ -121,8 +121,10 @@ const byRegisterMode = "is passed over; what to read is said by registerMode bes
 
 // refusedParameters are parameters with credentials that the source would ignore.
 var refusedParameters = map[string]map[string]string{
-	dubbo.NacosScheme: {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys,
-		"secret-key": noAccessKeys},
+	dubbo.NacosScheme: {
+		"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys,
+		"secret-key": noAccessKeys,
+	},
 	dubbo.ConsulScheme: {"acl-token": byTokenFile, "acltoken": byTokenFile, "acl_token": byTokenFile},
 }
 

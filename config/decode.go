@@ -34,8 +34,10 @@ type decoder struct {
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]Problem{}, variables: map[*yaml.Node]bool{},
-		linkTargets: map[string]string{}}
+	return &decoder{
+		file: file, places: map[string]Problem{}, variables: map[*yaml.Node]bool{},
+		linkTargets: map[string]string{},
+	}
 }
 
 // err returns the problems as an *Error, or nil if there are none.

@@ -98,8 +98,10 @@ func (f *activeSource) spec() sources.Spec {
 
 // input returns the source for the view.
 func (f *activeSource) input() aggregate.Source {
-	source := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence,
-		Optional: config.Off(f.config.Required)}
+	source := aggregate.Source{
+		Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence,
+		Optional: config.Off(f.config.Required),
+	}
 	if e := f.config.Merge.Endpoints; e != nil {
 		source.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 	}
@@ -480,8 +482,10 @@ func clientConfig(source string, standing *upstream.Standing) *statusv3.ClientCo
 			typeConfig.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
 		case t.Err != nil:
 			typeConfig.ClientStatus = adminv3.ClientResourceStatus_NACKED
-			typeConfig.ErrorState = &adminv3.UpdateFailureState{Details: t.Err.Error(), VersionInfo: t.Version,
-				LastUpdateAttempt: timestamppb.New(t.At)}
+			typeConfig.ErrorState = &adminv3.UpdateFailureState{
+				Details: t.Err.Error(), VersionInfo: t.Version,
+				LastUpdateAttempt: timestamppb.New(t.At),
+			}
 		}
 		if !t.At.IsZero() {
 			typeConfig.LastUpdated = timestamppb.New(t.At)

@@ -218,8 +218,10 @@ func (n node) convert(b binding) *networking.VirtualService {
 
 func streams(to []*networking.HTTPRouteDestination) (destinations []*networking.RouteDestination) {
 	for _, d := range to {
-		destinations = append(destinations, &networking.RouteDestination{Destination: d.GetDestination(),
-			Weight: d.GetWeight()})
+		destinations = append(destinations, &networking.RouteDestination{
+			Destination: d.GetDestination(),
+			Weight:      d.GetWeight(),
+		})
 	}
 	if len(destinations) == 0 {
 		destinations = append(destinations, &networking.RouteDestination{Destination: nowhere("zero-weight")})
@@ -268,8 +270,10 @@ func (d *derivation) virtualServices() {
 }
 
 func merged(contributions []contribution) *networking.VirtualService {
-	spec := &networking.VirtualService{Hosts: []string{contributions[0].host},
-		Gateways: []string{contributions[0].gateway}}
+	spec := &networking.VirtualService{
+		Hosts:    []string{contributions[0].host},
+		Gateways: []string{contributions[0].gateway},
+	}
 	for _, c := range contributions {
 		spec.Http = append(spec.Http, c.routes...)
 	}

@@ -33,8 +33,10 @@ func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, 
 	archive := tar.NewWriter(zipped)
 	for _, f := range files {
 		text := secrets.Hide(f.Text)
-		header := &tar.Header{Name: dir + "/" + f.Name, Mode: 0o600, Size: int64(len(text)), ModTime: modified,
-			Format: tar.FormatPAX}
+		header := &tar.Header{
+			Name: dir + "/" + f.Name, Mode: 0o600, Size: int64(len(text)), ModTime: modified,
+			Format: tar.FormatPAX,
+		}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
@@ -94,8 +96,10 @@ func (s *Secrets) add(value string) {
 	if len(value) < leastSecret {
 		return
 	}
-	for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value),
-		base64.StdEncoding.EncodeToString([]byte(value))} {
+	for _, form := range []string{
+		value, url.QueryEscape(value), url.PathEscape(value),
+		base64.StdEncoding.EncodeToString([]byte(value)),
+	} {
 		if !slices.Contains(s.values, form) {
 			s.values = append(s.values, form)
 		}

@@ -33,8 +33,10 @@ func (l *Linter) Compete(ctx context.Context) error {
 		if name == "" {
 			name = fmt.Sprint("path ", i+1)
 		}
-		origins = append(origins, aggregate.Source{Name: name, Reader: &objects.table, Precedence: objects.terms.Precedence,
-			Merge: objects.terms.Merge})
+		origins = append(origins, aggregate.Source{
+			Name: name, Reader: &objects.table, Precedence: objects.terms.Precedence,
+			Merge: objects.terms.Merge,
+		})
 	}
 	if l.server != nil {
 		origins = append(origins, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})

@@ -190,8 +190,11 @@ func (l *Linter) checkConnected(ctx context.Context, name string, s config.Sourc
 	for _, cluster := range []struct {
 		n         int
 		one, many string
-	}{{bySeverity[Error], "error", "errors"}, {leftOut, "instance is left out", "instances are left out"},
-		{bySeverity[Warning], "warning", "warnings"}} {
+	}{
+		{bySeverity[Error], "error", "errors"},
+		{leftOut, "instance is left out", "instances are left out"},
+		{bySeverity[Warning], "warning", "warnings"},
+	} {
 		if cluster.n > 0 {
 			counted = append(counted, words.Count(cluster.n, cluster.one, cluster.many))
 		}
@@ -245,9 +248,11 @@ func ReadRegistry(ctx context.Context, source sources.Source) (contents []source
 	r, err := firstRead(ctx, source)
 	switch {
 	case !r.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, "", &UnreadError{r.health.State,
+		return nil, "", &UnreadError{
+			r.health.State,
 			fmt.Sprintf("it is not read after %s: %s, %s", registryPatience, r.health.State,
-				r.health.Message)}
+				r.health.Message),
+		}
 	case !r.finished:
 		return nil, "", err
 	case !r.synced:

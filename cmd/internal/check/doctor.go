@@ -56,8 +56,10 @@ type Running struct {
 }
 
 func (d *Doctor) note(check string, severity Severity, message, fix string) {
-	d.Findings = append(d.Findings, Result{check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "),
-		fix})
+	d.Findings = append(d.Findings, Result{
+		check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "),
+		fix,
+	})
 }
 
 // The checks.

@@ -190,8 +190,10 @@ func otherPriorities() *routev3.RetryPolicy_RetryPriority {
 }
 
 func perMillion(p *networking.Percent) *typev3.FractionalPercent {
-	return &typev3.FractionalPercent{Numerator: uint32(p.GetValue() * 10000),
-		Denominator: typev3.FractionalPercent_MILLION}
+	return &typev3.FractionalPercent{
+		Numerator:   uint32(p.GetValue() * 10000),
+		Denominator: typev3.FractionalPercent_MILLION,
+	}
 }
 
 func perHundred(n uint32) *typev3.FractionalPercent {

@@ -311,8 +311,10 @@ func headerOperations(h *networking.Headers) (o operations) {
 func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if !isInternal(name) && model.IsFormat(headers[name]) {
-			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]},
-				AppendAction: how})
+			list = append(list, &corev3.HeaderValueOption{
+				Header:       &corev3.HeaderValue{Key: name, Value: headers[name]},
+				AppendAction: how,
+			})
 		}
 	}
 	return list

@@ -274,13 +274,16 @@ func isHTTP2(protocol string) bool { return protocol == "http2" || strings.HasPr
 func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
-		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0),
-			GrpcTimeoutHeaderMax: durationpb.New(0)},
+		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{
+			MaxStreamDuration:    durationpb.New(0),
+			GrpcTimeoutHeaderMax: durationpb.New(0),
+		},
 	}
 	if !strings.HasPrefix(w.Protocol, "grpc") {
 		action.RetryPolicy = &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: wrapperspb.UInt32(2)}
 	}
-	return &routev3.RouteConfiguration{Name: cluster, ValidateClusters: wrapperspb.Bool(false),
+	return &routev3.RouteConfiguration{
+		Name: cluster, ValidateClusters: wrapperspb.Bool(false),
 		VirtualHosts: []*routev3.VirtualHost{{
 			Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
 				Name:      "default",
@@ -288,7 +291,8 @@ func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfigur
 				Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
 				Action:    &routev3.Route_Route{Route: action},
 			}},
-		}}}
+		}},
+	}
 }
 
 // inboundListener returns a listener of the workload, with the listener filters that its chains need.
@@ -381,8 +385,10 @@ func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
 	on := w.Policy.On(w.Number, nil)
-	policy := &networking.TrafficPolicy{ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()),
-		RetryBudget: on.GetRetryBudget()}
+	policy := &networking.TrafficPolicy{
+		ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()),
+		RetryBudget:    on.GetRetryBudget(),
+	}
 	if policy.GetConnectionPool().GetHttp() != nil {
 		policy.ConnectionPool = proto.CloneOf(policy.GetConnectionPool())
 		// The setting is for clients.

@@ -218,8 +218,10 @@ func (w routeContext) tcpRoutes() (routes []l4Route) {
 // l4Routes returns the routes of connections to a port of the service.
 func l4Routes(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
 	cluster := model.ClusterName(p.Number, "", v.Service.Host)
-	byDefault := l4Route{place: p.Place(), stats: cluster, to: []share{{cluster, 1}},
-		options: tcpOptionsOf(v.Policy.On(p.Number, nil))}
+	byDefault := l4Route{
+		place: p.Place(), stats: cluster, to: []share{{cluster, 1}},
+		options: tcpOptionsOf(v.Policy.On(p.Number, nil)),
+	}
 	w := routeContext{view: v, rule: v.RoutesByListener[p.Part], client: client, port: p.Number, findings: findings}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {

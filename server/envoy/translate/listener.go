@@ -303,6 +303,8 @@ func inspectHTTP() *listenerv3.ListenerFilter {
 }
 
 func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {
-	return &listenerv3.ListenerFilter{Name: name,
-		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
+	return &listenerv3.ListenerFilter{
+		Name:       name,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: model.ToAny(config)},
+	}
 }

@@ -112,8 +112,10 @@ func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
 			total := uint64(0)
 			var members []*endpointv3.LocalityLbEndpoints
 			for _, l := range a.GetEndpoints() {
-				locality := model.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(),
-					SubZone: l.GetLocality().GetSubZone()}
+				locality := model.Locality{
+					Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(),
+					SubZone: l.GetLocality().GetSubZone(),
+				}
 				if locality.IsIn(to) && !slices.Contains(weighted, l) {
 					members = append(members, l)
 					total += uint64(l.GetLoadBalancingWeight().GetValue())

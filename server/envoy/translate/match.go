@@ -88,11 +88,15 @@ func claimMatch(name string, m *networking.StringMatch) *matcherv3.MetadataMatch
 
 func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	if isPresence(m) {
-		return &routev3.HeaderMatcher{Name: name,
-			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+		return &routev3.HeaderMatcher{
+			Name:                 name,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
+		}
 	}
-	return &routev3.HeaderMatcher{Name: name,
-		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
+	return &routev3.HeaderMatcher{
+		Name:                 name,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)},
+	}
 }
 
 // isPresence reports whether any value matches: there is no condition, or the asterisk, which is not a regular

@@ -41,8 +41,10 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 		common.TlsParams.CipherSuites = mutualCiphers
 	}
 	identify(common, client, ofDomains(secured.Domains), secured.Domains)
-	return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common,
-		RequireClientCertificate: wrapperspb.Bool(true)})
+	return transportSocket(&tlsv3.DownstreamTlsContext{
+		CommonTlsContext:         common,
+		RequireClientCertificate: wrapperspb.Bool(true),
+	})
 }
 
 // identify sets the certificate of a connection to the client's, and the verification of the peer to the client's roots

@@ -18,8 +18,10 @@ func SecretOf(name string) *tlsv3.Secret {
 	s := &tlsv3.Secret{Name: name}
 	if files, ok := strings.CutPrefix(name, model.CertPrefix); ok {
 		cert, key, _ := strings.Cut(files, "~")
-		s.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: file(cert),
-			PrivateKey: file(key)}}
+		s.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+			CertificateChain: file(cert),
+			PrivateKey:       file(key),
+		}}
 		return s
 	}
 	roots, revoked, limited := strings.Cut(strings.TrimPrefix(name, model.RootPrefix), "~")

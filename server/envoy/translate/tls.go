@@ -60,8 +60,10 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 	}
 	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
 		identify(common, client, tls.GetSubjectAltNames(), domains)
-		return transportSocket(&tlsv3.DownstreamTlsContext{CommonTlsContext: common,
-			RequireClientCertificate: wrapperspb.Bool(true)})
+		return transportSocket(&tlsv3.DownstreamTlsContext{
+			CommonTlsContext:         common,
+			RequireClientCertificate: wrapperspb.Bool(true),
+		})
 	}
 	for _, name := range model.Certificates(tls, client.Credentials) {
 		t.addSecret(name)

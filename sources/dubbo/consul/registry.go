@@ -93,8 +93,10 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 
 // Watch implements registry.Registry. Consumers do not register in Consul.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
-	f := &follower{Notes: w.Notes, registry: r, to: to, services: map[string]provider.Levels{},
-		before: map[string][]registry.Known{}}
+	f := &follower{
+		Notes: w.Notes, registry: r, to: to, services: map[string]provider.Levels{},
+		before: map[string][]registry.Known{},
+	}
 	for _, k := range w.Before {
 		f.before[k.Interface] = append(f.before[k.Interface], k)
 		if k.Application != "" && k.Application != k.Interface {

@@ -68,8 +68,10 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 		egress = []string{"~/*"} // none
 	}
 	return resource.New(resource.Meta{
-		Key: resource.Key{Kind: resource.Sidecar, Namespace: m.o.Sidecars.Namespace,
-			Name: names.Label(application, application)},
+		Key: resource.Key{
+			Kind: resource.Sidecar, Namespace: m.o.Sidecars.Namespace,
+			Name: names.Label(application, application),
+		},
 		Annotations: map[string]string{annotationApplication: application},
 		Origin:      resource.Origin{Place: place},
 	}, &networking.Sidecar{

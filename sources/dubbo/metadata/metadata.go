@@ -56,7 +56,8 @@ func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metad
 
 // ask tries the methods of an instance one after another until one succeeds.
 func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, how string,
-	err error) {
+	err error,
+) {
 	var reasons []error
 	for _, w := range c.ways(i) {
 		attempt, cancel := context.WithTimeout(ctx, patience)

@@ -136,14 +136,18 @@ func parseService(params string) *MetadataService {
 	if json.Unmarshal([]byte(params), &raw) != nil {
 		return nil
 	}
-	s := &MetadataService{Protocol: strings.ToLower(text(raw["protocol"])), Port: number(raw["port"]),
-		Version: text(raw["version"])}
+	s := &MetadataService{
+		Protocol: strings.ToLower(text(raw["protocol"])), Port: number(raw["port"]),
+		Version: text(raw["version"]),
+	}
 	if s.Protocol == "" {
 		for _, protocol := range slices.Sorted(maps.Keys(raw)) {
 			var inner map[string]json.RawMessage
 			if json.Unmarshal(raw[protocol], &inner) == nil && number(inner["port"]) > 0 {
-				return &MetadataService{Protocol: strings.ToLower(protocol), Port: number(inner["port"]),
-					Version: text(inner["version"])}
+				return &MetadataService{
+					Protocol: strings.ToLower(protocol), Port: number(inner["port"]),
+					Version: text(inner["version"]),
+				}
 			}
 		}
 		return nil

@@ -303,8 +303,10 @@ func (r *Registry) Metadata(_ context.Context, application, revision string) ([]
 		return nil, err
 	}
 	group := r.address.group()
-	for _, path := range []string{group + "/metadata/" + application + "/" + revision,
-		group + "/" + application + "/" + revision} {
+	for _, path := range []string{
+		group + "/metadata/" + application + "/" + revision,
+		group + "/" + application + "/" + revision,
+	} {
 		content, _, err := conn.Get(path)
 		if err = explain(path, err); err == nil && strings.HasPrefix(strings.TrimSpace(string(content)), "{") {
 			return content, nil

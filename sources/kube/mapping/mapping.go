@@ -224,8 +224,10 @@ const (
 
 func (b *entryBuilder) leaveOut(address, reason string) {
 	meta := b.Service.Meta
-	b.content.LeftOut = append(b.content.LeftOut, sources.LeftOut{What: address, Of: meta.Namespace + "/" + meta.Name,
-		Why: reason})
+	b.content.LeftOut = append(b.content.LeftOut, sources.LeftOut{
+		What: address, Of: meta.Namespace + "/" + meta.Name,
+		Why: reason,
+	})
 }
 
 // servicePorts returns the ports of the Service. A number has a single protocol in a ServiceEntry: it leaves out UDP,
@@ -301,8 +303,10 @@ func (b *entryBuilder) pods() {
 				continue
 			}
 			position := e.Value()
-			endpoint := registry.Endpoint{Address: addresses[i],
-				Locality: b.Nodes[position.NodeName].locality(b.Region, position.Zone)}
+			endpoint := registry.Endpoint{
+				Address:  addresses[i],
+				Locality: b.Nodes[position.NodeName].locality(b.Region, position.Zone),
+			}
 			if b.Accounts != nil {
 				endpoint.ServiceAccount = b.Accounts[slice.Endpoints.Pods[i]]
 			}

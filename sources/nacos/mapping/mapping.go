@@ -83,7 +83,8 @@ const (
 
 // Offers returns the listed instances of a service. The warnings are about unreadable instances.
 func (m *Mapper) Offers(group, service string, instances []client.Instance,
-	warnings []string) (offers registry.Offers[ID]) {
+	warnings []string,
+) (offers registry.Offers[ID]) {
 	id := ID{NacosGroup: group, Service: service}
 	for _, w := range warnings {
 		offers.Warnings = append(offers.Warnings, m.Place(id)+": "+w)
