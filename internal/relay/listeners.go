@@ -42,7 +42,9 @@ type listeners struct {
 }
 
 // newListeners reads the certificates that cfg names. It opens no port.
-func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d listeners, err error) {
+func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger,
+	metrics prometheus.Registerer,
+) (d listeners, err error) {
 	d.log = log
 	d.connections = transport.NewConnectionLimit(connectionLimit(cfg.Limits, descriptorLimit(), log),
 		cmp.Or(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
@@ -65,7 +67,9 @@ func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]
 	return d.status(), err
 }
 
-func loadCertificates(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
+func loadCertificates(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS,
+	log *slog.Logger,
+) (*transport.Certificates, error) {
 	c, err := transport.Load(ctx, key, transport.Files{
 		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
 		Client: map[string]tls.ClientAuthType{
@@ -149,7 +153,8 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
 		if lis := sockets[name]; lis != d.xds && lis != d.xdsSecure && lis != d.admin {
-			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the configuration has that "+
+			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the "+
+				"configuration has that "+
 				"listener",
 				"name", name, "address", lis.Addr())
 			err = errors.Join(err, lis.Close())

@@ -21,6 +21,7 @@ func TestConnectionLimit(t *testing.T) {
 		{2000, 1024, 896},
 		{0, 100, 50},
 	} {
-		require.Equal(t, c.want, connectionLimit(config.Limits{Connections: c.configured}, c.descriptors, slog.New(slog.DiscardHandler)), "%+v", c)
+		require.Equal(t, c.want, connectionLimit(config.Limits{Connections: c.configured}, c.descriptors,
+			slog.New(slog.DiscardHandler)), "%+v", c)
 	}
 }

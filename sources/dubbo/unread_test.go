@@ -401,9 +401,9 @@ func TestRulesGoWithTheirInterface(t *testing.T) {
 	require.NoError(t, err)
 	p, _, err := u.Provider()
 	require.NoError(t, err)
-	r.state.serve(&instance{id: "1"}, []provider.Provider{p})
+	r.serve(&instance{id: "1"}, []provider.Provider{p})
 	r.gather(now.Add(time.Minute))
-	require.Equal(t, 1, r.state.endpoints(), "nothing in the registry says that it is disabled")
+	require.Equal(t, 1, r.endpoints(), "nothing in the registry says that it is disabled")
 }
 
 // TestInterfacesAreForgotten has a thousand come and go.
@@ -429,7 +429,7 @@ func TestInterfacesAreForgotten(t *testing.T) {
 	}
 	r.Parts(partsOf("b"), nil)
 	require.LessOrEqual(t, len(r.gather(now).Contents), 1, "those that are gone are not published again")
-	require.Len(t, r.state.interfaces, 1)
+	require.Len(t, r.interfaces, 1)
 }
 
 // TestIPv6InstancesInAGroup has addresses as Java writes them, with colons and without brackets, where interfaces and applications are in

@@ -82,7 +82,9 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, findings *mode
 
 // Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that
 // it does not serve.
-func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener, findings model.Findings) {
+func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener,
+	findings model.Findings,
+) {
 	l = &listenerv3.Listener{
 		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port),
 		TrafficDirection:       corev3.TrafficDirection_OUTBOUND,
@@ -173,7 +175,9 @@ func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 // chainTimeout, in seconds, bounds the transport handshake.
 const chainTimeout = 15
 
-func filterChains(routes []l4Route, used usedMatches, seen *model.Observation, findings *model.Findings) (chains []*listenerv3.FilterChain) {
+func filterChains(routes []l4Route, used usedMatches, seen *model.Observation,
+	findings *model.Findings,
+) (chains []*listenerv3.FilterChain) {
 	for _, r := range routes {
 		if f := r.filterChain(used, seen, findings); f != nil {
 			chains = append(chains, f)
