@@ -47,7 +47,6 @@ type conformanceCluster struct {
 
 	echo, credentials, extras string // The echo server, the folder of certificates, and a folder of Istio objects.
 
-	reads     atomic.Int64 // Of objects with statuses.
 	changed   atomic.Int64 // When an object last changed, in milliseconds of Unix time.
 	mu        sync.Mutex
 	addresses int
