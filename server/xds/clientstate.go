@@ -198,7 +198,7 @@ func (h *clientState) mandatory(goal *state) iter.Seq[*Entry] {
 	}
 }
 
-func isEmptySeq(entries iter.Seq[*Entry]) bool {
+func hasNoEntries(entries iter.Seq[*Entry]) bool {
 	for range entries {
 		return false
 	}

@@ -88,7 +88,7 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 	case !v.delta && w.wildcard:
 		p.content, p.removes = contentState, len(p.diff.removed) > 0
 		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes ||
-			!isEmptySeq(h.mandatory(goal))
+			!hasNoEntries(h.mandatory(goal))
 	default:
 		p.list(v, h, w, goal)
 	}

@@ -255,11 +255,9 @@ func (t *text) delivery(recipient admin.Recipient) string {
 	case recipient.Nack != nil && recipient.Nack.Nonce == recipient.Sent.Nonce:
 		return "REJECTED the version sent " + t.timestamp(recipient.Sent.Time) + ": " + singleLine(recipient.Nack.Error)
 	case recipient.Synced && recipient.Acked != nil:
-		return "sent " + t.timestamp(recipient.Sent.Time) + ", acknowledged after " +
-			recipient.Acked.Time.Sub(recipient.Sent.Time).
-				Round(time.Millisecond).
-				String() +
-			": it has the newest version"
+		delay := recipient.Acked.Time.Sub(recipient.Sent.Time).Round(time.Millisecond)
+		return fmt.Sprintf("sent %s, acknowledged after %s: it has the newest version",
+			t.timestamp(recipient.Sent.Time), delay)
 	case recipient.Acked == nil:
 		return "sent " + t.timestamp(recipient.Sent.Time) + ", no version acknowledged yet"
 	case recipient.Acked.Nonce == recipient.Sent.Nonce:
