@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"time"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -177,7 +178,7 @@ func (v *View) retire(removed []*sourceState, old []*followed) {
 		for _, key := range s.keys() {
 			keys[key] = keys[key] || s.layer(0).get(key) != nil
 		}
-		if s.snapshot.Len() > 0 {
+		if s.snapshot.Len() > 0 || len(s.snapshot.Invalid()) > 0 {
 			v.retired = append(v.retired, s)
 		}
 	}
@@ -195,7 +196,7 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 		return s
 	}
 	var table memstore.Table
-	table.Apply(rest, nil)
+	table.ApplyView(time.Now(), rest, nil, s.snapshot.Invalid())
 	return &sourceState{
 		// its Reader is nil: it is not updated
 		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional},

@@ -189,7 +189,15 @@ func (v *View) commit(dirty []resource.Key, changedAt time.Time) {
 	next := &state{layers: v.layers, sources: v.status()}
 	_, next.shadowed = v.shadowed.Apply(losers.puts, losers.deletes)
 	v.published.Store(next)
-	v.table.ApplySince(changedAt, winners.puts, winners.deletes)
+	v.table.ApplyView(changedAt, winners.puts, winners.deletes, v.invalid())
+}
+
+// invalid returns the keys of all sources without a valid version.
+func (v *View) invalid() (keys []resource.Key) {
+	for _, s := range v.withRetired() {
+		keys = append(keys, s.snapshot.Invalid()...)
+	}
+	return keys
 }
 
 // resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks

@@ -87,10 +87,11 @@ type Revision uint64
 type Reader interface {
 	// Snapshot returns the state at this moment, in O(1).
 	Snapshot() Snapshot
-	// Changes returns the keys changed after revision since and up to that of the returned snapshot, each once, in
-	// no particular order. A key with equal content may be among them (it changed and changed back, or only its origin
-	// or creation time did): compare resource.Resource.Version. Changes returns ok == false, and only the snapshot, if
-	// since is too old or not of this store; Diff then returns the changes since an earlier snapshot.
+	// Changes returns the keys changed after revision since and up to that of the returned snapshot, each once, in no
+	// particular order. They do not include changes of Snapshot.Invalid. A key with equal content may be among them (it
+	// changed and changed back, or only its origin or creation time did): compare resource.Resource.Version. Changes
+	// returns ok == false, and only the snapshot, if since is too old or not of this store; Diff then returns the changes
+	// since an earlier snapshot.
 	Changes(since Revision) (keys []resource.Key, now Snapshot, ok bool)
 	// Changed returns a channel that is closed by the next commit, or when Synced turns true.
 	Changed() <-chan struct{}

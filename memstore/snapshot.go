@@ -18,10 +18,16 @@ type Snapshot struct {
 	revision Revision
 	times    recent.Log // of the latest revisions
 	kinds    []kindTree // ordered by kind; neither the slice nor the trees change
+	invalid  []resource.Key
 }
 
 // Revision is the commit that made this state.
 func (s Snapshot) Revision() Revision { return s.revision }
+
+// Invalid returns the keys of objects that are not here because they have no valid version, in order. Do not modify it.
+// The content of these objects is unknown: clients that they may restrict are refused. In a view, another source may
+// have a valid object of such a key.
+func (s Snapshot) Invalid() []resource.Key { return s.invalid }
 
 // Since returns the time of the first commit after a revision, or zero if it is no longer known. For a view of other
 // stores it is the time of the first commit to one of those.

@@ -34,18 +34,36 @@ type tableState struct {
 // resource.Resource.Version. A put without a creation time gets that of the resource that it replaces. Of several puts
 // of one key the last counts.
 func (t *Table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
-	return t.ApplySince(time.Now(), puts, deletes)
+	t.mu.Lock()
+	return t.finish(t.commit(time.Now(), puts, deletes, t.Snapshot().invalid))
 }
 
-// ApplySince is Apply for changes of an earlier time, in the stores of a view: see Snapshot.Since.
-func (t *Table) ApplySince(since time.Time, puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
+// ApplyView is Apply and SetInvalid in one commit, for the store of a view: changedAt is the time of the first commit
+// to its sources, see Snapshot.Since.
+func (t *Table) ApplyView(changedAt time.Time, puts []*resource.Resource, deletes, invalid []resource.Key) Snapshot {
 	t.mu.Lock()
-	changes, now := t.commit(since, puts, deletes)
+	_, now := t.finish(t.commit(changedAt, puts, deletes, sorted(invalid)))
+	return now
+}
+
+// SetInvalid replaces the keys of Snapshot.Invalid. It makes a commit only for a difference.
+func (t *Table) SetInvalid(keys []resource.Key) {
+	t.mu.Lock()
+	t.finish(t.commit(time.Now(), nil, nil, sorted(keys)))
+}
+
+// finish releases mu and wakes readers after a commit.
+func (t *Table) finish(changes []Change, now Snapshot, committed bool) ([]Change, Snapshot) {
 	t.mu.Unlock()
-	if len(changes) > 0 {
+	if committed {
 		t.signal.raise()
 	}
 	return changes, now
+}
+
+// sorted returns the keys in order, each once.
+func sorted(keys []resource.Key) []resource.Key {
+	return slices.Compact(slices.SortedFunc(slices.Values(keys), resource.Key.Compare))
 }
 
 // CompareAndSwap replaces old, the very value that Get returned, by new, of the same key, and reports whether it was
@@ -60,11 +78,7 @@ func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bo
 	if new == nil {
 		puts, deletes = nil, []resource.Key{key}
 	}
-	changes, _ := t.commit(time.Now(), puts, deletes)
-	t.mu.Unlock()
-	if len(changes) > 0 {
-		t.signal.raise()
-	}
+	t.finish(t.commit(time.Now(), puts, deletes, t.Snapshot().invalid))
 	return true
 }
 
@@ -101,8 +115,10 @@ func (t *Table) load() tableState {
 	return tableState{}
 }
 
-// commit applies and publishes. The caller holds mu, and raises the signal after releasing it.
-func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
+// commit applies and publishes; committed reports whether there is a difference. The caller holds mu, and calls finish.
+func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes, invalid []resource.Key) (
+	changes []Change, now Snapshot, committed bool,
+) {
 	state := t.load()
 	t.draft.begin(state.snapshot, len(puts)+len(deletes))
 	for _, key := range deletes {
@@ -112,14 +128,14 @@ func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes []res
 		t.draft.put(r)
 	}
 	changes, kinds := t.draft.end()
-	if len(changes) == 0 {
-		return nil, state.snapshot
+	if len(changes) == 0 && slices.Equal(invalid, state.snapshot.invalid) {
+		return nil, state.snapshot, false
 	}
 	next := state.snapshot.revision + 1
-	state.snapshot = Snapshot{next, state.snapshot.times.With(uint64(next), since), kinds}
+	state.snapshot = Snapshot{next, state.snapshot.times.With(uint64(next), since), kinds, invalid}
 	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
 	t.published.Store(&state)
-	return changes, state.snapshot
+	return changes, state.snapshot, true
 }
 
 // draft is the unfinished next state of a table. Only copies of its trees are published, which cost O(1): a published

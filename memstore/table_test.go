@@ -189,3 +189,23 @@ func TestFirstCommitFillsTheNodes(t *testing.T) {
 	})
 	require.Less(t, leaves, size/25, "with up to 31 rows each")
 }
+
+func TestTable_SetInvalid(t *testing.T) {
+	var table Table
+	a, b := gateway("a", "").Key(), gateway("b", "").Key()
+	changed := table.Changed()
+	table.SetInvalid([]resource.Key{b, a, b})
+	<-changed
+	require.Equal(t, []resource.Key{a, b}, table.Snapshot().Invalid())
+	revision := table.Snapshot().Revision()
+	table.SetInvalid([]resource.Key{a, b})
+	require.Equal(t, revision, table.Snapshot().Revision(), "no difference, no commit")
+	table.Apply(nil, []resource.Key{a})
+	require.Equal(t, []resource.Key{a, b}, table.Snapshot().Invalid(), "Apply does not change it")
+	table.SetInvalid(nil)
+	keys, now, ok := table.Changes(revision)
+	require.True(t, ok)
+	require.Empty(t, keys)
+	require.Empty(t, now.Invalid())
+	require.Greater(t, now.Revision(), revision)
+}

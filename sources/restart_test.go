@@ -285,7 +285,7 @@ func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
 					}
 					require.Equal(t, "older", string(has.Get(keyed("x")).Body()))
 					require.Nil(t, has.Get(policy))
-					require.Equal(t, []resource.Key{policy}, s.Invalid())
+					require.Equal(t, []resource.Key{policy}, has.Invalid())
 				})
 			})
 		})
@@ -333,7 +333,7 @@ func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
 			}
 			check := func(s *Supervisor, table *memstore.Table) {
 				for _, reject := range rejects {
-					invalid, served := slices.Contains(s.Invalid(), reject.Key), table.Snapshot().Get(reject.Key)
+					invalid, served := slices.Contains(table.Snapshot().Invalid(), reject.Key), table.Snapshot().Get(reject.Key)
 					require.Equal(t, invalid, served == nil, "seed %d", seed)
 					require.True(t, invalid || string(served.Body()) == "newer", "seed %d: an older policy is in force", seed)
 					if invalid {

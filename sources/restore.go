@@ -82,6 +82,7 @@ func (s *sink) resume(lastGood *lastgood.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.note = lastGood.Note
+	s.updateInvalid()
 	s.restored = &Restored{Objects: len(lastGood.Resources), Stored: lastGood.Stored}
 }
 
@@ -104,6 +105,7 @@ func (s *sink) inherit(predecessor *sink) {
 	}
 	s.ledger.markOutdated()
 	s.note, s.unreadPolicies = note, unread
+	s.updateInvalid()
 	if s.saveNote != nil {
 		s.saveNote(note)
 	}

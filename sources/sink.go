@@ -19,42 +19,43 @@ import (
 	"tributary/sources/transform"
 )
 
-// Table stores the resources of a source: a memstore.Table, or a filter in front of one. Apply makes one commit. It
-// must not block, since the sink's other callers wait for it, so that commits are in the order of the ledger.
-// MarkSynced says that the table has all resources of the source.
+// Table stores the resources of a source: a memstore.Table, or a filter in front of one. Apply and SetInvalid make one
+// commit. They must not block, since the sink's other callers wait for it, so that commits are in the order of the
+// ledger. MarkSynced says that the table has all resources of the source.
 type Table interface {
 	memstore.Reader
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
+	SetInvalid(keys []resource.Key)
 	MarkSynced()
 }
 
 // sink is the Sink of one source, and has the state of the source.
 type sink struct {
 	source    *sourceLabel
+	table     Table
 	guard     *guard.Guard // in front of the table
 	log       *slog.Logger
 	commitLog *changeLog
 	validate  func(*resource.Resource) (warnings resource.Errors, err error)
 	onEvent   func(event, text string)
 
-	mu              sync.Mutex
-	rules           admissionRules
-	ledger          *ledger
-	health          Health
-	stateSince      time.Time     // of health.State
-	synced          bool          // the source called Synced
-	partialStart    bool          // see Spec.Partial
-	allInvalid      bool          // it was read as a whole, but is not synced, since no object is valid
-	firstRead       chan struct{} // closed when synced turns true
-	restored        *Restored
-	unread          map[string]string                    // see Doubter; never modified
-	note            []byte                               // of the source, for its next run
-	saveNote        func(note []byte)                    // stores it on disk; nil without a disk
-	setPrint        func(group string, p lastgood.Print) // likewise
-	leftOutByGroup  map[string][]LeftOut                 // by group
-	leftOutCount    int                                  // of all groups
-	previousInvalid []resource.Key                       // see invalid
-	publishes       int
+	mu             sync.Mutex
+	rules          admissionRules
+	ledger         *ledger
+	health         Health
+	stateSince     time.Time     // of health.State
+	synced         bool          // the source called Synced
+	partialStart   bool          // see Spec.Partial
+	allInvalid     bool          // it was read as a whole, but is not synced, since no object is valid
+	firstRead      chan struct{} // closed when synced turns true
+	restored       *Restored
+	unread         map[string]string                    // see Doubter; never modified
+	note           []byte                               // of the source, for its next run
+	saveNote       func(note []byte)                    // stores it on disk; nil without a disk
+	setPrint       func(group string, p lastgood.Print) // likewise
+	leftOutByGroup map[string][]LeftOut                 // by group
+	leftOutCount   int                                  // of all groups
+	publishes      int
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }
@@ -73,15 +74,19 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 	options := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, changes []memstore.Change) {
 		commitLog.logChanges(log, changes, "end_of_hold", hold)
 	}}
-	options.OnEvent = func(began bool, text string) {
-		onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
-	}
 	if spec.Memory != nil {
 		options.Changed = spec.Memory.SetHeld
 	}
+	var s *sink
+	options.OnEvent = func(began bool, text string) {
+		onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.updateInvalid()
+	}
 	guarding := guard.New(spec.Table, options)
-	s := &sink{
-		source: source, guard: guarding, log: log, validate: opts.Validate, onEvent: onEvent,
+	s = &sink{
+		source: source, table: spec.Table, guard: guarding, log: log, validate: opts.Validate, onEvent: onEvent,
 		rules:  admissionRules{spec.Transform, spec.Lenient, spec.LenientMetadata},
 		ledger: newLedger(guarding), stateSince: time.Now(), firstRead: make(chan struct{}),
 		partialStart: spec.Partial, commitLog: commitLog, leftOutByGroup: map[string][]LeftOut{},
@@ -91,6 +96,7 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 		spec.Memory.SetGuard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), lastGood)
+	s.updateInvalid()
 	return s
 }
 
@@ -104,6 +110,7 @@ func (s *sink) configure(spec Spec) {
 		}
 	}
 	s.rules, s.partialStart = admissionRules{spec.Transform, spec.Lenient, spec.LenientMetadata}, spec.Partial
+	s.updateInvalid()
 	s.mu.Unlock()
 	s.syncIfValid()
 }
@@ -331,6 +338,9 @@ func (s *sink) commit(contents []admitted) change {
 	defer s.mu.Unlock()
 	now := time.Now()
 	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
+	// While the table changes, objects are invalid that were so before or are so now.
+	s.table.SetInvalid(append(s.unenforced(), s.table.Snapshot().Invalid()...))
+	defer s.updateInvalid()
 	s.recordLeftOut(contents)
 	if len(c.puts)+len(c.deletes) > 0 {
 		apply := s.guard.Apply
@@ -387,22 +397,19 @@ func logFirst[T any](s *sink, list []T, sort string, log func(T)) {
 	}
 }
 
-// invalid returns the objects that Envoys cannot enforce; see unenforced. While the guard holds a loss, it also returns
-// its earlier result, as far as the objects are gone: they may be part of the loss.
-func (s *sink) invalid() (keys []resource.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys = s.unenforced()
+// updateInvalid tells the table which objects have no valid version; see unenforced. While the guard holds a loss,
+// objects that were invalid stay so, as far as they are gone: they may be part of the loss. The caller holds mu.
+func (s *sink) updateInvalid() {
+	invalid := s.unenforced()
 	if held, _, _ := s.guard.Counts(); held > 0 {
-		served := s.guard.Snapshot()
-		for _, key := range s.previousInvalid {
-			if served.Get(key) == nil && !slices.Contains(keys, key) {
-				keys = append(keys, key)
+		served := s.table.Snapshot()
+		for _, key := range served.Invalid() {
+			if served.Get(key) == nil {
+				invalid = append(invalid, key)
 			}
 		}
 	}
-	s.previousInvalid = keys
-	return slices.Clone(keys)
+	s.table.SetInvalid(invalid)
 }
 
 // quarantinedName returns the name of a quarantined object or document.

@@ -219,12 +219,3 @@ func (s *Supervisor) list() []*runner {
 	defer s.mu.Unlock()
 	return slices.Clone(s.runners)
 }
-
-// Invalid returns the quarantined objects without a valid version that is served, in order.
-func (s *Supervisor) Invalid() (keys []resource.Key) {
-	for _, r := range s.list() {
-		keys = append(keys, r.sink.invalid()...)
-	}
-	slices.SortFunc(keys, resource.Key.Compare)
-	return slices.Compact(keys)
-}

@@ -337,14 +337,16 @@ func TestInvalidObjectsAreHeld(t *testing.T) {
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
 		sink := <-sinks
 		policy := keyed("never-valid")
+		policy.Kind = resource.AuthorizationPolicy
 		_ = replace(sink, "g", many("g", 20), broken("g", policy).Rejects...)
-		require.Equal(t, []resource.Key{policy}, s.Invalid())
+		require.Equal(t, []resource.Key{policy}, table.Snapshot().Invalid())
 		require.NoError(t, replace(sink, "g", nil))
 		require.Len(t, slices.Collect(table.Snapshot().All()), 20, "held")
-		require.Equal(t, []resource.Key{policy}, s.Invalid())
-		require.Equal(t, []resource.Key{policy}, s.Invalid(), "still")
+		require.Equal(t, []resource.Key{policy}, table.Snapshot().Invalid())
+		require.NoError(t, replace(sink, "h", many("h", 1)))
+		require.Equal(t, []resource.Key{policy}, table.Snapshot().Invalid(), "after another change")
 		require.NoError(t, replace(sink, "g", many("g", 20)))
-		require.Empty(t, s.Invalid(), "it went by itself")
+		require.Empty(t, table.Snapshot().Invalid(), "the object alone is gone")
 	})
 }
 

@@ -25,6 +25,7 @@ func (s *sink) UnreadPolicies(why map[string]string) {
 		why = nil
 	}
 	s.unreadPolicies = maps.Clone(why)
+	s.updateInvalid()
 	s.mu.Unlock()
 	tell := func(event string, from, to map[string]string) {
 		for namespace, text := range to {
@@ -106,11 +107,11 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 	return *cmp.Or(content.print, noPrint)
 }
 
-// unenforced returns the keys of all rejects that Envoys cannot enforce, and of policies that were never read. The
-// caller holds mu.
+// unenforced returns the keys of all rejects of security objects that Envoys cannot enforce, and of policies that were
+// never read. The caller holds mu.
 func (s *sink) unenforced() (keys []resource.Key) {
 	for _, q := range s.ledger.quarantineList() {
-		if key, unenforced := s.unenforcedKey(q); unenforced {
+		if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
 			keys = append(keys, key)
 		}
 	}

@@ -58,7 +58,6 @@ type Relay struct {
 	admin      *admin.Server
 	vips       vips
 	history    *history.History // or nil
-	quarantine chan struct{}    // signals a change of the quarantine
 	endStartup func()           // restores normal garbage collection
 	manager    *process.Manager
 
@@ -114,7 +113,6 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	registry := admin.NewRegistry(opts.Version)
 	r := &Relay{
 		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
-		quarantine: make(chan struct{}, 1),
 	}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{
@@ -183,7 +181,7 @@ func (r *Relay) newCatalogs(cfg *config.Config, hops *mcp.Hops, log *slog.Logger
 	envoys := envoy.Options{
 		ProductBytes: cfg.Limits.ProductBytes,
 		Debounce:     debounce(cfg.Debounce), Log: log, WarnUnenforced: cfg.Envoy.Unenforced == config.UnenforcedWarn,
-		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot, Invalid: r.supervisor.Invalid,
+		GuardFilters: cfg.Envoy.WeakeningFilters == config.FiltersOfRoot,
 	}
 	return catalogs{
 		mcp:      mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: log}),
@@ -218,7 +216,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
 		"views":   r.catalogs.restricted.run,
-		"invalid": r.followInvalid,
 		"access":  r.clientGuard.Run,
 		"grpc":    func(context.Context) error { return r.listeners.serve(r.grpc) },
 		"tls":     r.listeners.run,

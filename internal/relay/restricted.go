@@ -101,7 +101,8 @@ func (v *restrictedView) follow(ctx context.Context, view memstore.Reader, right
 				deletes = append(deletes, change.Key())
 			}
 		}
-		v.objects.ApplySince(recent.Earlier(present.Since(copied.Revision()), time.Now()), puts, deletes)
+		changedAt := recent.Earlier(present.Since(copied.Revision()), time.Now())
+		v.objects.ApplyView(changedAt, puts, deletes, present.Invalid())
 		copied = present
 		if synced {
 			v.objects.MarkSynced()

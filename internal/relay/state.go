@@ -16,7 +16,6 @@ import (
 	"tributary/config"
 	"tributary/internal/history"
 	"tributary/server/admin"
-	"tributary/sources"
 	"tributary/sources/lastgood"
 	"tributary/sources/vip"
 )
@@ -139,27 +138,6 @@ func (r *Relay) write(ctx context.Context) error {
 func (r *Relay) noteEvent(event, source, text string) {
 	if r.history != nil {
 		r.history.Note(event, source, text)
-	}
-	if event == sources.EventQuarantined || event == sources.EventQuarantineEnd {
-		select {
-		case r.quarantine <- struct{}{}:
-		default: // a signal is pending
-		}
-	}
-}
-
-// followInvalid makes the catalogs of Envoys check their objects again when a quarantine changes, even if the view does
-// not.
-func (r *Relay) followInvalid(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.quarantine:
-		}
-		for _, catalog := range r.catalogs.envoyCatalogs() {
-			catalog.Recheck()
-		}
 	}
 }
 

@@ -41,8 +41,6 @@ type Options struct {
 	ProductBytes int64
 	// Sees reports whether clients may see the security objects of a namespace. If it is nil, they see all namespaces.
 	Sees func(namespace string) bool
-	// Invalid returns the objects without a valid version in their source. See Recheck. If it is nil, all are valid.
-	Invalid func() []resource.Key
 }
 
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view, from the first client on.
@@ -61,7 +59,6 @@ type Catalog struct {
 	firstScope   signal // there was a scope
 
 	changing sync.RWMutex // held for writing while scopes catch up with a change
-	checking sync.Mutex   // held from a call of Options.Invalid until the mesh has the result
 
 	mu              sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
 	mesh            *index.Mesh
@@ -71,15 +68,13 @@ type Catalog struct {
 	reviewedChanges uint64                    // the SelectorIndex.Changes that profiles divide clients with
 	undecodable     map[resource.Key]struct{} // objects of last
 	budget          *budget
-	validSince      map[resource.Key]time.Time // when Options.Invalid dropped objects of mesh.Invalid
 	changed         changedObjects             // after the first view that was complete
 	review          func()                     // see SetReview; nil before that
+	warned          []resource.Key             // the unenforced objects that the log has
+	warnedRevision  memstore.Revision          // the view that warnUnenforced checked
+	warnedVisits    uint64                     // the visits that warnUnenforced checked
 
-	warning        sync.Mutex
-	warned         []resource.Key    // the unenforced objects that the log has; guarded by warning
-	warnedRevision memstore.Revision // the view that it checked; guarded by warning
-	warnedVisits   uint64            // the visits that it checked; guarded by warning
-	visits         atomic.Uint64     // how often a scope got its first client
+	visits atomic.Uint64 // how often a scope got its first client
 
 	cache      translationCache
 	coverage   coverageCache
@@ -93,14 +88,10 @@ func New(view memstore.Reader, options Options) *Catalog {
 		view: view, options: options, log: cmp.Or(options.Log, slog.Default()), beats: make(memstore.Beat),
 		mesh:      index.NewMesh(),
 		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
-		validSince:   make(map[resource.Key]time.Time),
 		budget:       newBudget(options.ProductBytes, cmp.Or(options.Log, slog.Default())),
 		profileTurns: turns.New(1), firstClient: newSignal(), meshReady: newSignal(), firstScope: newSignal(),
 	}
 	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = options.WarnUnenforced, options.GuardFilters, options.Sees
-	if c.options.Invalid == nil {
-		c.options.Invalid = func() []resource.Key { return nil }
-	}
 	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
@@ -130,7 +121,7 @@ func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, increm
 		keys = index.Differing(c.meshView(), snapshot)
 	}
 	finish := c.reviewBefore(c.changedResources(keys, snapshot, synced))
-	c.catchUpAll(c.changeMesh(keys, &snapshot, synced))
+	c.catchUpAll(c.changeMesh(keys, snapshot, synced))
 	finish()
 	c.reviewServers()
 	c.warnUnenforced()
@@ -215,22 +206,14 @@ func (c *Catalog) meshView() memstore.Snapshot {
 	return c.last
 }
 
-// changeMesh sets the objects of keys in the mesh to their versions in snapshot, unless that is nil, and updates the
-// objects without a valid version. It returns the scopes with clients.
-func (c *Catalog) changeMesh(keys []resource.Key, snapshot *memstore.Snapshot, synced bool) []*scope {
-	c.checking.Lock()
-	defer c.checking.Unlock()
-	if snapshot == nil && !c.meshReady.isGiven() {
-		return nil // the first view includes the change
-	}
+// changeMesh sets the objects of keys in the mesh to their versions in snapshot, and updates the objects without a
+// valid version. It returns the scopes with clients.
+func (c *Catalog) changeMesh(keys []resource.Key, snapshot memstore.Snapshot, synced bool) []*scope {
 	defer c.meshReady.give()
-	invalid := c.options.Invalid()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var changedSince time.Time
-	if snapshot != nil {
-		changedSince, c.last = snapshot.Since(c.last.Revision()), *snapshot
-	}
+	changedSince := snapshot.Since(c.last.Revision())
+	c.last = snapshot
 	touched := make(map[string]struct{})
 	for _, key := range c.budget.admit(keys, c.last, c.mesh.Contains) {
 		if c.synced {
@@ -247,7 +230,7 @@ func (c *Catalog) changeMesh(keys []resource.Key, snapshot *memstore.Snapshot, s
 				err)
 		}
 	}
-	c.setInvalid(invalid, touched)
+	c.setInvalid(touched)
 	c.mesh.TouchOthers(touched)
 	c.coverage.forget(keys, func(key resource.Key) bool { return c.last.Get(key) != nil })
 	c.synced = c.synced || synced

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -33,19 +31,14 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]
 // A security object of which no version is valid may deny anything: gateways for which it may be refuse all requests until it is valid,
 // gone, or had from another source.
 func TestInvalidSecurityObjectsDeny(t *testing.T) {
-	synctest.Test(t, testInvalidSecurityObjectsDeny)
-}
-
-func testInvalidSecurityObjectsDeny(t *testing.T) {
 	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "deny"}
 	root := resource.Key{Kind: resource.PeerAuthentication, Namespace: "istio-system", Name: "root"}
 	for _, warn := range []bool{false, true} {
-		var invalid []resource.Key
 		var log bytes.Buffer
 		table := new(memstore.Table)
 		table.Apply(decoded(t, twoGateways), nil)
 		c := New(table, Options{
-			Log: slog.New(slog.NewTextHandler(&log, nil)), WarnUnenforced: warn, Invalid: func() []resource.Key { return invalid },
+			Log: slog.New(slog.NewTextHandler(&log, nil)), WarnUnenforced: warn,
 		})
 		c.update(nil, table.Snapshot(), false, true)
 		for _, n := range nodes { // the clients stay
@@ -64,8 +57,11 @@ func testInvalidSecurityObjectsDeny(t *testing.T) {
 		}
 		require.False(t, refusing("shop"))
 
-		invalid = []resource.Key{deny}
-		c.Recheck()
+		setInvalid := func(keys ...resource.Key) {
+			table.SetInvalid(keys)
+			c.update(nil, table.Snapshot(), true, true)
+		}
+		setInvalid(deny)
 		require.Equal(t, !warn, refusing("shop"))
 		require.False(t, refusing("default"), "it is of another namespace")
 		require.Equal(t, 1, strings.Count(log.String(), "shop/deny"), log.String())
@@ -75,15 +71,10 @@ func testInvalidSecurityObjectsDeny(t *testing.T) {
 		c.update(nil, table.Snapshot(), false, true)
 		require.False(t, refusing("shop"), "another source has it")
 
-		invalid = []resource.Key{deny, root}
-		c.update(nil, table.Snapshot(), false, true)
+		setInvalid(deny, root)
 		require.Equal(t, !warn, refusing("shop"), "what is of the root namespace is for all")
 		require.Equal(t, !warn, refusing("default"))
-		invalid = nil
-		c.Recheck()
-		require.Equal(t, !warn, refusing("shop"), "a valid version may be under way")
-		time.Sleep(lingerTime)
-		synctest.Wait()
+		setInvalid()
 		require.False(t, refusing("shop"))
 		require.False(t, refusing("default"))
 	}
@@ -98,12 +89,10 @@ func TestCatalog_ManyInvalidObjects(t *testing.T) {
 	}
 	var logged strings.Builder
 	var table memstore.Table
-	c := New(&table, Options{
-		Log: slog.New(slog.NewTextHandler(&logged, nil)), Invalid: func() []resource.Key { return keys },
-	})
-	c.update(nil, table.Snapshot(), false, true)
-	for range 3 {
-		c.Recheck()
+	table.SetInvalid(keys)
+	c := New(&table, Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	for range 4 {
+		c.update(nil, table.Snapshot(), true, true)
 	}
 	require.Len(t, c.mesh.Invalid, 15_000)
 	require.True(t, slices.IsSortedFunc(c.mesh.Invalid, resource.Key.Compare))

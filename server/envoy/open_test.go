@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -154,36 +152,6 @@ spec: {ingress: [{port: {number: 80, name: http, protocol: HTTP}, captureMode: I
 		names = append(names, key.String())
 	}
 	require.True(t, slices.Contains(names, "AuthorizationPolicy default/deny"), "%v", names)
-}
-
-// Between the end of a quarantine and the valid object in the view, a change of something else opens nothing.
-func TestInvalidObjectsDenyUntilTheViewHasThem(t *testing.T) {
-	synctest.Test(t, testInvalidObjectsDenyUntilTheViewHasThem)
-}
-
-func testInvalidObjectsDenyUntilTheViewHasThem(t *testing.T) {
-	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: "deny"}
-	invalid := []resource.Key{deny}
-	var table memstore.Table
-	table.Apply(decoded(t, twoGateways), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler), Invalid: func() []resource.Key { return invalid }})
-	c.update(nil, table.Snapshot(), false, true)
-	secured := func() bool {
-		l, _ := dump(t, c, gatewayNode("default"))[xds.ListenerURL+"/0.0.0.0_80"].(*listenerv3.Listener)
-		var m hcmv3.HttpConnectionManager
-		require.NoError(t, l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(&m))
-		return m.GetHttpFilters()[0].GetName() == "envoy.filters.http.rbac"
-	}
-	require.True(t, secured())
-	invalid = nil
-	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
-	c.update(nil, table.Snapshot(), false, true)
-	require.True(t, secured())
-	c.Recheck()
-	require.True(t, secured(), "an event of something else")
-	time.Sleep(lingerTime)
-	synctest.Wait()
-	require.False(t, secured(), "it is gone")
 }
 
 // A security object of the view that cannot be decoded denies like one without a valid version.

@@ -22,10 +22,9 @@ func TestFirstClient(t *testing.T) {
 	var log strings.Builder
 	table.Apply(decoded(t, shared), nil)
 	table.MarkSynced()
-	known := resource.Key{Kind: resource.PeerAuthentication, Namespace: "default", Name: "broken"}
-	c := New(&table, Options{
-		Log: slog.New(slog.NewTextHandler(&log, nil)), Invalid: func() []resource.Key { return []resource.Key{known} },
-	})
+	broken := resource.Key{Kind: resource.PeerAuthentication, Namespace: "default", Name: "broken"}
+	table.SetInvalid([]resource.Key{broken})
+	c := New(&table, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	n := node("default", "NONE", "")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -38,7 +37,6 @@ func TestFirstClient(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	require.NoError(t, c.Alive(ctx))
-	c.Recheck()
 	require.Empty(t, c.mesh.Entries)
 	require.Empty(t, log.String(), "the view may have a valid version, as that of another source")
 

@@ -97,15 +97,11 @@ const maxWarned = 20
 
 // warnUnenforced logs unenforced objects that the log does not have yet.
 func (c *Catalog) warnUnenforced() {
-	c.warning.Lock()
-	defer c.warning.Unlock()
-	c.mu.RLock()
-	revision, visits := c.last.Revision(), c.visits.Load()
-	c.mu.RUnlock()
-	if revision == c.warnedRevision && visits == c.warnedVisits {
+	if !c.warningDue() {
 		return
 	}
 	objects, snapshot := c.unenforced()
+	c.mu.Lock()
 	news := slices.DeleteFunc(objects, func(key resource.Key) bool {
 		_, warned := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
 		return warned
@@ -113,7 +109,7 @@ func (c *Catalog) warnUnenforced() {
 	c.warned = append(slices.DeleteFunc(c.warned, func(key resource.Key) bool { return snapshot.Get(key) == nil }),
 		news...)
 	slices.SortFunc(c.warned, resource.Key.Compare)
-	c.warnedRevision, c.warnedVisits = snapshot.Revision(), visits
+	c.mu.Unlock()
 	for _, key := range news[:min(len(news), maxWarned)] {
 		if object := snapshot.Get(key); object != nil {
 			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin",
@@ -125,4 +121,17 @@ func (c *Catalog) warnUnenforced() {
 		c.log.Warn("security objects are not enforced on Envoys and gRPC clients; tributary status and /debug/no-effect "+
 			"name them", "more", remaining)
 	}
+}
+
+// warningDue reports whether the view or the scopes with clients changed since the last call.
+func (c *Catalog) warningDue() bool {
+	c.mu.RLock()
+	due := c.warnedRevision != c.last.Revision() || c.warnedVisits != c.visits.Load()
+	c.mu.RUnlock()
+	if due {
+		c.mu.Lock()
+		c.warnedRevision, c.warnedVisits = c.last.Revision(), c.visits.Load()
+		c.mu.Unlock()
+	}
+	return due
 }

@@ -15,7 +15,7 @@ const policies = "authorizationpolicies.security.istio.io"
 
 // unreadKeys returns what Envoys are to refuse since it was never read.
 func (r *rig) unreadKeys() (all []string) {
-	for _, key := range r.supervisor.Invalid() {
+	for _, key := range r.table.Snapshot().Invalid() {
 		all = append(all, key.String())
 	}
 	return all
