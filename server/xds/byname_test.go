@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Clients subscribe to virtual hosts by name. Envoy begins with a request without names, which is answered and matches nothing. A missing
-// host is reported by an alias, and sent when it exists; a deleted one is removed.
+// Clients subscribe to virtual hosts by name. Envoy begins with a request without names; the server answers it with no
+// resources. An alias reports a missing host, and the host is sent when it exists; a deleted host is removed.
 func TestVirtualHostsByName(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(VHostURL, "80/a", "80/b")
@@ -77,9 +77,9 @@ func TestByName(t *testing.T) {
 	})
 }
 
-// Envoy acknowledges no clusters while one of them warms, for which it wants endpoints. It gets these although it has subscribed to another
-// cluster meanwhile, which has to wait for the acknowledgement.
-func TestEndpointsOfAWarmingClusterDoNotWait(t *testing.T) {
+// Envoy acknowledges no clusters while one of them warms and waits for endpoints. The server sends these endpoints
+// although the client has subscribed to another cluster, which has to wait for the acknowledgement.
+func TestWarmingCluster_EndpointsDoNotWaitForAck(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "a", "b")
 		w.set(EndpointURL, "a", "b")

@@ -30,27 +30,28 @@ func (w *fixture) together(change func()) {
 	change()
 }
 
-// A client by name that acknowledges everything gets the removals and the changes of a later type, and then nothing.
+// A client by name that acknowledges each response gets the removals and the changes of a later type, and no further
+// responses.
 func TestRemovalByNameAndAChangeOfALaterType(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a", "b")
 	w.set(EndpointURL, "a", "b")
 	c := w.sotw(ClusterURL)
-	both := []string{"a", "b"}
-	c.ask(ClusterURL, both...)
-	c.expectAck(ClusterURL, both, "a@1", "b@1")
-	c.ask(EndpointURL, both...)
-	c.expectAck(EndpointURL, both, "a@1", "b@1")
+	clusterNames := []string{"a", "b"}
+	c.ask(ClusterURL, clusterNames...)
+	c.expectAck(ClusterURL, clusterNames, "a@1", "b@1")
+	c.ask(EndpointURL, clusterNames...)
+	c.expectAck(EndpointURL, clusterNames, "a@1", "b@1")
 	w.together(func() {
 		w.set(ClusterURL, "-b")
 		w.set(EndpointURL, "a@2")
 	})
-	c.expectAck(EndpointURL, both, "a@2")
-	c.expectAck(ClusterURL, both, "a@1")
+	c.expectAck(EndpointURL, clusterNames, "a@2")
+	c.expectAck(ClusterURL, clusterNames, "a@1")
 	c.silence()
 }
 
-func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
+func TestWildcardAfterNames_SendsRemovals(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a", "b", "c")
 	c := w.delta(testType)
@@ -79,7 +80,7 @@ func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
 		c.ask(testType, "-a")
 		c.ask(testType, "a")
 		c.ask(testType, "b")
-		w.until(false, 2)
+		w.awaitSubscription(false, 2)
 		w.set(testType, "a", "b")
 		c.expectAck(testType, nil, "a@1", "b@1")
 		c.silence()
@@ -90,14 +91,14 @@ func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
 		resume(c, map[string]string{"a": "1", "b": "1"})
 		c.ask(testType, "-a")
 		c.ask(testType, "x") // answered in order, so that the one before it was taken
-		w.until(true, 1)
+		w.awaitSubscription(true, 1)
 		w.set(testType, "a", "b")
 		c.expectAck(testType, nil, "a@1", "-x")
 		c.silence()
 	})
 }
 
-func TestNackOfAnyChunkIsKept(t *testing.T) {
+func TestNack_RecordedForAnyChunk(t *testing.T) {
 	w := newFixture(t, Options{})
 	var commit Commit
 	for i := range 60 {
@@ -122,7 +123,7 @@ func TestNackOfAnyChunkIsKept(t *testing.T) {
 	require.Equal(t, chunks[0].nonce, status().NackNonce)
 	require.EqualValues(t, 1, status().Nacks)
 	require.False(t, status().Synced)
-	require.Len(t, status().Rejected, len(chunks[0].puts), "what the first chunk had")
+	require.Len(t, status().Rejected, len(chunks[0].puts), "entries of the first chunk")
 	var next []string
 	for _, r := range status().Rejected {
 		next = append(next, r.Name+"@2")
@@ -132,7 +133,7 @@ func TestNackOfAnyChunkIsKept(t *testing.T) {
 	eventually(t, func() bool { return status().Synced })
 }
 
-func TestResumedStreamWithNothingToSendIsSynced(t *testing.T) {
+func TestResumedStream_WithoutChangesIsSynced(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	version := w.coll(testType).Version()
@@ -154,7 +155,7 @@ func TestResumedStreamWithNothingToSendIsSynced(t *testing.T) {
 }
 
 // Answers to requests do not have changes that a debounce holds back, either.
-func TestDebounceIsNotUndoneByRequests(t *testing.T) {
+func TestDebounce_AppliesToRequestedResponses(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.mu.Lock()
 		w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: time.Hour})
@@ -165,11 +166,11 @@ func TestDebounceIsNotUndoneByRequests(t *testing.T) {
 		c.expectAck(testType, nil, "a@1")
 		w.set(testType, "a@2")
 		c.request(testType, "no nonce of ours", nil)
-		other := dial(testType)
-		other.ask(testType)
-		other.expectAck(testType, nil, "a@1")
+		otherClient := dial(testType)
+		otherClient.ask(testType)
+		otherClient.expectAck(testType, nil, "a@1")
 		c.silence()
-		other.silence()
+		otherClient.silence()
 	})
 }
 
@@ -202,7 +203,7 @@ func (nilCatalog) Collection(context.Context, *corev3.Node, string) (*Collection
 	return nil, nil, nil
 }
 
-func TestACatalogThatGivesNothingEndsTheStream(t *testing.T) {
+func TestCatalogWithoutCollection_EndsStream(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.server.catalog = nilCatalog{}
 	c := w.sotw(testType)
@@ -230,9 +231,9 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 		w.set(EndpointURL, "c0")
 		w.set(RouteURL, "route@0")
 		c := dial(ClusterURL)
-		all := []string{"*"}
-		c.ask(ClusterURL, all...)
-		c.expectAck(ClusterURL, all, "c0@1")
+		wildcardNames := []string{"*"}
+		c.ask(ClusterURL, wildcardNames...)
+		c.expectAck(ClusterURL, wildcardNames, "c0@1")
 		c.ask(EndpointURL, "c0")
 		c.expectAck(EndpointURL, []string{"c0"}, "c0@1")
 		c.ask(RouteURL, "route")
@@ -247,7 +248,7 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 				clusters = c.expect(ClusterURL, old+"@1", new+"@1")
 			}
 			c.silence() // not acknowledged
-			c.ack(clusters, all...)
+			c.ack(clusters, wildcardNames...)
 			c.silence() // the endpoints are to be asked for
 			if c.delta {
 				c.ask(EndpointURL, new)
@@ -264,7 +265,7 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 				c.expectAck(EndpointURL, nil, "-"+old)
 				c.expectAck(ClusterURL, nil, "-"+old)
 			} else {
-				c.expectAck(ClusterURL, all, new+"@1")
+				c.expectAck(ClusterURL, wildcardNames, new+"@1")
 			}
 			c.silence()
 		}
@@ -273,7 +274,7 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 
 // The combinations below were found by the model, in histories that are rare.
 
-func TestAWildcardAfterNamesOfAResumedStream(t *testing.T) {
+func TestWildcard_AfterNamesOfResumedStream(t *testing.T) {
 	w := newFixture(t, Options{})
 	c := w.delta(testType)
 	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
@@ -281,25 +282,25 @@ func TestAWildcardAfterNamesOfAResumedStream(t *testing.T) {
 	}))
 	c.ask(testType, "-b")
 	c.ask(testType, "*")
-	w.until(true, 1)
+	w.awaitSubscription(true, 1)
 	w.set(testType, "a", "b")
 	c.expectAck(testType, nil, "a@1", "b@1") // b was dropped
 	c.silence()
 }
 
-func TestAVersionIsOfEverything(t *testing.T) {
+func TestCollectionVersion_CoversDroppedNames(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
 	c := w.sotw(testType)
 	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version()}))
 	c.ask(testType, "a")
 	c.ask(testType, "a", "*")
-	w.until(true, 1)
+	w.awaitSubscription(true, 1)
 	w.coll(testType).MarkSynced()
 	c.expect(testType, "a@1", "b@1") // it dropped b in between
 }
 
-func TestWhatAStaleRequestDropsIsSentAgain(t *testing.T) {
+func TestStaleRequest_ResendsDroppedNames(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.sotw(EndpointURL)
@@ -313,7 +314,7 @@ func TestWhatAStaleRequestDropsIsSentAgain(t *testing.T) {
 	c.expect(EndpointURL, "b@1")
 }
 
-func TestFromNamesToAllTheRestIsNew(t *testing.T) {
+func TestWildcardAfterNames_SendsRemainingClusters(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c0", "c1")
 	w.set(EndpointURL, "c0", "c1")
@@ -342,8 +343,8 @@ func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
 		w := newFixture(t, Options{AckTimeout: timeout})
 		w.set(ClusterURL, "new")
 		c := w.delta(ClusterURL)
-		has := map[string]string{"old": "1"}
-		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: has}))
+		resumedVersions := map[string]string{"old": "1"}
+		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: resumedVersions}))
 		c.expectAck(ClusterURL, nil, "new@1")
 		return c
 	}
@@ -352,7 +353,7 @@ func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
 }
 
 // A client that asks for routes gets those that match the clusters that it was sent, although the collections have changed since.
-func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
+func TestSequentialTypes_UseOneSnapshot(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "c0")
 		w.set(EndpointURL, "c0")
@@ -377,7 +378,7 @@ func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
 	})
 }
 
-func TestUnsubscribingFromAllAndANameIsNotAnswered(t *testing.T) {
+func TestUnsubscribeWildcardAndName_SendsNoResponse(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
 	c := w.delta(testType)
@@ -387,7 +388,7 @@ func TestUnsubscribingFromAllAndANameIsNotAnswered(t *testing.T) {
 	c.silence()
 }
 
-func TestARepeatedRejectionIsLoggedOnce(t *testing.T) {
+func TestRepeatedRejection_LoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	w := newFixture(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	w.set(testType, "a")

@@ -64,8 +64,8 @@ func (b byType) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*
 	return nil, nil, xds.ErrNoAnswer
 }
 
-// Types that depend on each other are collections of one group. Changes in one Apply become visible at once, and each client gets them
-// in an order in which no cluster is without its endpoints, and no route without its cluster.
+// Types that depend on each other are collections of one group. Changes in one Apply become visible at once, and each
+// client gets them in an order that keeps endpoints for each cluster and clusters for each route.
 func ExampleGroup_Apply() {
 	group := xds.NewGroup(xds.Debounce{})
 	clusters, endpoints := group.Collection(xds.TypeOf(xds.ClusterURL)), group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -93,7 +93,7 @@ func ExampleGroup_Apply() {
 	// Output: reviews reviews
 }
 
-// byZone is a catalog in which clients see the endpoints of their zone.
+// byZone is a catalog: each client sees the endpoints of its zone.
 type byZone map[string]*xds.Collection
 
 func (b byZone) Collection(_ context.Context, node *corev3.Node, _ string) (*xds.Collection, func(), error) {

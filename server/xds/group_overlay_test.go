@@ -10,11 +10,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// After a random history of commits, an overlay has the entries of its base but for those of which it has its own, and is shown with it.
+// After a random history of commits, an overlay has its own entries and those entries of its base that it does not
+// override, and becomes visible together with the base.
 func TestOverlaysAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := NewGroup(Debounce{Quiet: time.Hour})
-		base, other := g.Collection(TypeOf(ClusterURL)), g.Collection(TypeOf(RouteURL))
+		base, routes := g.Collection(TypeOf(ClusterURL)), g.Collection(TypeOf(RouteURL))
 		models := map[*Collection]map[string]string{base: {}}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "op") {
@@ -22,7 +23,7 @@ func TestOverlaysAgreeWithModel(t *testing.T) {
 				models[g.Overlay(base)] = make(map[string]string)
 			case 1:
 				base.MarkSynced()
-				other.MarkSynced()
+				routes.MarkSynced()
 			case 2:
 				for c := range models {
 					if c != base && len(models) > 3 {
@@ -35,7 +36,7 @@ func TestOverlaysAgreeWithModel(t *testing.T) {
 				for c := range models {
 					before[c] = c.current.Load()
 				}
-				other.Apply(Commit{Put: []*Entry{named("r", fmt.Sprint(len(models)))}})
+				routes.Apply(Commit{Put: []*Entry{named("r", fmt.Sprint(len(models)))}})
 				for c := range models {
 					require.Same(t, before[c], c.current.Load())
 				}
@@ -62,9 +63,9 @@ func TestOverlaysAgreeWithModel(t *testing.T) {
 			if rapid.Bool().Draw(t, "flush") {
 				g.Flush()
 			}
-			for c, own := range models {
+			for c, overlayEntries := range models {
 				want := maps.Clone(models[base])
-				maps.Copy(want, own)
+				maps.Copy(want, overlayEntries)
 				now := c.current.Load()
 				require.Equal(t, want, contents(t, now))
 				require.Equal(t, base.Synced(), c.Synced())
@@ -73,15 +74,15 @@ func TestOverlaysAgreeWithModel(t *testing.T) {
 					require.Same(t, now, (*g.shown.Load())[c])
 				}
 			}
-			if len(g.hidden) == 0 && base.Synced() && other.Synced() {
-				require.Len(t, *g.shown.Load(), len(models)+1, "what was dropped is not in the cut")
+			if len(g.hidden) == 0 && base.Synced() && routes.Synced() {
+				require.Len(t, *g.shown.Load(), len(models)+1, "the snapshot has no dropped overlays")
 			}
 		}
 	})
 }
 
 // A client that moves to another overlay of a group takes one cut of all types: a cluster goes after the routes to it.
-func TestAClientMovesToAnotherOverlayInOrder(t *testing.T) {
+func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
 	ws := newGroupsFixture(t)
 	g := NewGroup(Debounce{})
 	base, routes := g.Collection(TypeOf(ClusterURL)), g.Collection(TypeOf(RouteURL))

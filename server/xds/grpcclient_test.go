@@ -79,9 +79,9 @@ func feedService(t *testing.T, w *fixture, backend *net.TCPAddr) (move func(vers
 // grpc-go's own xDS client resolves a service that was fed by hand, and an EDS change moves its traffic from one backend
 // to another.
 func TestGRPCClient(t *testing.T) {
-	one, two := backend(t), backend(t)
+	firstBackend, two := backend(t), backend(t)
 	w := newFixture(t, Options{})
-	move := feedService(t, w, one)
+	move := feedService(t, w, firstBackend)
 
 	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],`+
 		`"node":{"id":"n1"}}`, w.addr)
@@ -98,7 +98,7 @@ func TestGRPCClient(t *testing.T) {
 		require.NoError(t, err)
 		return p.Addr.String()
 	}
-	require.Equal(t, one.String(), call())
+	require.Equal(t, firstBackend.String(), call())
 	move("2", two)
 	eventually(t, func() bool { return call() == two.String() })
 	eventually(t, func() bool {
@@ -113,12 +113,12 @@ func TestGRPCClient(t *testing.T) {
 	})
 }
 
-// A client made of go-control-plane's generated code follows the same service from its listener to its endpoints, in both
-// variants, and is told when it moves.
+// A client made of go-control-plane's generated code follows a service from its listener to its endpoints, in both
+// variants, and receives the new endpoint when the service moves.
 func TestGoControlPlaneClient(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
-		one, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
-		move := feedService(t, w, one)
+		firstAddr, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
+		move := feedService(t, w, firstAddr)
 		c := dial(ListenerURL)
 		follow := func(typeURL, name string, m proto.Message) {
 			c.ask(typeURL, name)
@@ -141,7 +141,7 @@ func TestGoControlPlaneClient(t *testing.T) {
 		}
 		var endpoints endpointv3.ClusterLoadAssignment
 		follow(EndpointURL, cluster.Name, &endpoints)
-		require.Equal(t, one.Port, port(&endpoints))
+		require.Equal(t, firstAddr.Port, port(&endpoints))
 		move("2", two)
 		a := c.next()
 		require.NoError(t, a.bodies[0].UnmarshalTo(&endpoints))

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	testType = "example.com/v1/Thing" // full state, no order, as the kinds of MCP
 	deadline = 30 * time.Second
-	// quiet is how long a test listens to be sure that nothing comes. It can only make a wrong server pass.
+	// quiet is how long a test checks that no response arrives. A short time can only let a wrong server pass.
 	quiet = 50 * time.Millisecond
 )
 
@@ -100,7 +100,7 @@ func (w *fixture) set(typeURL string, items ...string) {
 	w.coll(typeURL).MarkSynced()
 }
 
-// thing makes an entry whose body says its name and version.
+// thing makes an entry. Its body contains its name and version.
 func thing(t testing.TB, name, version, pad string) *Entry {
 	body, err := anypb.New(wrapperspb.String(name + "@" + version + pad))
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func thing(t testing.TB, name, version, pad string) *Entry {
 	return &Entry{Name: name, Version: version, Any: b, Child: name}
 }
 
-// answer is a response of either variant: what it puts as "name@version", and what it removes.
+// answer is a response of either variant: its resources as "name@version", and its removals.
 type answer struct {
 	typeURL, version, nonce string
 	puts, removed, unknown  []string
@@ -117,7 +117,7 @@ type answer struct {
 	size                    int
 }
 
-func said(t testing.TB, a *anypb.Any) string {
+func bodyText(t testing.TB, a *anypb.Any) string {
 	var s wrapperspb.StringValue
 	require.NoError(t, a.UnmarshalTo(&s))
 	return s.Value
@@ -125,12 +125,12 @@ func said(t testing.TB, a *anypb.Any) string {
 
 // client is one stream of either variant.
 type client struct {
-	t     *testing.T
-	delta bool
-	send  func(proto.Message) error
-	close func() error
-	in    chan answer
-	err   chan error
+	t       *testing.T
+	delta   bool
+	send    func(proto.Message) error
+	close   func() error
+	answers chan answer
+	err     chan error
 }
 
 type dialOption func(*dialOptions)
@@ -161,7 +161,7 @@ func (w *fixture) dial(delta bool, typeURL string, opts ...dialOption) *client {
 	}
 	conn := w.conn()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &client{t: w.t, delta: delta, in: make(chan answer, 1000), err: make(chan error, 1)}
+	c := &client{t: w.t, delta: delta, answers: make(chan answer, 1000), err: make(chan error, 1)}
 	stream := open(ctx, w.t, conn, delta, typeURL, o)
 	c.send = func(m proto.Message) error { return stream.SendMsg(m) }
 	c.close = stream.CloseSend
@@ -173,7 +173,7 @@ func (w *fixture) dial(delta bool, typeURL string, opts ...dialOption) *client {
 				c.err <- err
 				return
 			}
-			c.in <- a
+			c.answers <- a
 		}
 	})
 	w.t.Cleanup(func() {
@@ -216,7 +216,7 @@ func receive(t testing.TB, stream grpc.ClientStream, delta bool) (answer, error)
 		for _, r := range m.Resources {
 			a.bodies = append(a.bodies, r)
 			if r.MessageIs(&wrapperspb.StringValue{}) {
-				a.puts = append(a.puts, said(t, r))
+				a.puts = append(a.puts, bodyText(t, r))
 			}
 		}
 		return a, nil
@@ -235,7 +235,7 @@ func receive(t testing.TB, stream grpc.ClientStream, delta bool) (answer, error)
 		if !r.Resource.MessageIs(&wrapperspb.StringValue{}) {
 			continue
 		}
-		if got := said(t, r.Resource); !strings.HasPrefix(got, r.Name+"@"+r.Version) {
+		if got := bodyText(t, r.Resource); !strings.HasPrefix(got, r.Name+"@"+r.Version) {
 			return a, fmt.Errorf("resource %s@%s says %q", r.Name, r.Version, got)
 		}
 		a.puts = append(a.puts, r.Name+"@"+r.Version)
@@ -283,12 +283,12 @@ func (c *client) request(typeURL, nonce string, detail *status.Status, names ...
 func (c *client) next() answer {
 	c.t.Helper()
 	select {
-	case a := <-c.in:
+	case a := <-c.answers:
 		return a
 	case err := <-c.err:
 		c.err <- err
-		if len(c.in) > 0 { // it came before the end
-			return <-c.in
+		if len(c.answers) > 0 { // it came before the end
+			return <-c.answers
 		}
 		require.NoError(c.t, err, "stream ended")
 	case <-time.After(deadline):
@@ -320,11 +320,11 @@ func (c *client) expectAck(typeURL string, names []string, want ...string) answe
 	return a
 }
 
-// silence says that nothing comes.
+// silence checks that no response arrives.
 func (c *client) silence() {
 	c.t.Helper()
 	select {
-	case a := <-c.in:
+	case a := <-c.answers:
 		require.Fail(c.t, "unexpected response", "%+v", a)
 	case err := <-c.err:
 		require.NoError(c.t, err, "stream ended")
@@ -344,8 +344,8 @@ func (c *client) ended() error {
 	return errors.New("unreachable")
 }
 
-// until waits until the newest stream's only type is subscribed to so many names, with or without a wildcard.
-func (w *fixture) until(wildcard bool, names int) {
+// awaitSubscription waits until the newest stream's only type is subscribed to so many names, with or without a wildcard.
+func (w *fixture) awaitSubscription(wildcard bool, names int) {
 	w.t.Helper()
 	eventually(w.t, func() bool {
 		clients := w.server.Clients()
@@ -365,18 +365,19 @@ func eventually(t *testing.T, ok func() bool) {
 
 // namesCost returns the cost of the names of all streams.
 func (w *fixture) namesCost() int {
-	all, _ := w.server.names.add("", 0)
-	return all
+	totalCost, _ := w.server.names.add("", 0)
+	return totalCost
 }
 
-// deaf opens a stream that asks for everything of a type, and reads next to nothing. It returns a function that hangs up.
+// deaf opens a stream that subscribes to all resources of a type, and hardly reads. It returns a function that hangs
+// up.
 func (w *fixture) deaf(typeURL string) (hangUp func()) {
 	r := testutil.DialRaw(w.t, "127.0.0.1", w.addr)
 	r.Data(r.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}))
 	return func() { _ = r.Conn.Close() }
 }
 
-// large makes a type of which gRPC does not take all responses at once if the client does not read.
+// large makes a type whose responses exceed gRPC's buffers if the client does not read.
 func (w *fixture) large(typeURL string) {
 	pad := strings.Repeat("x", maxChunk-1000)
 	w.coll(typeURL).Apply(Commit{Put: []*Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})

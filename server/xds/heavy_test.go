@@ -15,10 +15,10 @@ func TestWantsOfAState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var changes []change
-		has := make(map[string]bool)
+		existing := make(map[string]bool)
 		for range rng.IntN(300) {
 			name := fmt.Sprint(rng.IntN(500))
-			has[name] = true
+			existing[name] = true
 			changes = append(changes, change{name, thing(t, name, "1", "")})
 		}
 		s := nothing.with(changes)
@@ -27,7 +27,7 @@ func TestWantsOfAState(t *testing.T) {
 		for range rng.IntN(300) {
 			name := fmt.Sprint(rng.IntN(500))
 			w.add(name, s)
-			if has[name] {
+			if existing[name] {
 				want[name] = true
 			}
 		}

@@ -35,7 +35,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 	return m
 }
 
-func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
+func TestInitialVersions_KeptForFirstRequestOnly(t *testing.T) {
 	w := newFixture(t, Options{})
 	s := w.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
@@ -50,7 +50,7 @@ func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 	require.Less(t, st.unreservedBytes, 2000)
 }
 
-func TestVersionsInSmallRequestsAreBoundedTogether(t *testing.T) {
+func TestInitialVersions_SmallRequestsShareLimit(t *testing.T) {
 	w := newFixture(t, Options{})
 	s := w.mute()
 	for i := range 30 {
@@ -63,7 +63,7 @@ func TestVersionsInSmallRequestsAreBoundedTogether(t *testing.T) {
 }
 
 // Odd requests for everything get the shared encoding, too.
-func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
+func TestWildcardResponse_SharesEncoding(t *testing.T) {
 	var changes []change
 	for i := range 1000 {
 		e := thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
@@ -81,33 +81,33 @@ func TestEverythingIsEncodedOnceHoweverItIsAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, brought.Decode(encoded))
 	for name, c := range map[string]struct {
-		has   clientState
-		wants subscriptionNames
+		client    clientState
+		selection subscriptionNames
 	}{
 		"with a version of something else": {clientState{state: nothing, brought: brought.Initial}, subscriptionNames{wildcard: true}},
-		"with a name besides": {
+		"with a missing name": {
 			clientState{state: nothing, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := plan(variant{delta: true}, &c.has, &c.wants, s, false)
-			own, count := 0, 0
+			p := plan(variant{delta: true}, &c.client, &c.selection, s, false)
+			unsharedBytes, count := 0, 0
 			for _, b := range p.bodies(variant{delta: true}) {
 				count += b.count
 				for _, part := range b.parts {
 					if !shared[part] {
-						own += part.len()
+						unsharedBytes += part.len()
 					}
 				}
 			}
 			require.Equal(t, 1001, count)
-			require.Less(t, own, 100)
+			require.Less(t, unsharedBytes, 100)
 		})
 	}
 }
 
-// Repeated requests for routes acknowledge nothing.
-func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
+// Repeated route requests are no acknowledgements.
+func TestRepeatedRouteRequests_StillReceiveChanges(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	w := newFixture(t, Options{AckTimeout: timeout})
 	w.set(ClusterURL, "a", "b")
@@ -135,9 +135,9 @@ func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
 			w.set(ListenerURL, "l@2")
 			w.set(ClusterURL, "a@2")
 		}
-		for asked := false; !asked; {
+		for requested := false; !requested; {
 			select {
-			case a := <-c.in:
+			case a := <-c.answers:
 				c.ack(a)
 				for _, put := range a.puts {
 					delete(waits, put)
@@ -146,7 +146,7 @@ func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
 					delete(waits, "-"+name)
 				}
 			case <-asking.C:
-				asked = true
+				requested = true
 			}
 		}
 		if len(waits) == 0 {

@@ -17,18 +17,18 @@ import (
 )
 
 // some is a catalog that answers for one type only.
-type some struct{ *fixture }
+type singleTypeCatalog struct{ *fixture }
 
-func (s some) Collection(ctx context.Context, n *corev3.Node, typeURL string) (*Collection, func(), error) {
+func (s singleTypeCatalog) Collection(ctx context.Context, n *corev3.Node, typeURL string) (*Collection, func(), error) {
 	if typeURL != testType {
 		return nil, nil, ErrNoAnswer
 	}
 	return s.fixture.Collection(ctx, n, typeURL)
 }
 
-func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
+func TestUnansweredType_KeepsStreamOpen(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
-		w.server.catalog = some{w}
+		w.server.catalog = singleTypeCatalog{w}
 		w.set(testType, "a")
 		c := dial(testType)
 		c.ask("other")
@@ -40,7 +40,7 @@ func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
+func TestMissingMarkSynced_Logged(t *testing.T) {
 	var log testutil.Buffer
 	w := newFixture(t, Options{Log: log.Logger()})
 	w.server.unsyncedAfter = time.Millisecond
@@ -49,7 +49,7 @@ func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 	require.Contains(t, log.String(), testType)
 }
 
-func TestForgottenServerOptionsAreSaid(t *testing.T) {
+func TestMissingServerOptions_Logged(t *testing.T) {
 	var log testutil.Buffer
 	w := newFixture(t, Options{Log: log.Logger()})
 	g := grpc.NewServer()
@@ -64,17 +64,17 @@ func TestForgottenServerOptionsAreSaid(t *testing.T) {
 	require.Contains(t, log.String(), errNoOptions.Error())
 }
 
-func TestAnEntryWithoutAVersionHasThatOfItsContent(t *testing.T) {
+func TestEntryWithoutVersion_UsesContentHash(t *testing.T) {
 	coll := NewCollection(TypeOf(testType), Debounce{})
-	one, two := thing(t, "a", "", "one"), thing(t, "a", "", "two")
-	require.True(t, coll.Apply(Commit{Put: []*Entry{one}}))
-	require.Equal(t, VersionOf(one.Any), coll.Get("a").Version)
+	first, two := thing(t, "a", "", "one"), thing(t, "a", "", "two")
+	require.True(t, coll.Apply(Commit{Put: []*Entry{first}}))
+	require.Equal(t, VersionOf(first.Any), coll.Get("a").Version)
 	require.False(t, coll.Apply(Commit{Put: []*Entry{thing(t, "a", "", "one")}}))
 	require.True(t, coll.Apply(Commit{Put: []*Entry{two}}), "it would never be sent")
-	require.Empty(t, two.Version, "what was given is not changed")
+	require.Empty(t, two.Version, "Apply does not change its arguments")
 }
 
-func TestAVersionThatIsUsedAgainIsLogged(t *testing.T) {
+func TestReusedVersion_Logged(t *testing.T) {
 	for name, commits := range map[string][2]Commit{
 		"of an entry":     {{Put: []*Entry{thing(t, "a", "1", "")}}, {Put: []*Entry{thing(t, "a", "1", "other")}}},
 		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
@@ -107,7 +107,7 @@ func TestEntriesOfEnvoy(t *testing.T) {
 	require.ErrorContains(t, err, "google.protobuf.StringValue has no name")
 }
 
-func TestEntriesThatNoClientCouldTakeAreLeftOut(t *testing.T) {
+func TestInvalidEntries_Ignored(t *testing.T) {
 	var log testutil.Buffer
 	group := NewGroup(Debounce{})
 	group.Log = log.Logger()

@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestTheReasonOfARejectionIsCut(t *testing.T) {
+func TestNackReason_Truncated(t *testing.T) {
 	var log testutil.Buffer
 	w := newFixture(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
@@ -79,14 +79,14 @@ func TestTheReasonOfARejectionIsCut(t *testing.T) {
 	c.ask(testType)
 	c.nack(c.expect(testType, "a@1"), strings.Repeat("no ", 1<<20))
 	eventually(t, func() bool { return len(w.server.Clients()[0].Types) == 1 && w.server.Clients()[0].Types[0].Nacks == 1 })
-	kept := w.server.Clients()[0].Types[0].NackError
-	require.Less(t, len(kept), 2*wire.MaxReason)
-	require.Regexp(t, "^no no .*…", kept)
+	reason := w.server.Clients()[0].Types[0].NackError
+	require.Less(t, len(reason), 2*wire.MaxReason)
+	require.Regexp(t, "^no no .*…", reason)
 	eventually(t, func() bool { return strings.Contains(log.String(), "rejected") })
 	require.Less(t, len(log.String()), 3*wire.MaxReason)
 }
 
-func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
+func TestTypeLimit_CheckedBeforeCatalog(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{TypesPerStream: 2}})
 	c := w.sotw(testType)
 	for _, typeURL := range []string{"first", "second", "third"} {
@@ -98,7 +98,7 @@ func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
 	require.NotContains(t, w.colls, "third")
 }
 
-func TestNamesAreGivenBack(t *testing.T) {
+func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
 	w := newFixture(t, Options{})
 	names := func(n int) {
 		t.Helper()
@@ -124,17 +124,17 @@ func TestUnsubscribingCountsToo(t *testing.T) {
 	c := w.delta(testType)
 	c.ask(testType)
 	for i := range 11 {
-		c.ask(testType, fmt.Sprint("-", i)) // nothing is synced, so nothing is answered
+		c.ask(testType, fmt.Sprint("-", i)) // no type is synced, so the server sends no responses
 	}
 	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
 }
 
-// oneRequest is a stream with one request, and shows what it retains of that.
+// oneRequest is a stream with one request. It records the parts of the request that the server retains.
 type oneRequest struct {
 	grpc.ServerStream
-	ctx   context.Context
-	left  wire.Request
-	asked int
+	ctx      context.Context
+	retained wire.Request
+	reads    int
 }
 
 func (o *oneRequest) Context() context.Context    { return o.ctx }
@@ -143,27 +143,27 @@ func (o *oneRequest) SendMsg(any) error           { return nil }
 
 func (o *oneRequest) RecvMsg(m any) error {
 	r, _ := m.(*wire.Request)
-	if o.asked++; o.asked == 1 {
+	if o.reads++; o.reads == 1 {
 		r.TypeURL, r.Names, r.Err = testType, []string{"a"}, &status.Status{Message: "no"}
 		r.Initial = &wire.Versions{}
 		return nil
 	}
-	o.left = *r
+	o.retained = *r
 	return io.EOF
 }
 
-func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
+func TestRequest_ReleasedBeforeNextRead(t *testing.T) {
 	s := NewServer(&fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
 	defer s.Close()
 	o := &oneRequest{ctx: t.Context()}
 	require.NoError(t, s.serve(o, false, ""))
-	require.Equal(t, 2, o.asked)
-	require.Nil(t, o.left.Names)
-	require.Nil(t, o.left.Err)
-	require.Nil(t, o.left.Initial)
+	require.Equal(t, 2, o.reads)
+	require.Nil(t, o.retained.Names)
+	require.Nil(t, o.retained.Err)
+	require.Nil(t, o.retained.Initial)
 }
 
-func TestWhatIsKeptOfARequest(t *testing.T) {
+func TestRequest_RetainsLimitedText(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	c := w.sotw(testType)
@@ -182,7 +182,7 @@ func TestWhatIsKeptOfARequest(t *testing.T) {
 	}
 }
 
-func TestALargeNodeCountsAsNames(t *testing.T) {
+func TestLargeNode_CountsAgainstNameLimit(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 1000}})
 	w.set(testType, "a")
 	envoy := &corev3.Node{Id: "n"} // with a list of extensions
@@ -194,7 +194,7 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 	require.Equal(t, []string{"a@1"}, c.next().puts)
 	node := w.server.Clients()[0].Node
 	require.Equal(t, "n", node.Id)
-	require.Empty(t, node.Extensions, "is kept for nothing")
+	require.Empty(t, node.Extensions, "extensions are dropped")
 	require.NoError(t, c.close())
 
 	d := w.sotw(testType)
@@ -204,7 +204,7 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 }
 
 // A type URL is printed everywhere: one that is not printable UTF-8 ends the stream, and is not seen in the status of clients.
-func TestATypeURLThatCannotBePrintedIsRefused(t *testing.T) {
+func TestUnprintableTypeURL_Refused(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		for _, url := range []string{"a.b/v1/K\u202eEVIL", "a.b/v1/\x1b[31mK", "a.b/v1/K\n"} {
 			w := newFixture(t, Options{})

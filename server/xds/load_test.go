@@ -9,7 +9,7 @@ import (
 )
 
 // A client that rejects everything gets one response for each change, and none for its rejections.
-func TestAClientThatRejectsForeverCostsNothing(t *testing.T) {
+func TestRejectingClient_GetsOneResponsePerChange(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a@0")
 		c := dial(testType)
@@ -27,8 +27,8 @@ func TestAClientThatRejectsForeverCostsNothing(t *testing.T) {
 	})
 }
 
-// Each of many changes of subscription gets only what it asks for: if the work were in proportion to the subscription, so would
-// be the answers.
+// Each of many subscription changes gets only the requested resources: if the work were in proportion to the
+// subscription, so would be the responses.
 func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	w := newFixture(t, Options{})
 	const n = 10_000
@@ -50,7 +50,7 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	for i := range n {
 		c.ask(EndpointURL, fmt.Sprintf("n%05d", i))
 		select {
-		case a := <-c.in:
+		case a := <-c.answers:
 			receive(a)
 		default:
 		}
@@ -63,7 +63,7 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	for i := range n - 1 {
 		c.ask(EndpointURL, fmt.Sprintf("-n%05d", i))
 	}
-	w.until(false, 1)
+	w.awaitSubscription(false, 1)
 	w.set(EndpointURL, "n00000@2", "n09999@2")
 	c.expectAck(EndpointURL, nil, "n09999@2")
 }

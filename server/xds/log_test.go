@@ -17,7 +17,7 @@ import (
 	"tributary/internal/testutil"
 )
 
-func TestClientsThatComeAndGoAreLogged(t *testing.T) {
+func TestConnections_Logged(t *testing.T) {
 	var log testutil.Buffer
 	w := newFixture(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
@@ -32,7 +32,7 @@ func TestClientsThatComeAndGoAreLogged(t *testing.T) {
 
 	require.NoError(t, w.sotw(testType).close())
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
-	require.Equal(t, 1, strings.Count(log.String(), "client disconnected"), "who said nothing is not worth a line")
+	require.Equal(t, 1, strings.Count(log.String(), "client disconnected"), "a client without requests has no log line")
 }
 
 func TestWhyAStreamEnded(t *testing.T) {
@@ -43,14 +43,14 @@ func TestWhyAStreamEnded(t *testing.T) {
 }
 
 // Errors to clients and in the log do not have gRPC's words around them.
-func TestWhyAClientWasSentAwayIsInWords(t *testing.T) {
+func TestEndReason_OmitsGRPCPrefix(t *testing.T) {
 	require.Equal(t, "server is shutting down", whyEnded(errDraining))
 	require.Equal(t, "ended: a question too many", whyEnded(fmt.Errorf("ended: %w",
 		status.Error(codes.ResourceExhausted, "a question too many"))))
 }
 
 // Above the rate, the next line has the number of suppressed lines.
-func TestVisitsWithoutALineAreCounted(t *testing.T) {
+func TestConnectionLog_CountsSuppressedLines(t *testing.T) {
 	var log bytes.Buffer
 	v := connectionLog{limiter: rate.NewLimiter(0, 1)}
 	logger := slog.New(slog.NewTextHandler(&log, nil))

@@ -13,7 +13,7 @@ import (
 
 // Requests to an Envoy can make it ask for any number of nonexistent hosts, and Envoy never unsubscribes. It gets an answer for each, and
 // its stream goes on: with many names, with long ones, and when it resumes with all of them.
-func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
+func TestMissingNames_Forgotten(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(VHostURL, "80/a", "80/z")
 	c := w.delta(VHostURL)
@@ -54,7 +54,7 @@ func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
 	back.expectAck(VHostURL, nil, "80/z@2")
 }
 
-func TestANameThatIsAskedForAgainIsTheNewest(t *testing.T) {
+func TestMissingNames_RepeatedNameIsNewest(t *testing.T) {
 	m := newMissing(&Limits{NamesPerStream: -1})
 	for i := range 50 {
 		m.add(fmt.Sprint(i))
@@ -71,18 +71,18 @@ func TestANameThatIsAskedForAgainIsTheNewest(t *testing.T) {
 }
 
 // With types without NoWildcard the limit holds.
-func TestNamesThatAreNotThereCountElsewhere(t *testing.T) {
+func TestMissingNames_CountWithWildcardTypes(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(EndpointURL, "a")
 	var names []string
 	for i := range 101 {
 		names = append(names, fmt.Sprintf("no-%d", i))
 	}
-	for _, at := range []int{101, 51} { // at once, and one after the other
+	for _, namesPerRequest := range []int{101, 51} { // at once, and one after the other
 		c := w.delta(EndpointURL)
-		c.ask(EndpointURL, names[:at]...)
-		if at < 101 {
-			c.ask(EndpointURL, names[at:]...)
+		c.ask(EndpointURL, names[:namesPerRequest]...)
+		if namesPerRequest < 101 {
+			c.ask(EndpointURL, names[namesPerRequest:]...)
 		}
 		require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
 	}

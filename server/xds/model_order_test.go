@@ -32,20 +32,20 @@ func TestModelOfTheOrder(t *testing.T) {
 
 type orderModel struct {
 	*model
-	grpc     bool // asks by name, from the top: listener, route, cluster, endpoints
-	clusters int
-	slow     bool                 // much time passes, while routes keep changing
-	gone     map[string]time.Time // clusters that the client had when they were removed from the server
-	insists  bool                 // gRPC: asks for clusters as long as they are there, and not only while it needs them
-	routes   map[string]string    // of the server, each with the cluster that it leads to
-	version  int
-	out      []*wire.Request   // on their way to the server
-	applied  map[string]string // gRPC: the clusters that are in use, by route
-	known    map[string]string // gRPC: the version of each route that its balancer has been told of
-	returns  bool              // gRPC: keeps what it has when the stream ends, as grpc-go does from 1.75 on
-	versions map[string]string // gRPC: of the last response, by type
-	lost     map[string]bool   // gRPC: clusters that a response deleted
-	direct   map[string]string // gRPC: the routes, as it has them, whose next change the server cannot introduce
+	grpc           bool // asks by name, from the top: listener, route, cluster, endpoints
+	clusters       int
+	slow           bool                 // much time passes, while routes keep changing
+	removedAt      map[string]time.Time // clusters that the client had when they were removed from the server
+	insists        bool                 // gRPC: asks for clusters as long as they are there, and not only while it needs them
+	routes         map[string]string    // of the server, each with the cluster that it leads to
+	version        int
+	out            []*wire.Request   // on their way to the server
+	applied        map[string]string // gRPC: the clusters that are in use, by route
+	balancerRoutes map[string]string // gRPC: the version of each route that its balancer has been told of
+	returns        bool              // gRPC: keeps its resources when the stream ends, as grpc-go does from 1.75 on
+	versions       map[string]string // gRPC: of the last response, by type
+	lost           map[string]bool   // gRPC: clusters that a response deleted
+	direct         map[string]string // gRPC: the client's routes whose next change the server cannot introduce
 }
 
 const orderRoutes = 3
@@ -56,12 +56,12 @@ func orderTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
 	typ.Preannounce = nil
 	if url == RouteURL {
-		typ.Preannounce = func(has, next *Entry) (*Entry, []Dependency) {
-			used, will := clustersIn(has.Version), clustersIn(next.Version)
+		typ.Preannounce = func(current, next *Entry) (*Entry, []Dependency) {
+			used, will := clustersIn(current.Version), clustersIn(next.Version)
 			if slices.Contains(used, will[0]) {
 				return nil, nil
 			}
-			return thing(t, has.Name, has.Version+"+"+will[0], ""), []Dependency{{used, will}}
+			return thing(t, current.Name, current.Version+"+"+will[0], ""), []Dependency{{used, will}}
 		}
 	}
 	return typ
@@ -79,7 +79,7 @@ func clustersIn(version string) []string {
 
 func newOrderModel(t *testing.T, seed uint64) *orderModel {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), seed)
-	o := &orderModel{model: m, routes: make(map[string]string), applied: make(map[string]string), known: make(map[string]string)}
+	o := &orderModel{model: m, routes: make(map[string]string), applied: make(map[string]string), balancerRoutes: make(map[string]string)}
 	m.r = rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // not for secrets
 	m.group = NewGroup(Debounce{})
 	for _, url := range modelTypes {
@@ -91,7 +91,7 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 		m.delta, o.insists, o.returns = false, m.chance(3), m.chance(2)
 	}
 	o.versions, o.lost, o.direct = make(map[string]string), make(map[string]bool), make(map[string]string)
-	o.clusters, o.gone = 8, make(map[string]time.Time)
+	o.clusters, o.removedAt = 8, make(map[string]time.Time)
 	if o.slow = m.chance(4); o.slow {
 		o.clusters = 50 // which seldom come back
 	}
@@ -100,7 +100,7 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 	return o
 }
 
-// open begins a stream. A client that comes back has what it had.
+// open begins a stream. A returning client keeps its resources.
 func (o *orderModel) open() {
 	if o.stream != nil {
 		o.stream.close()
@@ -109,17 +109,17 @@ func (o *orderModel) open() {
 		server: o.server, grpc: silentStream{ctx: o.t.Context()}, delta: o.delta, wakeup: make(wakeup, 1), drain: make(chan struct{}),
 	}
 	o.inbox, o.out, o.cut = nil, nil, false
-	clear(o.gone)
+	clear(o.removedAt)
 	o.note("open grpc=%t delta=%t", o.grpc, o.delta)
-	if o.returns && len(o.types[ListenerURL].wants) > 0 {
+	if o.returns && len(o.types[ListenerURL].names) > 0 {
 		o.comeBack()
 		return
 	}
 	for _, url := range []string{ClusterURL, EndpointURL, ListenerURL, RouteURL} {
 		ty := o.types[url]
-		ty.asked, ty.nonce, ty.wants = false, "", map[string]bool{}
-		if !o.delta { // it cannot say what it has, and loses deleted resources at once
-			ty.have, o.applied, o.known = map[string]string{}, map[string]string{}, map[string]string{}
+		ty.subscribed, ty.nonce, ty.names = false, "", map[string]bool{}
+		if !o.delta { // it cannot send its resource versions, and loses deleted resources at once
+			ty.resources, o.applied, o.balancerRoutes = map[string]string{}, map[string]string{}, map[string]string{}
 		}
 	}
 	if o.grpc {
@@ -130,28 +130,29 @@ func (o *orderModel) open() {
 	o.follow()
 }
 
-// comeBack sends the first requests of a gRPC client that keeps what it has, in any order. The server may not know the versions, as after
-// a restart: then the client gets no interim routes, and can lose calls for as long as its balancer takes.
+// comeBack sends the first requests of a gRPC client that keeps its resources, in any order. The server may not
+// recognize the versions, as after a restart: then the client gets no interim routes, and can lose calls for as long as
+// its balancer takes.
 func (o *orderModel) comeBack() {
 	if o.chance(2) {
 		clear(o.versions)
 	}
 	clusters := o.colls[ClusterURL].shown.Load().former(o.versions[ClusterURL])
 	canIntroduce := o.colls[RouteURL].shown.Load().former(o.versions[RouteURL]) != nothing
-	for name := range o.types[ClusterURL].wants {
+	for name := range o.types[ClusterURL].names {
 		canIntroduce = canIntroduce && clusters.get(name) != nil
 	}
 	if !canIntroduce {
-		maps.Copy(o.direct, o.types[RouteURL].have)
+		maps.Copy(o.direct, o.types[RouteURL].resources)
 		clear(o.lost) // of two restarts in a row, the second cannot know of them
 	}
 	urls := []string{ClusterURL, EndpointURL, ListenerURL, RouteURL}
 	o.r.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
 	for _, url := range urls {
 		ty := o.types[url]
-		if ty.asked, ty.nonce = len(ty.wants) > 0, ""; ty.asked {
+		if ty.subscribed, ty.nonce = len(ty.names) > 0, ""; ty.subscribed {
 			req := o.request(url)
-			req.Names, req.Version = slices.Sorted(maps.Keys(ty.wants)), cmp.Or(o.versions[url], "unknown")
+			req.Names, req.Version = slices.Sorted(maps.Keys(ty.names)), cmp.Or(o.versions[url], "unknown")
 			o.out = append(o.out, req)
 		}
 	}
@@ -170,60 +171,60 @@ func (o *orderModel) routeNames() (names []string) {
 
 // clustersOf returns the clusters that a gRPC client needs: those in use, and those that its routes lead to.
 func (o *orderModel) clustersOf() []string {
-	all := o.routesHad()
-	for route, version := range o.types[RouteURL].have {
+	needed := o.routesHad()
+	for route, version := range o.types[RouteURL].resources {
 		for _, cluster := range clustersIn(version)[1:] {
-			all[cluster+" introduced by "+route] = cluster
+			needed[cluster+" introduced by "+route] = cluster
 		}
 	}
 	for route, cluster := range o.applied {
-		all["in use by "+route] = cluster
+		needed["in use by "+route] = cluster
 	}
 	if o.insists {
-		for cluster := range o.types[ClusterURL].have {
-			all["had: "+cluster] = cluster
+		for cluster := range o.types[ClusterURL].resources {
+			needed["had: "+cluster] = cluster
 		}
 	}
-	return slices.Compact(slices.Sorted(maps.Values(all)))
+	return slices.Compact(slices.Sorted(maps.Values(needed)))
 }
 
 // routesHad returns the clusters of the routes that the client has.
 func (o *orderModel) routesHad() map[string]string {
-	had := make(map[string]string)
-	for route, version := range o.types[RouteURL].have {
-		had[route], _, _ = strings.Cut(version, "/")
+	clusterByRoute := make(map[string]string)
+	for route, version := range o.types[RouteURL].resources {
+		clusterByRoute[route], _, _ = strings.Cut(version, "/")
 	}
-	return had
+	return clusterByRoute
 }
 
 // want sends a request for names, unless the client wants just these already.
 func (o *orderModel) want(url string, names ...string) {
 	ty := o.types[url]
-	if ty.asked && maps.Equal(ty.wants, set(names)) {
+	if ty.subscribed && maps.Equal(ty.names, set(names)) {
 		return
 	}
 	req := o.request(url)
 	switch {
 	case !o.delta:
 		req.Names, req.Nonce = names, ty.nonce
-	case !ty.asked:
+	case !ty.subscribed:
 		req.Subscribe = names
-		if len(ty.have) > 0 {
-			req.Initial = o.initial(ty.have)
+		if len(ty.resources) > 0 {
+			req.Initial = o.initial(ty.resources)
 		}
 	default:
 		for _, name := range names {
-			if !ty.wants[name] {
+			if !ty.names[name] {
 				req.Subscribe = append(req.Subscribe, name)
 			}
 		}
-		for name := range ty.wants {
+		for name := range ty.names {
 			if !slices.Contains(names, name) {
 				req.Unsubscribe = append(req.Unsubscribe, name)
 			}
 		}
 	}
-	ty.asked, ty.wants = true, set(names)
+	ty.subscribed, ty.names = true, set(names)
 	if o.grpc {
 		ty.drop(0)
 	}
@@ -258,7 +259,7 @@ func (o *orderModel) step() {
 		o.deliver()
 	case n < 99:
 		most := 100 * time.Millisecond
-		if o.slow { // it keeps nobody waiting
+		if o.slow { // the client does not delay acknowledgements
 			o.sayAll()
 			most = modelAckTimeout / 2
 		}
@@ -329,7 +330,8 @@ func (o *orderModel) deliver() {
 	}
 }
 
-// look makes the client apply a message, subscribe to what follows from it, and acknowledge it, in the order of the real clients.
+// look makes the client apply a message, subscribe to the names that follow from it, and acknowledge it, in the order
+// of the real clients.
 func (o *orderModel) look() {
 	if len(o.inbox) == 0 {
 		return
@@ -338,24 +340,24 @@ func (o *orderModel) look() {
 	o.inbox = o.inbox[1:]
 	ty := o.types[msg.typ]
 	ty.nonce = msg.nonce
-	before := maps.Clone(ty.have)
+	before := maps.Clone(ty.resources)
 	o.versions[msg.typ] = msg.version
 	if msg.typ == RouteURL {
-		maps.DeleteFunc(o.direct, func(name, version string) bool { return msg.puts[name] == version && o.known[name] == version })
+		maps.DeleteFunc(o.direct, func(name, version string) bool { return msg.puts[name] == version && o.balancerRoutes[name] == version })
 	}
 	switch {
 	case o.delta:
-		maps.Copy(ty.have, msg.puts)
+		maps.Copy(ty.resources, msg.puts)
 		for _, name := range msg.removed {
-			delete(ty.have, name)
+			delete(ty.resources, name)
 		}
-	case TypeOf(msg.typ).Partial && !ty.wants["*"]:
-		maps.Copy(ty.have, msg.puts)
+	case TypeOf(msg.typ).Partial && !ty.names["*"]:
+		maps.Copy(ty.resources, msg.puts)
 	default:
-		ty.have, ty.ver = msg.puts, msg.version
+		ty.resources, ty.ver = msg.puts, msg.version
 	}
 	if o.grpc {
-		ty.drop(0) // what came too late
+		ty.drop(0) // resources that arrived too late
 	}
 	if msg.typ == ClusterURL {
 		o.clustersChanged(before)
@@ -364,9 +366,9 @@ func (o *orderModel) look() {
 	ack := o.request(msg.typ)
 	ack.Nonce = msg.nonce
 	if !o.delta {
-		ack.Names = slices.Sorted(maps.Keys(ty.wants))
+		ack.Names = slices.Sorted(maps.Keys(ty.names))
 	}
-	if o.grpc { // it acknowledges what it has read, and then its watchers ask for more
+	if o.grpc { // it acknowledges the response, and then its watchers subscribe to more
 		o.out = append(o.out, ack)
 		o.follow()
 		return
@@ -377,32 +379,32 @@ func (o *orderModel) look() {
 
 // clustersChanged drops the endpoints of deleted clusters.
 func (o *orderModel) clustersChanged(before map[string]string) {
-	have := o.types[ClusterURL].have
-	endpoints := o.types[EndpointURL].have
+	clusters := o.types[ClusterURL].resources
+	endpoints := o.types[EndpointURL].resources
 	for name := range before {
-		if _, ok := have[name]; !ok {
+		if _, ok := clusters[name]; !ok {
 			delete(endpoints, name)
 			o.lost[name] = true
 		}
 	}
-	maps.DeleteFunc(o.lost, func(name string, _ bool) bool { _, ok := have[name]; return ok })
+	maps.DeleteFunc(o.lost, func(name string, _ bool) bool { _, ok := clusters[name]; return ok })
 }
 
 // follow subscribes to the names that the client needs now.
 func (o *orderModel) follow() {
 	if o.grpc {
 		ready := true
-		for _, version := range o.types[RouteURL].have {
+		for _, version := range o.types[RouteURL].resources {
 			for _, cluster := range clustersIn(version) {
-				_, has := o.types[ClusterURL].have[cluster]
-				_, endpoints := o.types[EndpointURL].have[cluster]
-				ready = ready && (has && endpoints || o.returns && o.lost[cluster])
+				_, hasCluster := o.types[ClusterURL].resources[cluster]
+				_, endpoints := o.types[EndpointURL].resources[cluster]
+				ready = ready && (hasCluster && endpoints || o.returns && o.lost[cluster])
 			}
 		}
 		if ready { // it switches to new routes when it has their clusters
 			o.apply()
 		}
-		if len(o.types[ListenerURL].have) > 0 {
+		if len(o.types[ListenerURL].resources) > 0 {
 			o.want(RouteURL, o.routeNames()...)
 		}
 		if clusters := o.clustersOf(); len(clusters) > 0 {
@@ -410,15 +412,15 @@ func (o *orderModel) follow() {
 			o.want(ClusterURL, clusters...)
 		}
 	}
-	if clusters := slices.Sorted(maps.Keys(o.types[ClusterURL].have)); len(clusters) > 0 {
+	if clusters := slices.Sorted(maps.Keys(o.types[ClusterURL].resources)); len(clusters) > 0 {
 		o.want(EndpointURL, clusters...)
 	}
-	if !o.grpc { // it begins with clusters, and goes on when it has their endpoints; who comes back asks for all at once
-		if len(o.types[ClusterURL].have) > 0 && len(o.types[EndpointURL].have) == len(o.types[ClusterURL].have) ||
-			len(o.types[ListenerURL].have) > 0 {
+	if !o.grpc { // it begins with clusters, and goes on when it has their endpoints; a returning client sends all requests at once
+		if len(o.types[ClusterURL].resources) > 0 && len(o.types[EndpointURL].resources) == len(o.types[ClusterURL].resources) ||
+			len(o.types[ListenerURL].resources) > 0 {
 			o.want(ListenerURL, "l")
 		}
-		if len(o.types[ListenerURL].have) > 0 {
+		if len(o.types[ListenerURL].resources) > 0 {
 			o.want(RouteURL, o.routeNames()...)
 		}
 	}
@@ -429,21 +431,21 @@ func (o *orderModel) apply() {
 	o.applied = o.routesHad()
 	for route, cluster := range o.applied {
 		if former, ok := o.direct[route]; ok {
-			if former != o.types[RouteURL].have[route] {
+			if former != o.types[RouteURL].resources[route] {
 				delete(o.direct, route)
 			}
-		} else if known, ok := o.known[route]; ok {
-			o.require(slices.Contains(clustersIn(known), cluster), "route %s leads to %s, of which the balancer knows nothing", route, cluster)
+		} else if version, ok := o.balancerRoutes[route]; ok {
+			o.require(slices.Contains(clustersIn(version), cluster), "route %s leads to %s, a cluster that is missing in the balancer", route, cluster)
 		}
 	}
-	o.known = maps.Clone(o.types[RouteURL].have)
+	o.balancerRoutes = maps.Clone(o.types[RouteURL].resources)
 	if o.returns {
 		o.checkRoutes(o.applied)
 	}
 }
 
-// check checks that each route in use has a cluster with endpoints. A gRPC client that keeps what it has goes on using a deleted cluster
-// until it has those of its next routes: it is checked when it switches.
+// check checks that each route in use has a cluster with endpoints. A gRPC client that keeps its resources goes on
+// using a deleted cluster until it has the clusters of its next routes: it is checked when it switches.
 func (o *orderModel) check() {
 	switch {
 	case !o.grpc:
@@ -455,9 +457,9 @@ func (o *orderModel) check() {
 
 func (o *orderModel) checkRoutes(routes map[string]string) {
 	for route, cluster := range routes {
-		_, has := o.types[ClusterURL].have[cluster]
-		_, endpoints := o.types[EndpointURL].have[cluster]
-		o.require(has && endpoints, "route %s leads to %s: the client has the cluster: %t, its endpoints: %t", route, cluster, has, endpoints)
+		_, hasCluster := o.types[ClusterURL].resources[cluster]
+		_, endpoints := o.types[EndpointURL].resources[cluster]
+		o.require(hasCluster && endpoints, "route %s leads to %s: the client has the cluster: %t, its endpoints: %t", route, cluster, hasCluster, endpoints)
 	}
 }
 
@@ -465,12 +467,12 @@ func (o *orderModel) checkRoutes(routes map[string]string) {
 func (o *orderModel) checkGone() {
 	for i := range o.clusters {
 		name := fmt.Sprintf("c%d", i)
-		if _, has := o.types[ClusterURL].have[name]; !has || o.colls[ClusterURL].Get(name) != nil {
-			delete(o.gone, name)
-		} else if since, ok := o.gone[name]; !ok {
-			o.gone[name] = o.now
+		if _, hasCluster := o.types[ClusterURL].resources[name]; !hasCluster || o.colls[ClusterURL].Get(name) != nil {
+			delete(o.removedAt, name)
+		} else if removedAt, ok := o.removedAt[name]; !ok {
+			o.removedAt[name] = o.now
 		} else {
-			o.require(o.now.Sub(since) < (removalTimeouts+3)*modelAckTimeout, "the client has %s, which is gone since %s", name, o.now.Sub(since))
+			o.require(o.now.Sub(removedAt) < (removalTimeouts+3)*modelAckTimeout, "the client has %s, which is gone since %s", name, o.now.Sub(removedAt))
 		}
 	}
 }
@@ -491,11 +493,11 @@ func (o *orderModel) rest() {
 		case o.stream.idle():
 			o.require(maps.Equal(o.routes, o.routesHad()), "at rest the routes are %v, on the server %v", o.routesHad(), o.routes)
 			if !o.grpc {
-				o.require(len(o.types[ClusterURL].have) == o.colls[ClusterURL].Len(), "at rest the client has clusters %v", o.types[ClusterURL].have)
+				o.require(len(o.types[ClusterURL].resources) == o.colls[ClusterURL].Len(), "at rest the client has clusters %v", o.types[ClusterURL].resources)
 			}
 			return
 		default:
-			require.Positive(o.t, wait, "the stream is not at rest, and waits for nothing")
+			require.Positive(o.t, wait, "the stream is not at rest, but has no timer")
 			waits++
 			o.pass(wait)
 		}

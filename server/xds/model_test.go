@@ -26,9 +26,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The model: a client of random behaviour on a stream of the real engine, without a network and with a clock of its own, against
-// random commits. It knows the protocol and not the engine: what a response may have, and what the client must have when nothing
-// is due any more. One seed is one history; XDS_MODEL_SEEDS and XDS_MODEL_FROM choose others.
+// The model: a client of random behaviour on a stream of the real engine, without a network and with a clock of its
+// own, against random commits. It models the protocol and not the engine: the permitted content of a response, and the
+// client's required resources when no response is due any more. One seed is one history; XDS_MODEL_SEEDS and
+// XDS_MODEL_FROM choose others.
 
 const modelSteps = 250
 
@@ -85,22 +86,22 @@ type model struct {
 	responses int
 }
 
-// modelType is what the client knows of one type.
+// modelType is the client's state of one type.
 type modelType struct {
-	asked        bool // on this stream
-	all          bool
+	subscribed   bool // on this stream
+	wildcard     bool
 	named        bool     // SotW: a name was given on this stream
 	sent         string   // the nonce of the last response that is on its way, or was looked at
 	accepted     []string // SotW: the names that the server has taken
 	insist       bool     // SotW: the server did not take the last names
 	lost         bool     // SotW: names that the server has taken were dropped meanwhile
-	wants        map[string]bool
-	have         map[string]string
+	names        map[string]bool
+	resources    map[string]string
 	nonce        string          // of the last response looked at
 	ver          string          // SotW: its version, if it spoke of everything that is wanted
 	knownMissing map[string]bool // delta: wanted names that are known to be missing
-	again        map[string]int  // what may be said although it is known, by the messages that had been sent when that came about
-	repeat       int             // SotW: likewise, that a response may bring nothing new; -1 if it may not
+	repeatable   map[string]int  // names that a response may repeat, each with the number of messages sent before the request
+	repeat       int             // SotW: likewise, for a response without changes; -1 forbids it
 }
 
 // message is a response.
@@ -138,7 +139,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
-		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, knownMissing: map[string]bool{}}
+		m.types[url] = &modelType{names: map[string]bool{}, resources: map[string]string{}, repeatable: map[string]int{}, knownMissing: map[string]bool{}}
 	}
 	for range 3 {
 		m.commit()
@@ -157,8 +158,8 @@ func modelTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
 	if url == ClusterURL {
 		typ.Needs = func(e *Entry) (needs []string) {
-			if of := crc32.ChecksumIEEE([]byte(e.Name + e.Version)); of%3 == 0 {
-				needs = append(needs, fmt.Sprintf("n%d", of>>3%modelNames))
+			if hash := crc32.ChecksumIEEE([]byte(e.Name + e.Version)); hash%3 == 0 {
+				needs = append(needs, fmt.Sprintf("n%d", hash>>3%modelNames))
 			}
 			return needs
 		}
@@ -166,14 +167,14 @@ func modelTypeOf(t *testing.T, url string) Type {
 	if typ.Preannounce == nil {
 		return typ
 	}
-	typ.Preannounce = func(has, next *Entry) (*Entry, []Dependency) {
-		version := has.Version + ">" + next.Version
-		of := crc32.ChecksumIEEE([]byte(has.Name + version))
-		if of%4 == 0 || strings.Contains(has.Version, ">") {
+	typ.Preannounce = func(current, next *Entry) (*Entry, []Dependency) {
+		version := current.Version + ">" + next.Version
+		hash := crc32.ChecksumIEEE([]byte(current.Name + version))
+		if hash%4 == 0 || strings.Contains(current.Version, ">") {
 			return nil, nil
 		}
-		name := func(shift int) string { return fmt.Sprintf("n%d", of>>shift%modelNames) }
-		return thing(t, has.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
+		name := func(shift int) string { return fmt.Sprintf("n%d", hash>>shift%modelNames) }
+		return thing(t, current.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
 	}
 	return typ
 }
@@ -191,7 +192,7 @@ func (m *model) note(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf(format, args...))
 }
 
-// require fails with the seed and what happened last.
+// require fails with the seed and the last events.
 func (m *model) require(ok bool, format string, args ...any) {
 	if ok {
 		return
@@ -263,9 +264,9 @@ func (m *model) show() {
 		if !m.delta && TypeOf(url).Partial { // removals cannot be sent, and a client that resumes does not have them
 			for i := range modelNames {
 				if name := fmt.Sprintf("n%d", i); m.colls[url].Get(name) == nil {
-					ty.again[name] = m.sent
+					ty.repeatable[name] = m.sent
 					if TypeOf(url).Rank > 0 { // a stream may come to this cut much later
-						ty.again[name] = math.MaxInt
+						ty.repeatable[name] = math.MaxInt
 					}
 				}
 			}
@@ -278,7 +279,7 @@ func (m *model) pass(d time.Duration) {
 	m.now = m.now.Add(d)
 }
 
-// connect begins a stream. If the client resumes, it says what it has; else it has forgotten it.
+// connect begins a stream. If the client resumes, it sends its versions; else it forgets its resources.
 func (m *model) connect(resumes bool) {
 	m.note("connect delta=%t resumes=%t", m.delta, resumes)
 	if m.stream != nil {
@@ -290,19 +291,19 @@ func (m *model) connect(resumes bool) {
 	m.inbox, m.cut = nil, false
 	for _, url := range modelTypes {
 		ty := m.types[url]
-		wasAsked := ty.asked
-		ty.asked, ty.named, ty.nonce, ty.sent, ty.accepted = false, false, "", "", nil
-		ty.again, ty.knownMissing = map[string]int{}, map[string]bool{}
+		wasAsked := ty.subscribed
+		ty.subscribed, ty.named, ty.nonce, ty.sent, ty.accepted = false, false, "", "", nil
+		ty.repeatable, ty.knownMissing = map[string]int{}, map[string]bool{}
 		if !resumes || !wasAsked {
-			ty.have, ty.ver = map[string]string{}, ""
-			ty.all, ty.wants = false, map[string]bool{}
+			ty.resources, ty.ver = map[string]string{}, ""
+			ty.wildcard, ty.names = false, map[string]bool{}
 			continue
 		}
 		if !m.chance(3) { // the others are asked for later, or never
 			m.first(url, true)
 		} else {
-			ty.have, ty.ver = map[string]string{}, ""
-			ty.all, ty.wants = false, map[string]bool{}
+			ty.resources, ty.ver = map[string]string{}, ""
+			ty.wildcard, ty.names = false, map[string]bool{}
 		}
 	}
 }
@@ -310,41 +311,41 @@ func (m *model) connect(resumes bool) {
 // first is the first request of a type on a stream.
 func (m *model) first(url string, resumes bool) {
 	ty := m.types[url]
-	ty.asked, ty.repeat = true, m.sent
+	ty.subscribed, ty.repeat = true, m.sent
 	req := m.request(url)
-	if ty.all && !m.delta && len(ty.wants) > 0 || ty.all && m.chance(2) {
+	if ty.wildcard && !m.delta && len(ty.names) > 0 || ty.wildcard && m.chance(2) {
 		req.Names = append(req.Names, "*")
 	}
-	if !ty.all || m.chance(2) && len(req.Names) > 0 || !m.delta {
-		req.Names = append(req.Names, slices.Sorted(maps.Keys(ty.wants))...)
+	if !ty.wildcard || m.chance(2) && len(req.Names) > 0 || !m.delta {
+		req.Names = append(req.Names, slices.Sorted(maps.Keys(ty.names))...)
 	} else {
-		ty.wants = map[string]bool{}
+		ty.names = map[string]bool{}
 	}
 	if ty.named = len(req.Names) > 0; !ty.named {
-		ty.all = true
+		ty.wildcard = true
 	}
-	for name := range ty.wants {
-		ty.again[name] = m.sent
+	for name := range ty.names {
+		ty.repeatable[name] = m.sent
 	}
 	if m.delta {
 		req.Subscribe, req.Names = req.Names, nil
-		if resumes && len(ty.have) > 0 {
-			req.Initial = m.initial(ty.have)
-			ty.again = map[string]int{}
+		if resumes && len(ty.resources) > 0 {
+			req.Initial = m.initial(ty.resources)
+			ty.repeatable = map[string]int{}
 		} else {
-			ty.have = map[string]string{}
+			ty.resources = map[string]string{}
 		}
-	} else if resumes && ty.all {
+	} else if resumes && ty.wildcard {
 		req.Version = ty.ver
 	}
-	if !m.delta && !ty.all {
+	if !m.delta && !ty.wildcard {
 		ty.ver = ""
 	}
 	m.send(req)
 }
 
-func (m *model) initial(have map[string]string) *wire.Versions {
-	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: have})
+func (m *model) initial(versions map[string]string) *wire.Versions {
+	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: versions})
 	require.NoError(m.t, err)
 	r := wire.Request{Delta: true}
 	require.NoError(m.t, r.Decode(b))
@@ -361,16 +362,16 @@ func (m *model) send(req *wire.Request) {
 	m.require(m.stream.handle(req, m.now) == nil, "request refused")
 }
 
-// ask changes what the client wants of a type.
+// ask changes the client's subscription to a type.
 func (m *model) ask(url string) {
 	ty := m.types[url]
-	if !ty.asked {
-		ty.all = m.chance(2)
+	if !ty.subscribed {
+		ty.wildcard = m.chance(2)
 		for range m.r.IntN(3) {
-			ty.wants[m.name()] = true
+			ty.names[m.name()] = true
 		}
-		if len(ty.wants) == 0 {
-			ty.all = true
+		if len(ty.names) == 0 {
+			ty.wildcard = true
 		}
 		m.first(url, false)
 		return
@@ -388,7 +389,7 @@ func (m *model) askDelta(ty *modelType, url string) {
 		name := m.name()
 		if m.chance(6) {
 			name = "*"
-			for len(m.inbox) > 0 { // a wildcard is not taken up again before what was sent earlier was looked at
+			for len(m.inbox) > 0 { // a wildcard is not repeated before the client handled all earlier messages
 				m.look(false)
 			}
 		}
@@ -403,26 +404,26 @@ func (m *model) askDelta(ty *modelType, url string) {
 	}
 	for _, name := range req.Subscribe {
 		if name == "*" {
-			if !ty.all {
+			if !ty.wildcard {
 				for i := range modelNames {
-					ty.again[fmt.Sprintf("n%d", i)] = m.sent
+					ty.repeatable[fmt.Sprintf("n%d", i)] = m.sent
 				}
 			}
-			ty.all = true
+			ty.wildcard = true
 			continue
 		}
-		ty.wants[name], ty.again[name] = true, m.sent
+		ty.names[name], ty.repeatable[name] = true, m.sent
 		delete(ty.knownMissing, name)
 	}
 	for _, name := range req.Unsubscribe {
 		if name == "*" {
-			ty.all = false
+			ty.wildcard = false
 			continue
 		}
-		delete(ty.wants, name)
-		delete(ty.have, name)
+		delete(ty.names, name)
+		delete(ty.resources, name)
 		delete(ty.knownMissing, name)
-		ty.again[name] = m.sent
+		ty.repeatable[name] = m.sent
 	}
 	ty.drop(m.sent)
 	m.send(req)
@@ -431,29 +432,29 @@ func (m *model) askDelta(ty *modelType, url string) {
 func (m *model) askSotW(ty *modelType, url string) {
 	switch m.r.IntN(8) {
 	case 0:
-		ty.all = !ty.all && !m.chance(3)
+		ty.wildcard = !ty.wildcard && !m.chance(3)
 	case 1:
-		ty.wants = map[string]bool{}
+		ty.names = map[string]bool{}
 	default:
-		if name := m.name(); ty.wants[name] {
-			delete(ty.wants, name)
+		if name := m.name(); ty.names[name] {
+			delete(ty.names, name)
 		} else {
-			ty.wants[name] = true
+			ty.names[name] = true
 		}
 	}
-	if len(ty.wants) == 0 && !ty.named {
-		ty.all = true // what else could it say
+	if len(ty.names) == 0 && !ty.named {
+		ty.wildcard = true // SotW cannot express an empty subscription here
 	}
 	ty.drop(m.sent)
 	m.answer(ty, url, nil)
 }
 
-// answer sends a SotW request with what the client wants, about the last response that it looked at.
+// answer sends a SotW request with the client's names, about the last response that it handled.
 func (m *model) answer(ty *modelType, url string, err *rpcstatus.Status) {
 	req := m.request(url)
 	req.Nonce, req.Err = ty.nonce, err
-	req.Names = slices.Sorted(maps.Keys(ty.wants))
-	if ty.all && (ty.named || len(req.Names) > 0) {
+	req.Names = slices.Sorted(maps.Keys(ty.names))
+	if ty.wildcard && (ty.named || len(req.Names) > 0) {
 		req.Names = append(req.Names, "*")
 	}
 	ty.named = ty.named || len(req.Names) > 0
@@ -468,15 +469,15 @@ func (m *model) answer(ty *modelType, url string, err *rpcstatus.Status) {
 	m.send(req)
 }
 
-// drop forgets what is no longer wanted.
+// drop forgets all resources without a subscription.
 func (ty *modelType) drop(sent int) {
-	maps.DeleteFunc(ty.have, func(name, _ string) bool { return !ty.all && !ty.wants[name] })
+	maps.DeleteFunc(ty.resources, func(name, _ string) bool { return !ty.wildcard && !ty.names[name] })
 	ty.repeat, ty.ver = sent, ""
 }
 
 // junk is a request with an unknown nonce, as of an answer to another stream.
 func (m *model) junk(url string) {
-	if !m.types[url].asked {
+	if !m.types[url].subscribed {
 		return
 	}
 	req := m.request(url)
@@ -499,7 +500,7 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	msg.number, m.cut = m.planned, msg.version == ""
 	for _, version := range msg.puts {
 		clusters := m.stream.types[ClusterURL]
-		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.selection.wildcard, "%s: %s is not for who takes all clusters",
+		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.selection.wildcard, "%s: %s was sent to a client of all clusters",
 			short(msg.typ), version)
 	}
 	m.inbox = append(m.inbox, msg)
@@ -515,7 +516,7 @@ func (m *model) decode(f *frame) *message {
 		require.NoError(m.t, proto.Unmarshal(b, &r))
 		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}}
 		for _, a := range r.Resources {
-			name, version, _ := strings.Cut(said(m.t, a), "@")
+			name, version, _ := strings.Cut(bodyText(m.t, a), "@")
 			_, twice := msg.puts[name]
 			m.require(!twice, "%s is in a response twice", name)
 			msg.puts[name] = version
@@ -530,7 +531,7 @@ func (m *model) decode(f *frame) *message {
 	for _, res := range r.Resources {
 		_, twice := msg.puts[res.Name]
 		m.require(!twice && !slices.Contains(r.RemovedResources, res.Name), "%s is in a response twice", res.Name)
-		m.require(said(m.t, res.Resource) == res.Name+"@"+res.Version, "%s is not what it says", res.Name)
+		m.require(bodyText(m.t, res.Resource) == res.Name+"@"+res.Version, "%s has the body of another resource", res.Name)
 		msg.puts[res.Name] = res.Version
 	}
 	return msg
@@ -571,20 +572,20 @@ func (m *model) look(late bool) {
 
 // reject notes that the client rejected a message, maybe one of several chunks: all may be sent again.
 func (m *model) reject(ty *modelType) {
-	const chunks = 4 // at most, of which some are yet to come
+	const chunks = 4 // at most; some of them are yet to come
 	for i := range modelNames {
-		ty.again[fmt.Sprintf("n%d", i)] = m.sent + chunks
+		ty.repeatable[fmt.Sprintf("n%d", i)] = m.sent + chunks
 	}
 }
 
-func (ty *modelType) covers(name string) bool { return ty.all || ty.wants[name] }
+func (ty *modelType) covers(name string) bool { return ty.wildcard || ty.names[name] }
 
-func (ty *modelType) mayRepeat(name string) bool { _, ok := ty.again[name]; return ok }
+func (ty *modelType) mayRepeat(name string) bool { _, ok := ty.repeatable[name]; return ok }
 
 // heard notes that a message mentions name: it answers the requests before it.
 func (ty *modelType) heard(name string, msg *message) {
-	if sent, ok := ty.again[name]; ok && msg.number > sent {
-		delete(ty.again, name)
+	if sent, ok := ty.repeatable[name]; ok && msg.number > sent {
+		delete(ty.repeatable, name)
 	}
 }
 
@@ -594,15 +595,15 @@ func (m *model) receiveDelta(ty *modelType, msg *message) {
 		if !ty.covers(name) {
 			continue
 		}
-		m.require(ty.have[name] != version || ty.mayRepeat(name), "%s: %s@%s is repeated", short(msg.typ), name, version)
-		ty.have[name] = version
+		m.require(ty.resources[name] != version || ty.mayRepeat(name), "%s: %s@%s is repeated", short(msg.typ), name, version)
+		ty.resources[name] = version
 		delete(ty.knownMissing, name)
 		ty.heard(name, msg)
 	}
 	for _, name := range msg.removed {
-		_, had := ty.have[name]
-		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: removal of %s is repeated", short(msg.typ), name)
-		delete(ty.have, name)
+		_, existed := ty.resources[name]
+		m.require(!ty.covers(name) || existed || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: removal of %s is repeated", short(msg.typ), name)
+		delete(ty.resources, name)
 		ty.heard(name, msg)
 		if ty.covers(name) {
 			ty.knownMissing[name] = true
@@ -611,31 +612,31 @@ func (m *model) receiveDelta(ty *modelType, msg *message) {
 }
 
 func (m *model) receiveSotW(ty *modelType, msg *message) {
-	full := ty.all || !TypeOf(msg.typ).Partial
+	full := ty.wildcard || !TypeOf(msg.typ).Partial
 	for name, version := range msg.puts {
-		if ty.have[name] != version || ty.repeat >= 0 {
+		if ty.resources[name] != version || ty.repeat >= 0 {
 			m.changed(msg, name)
 		}
 	}
 	maps.DeleteFunc(msg.puts, func(name, _ string) bool { return !ty.covers(name) })
-	news := full && !maps.Equal(ty.have, msg.puts)
+	news := full && !maps.Equal(ty.resources, msg.puts)
 	for name, version := range msg.puts {
 		if !full {
-			m.require(ty.have[name] != version || ty.mayRepeat(name) || ty.repeat >= 0, "%s: %s@%s is repeated", short(msg.typ), name, version)
+			m.require(ty.resources[name] != version || ty.mayRepeat(name) || ty.repeat >= 0, "%s: %s@%s is repeated", short(msg.typ), name, version)
 			news = true
 		}
 		news = news || ty.mayRepeat(name)
 		ty.heard(name, msg)
 	}
-	m.require(news || ty.repeat >= 0 || m.given, "%s: a response says nothing new", short(msg.typ))
+	m.require(news || ty.repeat >= 0 || m.given, "%s: a response without changes", short(msg.typ))
 	if full {
-		ty.have = msg.puts
+		ty.resources = msg.puts
 	} else {
-		maps.Copy(ty.have, msg.puts)
+		maps.Copy(ty.resources, msg.puts)
 	}
 	if msg.number > ty.repeat {
 		ty.repeat = -1
-		if ty.all {
+		if ty.wildcard {
 			ty.ver = msg.version
 		}
 	}
@@ -644,12 +645,13 @@ func (m *model) receiveSotW(ty *modelType, msg *message) {
 // changed notes that a cluster is new: its endpoints may be sent again.
 func (m *model) changed(msg *message, name string) {
 	if msg.typ == ClusterURL {
-		again := m.types[EndpointURL].again
-		again[name] = max(again[name], msg.number)
+		repeatable := m.types[EndpointURL].repeatable
+		repeatable[name] = max(repeatable[name], msg.number)
 	}
 }
 
-// rest stops the changes and answers everything until nothing is due. Then the client has what the server has.
+// rest stops the changes and answers each message until no response is due. Then client and server have the same
+// resources.
 func (m *model) rest() {
 	m.show()
 	for _, url := range modelTypes {
@@ -669,7 +671,7 @@ func (m *model) rest() {
 			m.compare()
 			return
 		default:
-			m.require(wait > 0, "the stream is not at rest, and waits for nothing")
+			m.require(wait > 0, "the stream is not at rest, but has no timer")
 			waits++
 			m.pass(wait)
 		}
@@ -678,7 +680,7 @@ func (m *model) rest() {
 	}
 }
 
-// unrest describes what is still due.
+// unrest describes the due responses.
 func (m *model) unrest() (s string) {
 	for _, sub := range m.stream.subs {
 		if !sub.client.matches(sub.coll.shown.Load()) || sub.client.answersRequest() {
@@ -690,9 +692,9 @@ func (m *model) unrest() (s string) {
 }
 
 // insists makes a SotW client that answered late, or not at all, repeat its names.
-func (m *model) insists() (again bool) {
+func (m *model) insists() (repeated bool) {
 	for _, url := range modelTypes {
-		if ty := m.types[url]; ty.asked && !m.delta && ty.insist {
+		if ty := m.types[url]; ty.subscribed && !m.delta && ty.insist {
 			ty.insist = false
 			m.answer(ty, url, nil)
 			return true
@@ -704,7 +706,7 @@ func (m *model) insists() (again bool) {
 func (m *model) compare() {
 	for _, url := range modelTypes {
 		ty, server := m.types[url], map[string]string{}
-		if !ty.asked {
+		if !ty.subscribed {
 			continue
 		}
 		for e := range m.colls[url].All() {
@@ -712,14 +714,14 @@ func (m *model) compare() {
 				server[e.Name] = e.Version
 			}
 		}
-		if !m.delta && !ty.all && TypeOf(url).Partial {
-			maps.DeleteFunc(ty.have, func(name, _ string) bool { _, ok := server[name]; return !ok })
+		if !m.delta && !ty.wildcard && TypeOf(url).Partial {
+			maps.DeleteFunc(ty.resources, func(name, _ string) bool { _, ok := server[name]; return !ok })
 		}
-		m.require(maps.Equal(server, ty.have), "%s: at rest the client has %v, the server %v", short(url), ty.have, server)
+		m.require(maps.Equal(server, ty.resources), "%s: at rest the client has %v, the server %v", short(url), ty.resources, server)
 		if m.delta {
-			for name := range ty.wants {
-				_, there := server[name]
-				m.require(there || ty.knownMissing[name], "%s: the client was not told that there is no %s", short(url), name)
+			for name := range ty.names {
+				_, exists := server[name]
+				m.require(exists || ty.knownMissing[name], "%s: the client was not told that there is no %s", short(url), name)
 			}
 		}
 	}

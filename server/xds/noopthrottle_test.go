@@ -12,7 +12,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 )
 
-func TestNoopsAreReadSlowly(t *testing.T) {
+func TestNoops_ReadSlowly(t *testing.T) {
 	c, now := newNoopThrottle(), time.Now()
 	for range 50 {
 		require.Zero(t, c.delay(50, now), "each response may be answered")
@@ -27,7 +27,7 @@ func TestNoopsAreReadSlowly(t *testing.T) {
 }
 
 // A client that rejects the same response over and over is still served, and its stream goes on.
-func TestAClientThatTalksIsReadSlowly(t *testing.T) {
+func TestNoisyClient_ReadSlowlyAndServed(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		w := newFixture(t, Options{})
 		w.set(testType, "a")
@@ -81,7 +81,7 @@ func (w *fixture) talker(delta bool) func(nonce, name string) string {
 }
 
 // A change of names before the client has the last response, as when it finds one name after another, is no no-op; its repetition is.
-func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
+func TestNameChangeBeforeAck_IsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, client: clientState{state: nothing}}
 	names := []string{"a"}
 	asks := func(nonce string) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNothingBeforeSyncOfAnOrderedType(t *testing.T) {
+func TestUnsyncedOrderedType_SendsNoResponse(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c")
 	w.coll(ListenerURL) // not synced
@@ -23,7 +23,7 @@ func TestNothingBeforeSyncOfAnOrderedType(t *testing.T) {
 	c.expect(ListenerURL, "l@1")
 }
 
-func TestNothingBeforeSyncResumedDelta(t *testing.T) {
+func TestUnsyncedOrderedType_ResumedDeltaGetsNoResponse(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c")
 	w.coll(ListenerURL)
@@ -35,7 +35,7 @@ func TestNothingBeforeSyncResumedDelta(t *testing.T) {
 	w.set(ListenerURL, "l")
 	for {
 		select {
-		case a := <-c.in:
+		case a := <-c.answers:
 			require.Empty(t, a.removed, "a listener that is there is removed")
 			c.ack(a)
 			continue
@@ -60,7 +60,7 @@ func TestStaleCutForATypeAskedForLater(t *testing.T) {
 	c.expect(ListenerURL, "l@1")
 }
 
-func TestClustersByNameAreKeptAlsoIfTheRouteAnswersARequest(t *testing.T) {
+func TestNamedClusters_KeptUntilRouteAck(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		t.Run(fmt.Sprint(asks), func(t *testing.T) {
 			w := newFixture(t, Options{AckTimeout: time.Hour})
@@ -76,10 +76,10 @@ func TestClustersByNameAreKeptAlsoIfTheRouteAnswersARequest(t *testing.T) {
 			w.group.Apply(map[*Collection]*Commit{w.coll(ClusterURL): e, w.coll(RouteURL): {Put: []*Entry{thing(t, "r1", "2", "")}}})
 			if asks {
 				c.ack(a, "r1", "r2")
-				for moved, has := false, false; !moved || !has; c.ack(a, "r1", "r2") { // r2 may come alone, of the old cut
+				for moved, removalSent := false, false; !moved || !removalSent; c.ack(a, "r1", "r2") { // r2 may come alone, of the old cut
 					a = c.next()
 					moved = moved || slices.Contains(a.puts, "r1@2")
-					has = has || slices.Contains(a.puts, "r2@1")
+					removalSent = removalSent || slices.Contains(a.puts, "r2@1")
 				}
 			} else {
 				c.ack(a, "r1")
@@ -90,7 +90,7 @@ func TestClustersByNameAreKeptAlsoIfTheRouteAnswersARequest(t *testing.T) {
 	}
 }
 
-func TestANewWildcardDoesNotBreakBeforeItMakes(t *testing.T) {
+func TestNewWildcard_KeepsDeletedClusterUntilAck(t *testing.T) {
 	w := newFixture(t, Options{AckTimeout: time.Hour})
 	w.set(ClusterURL, "c1")
 	w.set(ListenerURL, "l")
@@ -108,7 +108,7 @@ func TestANewWildcardDoesNotBreakBeforeItMakes(t *testing.T) {
 	c.acksLate(a)
 }
 
-func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
+func TestRemovals_NotDelayedByRouteChanges(t *testing.T) {
 	w := newFixture(t, Options{AckTimeout: 500 * time.Millisecond})
 	w.set(ClusterURL, "c1", "c2")
 	w.set(RouteURL, "r1")
@@ -124,7 +124,7 @@ func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
 		w.set(RouteURL, fmt.Sprintf("r1@%d", i))
 		for changed := false; !changed; {
 			select {
-			case a := <-c.in:
+			case a := <-c.answers:
 				if a.typeURL == ClusterURL {
 					require.Equal(t, []string{"c2@1"}, a.puts)
 					return
@@ -139,7 +139,7 @@ func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
 }
 
 // An Envoy that has a new version of a cluster waits for its endpoints, although it has acknowledged them.
-func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) {
+func TestResumedWildcard_ResendsEndpointsAfterCluster(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c@2", "d")
 	w.set(EndpointURL, "c", "d")
@@ -156,7 +156,7 @@ func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) 
 }
 
 // A client that resumed all of its types loses a removed cluster at once: no later request can name a resource that uses it.
-func TestRemovalAfterResumptionDoesNotWait(t *testing.T) {
+func TestRemovalAfterResumption_DoesNotWait(t *testing.T) {
 	w := newFixture(t, Options{AckTimeout: time.Hour})
 	w.set(ClusterURL, "c")
 	w.set(RouteURL, "r")
@@ -179,7 +179,7 @@ func (c *client) acksLate(l answer) {
 	acked := false
 	for {
 		select {
-		case a := <-c.in:
+		case a := <-c.answers:
 			if a.typeURL == ClusterURL {
 				require.Empty(c.t, a.removed, "c1 goes while the client's listener leads there")
 			} else {

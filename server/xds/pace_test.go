@@ -55,7 +55,7 @@ func TestPaceFollowsTheClient(t *testing.T) {
 }
 
 // A fallback follows a rejection at once, however recent the rejected change is.
-func TestFallbackIsNotPaced(t *testing.T) {
+func TestFallback_NotPaced(t *testing.T) {
 	pacing := Pacing{Least: time.Hour, Most: time.Hour}
 	r := newRejecting(t, variant{})
 	for reject, wait := range map[bool]time.Duration{true: 0, false: time.Hour} {

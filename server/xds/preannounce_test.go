@@ -10,27 +10,27 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// talk is a client whose requests the test chooses, on a stream without a network and with a clock of its own. The types are those of
-// the model of the order.
+// talk is a client on a stream without a network and with a clock of its own; the test chooses its requests. The types
+// are those of the model of the order.
 type talk struct {
 	*model
-	all   bool // of the clusters
-	last  *message
-	lasts map[string]*message // of each type
+	wildcard bool // of the clusters
+	last     *message
+	lasts    map[string]*message // of each type
 }
 
 // newTalk begins with a client that has route r to cluster c0, and the cluster.
-func newTalk(t *testing.T, delta, all bool) *talk {
+func newTalk(t *testing.T, delta, wildcard bool) *talk {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
 	m.group, m.delta, m.server.opts.Pacing = NewGroup(Debounce{}), delta, Pacing{Least: -1}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(orderTypeOf(t, url))
 		m.colls[url].MarkSynced()
 	}
-	k := &talk{model: m, all: all, lasts: map[string]*message{}}
+	k := &talk{model: m, wildcard: wildcard, lasts: map[string]*message{}}
 	k.swap("c0/1")
 	k.connect(false)
-	if all {
+	if wildcard {
 		k.ask(ClusterURL, "*")
 	} else {
 		k.ask(ClusterURL, "c0")
@@ -64,18 +64,18 @@ func (k *talk) ask(url string, names ...string) {
 		req.Nonce = last.nonce
 	}
 	if req.Names = names; k.delta {
-		had := func(name string) bool { return k.types[url].wants[name] }
-		req.Subscribe, req.Names = slices.DeleteFunc(slices.Clone(names), had), nil
+		subscribed := func(name string) bool { return k.types[url].names[name] }
+		req.Subscribe, req.Names = slices.DeleteFunc(slices.Clone(names), subscribed), nil
 	}
 	k.send(req)
-	k.types[url].wants = set(names)
+	k.types[url].names = set(names)
 }
 
 func (k *talk) answer(err *rpcstatus.Status) {
 	req := k.request(k.last.typ)
 	req.Nonce, req.Err = k.last.nonce, err
 	if !k.delta {
-		req.Names = slices.Sorted(maps.Keys(k.types[k.last.typ].wants))
+		req.Names = slices.Sorted(maps.Keys(k.types[k.last.typ].names))
 	}
 	k.send(req)
 }
@@ -86,7 +86,7 @@ func (k *talk) ack() { k.answer(nil) }
 func (k *talk) hear(url string, puts ...string) {
 	k.t.Helper()
 	sent, wait := k.pump()
-	require.True(k.t, sent, "nothing comes for %s", wait)
+	require.True(k.t, sent, "no response is due for %s", wait)
 	k.last = k.inbox[0]
 	k.inbox = nil
 	k.lasts[url] = k.last
@@ -101,7 +101,7 @@ func (k *talk) hear(url string, puts ...string) {
 	require.ElementsMatch(k.t, puts, got)
 }
 
-// waits checks that nothing is due, and when the stream looks again.
+// waits checks that no response is due, and returns the time until the stream looks again.
 func (k *talk) waits() time.Duration {
 	k.t.Helper()
 	sent, wait := k.pump()
@@ -109,7 +109,7 @@ func (k *talk) waits() time.Duration {
 	return wait
 }
 
-// rest checks that nothing is due.
+// rest checks that no response is due.
 func (k *talk) rest() {
 	k.t.Helper()
 	require.Zero(k.t, k.waits())
@@ -181,7 +181,7 @@ func (k *talk) preannounce() {
 }
 
 // A client of all clusters is sent them before the route, without an interim version.
-func TestNoIntroductionToAWildcard(t *testing.T) {
+func TestIntroduction_SkippedForWildcard(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, true)
 		k.swap("c1/2")
@@ -199,7 +199,7 @@ func TestNoIntroductionToAWildcard(t *testing.T) {
 }
 
 // A client without the clusters of a route does not use it, and gets the next one at once.
-func TestIntroductionToWhoDoesNotAsk(t *testing.T) {
+func TestIntroduction_EndsForClientWithoutClusters(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
 		k.preannounce()
@@ -221,7 +221,7 @@ func TestIntroductionToWhoDoesNotAsk(t *testing.T) {
 	})
 }
 
-func TestIntroductionThatIsRejected(t *testing.T) {
+func TestIntroduction_EndsOnRejection(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
 		k.preannounce()
@@ -230,8 +230,8 @@ func TestIntroductionThatIsRejected(t *testing.T) {
 	})
 }
 
-// Nothing waits for clusters that do not exist, once the interim version is acknowledged.
-func TestIntroductionToWhatIsNotThere(t *testing.T) {
+// The next version does not wait for clusters that do not exist, once the interim version is acknowledged.
+func TestIntroduction_OfMissingCluster(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
 	k.hear(RouteURL, "r@c0/1+c9")
@@ -240,7 +240,7 @@ func TestIntroductionToWhatIsNotThere(t *testing.T) {
 	k.hear(RouteURL, "r@c9/2")
 }
 
-func TestASecondChangeDuringAnIntroduction(t *testing.T) {
+func TestIntroduction_SecondChangeMeanwhile(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
 		k.preannounce()
@@ -255,7 +255,7 @@ func TestASecondChangeDuringAnIntroduction(t *testing.T) {
 }
 
 // A second change right after the first is sent when the client had time to apply the first one.
-func TestASecondIntroductionWaits(t *testing.T) {
+func TestIntroduction_SecondIsPaced(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.server.opts.Pacing = Pacing{Least: time.Second}
 	k.preannounce()
@@ -311,13 +311,13 @@ func TestResumingWithAnInterimVersion(t *testing.T) {
 }
 
 // Replicas agree on the version of the interim state, and compute it once for all of their clients.
-func TestIntroductionIsShared(t *testing.T) {
+func TestIntroduction_Shared(t *testing.T) {
 	var versions []string
 	for range 2 {
 		calls := 0
-		typ := Type{URL: "top", Rank: 2, Preannounce: func(has, _ *Entry) (*Entry, []Dependency) {
+		typ := Type{URL: "top", Rank: 2, Preannounce: func(current, _ *Entry) (*Entry, []Dependency) {
 			calls++
-			e := thing(t, has.Name, "", "")
+			e := thing(t, current.Name, "", "")
 			e.Version = ""
 			return e, nil
 		}}
@@ -326,19 +326,19 @@ func TestIntroductionIsShared(t *testing.T) {
 		from := c.current.Load()
 		c.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
 		to := c.current.Load()
-		at := to.since(from).preannounce(from, to, typ.Preannounce).state
-		require.Same(t, at, to.since(from).preannounce(from, to, typ.Preannounce).state)
+		interim := to.since(from).preannounce(from, to, typ.Preannounce).state
+		require.Same(t, interim, to.since(from).preannounce(from, to, typ.Preannounce).state)
 		require.Equal(t, 1, calls)
-		back := to.since(at)
+		back := to.since(interim)
 		require.Equal(t, []string{"r"}, names(back.puts))
-		require.Same(t, back, to.since(at), "and shared")
-		versions = append(versions, at.version)
+		require.Same(t, back, to.since(interim), "and shared")
+		versions = append(versions, interim.version)
 	}
 	require.Equal(t, versions[0], versions[1])
 }
 
 // Dependencies need not have children: then their own acknowledgement counts. The change also waits for the names that they need.
-func TestIntroductionToWhatHasNoChildren(t *testing.T) {
+func TestIntroduction_OfDependencyWithoutChildren(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.group = NewGroup(Debounce{})
 	leaf, top := Type{URL: "leaf", Rank: 1}, orderTypeOf(t, RouteURL)

@@ -26,9 +26,9 @@ func delays(t *testing.T, r *prometheus.Registry, stage string) (count int, sum 
 }
 
 func gatherAll(t *testing.T, r *prometheus.Registry) []*dto.MetricFamily {
-	all, err := r.Gather()
+	families, err := r.Gather()
 	require.NoError(t, err)
-	return all
+	return families
 }
 
 func labelOf(m *dto.Metric, name string) string {
@@ -58,7 +58,7 @@ func (w *fixture) change(t *testing.T, ago time.Duration, name, version string) 
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, name, version, "")}, Since: time.Now().Add(-ago)})
 }
 
-func TestPropagationIsFromTheSourceToTheAcknowledgement(t *testing.T) {
+func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		r := prometheus.NewRegistry()
 		w := newFixture(t, Options{Registerer: r})
@@ -73,7 +73,7 @@ func TestPropagationIsFromTheSourceToTheAcknowledgement(t *testing.T) {
 		c.expectAck(testType, nil, "a@1")
 		eventually(t, func() bool { return w.server.Clients()[0].Types[0].Synced })
 		sent, _ := delays(t, r, "sent")
-		require.Zero(t, sent, "what a client begins with is no change")
+		require.Zero(t, sent, "initial resources are no change")
 
 		w.change(t, time.Hour, "a", "2")
 		first := c.expect(testType, "a@2")
@@ -106,7 +106,7 @@ func TestPropagationIsFromTheSourceToTheAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotConcernAClientIsNoDelayOfIt(t *testing.T) {
+func TestPropagation_IgnoresUnsubscribedChanges(t *testing.T) {
 	r := prometheus.NewRegistry()
 	w := newFixture(t, Options{Registerer: r})
 	w.change(t, 9*time.Hour, "a", "1")

@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestATypeOfQuestionsIsAskedBeforeItAnswers(t *testing.T) {
+func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 	for variant, dial := range map[string]func(*fixture) *client{
 		"sotw":  func(w *fixture) *client { return w.sotw(testType) },
 		"delta": func(w *fixture) *client { return w.delta(testType) },
 	} {
 		t.Run(variant, func(t *testing.T) {
 			w := newFixture(t, Options{})
-			var asked atomic.Int64
+			var queries atomic.Int64
 			coll := w.coll(testType)
 			coll.typ.Query = func(names []string) error {
-				turn := strconv.FormatInt(asked.Add(1), 10)
+				turn := strconv.FormatInt(queries.Add(1), 10)
 				if slices.Contains(names, "wrong") {
 					return status.Error(codes.InvalidArgument, "no such question")
 				}
@@ -41,14 +41,14 @@ func TestATypeOfQuestionsIsAskedBeforeItAnswers(t *testing.T) {
 			c.expectAck(testType, []string{"a"}, "answer-0@2", "answer-1@2")
 			c.ask(testType, "a", "b")
 			c.expect(testType, "answer-0@3", "answer-1@3", "answer-2@3", "answer-3@3")
-			require.EqualValues(t, 3, asked.Load(), "who acknowledges asks nothing")
+			require.EqualValues(t, 3, queries.Load(), "an acknowledgement runs no query")
 			c.ask(testType, "wrong")
 			require.Equal(t, codes.InvalidArgument, status.Code(c.ended()))
 		})
 	}
 }
 
-func TestATypeThatIsNotAcknowledgedIsSyncedWhenItWasSent(t *testing.T) {
+func TestNoAckType_SyncedWhenSent(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.coll(testType).typ.NoAck = true
 	w.set(testType, "a")
@@ -58,16 +58,16 @@ func TestATypeThatIsNotAcknowledgedIsSyncedWhenItWasSent(t *testing.T) {
 	require.True(t, w.server.Clients()[0].Types[0].Synced)
 }
 
-func TestServedIsWhatAClientWasSent(t *testing.T) {
+func TestServed_ListsSentResources(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
 	c := w.delta(testType)
 	c.ask(testType, "b", "missing")
 	c.expectAck(testType, nil, "b@1", "-missing")
 	served := func() (names []string) {
-		for _, of := range w.server.Served(1) {
-			require.Equal(t, testType, of.TypeURL)
-			for _, e := range of.Entries {
+		for _, served := range w.server.Served(1) {
+			require.Equal(t, testType, served.TypeURL)
+			for _, e := range served.Entries {
 				names = append(names, e.Name+"@"+e.Version)
 			}
 		}
@@ -81,7 +81,7 @@ func TestServedIsWhatAClientWasSent(t *testing.T) {
 }
 
 // Query may block. So a large request, which runs as heavy work, is refused: all other large requests would wait for it.
-func TestALargeRequestIsNoQuestion(t *testing.T) {
+func TestLargeRequest_RunsNoQuery(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.coll(testType).typ.Query = func([]string) error {
 		t.Error("it was asked")

@@ -7,20 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reconnect begins a stream whose first requests repeat the names and the version of the last one, as grpc-go's do. Types are asked for in
-// the order of urls.
+// reconnect begins a stream. Its first requests repeat the names and the version of the last one, as grpc-go's do.
+// Types are requested in the order of urls.
 func (k *talk) reconnect(versions map[string]string, urls ...string) {
-	wants := make(map[string]map[string]bool)
+	namesByType := make(map[string]map[string]bool)
 	for url, ty := range k.types {
-		wants[url] = ty.wants
+		namesByType[url] = ty.names
 	}
 	k.connect(false)
 	clear(k.lasts)
 	for _, url := range urls {
-		k.types[url].wants = wants[url]
+		k.types[url].names = namesByType[url]
 		req := k.request(url)
 		req.Version = versions[url]
-		for name := range wants[url] {
+		for name := range namesByType[url] {
 			req.Names = append(req.Names, name)
 		}
 		k.send(req)
@@ -45,8 +45,8 @@ var orders = [][]string{
 	{EndpointURL, RouteURL, ClusterURL},
 }
 
-// A client whose route moved while it was away keeps the old cluster, whose content the server does not have, until the client has the new
-// route and asks for its cluster.
+// A client whose route moved during the disconnect keeps the old cluster, which the server cannot compare, until the
+// client has the new route and requests its cluster.
 func TestReconnect_KeepsUnknownClusters(t *testing.T) {
 	for _, order := range orders {
 		t.Run(fmt.Sprint(short(order[0]), short(order[1]), short(order[2])), func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestReconnect_UnknownClustersEnd(t *testing.T) {
 	k.ack()
 	k.waits() // for the client to ask for the endpoints
 
-	k.types[ClusterURL].wants = set([]string{"c0", "c1"})
+	k.types[ClusterURL].names = set([]string{"c0", "c1"})
 	k.reconnect(map[string]string{ClusterURL: "x"}, ClusterURL)
 	k.ask(ClusterURL, "c1") // it uses c0 no longer
 	k.hear(ClusterURL, "c1@1")
@@ -113,7 +113,7 @@ func TestReconnect_WithServedVersion(t *testing.T) {
 			k.rest()
 
 			k.swap("c2/3") // the version after a change that kept a cluster is that of the collection
-			k.types[EndpointURL].wants = set([]string{"c1"})
+			k.types[EndpointURL].names = set([]string{"c1"})
 			k.reconnect(k.versions(), order...)
 			k.hearAny(map[string][]string{ClusterURL: {"c1@1"}, EndpointURL: {}, RouteURL: {"r@c1/2+c2"}})
 		})
@@ -127,7 +127,7 @@ func TestReconnect_WithServedVersion(t *testing.T) {
 		k.reconnect(versions, RouteURL)
 		require.Equal(t, resumptionTime, k.waits(), "for the request")
 		k.send(clusters)
-		k.types[ClusterURL].wants = set(clusters.Names)
+		k.types[ClusterURL].names = set(clusters.Names)
 		k.hearAny(map[string][]string{ClusterURL: {"c0@1"}, EndpointURL: {}, RouteURL: {"r@c0/1+c1"}})
 	})
 	t.Run("wildcard", func(t *testing.T) {

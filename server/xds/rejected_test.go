@@ -14,7 +14,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// rejecting is a delta subscription to a whole collection, whose client answers its responses.
+// rejecting is a delta subscription to a whole collection; its client answers the responses.
 type rejecting struct {
 	*testing.T
 	coll *Collection
@@ -66,14 +66,14 @@ func (r *rejecting) answer(nonce uint64, why string) {
 
 func (r *rejecting) expect(want ...string) {
 	r.Helper()
-	var all []string
-	for _, one := range r.sub.rejections() {
-		all = append(all, fmt.Sprintf("%s@%s after %s of %d: %s", one.Name, one.Version, one.Acked, one.Revision, one.Error))
+	var lines []string
+	for _, rejection := range r.sub.rejections() {
+		lines = append(lines, fmt.Sprintf("%s@%s after %s of %d: %s", rejection.Name, rejection.Version, rejection.Acked, rejection.Revision, rejection.Error))
 	}
-	require.Equal(r, want, all)
+	require.Equal(r, want, lines)
 }
 
-func TestWhatIsRejectedIsKnownByResource(t *testing.T) {
+func TestRejections_ListedByResource(t *testing.T) {
 	r := newRejecting(t, variant{delta: true})
 	_, n := r.set(1, "1", "a", "b", "c")
 	r.answer(n, "")
@@ -81,11 +81,11 @@ func TestWhatIsRejectedIsKnownByResource(t *testing.T) {
 	_, n = r.set(2, "2", "a", "b")
 	r.answer(n, "b is wrong: no such thing")
 	r.expect("b@2 after 1 of 1: b is wrong: no such thing")
-	since := r.sub.rejections()[0].Since
+	firstRejected := r.sub.rejections()[0].Since
 	_, n = r.set(3, "3", "b", "c")
 	r.answer(n, "something is wrong")
 	r.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
-	require.Equal(t, since, r.sub.rejections()[0].Since)
+	require.Equal(t, firstRejected, r.sub.rejections()[0].Since)
 	r.answer(n, "said twice")
 	r.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
 	_, n = r.set(4, "4", "c")
@@ -104,7 +104,7 @@ func TestWhatIsRejectedIsKnownByResource(t *testing.T) {
 	r.expect()
 }
 
-func TestWhatIsRejectedOfOnePerResponseNeedsNoName(t *testing.T) {
+func TestRejections_OnePerResponseNeedsNoName(t *testing.T) {
 	r := newRejecting(t, variant{delta: true, onePerResponse: true})
 	first, last := r.set(1, "1", "80", "81", "82")
 	require.Equal(t, first+2, last)
@@ -121,7 +121,7 @@ func TestWhatIsRejectedOfOnePerResponseNeedsNoName(t *testing.T) {
 	r.expect()
 }
 
-func TestAnAcknowledgementOfEverythingEndsAllRejections(t *testing.T) {
+func TestRejections_EndWithFullAck(t *testing.T) {
 	r := newRejecting(t, variant{})
 	_, n := r.set(1, "1", "a", "b")
 	r.answer(n, "a")
@@ -132,7 +132,7 @@ func TestAnAcknowledgementOfEverythingEndsAllRejections(t *testing.T) {
 }
 
 // Rejections take bounded memory, and resources that the client does not want are not listed.
-func TestRejectionsAreBounded(t *testing.T) {
+func TestRejections_Bounded(t *testing.T) {
 	r := newRejecting(t, variant{delta: true})
 	var names []string
 	for i := range 10 * maxRejections {
@@ -147,25 +147,25 @@ func TestRejectionsAreBounded(t *testing.T) {
 }
 
 // The client's last reason is kept whole, however long, and the earlier ones are cut to a limit for all of them.
-func TestTextsOfRejectionsAreBounded(t *testing.T) {
+func TestRejectionTexts_Bounded(t *testing.T) {
 	r := newRejecting(t, variant{delta: true})
 	for i := range maxRejections + 1 {
 		name := fmt.Sprintf("n%03d", i)
 		_, n := r.set(uint64(i+1), "1", name) //nolint:gosec // it is small
 		r.answer(n, name+" "+strings.Repeat("ü", wire.MaxReason/2-3))
-		kept := 0
-		all := r.sub.rejections()
-		for j, one := range all {
-			require.True(t, utf8.ValidString(one.Error))
-			require.True(t, strings.HasPrefix(one.Error, one.Name+" ü"), one.Error)
+		earlierBytes := 0
+		rejections := r.sub.rejections()
+		for j, rejection := range rejections {
+			require.True(t, utf8.ValidString(rejection.Error))
+			require.True(t, strings.HasPrefix(rejection.Error, rejection.Name+" ü"), rejection.Error)
 			if j == i {
-				require.Len(t, one.Error, wire.MaxReason-1)
+				require.Len(t, rejection.Error, wire.MaxReason-1)
 			} else {
-				kept += len(one.Error)
+				earlierBytes += len(rejection.Error)
 			}
 		}
-		require.LessOrEqual(t, kept, maxReasons)
-		require.Len(t, all, min(i+1, maxRejections))
+		require.LessOrEqual(t, earlierBytes, maxReasons)
+		require.Len(t, rejections, min(i+1, maxRejections))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 type groupsFixture struct {
 	*fixture
 	groups []map[string]*Collection
-	at     atomic.Int64 // negative for none
+	group  atomic.Int64 // negative for none
 	held   atomic.Int64 // collections in use
 }
 
@@ -39,12 +39,12 @@ func newGroupsFixture(t *testing.T, types ...string) *groupsFixture {
 }
 
 func (ws *groupsFixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
-	at := ws.at.Load()
-	if at < 0 {
+	group := ws.group.Load()
+	if group < 0 {
 		return nil, nil, grpcstatus.Error(codes.ResourceExhausted, "too many")
 	}
 	ws.held.Add(1)
-	return ws.groups[at][typeURL], sync.OnceFunc(func() { ws.held.Add(-1) }), nil
+	return ws.groups[group][typeURL], sync.OnceFunc(func() { ws.held.Add(-1) }), nil
 }
 
 // put commits things, each as name@version or -name, to a collection of a group.
@@ -54,12 +54,12 @@ func (ws *groupsFixture) put(group int, typeURL string, items ...string) {
 }
 
 func (ws *groupsFixture) move(to int64) {
-	ws.at.Store(to)
+	ws.group.Store(to)
 	ws.server.Review()
 }
 
 // A client that moves to another collection is sent the difference, and then the changes there.
-func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
+func TestReview_MovesClientToOtherCollection(t *testing.T) {
 	for name, dial := range map[string]func(ws *groupsFixture) (c *client, names []string){
 		"delta, all":  func(ws *groupsFixture) (*client, []string) { return ws.delta(testType), nil },
 		"delta, some": func(ws *groupsFixture) (*client, []string) { return ws.delta(testType), []string{"a", "b", "c", "d"} },
@@ -105,15 +105,15 @@ func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
 }
 
 // The revisions of one collection are not those of another one, although the numbers are equal.
-func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
+func TestReview_OtherCollectionHasOwnRevisions(t *testing.T) {
 	ws := newGroupsFixture(t, testType)
 	ws.put(0, testType, "a", "c")
 	ws.put(1, testType, "a", "b")
-	ws.at.Store(1)
+	ws.group.Store(1)
 	native := ws.delta(testType)
 	native.ask(testType)
 	native.expectAck(testType, nil, "a@1", "b@1")
-	ws.at.Store(0)
+	ws.group.Store(0)
 	c := ws.delta(testType)
 	c.ask(testType)
 	c.expectAck(testType, nil, "a@1", "c@1")
@@ -124,7 +124,7 @@ func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
 }
 
 // A review is ordered like one commit: dependencies first, then the parents, and removals last.
-func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
+func TestReview_FollowsDependencyOrder(t *testing.T) {
 	ws := newGroupsFixture(t, ClusterURL, EndpointURL, ListenerURL)
 	for i, name := range []string{"old", "new"} {
 		ws.put(i, ClusterURL, name)
@@ -148,7 +148,7 @@ func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
 	c.silence()
 }
 
-func TestAClientThatIsRefusedWhenItIsReviewedIsTold(t *testing.T) {
+func TestReview_RefusalEndsStream(t *testing.T) {
 	ws := newGroupsFixture(t, testType)
 	ws.put(0, testType, "a")
 	c := ws.delta(testType)
@@ -178,7 +178,7 @@ func TestReviewsWhileClientsComeAndAnswer(t *testing.T) {
 	var clients []*follower
 	for i := range 30 {
 		change()
-		ws.at.Store(int64(i % 2))
+		ws.group.Store(int64(i % 2))
 		var reviews sync.WaitGroup
 		reviews.Go(ws.server.Review)
 		clients = append(clients, follow(ws.delta(testType), i%3 == 0))
@@ -188,34 +188,34 @@ func TestReviewsWhileClientsComeAndAnswer(t *testing.T) {
 	ws.put(1, testType, "a@10", "b@10", "-c", "d@10")
 	ws.move(1)
 	for _, c := range clients {
-		eventually(t, func() bool { return slices.Equal(c.has(), []string{"a@10", "b@10", "d@10"}) })
+		eventually(t, func() bool { return slices.Equal(c.held(), []string{"a@10", "b@10", "d@10"}) })
 	}
 	require.EqualValues(t, len(clients), ws.held.Load())
 }
 
 // follower is a client that takes all, or rejects some.
 type follower struct {
-	mu  sync.Mutex
-	all map[string]string
+	mu        sync.Mutex
+	resources map[string]string
 }
 
 func follow(c *client, picky bool) *follower {
-	f := &follower{all: make(map[string]string)}
+	f := &follower{resources: make(map[string]string)}
 	c.ask(testType)
 	go func() {
 		for n := 0; ; n++ {
 			var a answer
 			select {
-			case a = <-c.in:
+			case a = <-c.answers:
 			case <-c.t.Context().Done():
 				return
 			}
 			f.mu.Lock()
 			for _, p := range a.puts {
-				f.all[p[:1]] = p
+				f.resources[p[:1]] = p
 			}
 			for _, name := range a.removed {
-				delete(f.all, name)
+				delete(f.resources, name)
 			}
 			f.mu.Unlock()
 			if picky && n%2 == 0 {
@@ -228,29 +228,29 @@ func follow(c *client, picky bool) *follower {
 	return f
 }
 
-func (f *follower) has() (all []string) {
+func (f *follower) held() (resources []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, v := range f.all {
-		all = append(all, v)
+	for _, v := range f.resources {
+		resources = append(resources, v)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(resources)
+	return resources
 }
 
-// reviewersFixture is a groupsFixture whose catalog knows who asks it.
+// reviewersFixture is a groupsFixture whose catalog records the reviewers.
 type reviewersFixture struct {
 	*groupsFixture
-	by sync.Map // Reviewer → true
+	reviewers sync.Map // Reviewer → true
 }
 
 func (ws *reviewersFixture) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error) {
-	ws.by.Store(ReviewerOf(ctx), true)
+	ws.reviewers.Store(ReviewerOf(ctx), true)
 	return ws.groupsFixture.Collection(ctx, node, typeURL)
 }
 
 // A catalog can have one client ask again, and the others stay where they are.
-func TestOneClientIsReviewed(t *testing.T) {
+func TestReviewer_ReviewsOneClient(t *testing.T) {
 	ws := &reviewersFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")
@@ -258,25 +258,25 @@ func TestOneClientIsReviewed(t *testing.T) {
 	first := ws.delta(testType)
 	first.ask(testType)
 	first.expectAck(testType, nil, "a@1")
-	var one Reviewer
-	ws.by.Range(func(by, _ any) bool { one = by.(Reviewer); return true })
-	other := ws.sotw(testType)
-	other.ask(testType)
-	other.expectAck(testType, nil, "a@1")
-	ws.at.Store(1)
-	one.Review()
+	var firstReviewer Reviewer
+	ws.reviewers.Range(func(reviewer, _ any) bool { firstReviewer = reviewer.(Reviewer); return true })
+	second := ws.sotw(testType)
+	second.ask(testType)
+	second.expectAck(testType, nil, "a@1")
+	ws.group.Store(1)
+	firstReviewer.Review()
 	first.expectAck(testType, nil, "b@1", "-a")
-	other.silence()
+	second.silence()
 	ws.server.Review()
-	other.expectAck(testType, nil, "b@1")
+	second.expectAck(testType, nil, "b@1")
 	first.silence()
 	n := 0
-	ws.by.Range(func(_, _ any) bool { n++; return true })
+	ws.reviewers.Range(func(_, _ any) bool { n++; return true })
 	require.Equal(t, 2, n, "a stream is one reviewer, however often it asks")
 	require.Nil(t, ReviewerOf(t.Context()))
 }
 
-// slowFixture is a groupsFixture whose catalog blocks in a review.
+// slowFixture is a groupsFixture; its catalog blocks in a review.
 type slowFixture struct {
 	*groupsFixture
 	gate atomic.Pointer[chan struct{}] // closed when it answers; nil if it does at once
@@ -298,7 +298,7 @@ func (ws *slowFixture) Collection(ctx context.Context, node *corev3.Node, typeUR
 
 // Review does not wait for the catalog. Commits to a client's old collection meanwhile are never sent to it: it moves from the state that
 // it had.
-func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
+func TestReview_DoesNotWaitForCatalog(t *testing.T) {
 	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a", "b")
@@ -330,8 +330,8 @@ func TestAReviewDoesNotWaitForTheCatalog(t *testing.T) {
 	eventually(t, func() bool { return ws.held.Load() == int64(len(clients)) })
 }
 
-// A stream that waits for the catalog ends when its client disconnects, and leaves nothing behind.
-func TestAStreamThatIsReviewedEndsWithItsClient(t *testing.T) {
+// A stream that waits for the catalog ends when its client disconnects, and releases its collection.
+func TestReview_EndsWithClient(t *testing.T) {
 	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")

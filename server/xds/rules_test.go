@@ -37,7 +37,7 @@ func TestFirstRequestMayHaveAnyNonce(t *testing.T) {
 	})
 }
 
-func TestRule01StaleNonceIsIgnoredInSotW(t *testing.T) {
+func TestRule01SotWIgnoresStaleNonce(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.sotw(EndpointURL)
@@ -60,7 +60,7 @@ func TestRule01StaleNonceStillSubscribesInDelta(t *testing.T) {
 	c.expect(EndpointURL, "b@1")
 }
 
-func TestRule02NackIsKeptAndNotAnswered(t *testing.T) {
+func TestRule02NackRecordedWithoutResponse(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)
@@ -79,7 +79,7 @@ func TestRule02NackIsKeptAndNotAnswered(t *testing.T) {
 	})
 }
 
-func TestRule03VersionsArePerTypeAndOutliveTheStream(t *testing.T) {
+func TestRule03VersionsPerTypePersistAcrossStreams(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
 	w.set(ClusterURL, "c")
@@ -89,14 +89,14 @@ func TestRule03VersionsArePerTypeAndOutliveTheStream(t *testing.T) {
 	c.ask(ClusterURL)
 	cl := c.expectAck(ClusterURL, nil, "c@1")
 	require.NotEqual(t, a.version, cl.version)
-	again := w.sotw(testType)
-	require.NoError(t, again.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: a.version}))
-	again.silence()
+	resumed := w.sotw(testType)
+	require.NoError(t, resumed.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: a.version}))
+	resumed.silence()
 	w.set(testType, "-b")
-	again.expect(testType, "a@1")
+	resumed.expect(testType, "a@1")
 }
 
-func TestRule04NewlyRequestedNamesAreSent(t *testing.T) {
+func TestRule04SendsNewlyRequestedNames(t *testing.T) {
 	t.Run("sotw", func(t *testing.T) {
 		w := newFixture(t, Options{})
 		w.set(EndpointURL, "a", "b")
@@ -128,7 +128,7 @@ func TestRule05WildcardInSotW(t *testing.T) {
 		c.ask(ClusterURL, "a")
 		a := c.expect(ClusterURL, "a@1")
 		c.ack(a)
-		w.until(false, 0)
+		w.awaitSubscription(false, 0)
 		w.set(ClusterURL, "a@2")
 		c.silence()
 		w.set(ClusterURL, "a@1")
@@ -160,7 +160,7 @@ func TestRule05WildcardInDelta(t *testing.T) {
 		w.set(ClusterURL, "c")
 		c.expectAck(ClusterURL, nil, "c@1")
 		c.ask(ClusterURL, "-*")
-		w.until(false, 1)
+		w.awaitSubscription(false, 1)
 		w.set(ClusterURL, "-c", "b@2")
 		c.silence()
 		w.set(ClusterURL, "a@2")
@@ -177,7 +177,7 @@ func TestRule05WildcardInDelta(t *testing.T) {
 	})
 }
 
-func TestRule06UnsubscribingUnderAWildcardIsAnswered(t *testing.T) {
+func TestRule06UnsubscribeUnderWildcardGetsResponse(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a")
 	c := w.delta(ClusterURL)
@@ -189,7 +189,7 @@ func TestRule06UnsubscribingUnderAWildcardIsAnswered(t *testing.T) {
 	named.ask(ClusterURL, "a")
 	named.expectAck(ClusterURL, nil, "a@1")
 	named.ask(ClusterURL, "-unknown", "-a")
-	w.until(false, 0)
+	w.awaitSubscription(false, 0)
 	w.set(ClusterURL, "a@2")
 	named.silence()
 }
@@ -225,14 +225,14 @@ func TestRule07PartialStateInSotW(t *testing.T) {
 		w.set(typ, "a", "b", "c")
 		c := w.sotw(typ)
 		c.ask(typ, "a", "b", "missing")
-		both := []string{"a", "b", "missing"}
-		c.expectAck(typ, both, "a@1", "b@1")
+		names := []string{"a", "b", "missing"}
+		c.expectAck(typ, names, "a@1", "b@1")
 		w.set(typ, "b@2", "c@2")
-		c.expectAck(typ, both, "b@2")
+		c.expectAck(typ, names, "b@2")
 		w.set(typ, "-a")
 		c.silence()
 		w.set(typ, "missing")
-		c.expectAck(typ, both, "missing@1")
+		c.expectAck(typ, names, "missing@1")
 	}
 }
 
@@ -267,7 +267,7 @@ func TestRule09InitialResourceVersions(t *testing.T) {
 	named.expect(testType, "newer@2", "-gone", "-never")
 }
 
-func TestRule10FirstWildcardIsAnsweredEvenIfEmpty(t *testing.T) {
+func TestRule10EmptyFirstWildcardGetsResponse(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType)
 		c := dial(testType)
@@ -277,7 +277,7 @@ func TestRule10FirstWildcardIsAnsweredEvenIfEmpty(t *testing.T) {
 	})
 }
 
-func TestRule11NothingTwiceAndNothingOnAck(t *testing.T) {
+func TestRule11NoRepeatsAndNoResponseToAck(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
 	c := w.delta(EndpointURL)
@@ -345,7 +345,7 @@ func (w *fixture) onlyStream() *stream {
 	return nil
 }
 
-func TestRule13EndpointsAreSentAgainAfterTheirCluster(t *testing.T) {
+func TestRule13EndpointsResentAfterCluster(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(ClusterURL, "a", "b")
 		w.set(EndpointURL, "a", "b")
@@ -360,8 +360,8 @@ func TestRule13EndpointsAreSentAgainAfterTheirCluster(t *testing.T) {
 		} else {
 			c.expectAck(ClusterURL, nil, "a@2", "b@1")
 		}
-		again := c.expect(EndpointURL, "a@1")
-		require.Equal(t, eds.version, again.version, "unchanged")
+		resent := c.expect(EndpointURL, "a@1")
+		require.Equal(t, eds.version, resent.version, "unchanged")
 	})
 }
 
@@ -370,11 +370,11 @@ func TestRule13AlsoAfterReconnecting(t *testing.T) {
 	w.set(ClusterURL, "a@2", "b")
 	w.set(EndpointURL, "a", "b")
 	c := w.delta(testType)
-	had := map[string]string{"a": "1", "b": "1"}
-	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: had}))
+	versions := map[string]string{"a": "1", "b": "1"}
+	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: versions}))
 	c.expectAck(ClusterURL, nil, "a@2")
 	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
-		TypeUrl: EndpointURL, InitialResourceVersions: had, ResourceNamesSubscribe: []string{"a", "b"},
+		TypeUrl: EndpointURL, InitialResourceVersions: versions, ResourceNamesSubscribe: []string{"a", "b"},
 	}))
 	c.expect(EndpointURL, "a@1")
 }
@@ -389,7 +389,7 @@ func TestRule15NamedStateOfTheWorldAsGRPCClientsUseIt(t *testing.T) {
 	c.expectAck(ListenerURL, []string{"svc"})
 }
 
-func TestRule16DeltaIsChunkedAndSotWIsNot(t *testing.T) {
+func TestRule16DeltaChunkedSotWWhole(t *testing.T) {
 	w := newFixture(t, Options{})
 	var commit Commit
 	const n, kib = 600, 10
@@ -437,7 +437,7 @@ func TestRule16DeltaIsChunkedAndSotWIsNot(t *testing.T) {
 
 // A client that does not read fills its window and then blocks. No other client notices, and when it reads again it gets the
 // newest state and not the ones that it missed.
-func TestRule17StuckClientDisturbsNobody(t *testing.T) {
+func TestRule17StuckClientDelaysNoOtherClient(t *testing.T) {
 	w := newFixture(t, Options{AckTimeout: time.Millisecond})
 	w.set(testType, "small")
 	conn := w.conn()
@@ -462,14 +462,14 @@ func TestRule17StuckClientDisturbsNobody(t *testing.T) {
 		require.NoError(t, err)
 		responses++
 		require.NoError(t, stuck.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResponseNonce: m.Nonce}))
-		if len(m.Resources) == 2 && strings.HasPrefix(said(t, m.Resources[0]), fmt.Sprintf("big@%d", changes-1)) {
+		if len(m.Resources) == 2 && strings.HasPrefix(bodyText(t, m.Resources[0]), fmt.Sprintf("big@%d", changes-1)) {
 			break
 		}
 	}
 	require.Less(t, responses, changes/2)
 }
 
-func TestNothingIsSentBeforeSync(t *testing.T) {
+func TestUnsyncedType_SendsNoResponse(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", "")}})
 		c := dial(testType)
@@ -495,7 +495,7 @@ func TestChangesCoalesceUntilAcknowledged(t *testing.T) {
 	})
 }
 
-func TestAClientThatNeverAcknowledgesIsServedAllTheSame(t *testing.T) {
+func TestClientWithoutAcks_StillReceivesChanges(t *testing.T) {
 	w := newFixture(t, Options{AckTimeout: 10 * time.Millisecond})
 	w.set(testType, "a")
 	c := w.sotw(testType)
@@ -505,7 +505,7 @@ func TestAClientThatNeverAcknowledgesIsServedAllTheSame(t *testing.T) {
 	c.expect(testType, "a@2")
 }
 
-func TestTypeURLIsEchoed(t *testing.T) {
+func TestTypeURL_Echoed(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		c := dial(testType)
 		for _, typ := range []string{"g/v1/K", "g/v1beta1/K"} {
@@ -523,9 +523,9 @@ func TestSingleTypeServices(t *testing.T) {
 			c := dial(typ, single)
 			c.ask("", "a") // the service says the type
 			c.expect(typ, "a@1")
-			other := dial(typ, single)
-			other.ask(ListenerURL)
-			require.Equal(t, codes.InvalidArgument, grpcstatus.Code(other.ended()))
+			listeners := dial(typ, single)
+			listeners.ask(ListenerURL)
+			require.Equal(t, codes.InvalidArgument, grpcstatus.Code(listeners.ended()))
 		}
 	})
 }
@@ -567,7 +567,7 @@ func TestExplicitVersions(t *testing.T) {
 	require.Equal(t, "8", d.expect(testType, "a@2").version)
 }
 
-func TestClientThatIsDoneEndsItsStream(t *testing.T) {
+func TestClientClose_EndsStream(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a")
 	c := w.sotw(testType)

@@ -13,7 +13,7 @@ import (
 )
 
 // For any stretches of a run, the chunks have them and the removals, each once, in order, within the limit.
-func TestRunsAreCutAnywhere(t *testing.T) {
+func TestRunChunks_AtAnyBoundary(t *testing.T) {
 	const limit = 1000
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -89,12 +89,12 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	c.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
 
 	to := w.coll(testType).current.Load()
-	var wants subscriptionNames
+	var selection subscriptionNames
 	for _, name := range wanted {
-		wants.add(name, nothing)
+		selection.add(name, nothing)
 	}
 	delta := variant{delta: true}
-	p := plan(delta, &clientState{state: from}, &wants, to, false)
+	p := plan(delta, &clientState{state: from}, &selection, to, false)
 	require.Equal(t, []span{{3, 9}, {20, 22}}, p.spans)
 	shared := to.since(from).deltas()
 	bodies := p.bodies(delta)
@@ -109,16 +109,16 @@ type later []byte
 
 func (l later) EncodeAny() []byte { return l }
 
-// An entry whose Any is encoded when it is sent is sent as one that holds it, and has the same version.
+// An entry that is encoded on sending has the same bytes and the same version as one that holds its Any.
 func TestEncodedWhenSent(t *testing.T) {
 	packed, err := proto.Marshal(&anypb.Any{TypeUrl: "t", Value: []byte("content")})
 	require.NoError(t, err)
 	for _, version := range []string{"", "1"} {
 		held := versioned(&Entry{Name: "e", Version: version, Any: packed})
-		made := versioned(&Entry{Name: "e", Version: version, Encoder: later(packed)})
-		require.Equal(t, held.Version, made.Version)
+		lazy := versioned(&Entry{Name: "e", Version: version, Encoder: later(packed)})
+		require.Equal(t, held.Version, lazy.Version)
 		for f := range forms {
-			require.Equal(t, encode([]*Entry{held}, f).buf.ReadOnlyData(), encode([]*Entry{made}, f).buf.ReadOnlyData())
+			require.Equal(t, encode([]*Entry{held}, f).buf.ReadOnlyData(), encode([]*Entry{lazy}, f).buf.ReadOnlyData())
 		}
 	}
 }

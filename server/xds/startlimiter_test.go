@@ -61,7 +61,7 @@ func TestStreamsBeginInTurns(t *testing.T) {
 	require.Never(t, func() bool { return w.served() != 2 }, quiet, quiet/10)
 }
 
-func TestWhoWasServedMakesRoom(t *testing.T) {
+func TestStartLimiter_ReleasesAfterResponse(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.server.startLimiter = newStartLimiter(2)
 		w.server.startLimiter.readTime = time.Hour
@@ -72,7 +72,7 @@ func TestWhoWasServedMakesRoom(t *testing.T) {
 			clients = append(clients, c)
 		}
 		eventually(t, func() bool { return w.asking() == 5 })
-		require.True(t, w.haveTurns(2), "there is nothing to be sent yet")
+		require.True(t, w.haveTurns(2), "no response is due yet")
 		w.set(testType, "a")
 		for _, c := range clients {
 			c.expect(testType, "a@1")
@@ -81,7 +81,7 @@ func TestWhoWasServedMakesRoom(t *testing.T) {
 	})
 }
 
-func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
+func TestStartLimiter_SilentStreamsHoldNoSlot(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.server.startLimiter = newStartLimiter(1)
 		w.server.startLimiter.readTime = time.Hour
@@ -96,7 +96,7 @@ func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
 	})
 }
 
-func TestStreamsThatLackNothingHoldNoTurn(t *testing.T) {
+func TestStartLimiter_CurrentStreamsHoldNoSlot(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.set(testType, "a")
@@ -110,7 +110,7 @@ func TestStreamsThatLackNothingHoldNoTurn(t *testing.T) {
 	c.expect(testType, "a@1")
 }
 
-func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
+func TestStartLimiter_SlowClientLosesSlot(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.large(testType)
 	w.deaf(testType)
@@ -120,7 +120,7 @@ func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
 	require.NotEmpty(t, c.next().puts) // when the slot is free
 }
 
-func TestATurnEndsWithItsStream(t *testing.T) {
+func TestStartLimiter_EndOfStreamReleasesSlot(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
@@ -132,7 +132,7 @@ func TestATurnEndsWithItsStream(t *testing.T) {
 	require.NotEmpty(t, c.next().puts)
 }
 
-func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
+func TestStartLimiter_DrainEndsWaitingStream(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)
@@ -161,7 +161,7 @@ func TestAddressesBeginInTurns(t *testing.T) {
 	c := w.delta(testType)
 	c.ask(testType)
 	eventually(t, func() bool { return waiting() == 5 })
-	for range 2 { // who was there first, and one of those who came before
+	for range 2 { // the first client, and one of the earlier ones
 		eventually(t, func() bool { return w.served() == 1 })
 		for _, status := range w.server.Clients() {
 			if slices.ContainsFunc(status.Types, func(t TypeStatus) bool { return t.Responses > 0 }) {

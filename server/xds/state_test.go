@@ -83,7 +83,7 @@ func TestStateAgreesWithModel(t *testing.T) {
 	})
 }
 
-func TestVersionDoesNotDependOnOrder(t *testing.T) {
+func TestStateVersion_IndependentOfOrder(t *testing.T) {
 	a := (&state{}).with([]change{{"a", entry("a", "1")}, {"b", entry("b", "1")}})
 	b := (&state{}).with([]change{{"b", entry("b", "0")}, {"c", entry("c", "1")}})
 	b = b.with([]change{{"a", entry("a", "1")}, {"c", nil}, {"b", entry("b", "1")}})
@@ -91,7 +91,7 @@ func TestVersionDoesNotDependOnOrder(t *testing.T) {
 	require.NotEqual(t, a.version, a.with([]change{{"a", entry("a", "2")}}).version)
 }
 
-func TestOneChangeCopiesOnePage(t *testing.T) {
+func TestStateChange_CopiesOnePage(t *testing.T) {
 	var changes []change
 	for i := range 10_000 {
 		name := fmt.Sprintf("n%05d", i)

@@ -22,9 +22,9 @@ func TestReject_TruncatedReason(t *testing.T) {
 			r.sub.unanswered = n
 			r.set(3, "3 with DENY", "0.0.0.0_80", "0.0.0.0_81")
 		}
-		whole := "Error adding/updating listener(s) 0.0.0.0_80: script load error: " + strings.Repeat("x", 5000) +
+		complete := "Error adding/updating listener(s) 0.0.0.0_80: script load error: " + strings.Repeat("x", 5000) +
 			"\n0.0.0.0_81: script load error: " + strings.Repeat("x", 5000) + "\n"
-		r.answer(n, whole[:4096]+"...(truncated)")
+		r.answer(n, complete[:4096]+"...(truncated)")
 		for _, name := range []string{"0.0.0.0_80", "0.0.0.0_81"} {
 			require.Equal(t, "safe", r.sub.shown().get(name).Version, "%+v: %s", v, name)
 		}

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A resumed client ends up with what it subscribed to, whatever versions it sent, and is sent nothing that it has.
+// A resumed client ends up with exactly its subscription, whatever versions it sent, and gets no current resource
+// again.
 func TestResumingAgainstAModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	name := func() string { return fmt.Sprintf("n%02d", r.IntN(80)) }
@@ -26,45 +27,45 @@ func TestResumingAgainstAModel(t *testing.T) {
 			changes = append(changes, change{e.Name, e})
 		}
 		to := (&state{}).with(changes)
-		wants := subscriptionNames{wildcard: r.IntN(2) == 0}
+		selection := subscriptionNames{wildcard: r.IntN(2) == 0}
 		for range r.IntN(20) {
-			wants.add(name(), nothing)
+			selection.add(name(), nothing)
 		}
-		had := map[string]string{}
+		versions := map[string]string{}
 		var encoded []byte
 		for range 1 + r.IntN(80) {
 			n, v := name(), version()
-			had[n] = v // given twice, the last counts
-			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{n: v}})
+			versions[n] = v // given twice, the last counts
+			request, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{n: v}})
 			require.NoError(t, err)
-			encoded = append(encoded, one...)
+			encoded = append(encoded, request...)
 		}
 		req := wire.Request{Delta: true}
 		require.NoError(t, req.Decode(encoded))
-		has := clientState{state: nothing, brought: req.Initial}
-		if n := name(); r.IntN(3) == 0 && wants.includes(n) {
-			has.mustAnswer(n)
-			delete(had, n)
-			wants.add(n, nothing)
+		client := clientState{state: nothing, brought: req.Initial}
+		if n := name(); r.IntN(3) == 0 && selection.includes(n) {
+			client.mustAnswer(n)
+			delete(versions, n)
+			selection.add(n, nothing)
 		}
 
 		var wantPuts, wantRemoved, gotPuts []string
 		for i := range 80 {
 			n := fmt.Sprintf("n%02d", i)
-			if !wants.includes(n) {
+			if !selection.includes(n) {
 				continue
 			}
-			now, there := served[n]
-			before, knew := had[n]
-			_, asked := wants.names[n]
+			now, exists := served[n]
+			before, knew := versions[n]
+			_, subscribed := selection.names[n]
 			switch {
-			case there && (!knew || before != now):
+			case exists && (!knew || before != now):
 				wantPuts = append(wantPuts, n)
-			case !there && (knew || asked):
+			case !exists && (knew || subscribed):
 				wantRemoved = append(wantRemoved, n)
 			}
 		}
-		p := plan(variant{delta: true}, &has, &wants, to, false)
+		p := plan(variant{delta: true}, &client, &selection, to, false)
 		for _, e := range p.puts {
 			gotPuts = append(gotPuts, e.Name)
 		}
@@ -76,7 +77,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 
 // Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if the client adds a
 // wildcard before its removal is sent; the removal is sent once.
-func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
+func TestResumedResource_DeletedIsNeverSent(t *testing.T) {
 	encoded, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
 	require.NoError(t, err)
 	req := wire.Request{Delta: true}
@@ -84,21 +85,21 @@ func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
 	goal := (&state{revision: 1}).with([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
-	has := clientState{state: nothing, brought: req.Initial}
-	p := plan(v, &has, &subscriptionNames{names: named}, goal, true)
+	client := clientState{state: nothing, brought: req.Initial}
+	p := plan(v, &client, &subscriptionNames{names: named}, goal, true)
 	puts, removed := mentioned(t, &p, v)
 	require.Equal(t, []string{"a@1"}, puts)
-	require.Empty(t, removed, "nothing is lost yet")
+	require.Empty(t, removed, "no removal is due yet")
 
-	has = p.client
-	has.mustRespond, has.resendAll = true, true
-	p = plan(v, &has, &subscriptionNames{wildcard: true, names: named}, goal, true)
+	client = p.client
+	client.mustRespond, client.resendAll = true, true
+	p = plan(v, &client, &subscriptionNames{wildcard: true, names: named}, goal, true)
 	puts, removed = mentioned(t, &p, v)
 	require.Equal(t, []string{"a@1", "b@1"}, puts)
 	require.Empty(t, removed, "it has it by name")
 
-	has = p.client
-	p = plan(v, &has, &subscriptionNames{wildcard: true, names: named}, goal, false)
+	client = p.client
+	p = plan(v, &client, &subscriptionNames{wildcard: true, names: named}, goal, false)
 	puts, removed = mentioned(t, &p, v)
 	require.Empty(t, puts)
 	require.Equal(t, []string{"gone"}, removed)
@@ -135,7 +136,7 @@ func TestGivenVersionsOnly(t *testing.T) {
 	require.Equal(t, "two", a.version)
 }
 
-func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
+func TestVersionWithNames_ResendsAllToWildcard(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
 	c := w.sotw(testType)
@@ -144,7 +145,7 @@ func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
 		ResourceNames: []string{"a"},
 	}))
 	c.ask(testType, "*")
-	w.until(true, 0)
+	w.awaitSubscription(true, 0)
 	w.coll(testType).MarkSynced()
 	c.expect(testType, "a@1", "b@1")
 }
@@ -165,35 +166,35 @@ func TestResumingFromARecentState(t *testing.T) {
 		c.Apply(commit)
 		to := c.current.Load()
 		states = append(states, to)
-		had := states[max(len(states)-1-r.IntN(20)*r.IntN(20), 0)]
-		if had.len == 0 {
+		resumed := states[max(len(states)-1-r.IntN(20)*r.IntN(20), 0)]
+		if resumed.len == 0 {
 			continue
 		}
 		var encoded []byte
-		for e := range had.all() {
-			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{e.Name: e.Version}})
+		for e := range resumed.all() {
+			request, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{e.Name: e.Version}})
 			require.NoError(t, err)
-			encoded = append(encoded, one...)
+			encoded = append(encoded, request...)
 		}
 		req := wire.Request{Delta: true}
 		require.NoError(t, req.Decode(encoded))
-		require.Equal(t, had.fingerprint, req.Initial.Fingerprint)
-		has := clientState{state: nothing, brought: req.Initial}
+		require.Equal(t, resumed.fingerprint, req.Initial.Fingerprint)
+		client := clientState{state: nothing, brought: req.Initial}
 		if r.IntN(3) == 0 {
-			has.mustAnswer(name())
-			has.mustResend(name())
+			client.mustAnswer(name())
+			client.mustResend(name())
 		}
-		puts, gone := has.compareAll(to)
-		looked := has
-		other := *req.Initial
-		looked.brought = &other
+		puts, removals := client.compareAll(to)
+		looked := client
+		initial := *req.Initial
+		looked.brought = &initial
 		looked.brought.Fingerprint = wire.Fingerprint{}.With("?", "") // of no state
 		wantPuts, wantGone := looked.compareAll(to)
 		require.Equal(t, wantPuts, puts)
-		require.Equal(t, wantGone, gone)
+		require.Equal(t, wantGone, removals)
 	}
-	_, known := c.current.Load().replacedSince(states[len(states)-2].fingerprint)
-	require.True(t, known)
-	_, known = c.current.Load().replacedSince(wire.Fingerprint{}.With("?", ""))
-	require.False(t, known)
+	_, matches := c.current.Load().replacedSince(states[len(states)-2].fingerprint)
+	require.True(t, matches)
+	_, matches = c.current.Load().replacedSince(wire.Fingerprint{}.With("?", ""))
+	require.False(t, matches)
 }

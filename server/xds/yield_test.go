@@ -13,9 +13,9 @@ import (
 func TestManyNamesGiveWay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var ran atomic.Bool
-	done := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(stopped)
 		ran.Store(true)
 	}()
 	var w subscriptionNames
@@ -23,5 +23,5 @@ func TestManyNamesGiveWay(t *testing.T) {
 		w.add(fmt.Sprint(i), nothing)
 	}
 	require.True(t, ran.Load())
-	<-done
+	<-stopped
 }

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-func TestStoredIsGzip(t *testing.T) {
+func TestStored_IsGzip(t *testing.T) {
 	for _, n := range []int{0, 1, 100, 1<<16 - 1, 1 << 16, 200_000} {
 		want := []byte(strings.Repeat("x", n))
 		r, err := gzip.NewReader(bytes.NewReader(stored(want)))
@@ -36,9 +36,9 @@ func (w *byteCounts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Co
 func (w *byteCounts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (w *byteCounts) HandleConn(context.Context, stats.ConnStats)                       {}
 func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
-	if in, ok := s.(*stats.InPayload); ok {
-		w.compressed += in.CompressedLength
-		w.length += in.Length
+	if payload, ok := s.(*stats.InPayload); ok {
+		w.compressed += payload.CompressedLength
+		w.length += payload.Length
 	}
 }
 
