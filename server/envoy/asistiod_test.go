@@ -30,8 +30,8 @@ metadata: {name: a, namespace: default}
 spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], route: [{destination: {host: a.example}}]}, {route: ` +
 		`[{destination: {host: a.example}}]}]}
 `
-	routesOf := func(all map[string]*routev3.RouteConfiguration, name string) []*routev3.Route {
-		for _, v := range all[name].GetVirtualHosts() {
+	routesOf := func(configs map[string]*routev3.RouteConfiguration, name string) []*routev3.Route {
+		for _, v := range configs[name].GetVirtualHosts() {
 			if v.GetName() == "a.example:80" {
 				return v.GetRoutes()
 			}
@@ -39,27 +39,27 @@ spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], ro
 		return nil
 	}
 	configurations := func(n *corev3.Node) map[string]*routev3.RouteConfiguration {
-		all := make(map[string]*routev3.RouteConfiguration)
-		for _, m := range toldOf(t, mesh, n) {
+		configs := make(map[string]*routev3.RouteConfiguration)
+		for _, m := range dumpText(t, mesh, n) {
 			if r, ok := m.(*routev3.RouteConfiguration); ok {
-				all[r.GetName()] = r
+				configs[r.GetName()] = r
 			}
 		}
-		return all
+		return configs
 	}
-	of := routesOf(configurations(nodes[0]), "80")
-	require.Len(t, of, 2)
+	routes := routesOf(configurations(nodes[0]), "80")
+	require.Len(t, routes, 2)
 	for i, seconds := range []int64{3, 0} {
-		action := of[i].GetRoute()
+		action := routes[i].GetRoute()
 		require.Equal(t, seconds, action.GetTimeout().GetSeconds())
 		require.Equal(t, seconds, action.GetMaxGrpcTimeout().GetSeconds()) //nolint:staticcheck // as istiod does
 		require.NotNil(t, action.GetMaxGrpcTimeout())                      //nolint:staticcheck // as istiod does
 		require.Nil(t, action.GetMaxStreamDuration(), "it would cut uploads and websockets")
 	}
-	of = routesOf(configurations(nodes[3]), model.ClusterName(80, "", "a.example"))
-	require.Len(t, of, 2)
+	routes = routesOf(configurations(nodes[3]), model.ClusterName(80, "", "a.example"))
+	require.Len(t, routes, 2)
 	for i, seconds := range []int64{3, 0} {
-		action := of[i].GetRoute()
+		action := routes[i].GetRoute()
 		require.Equal(t, seconds, action.GetMaxStreamDuration().GetMaxStreamDuration().GetSeconds())
 		require.Nil(t, action.GetMaxGrpcTimeout()) //nolint:staticcheck // as istiod does
 	}
@@ -67,7 +67,7 @@ spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], ro
 
 // Without redirection the oldest service of TLS on a port has connections that ask for no server name, or for one that no service has.
 func TestTLSWithoutServerName(t *testing.T) {
-	const one = `
+	const firstService = `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: a, namespace: default, creationTimestamp: "2020-01-01T00:00:00Z"}
@@ -79,12 +79,12 @@ kind: ServiceEntry
 metadata: {name: b, namespace: default, creationTimestamp: "2021-01-01T00:00:00Z"}
 spec: {hosts: [b.example], ports: [{number: 443, name: tls, protocol: TLS}], resolution: STATIC, endpoints: [{address: 10.0.0.2}]}
 `
-	l := toldOf(t, one, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
+	l := dumpText(t, firstService, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
 	require.Len(t, l.GetFilterChains(), 1)
 	require.Nil(t, l.GetFilterChains()[0].GetFilterChainMatch())
-	require.Empty(t, l.GetListenerFilters(), "nothing of the handshake is needed")
+	require.Empty(t, l.GetListenerFilters(), "plain TCP needs no TLS inspector")
 
-	l = toldOf(t, one+two, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
+	l = dumpText(t, firstService+two, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
 	require.Len(t, l.GetFilterChains(), 2)
 	require.Nil(t, l.GetFilterChains()[0].GetFilterChainMatch())
 	require.Equal(t, []string{"b.example"}, l.GetFilterChains()[1].GetFilterChainMatch().GetServerNames())
@@ -94,7 +94,7 @@ spec: {hosts: [b.example], ports: [{number: 443, name: tls, protocol: TLS}], res
 // Where a policy names the server to ask for, the host of requests has no part in how its certificate is verified, as with istiod.
 func TestServerNameOfAPolicy(t *testing.T) {
 	for sni, want := range map[string]bool{"": true, "inner.example": false} {
-		all := toldOf(t, `
+		resources := dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: a, namespace: default}
@@ -105,7 +105,7 @@ kind: DestinationRule
 metadata: {name: a, namespace: default}
 spec: {host: a.example, trafficPolicy: {tls: {mode: SIMPLE, sni: "`+sni+`"}}}
 `, nodes[0])
-		c := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+		c := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 		var options httpv3.HttpProtocolOptions
 		if a := c.GetTypedExtensionProtocolOptions()[translate.HTTPOptions]; a != nil {
 			require.NoError(t, a.UnmarshalTo(&options))
@@ -116,10 +116,10 @@ spec: {host: a.example, trafficPolicy: {tls: {mode: SIMPLE, sni: "`+sni+`"}}}
 }
 
 // Whatever lets an address with a zone through, Envoy is not sent it.
-func TestNoZoneIsSent(t *testing.T) {
+func TestZonedAddress_NotSent(t *testing.T) {
 	const address = "fe80::1%eth0"
 	for _, n := range nodes {
-		for name, m := range toldOf(t, `
+		for name, m := range dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: a, namespace: default}

@@ -13,8 +13,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Profiles that are told the same of a port share it, byte by byte; what nobody has any more is not kept.
-func TestProfilesShareWhatIsTheSame(t *testing.T) {
+// Profiles with equal routes for a port share the encoded bytes; unused bytes are freed.
+func TestProfiles_ShareEqualBodies(t *testing.T) {
 	const services, profiles = 500, 20
 	var text strings.Builder
 	for i := range services {

@@ -62,7 +62,7 @@ func TestBudget_CountsDelegates(t *testing.T) {
 func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 	const limit = 1 << 20
 	options := Options{ProductBytes: limit, Log: slog.New(slog.DiscardHandler)}
-	refusals, kept := 0, 0
+	refusals, accepted := 0, 0
 	for history := range uint64(40) {
 		random := rand.New(rand.NewPCG(history, 1)) //nolint:gosec // a test
 		var table memstore.Table
@@ -102,12 +102,12 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 				require.Equal(t, isKept || !isRefused, c.mesh.Contains(r.Key()), "%s", r.Key())
 				require.Equal(t, isRefused, c.budget.why(r.Key()) != "")
 			}
-			refusals, kept = refusals+len(c.budget.refused), kept+len(c.budget.lastGood)
+			refusals, accepted = refusals+len(c.budget.refused), accepted+len(c.budget.lastGood)
 		}
 	}
 	require.Greater(t, refusals, 100)
-	require.Greater(t, kept, 20)
-	require.Less(t, kept, refusals)
+	require.Greater(t, accepted, 20)
+	require.Less(t, accepted, refusals)
 }
 
 // The largest object that does not fit is refused, whatever its name, and the namespaces of others are not concerned. An object that
@@ -134,14 +134,15 @@ func TestBudget_KeepsLastVersion(t *testing.T) {
 	put(multiplying("b", 200, 3))
 	require.Equal(t, []string{"base.example.com", "h0.a.example.com", "h0.b.example.com"}, update(), "a is the smaller one, b keeps its 20")
 	c.newScope(model.ProfileOf(nodes[0]))
-	told := c.WithoutEffect(table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: "b"}))
-	require.Contains(t, fmt.Sprint(told), "Envoys keep its last version")
+	findings := c.WithoutEffect(table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: "b"}))
+	require.Contains(t, fmt.Sprint(findings), "Envoys keep its last version")
 	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "evil", Name: "a"}})
 	put(multiplying("b", 30, 3))
 	require.Equal(t, []string{"base.example.com", "h0.b.example.com", "h25.b.example.com"}, update())
 }
 
-// An object whose products grow with other objects is refused, and the mesh has no version of it: that would grow as well.
+// The catalog refuses an object if its products grow with other objects, and the mesh has no version of it, because
+// that version would grow as well.
 func TestBudget_OtherObjectsGrow(t *testing.T) {
 	workloads := func(n int) (text string) {
 		for i := range n {
@@ -178,14 +179,14 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 				}
 				require.NotEmpty(t, c.budget.why(key))
 				require.False(t, c.mesh.Contains(key))
-				var gone []resource.Key
+				var deleted []resource.Key
 				for r := range table.Snapshot().All() {
 					if r.Key() != key {
-						gone = append(gone, r.Key())
+						deleted = append(deleted, r.Key())
 					}
 				}
-				table.Apply(nil, gone)
-				c.update(gone, table.Snapshot(), false, true)
+				table.Apply(nil, deleted)
+				c.update(deleted, table.Snapshot(), false, true)
 				require.Empty(t, c.budget.refused)
 				require.True(t, c.mesh.Contains(key))
 			}

@@ -12,7 +12,7 @@ import (
 
 // gRPC clients resolve a name if it is the only one of a cluster, and refuse all of a cluster of any other kind of names.
 func TestNamesForGRPCClients(t *testing.T) {
-	all := toldOf(t, `
+	resources := dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: self, namespace: default}
@@ -37,7 +37,7 @@ spec: {hosts: [none.internal], ports: [{number: 80, name: grpc, protocol: GRPC}]
 		`{labels: {app: none}}}
 `, nodes[3])
 	cluster := func(host string) *clusterv3.Cluster {
-		return all[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
+		return resources[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
 	}
 	names := func(a *endpointv3.ClusterLoadAssignment) (names []string) {
 		for _, l := range a.GetEndpoints() {
@@ -53,6 +53,6 @@ spec: {hosts: [none.internal], ports: [{number: 80, name: grpc, protocol: GRPC}]
 	}
 	for host, want := range map[string][]string{"addresses.internal": {"10.0.0.1", "10.0.0.2"}, "none.internal": nil} {
 		require.Equal(t, clusterv3.Cluster_EDS, cluster(host).GetType(), host)
-		require.Equal(t, want, names(all[xds.EndpointURL+"/outbound|80||"+host].(*endpointv3.ClusterLoadAssignment)), host)
+		require.Equal(t, want, names(resources[xds.EndpointURL+"/outbound|80||"+host].(*endpointv3.ClusterLoadAssignment)), host)
 	}
 }

@@ -24,8 +24,8 @@ func prefix(p string) []*networking.HTTPMatchRequest {
 	return []*networking.HTTPMatchRequest{{Uri: &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: p}}}}
 }
 
-// Routes of a delegate stand where they are delegated, for the requests of both; circles and what is not there are named, and the rest goes
-// on.
+// A delegate's routes stand at the position of the delegation and match the conditions of both; findings name circles
+// and missing delegates, and the remaining routes are served.
 func TestDelegates(t *testing.T) {
 	answer := func(status uint32, match []*networking.HTTPMatchRequest) *networking.HTTPRoute {
 		return &networking.HTTPRoute{Match: match, DirectResponse: &networking.HTTPDirectResponse{Status: status}}
@@ -57,9 +57,9 @@ func TestDelegates(t *testing.T) {
 		return got
 	}
 	require.Equal(t, map[string]uint32{"/team/x": 201, "/team": 203, "/": 204}, routes())
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	table.Apply([]*resource.Resource{team(202)}, nil)
-	keys, snap, ok := table.Changes(since)
+	keys, snap, ok := table.Changes(revision)
 	require.True(t, ok)
 	c.update(keys, snap, true, true)
 	require.Equal(t, map[string]uint32{"/team/x": 202, "/team": 203, "/": 204}, routes())

@@ -46,54 +46,55 @@ func demandingNode(namespace string) *corev3.Node {
 	return n
 }
 
-// Whatever the history, those who ask are told of each domain what others are told with all routes of the port, and of nothing else: unless
-// a host of the port stands for several, or did, to whomever; then they are told these routes whole. Clusters and endpoints are the same.
+// After any history, a client on demand gets for each domain the virtual hosts that other clients get with the complete
+// routes of the port, and no others. Exception: if a host of the port stands or stood for several domains, for any
+// client, the client gets the complete routes. Clusters and endpoints are equal.
 func TestOnDemandHistory(t *testing.T) {
 	ports, singles, nowhere := 0, 0, 0
 	for seed := range uint64(20) {
 		h := envoytest.New(seed)
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, true)
-		var since memstore.Revision
-		whole := make(map[string]bool)
+		var revision memstore.Revision
+		complete := make(map[string]bool)
 		for step := range 30 {
 			h.Change()
-			keys, snap, ok := h.Table.Changes(since)
+			keys, snap, ok := h.Table.Changes(revision)
 			c.update(keys, snap, ok, true)
-			since = snap.Revision()
-			all, asking := node("shop", "NONE", ""), demandingNode("shop")
-			require.Equal(t, entries(t, c, all, xds.ClusterURL), entries(t, c, asking, xds.ClusterURL))
-			require.Equal(t, entries(t, c, all, xds.EndpointURL), entries(t, c, asking, xds.EndpointURL))
+			revision = snap.Revision()
+			fullClient, asking := node("shop", "NONE", ""), demandingNode("shop")
+			require.Equal(t, entries(t, c, fullClient, xds.ClusterURL), entries(t, c, asking, xds.ClusterURL))
+			require.Equal(t, entries(t, c, fullClient, xds.EndpointURL), entries(t, c, asking, xds.EndpointURL))
 
-			clusters := entries(t, c, all, xds.ClusterURL)
+			clusters := entries(t, c, fullClient, xds.ClusterURL)
 			want := make(map[string]*routev3.VirtualHost)
-			routes, demanded := entries(t, c, all, xds.RouteURL), entries(t, c, asking, xds.RouteURL)
+			routes, demanded := entries(t, c, fullClient, xds.RouteURL), entries(t, c, asking, xds.RouteURL)
 			require.Equal(t, slices.Sorted(maps.Keys(routes)), slices.Sorted(maps.Keys(demanded)))
 			for name, r := range demanded {
 				full := message(t, routes[name]).(*routev3.RouteConfiguration)
 				wild := slices.ContainsFunc(full.GetVirtualHosts(), func(v *routev3.VirtualHost) bool {
 					return slices.ContainsFunc(v.GetDomains(), func(d string) bool { return model.IsWildcard(d) && d != "*" })
 				})
-				told := message(t, r).(*routev3.RouteConfiguration)
-				require.True(t, told.GetVhds() == nil || !whole[name] && !wild, "%s: they are told whole, and stay so: %v", name, told)
-				if whole[name] = told.GetVhds() == nil; whole[name] {
+				config := message(t, r).(*routev3.RouteConfiguration)
+				require.True(t, config.GetVhds() == nil || !complete[name] && !wild, "%s: the routes are complete, and stay complete: %v", name, config)
+				if complete[name] = config.GetVhds() == nil; complete[name] {
 					require.True(t, c.fullRoutes.include(name, false))
 					for _, v := range full.GetVirtualHosts() {
 						nowhere += leadNowhere(v, clusters)
 					}
-					for _, v := range told.GetVirtualHosts() {
+					for _, v := range config.GetVirtualHosts() {
 						require.Zero(t, leadNowhere(v, clusters))
 					}
-					require.True(t, proto.Equal(full, told), "%s: %v\n%v", name, full, told)
+					require.True(t, proto.Equal(full, config), "%s: %v\n%v", name, full, config)
 					continue
 				}
-				require.Empty(t, told.GetVirtualHosts())
+				require.Empty(t, config.GetVirtualHosts())
 				ports++
 				for _, v := range full.GetVirtualHosts() {
 					for _, d := range v.GetDomains() {
-						for _, asked := range []string{d, d + ":" + name} {
+						for _, domain := range []string{d, d + ":" + name} {
 							single := proto.CloneOf(v)
-							single.Name, single.Domains = name+"/"+asked, []string{asked}
+							single.Name, single.Domains = name+"/"+domain, []string{domain}
 							nowhere += leadNowhere(single, clusters)
 							want[single.GetName()] = single
 						}
@@ -102,9 +103,9 @@ func TestOnDemandHistory(t *testing.T) {
 				delete(want, name+"/*")
 				delete(want, name+"/*:"+name)
 			}
-			for name := range whole {
+			for name := range complete {
 				if routes[name] == "" {
-					delete(whole, name)
+					delete(complete, name)
 				}
 			}
 			got := entries(t, c, asking, xds.VHostURL)
@@ -122,8 +123,8 @@ func TestOnDemandHistory(t *testing.T) {
 	require.NotZero(t, nowhere)
 }
 
-// leadNowhere leads routes whose cluster is not there to the one that has no endpoints, and returns how many these are. What traces call
-// them is left out: it is made of the cluster.
+// leadNowhere replaces missing clusters in routes by the cluster without endpoints, and returns the number of these
+// routes. It removes the trace operation, which contains the cluster's name.
 func leadNowhere(v *routev3.VirtualHost, clusters map[string]encoded) (n int) {
 	lead := func(name *string) {
 		if _, ok := clusters[*name]; !ok {
@@ -154,11 +155,11 @@ func entries(t *testing.T, c *Catalog, n *corev3.Node, typeURL string) map[strin
 	coll, release, err := c.Collection(onStream(t, deltaMethod), n, typeURL)
 	require.NoError(t, err)
 	defer release()
-	all := make(map[string]encoded)
+	bodies := make(map[string]encoded)
 	for e := range coll.All() {
-		all[e.Name] = encoded(e.Any)
+		bodies[e.Name] = encoded(e.Any)
 	}
-	return all
+	return bodies
 }
 
 func message(t *testing.T, r encoded) proto.Message {
@@ -170,7 +171,8 @@ func message(t *testing.T, r encoded) proto.Message {
 	return m
 }
 
-// Filters ask for what they lack. Who cannot ask, by state of the world or as something else than a sidecar, is told everything.
+// Filters request missing hosts. Clients that cannot subscribe by name (state of the world, other roles than sidecar)
+// get complete routes.
 func TestOnDemandListeners(t *testing.T) {
 	l := &listenerv3.Listener{
 		FilterChains: []*listenerv3.FilterChain{translate.HTTPChain(model.Binding{Address: model.Localhost, Port: 80}, "80",

@@ -38,43 +38,43 @@ func TestRoutesOfGatewayAPI(t *testing.T) {
 		{name: none, match: [{uri: {prefix: /}}], route: [{destination: {host: short}}]}, {name: last, route: [{destination: {host: x.y}}]}]}`
 	routes := func(semantics string) map[string]*routev3.Route {
 		t.Helper()
-		all := make(map[string]*routev3.Route)
-		told := toldOf(t, text+derived("a", "default", semantics, spec), gatewayNode("default"))
-		for _, v := range told[xds.RouteURL+"/https.8443.https.front.default"].(*routev3.RouteConfiguration).GetVirtualHosts() {
+		routesByName := make(map[string]*routev3.Route)
+		resources := dumpText(t, text+derived("a", "default", semantics, spec), gatewayNode("default"))
+		for _, v := range resources[xds.RouteURL+"/https.8443.https.front.default"].(*routev3.RouteConfiguration).GetVirtualHosts() {
 			for _, r := range v.GetRoutes() {
-				all[r.GetName()] = r
+				routesByName[r.GetName()] = r
 			}
 		}
-		require.Len(t, all, 5, "what follows one that matches all is left out")
-		return all
+		require.Len(t, routesByName, 5, "routes after a route that matches all requests are left out")
+		return routesByName
 	}
-	of := routes("gateway")
-	require.Equal(t, "/old", of["moved"].GetMatch().GetPathSeparatedPrefix())
-	require.Equal(t, "/new", of["moved"].GetRedirect().GetPrefixRewrite())
-	require.Equal(t, "/new", of["new"].GetRedirect().GetPrefixRewrite())
-	require.Equal(t, uint32(8443), of["moved"].GetRedirect().GetPortRedirect())
-	require.Zero(t, of["stays"].GetRedirect().GetPortRedirect(), "it is the port of https")
-	require.Equal(t, `^/a\.b(/?)(.*)`, of["cut"].GetRoute().GetRegexRewrite().GetPattern().GetRegex())
-	require.Equal(t, routev3.RouteAction_INTERNAL_SERVER_ERROR, of["none"].GetRoute().GetClusterNotFoundResponseCode())
-	require.Equal(t, "/", of["none"].GetMatch().GetPrefix())
-	require.Equal(t, "outbound|8443||short", of["none"].GetRoute().GetCluster(), "Gateway API has no short names")
+	gatewayRoutes := routes("gateway")
+	require.Equal(t, "/old", gatewayRoutes["moved"].GetMatch().GetPathSeparatedPrefix())
+	require.Equal(t, "/new", gatewayRoutes["moved"].GetRedirect().GetPrefixRewrite())
+	require.Equal(t, "/new", gatewayRoutes["new"].GetRedirect().GetPrefixRewrite())
+	require.Equal(t, uint32(8443), gatewayRoutes["moved"].GetRedirect().GetPortRedirect())
+	require.Zero(t, gatewayRoutes["stays"].GetRedirect().GetPortRedirect(), "it is the port of https")
+	require.Equal(t, `^/a\.b(/?)(.*)`, gatewayRoutes["cut"].GetRoute().GetRegexRewrite().GetPattern().GetRegex())
+	require.Equal(t, routev3.RouteAction_INTERNAL_SERVER_ERROR, gatewayRoutes["none"].GetRoute().GetClusterNotFoundResponseCode())
+	require.Equal(t, "/", gatewayRoutes["none"].GetMatch().GetPrefix())
+	require.Equal(t, "outbound|8443||short", gatewayRoutes["none"].GetRoute().GetCluster(), "Gateway API has no short names")
 
-	of = routes("ingress")
-	require.Equal(t, "/old", of["moved"].GetMatch().GetPathSeparatedPrefix())
-	require.Equal(t, "%PREFIX()%/new", of["moved"].GetRedirect().GetPathRedirect())
-	require.Equal(t, "/", of["cut"].GetRoute().GetPrefixRewrite())
-	require.Equal(t, "outbound|8443||short.default", of["none"].GetRoute().GetCluster())
+	gatewayRoutes = routes("ingress")
+	require.Equal(t, "/old", gatewayRoutes["moved"].GetMatch().GetPathSeparatedPrefix())
+	require.Equal(t, "%PREFIX()%/new", gatewayRoutes["moved"].GetRedirect().GetPathRedirect())
+	require.Equal(t, "/", gatewayRoutes["cut"].GetRoute().GetPrefixRewrite())
+	require.Equal(t, "outbound|8443||short.default", gatewayRoutes["none"].GetRoute().GetCluster())
 
 	require.Equal(t, "/old/", routes("other")["moved"].GetMatch().GetPrefix())
 }
 
 // A backend without a name gets no cluster, and requests get 500.
-func TestBackendsThatAreNotThere(t *testing.T) {
+func TestMissingBackend_AnswersError(t *testing.T) {
 	text := gatewayOf("front", "2020-01-01T00:00:00Z", `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}`) +
 		derived("a", "default", "gateway", `{hosts: [a.example], gateways: [default/front], http: [{route: [{destination: {}}]}]}`)
 	c := catalogOf(t, text)
-	told := dump(t, c, gatewayNode("default"))[xds.RouteURL+"/http.80"].(*routev3.RouteConfiguration)
-	require.Equal(t, "UnknownService", told.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetCluster())
+	routes := dump(t, c, gatewayNode("default"))[xds.RouteURL+"/http.80"].(*routev3.RouteConfiguration)
+	require.Equal(t, "UnknownService", routes.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetCluster())
 	require.Contains(t, strings.Join(c.WithoutEffect(decoded(t, text)[1]), "\n"), "there is no such backend")
 }
 
@@ -84,28 +84,28 @@ func TestRoutesOfGatewayAPIOfServices(t *testing.T) {
 	answer := func(name, namespace, host string) string {
 		return derived(name, namespace, "gateway", fmt.Sprintf(`{hosts: [%q], http: [{name: %s, directResponse: {status: 204}}]}`, host, name))
 	}
-	since := func(year, object string) string {
+	created := func(year, object string) string {
 		return strings.Replace(object, "annotations:", `creationTimestamp: "`+year+`-01-01T00:00:00Z", annotations:`, 1)
 	}
-	older, consumer := since("2020", answer("older", "shop", "a.example")), since("2021", answer("consumer", "default", "a.example"))
+	older, consumer := created("2020", answer("older", "shop", "a.example")), created("2021", answer("consumer", "default", "a.example"))
 	got := func(n *corev3.Node, objects ...string) string {
 		t.Helper()
-		var all []string
-		told := toldOf(t, derivedService+strings.Join(objects, ""), n)
-		for _, v := range told[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
+		var names []string
+		resources := dumpText(t, derivedService+strings.Join(objects, ""), n)
+		for _, v := range resources[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
 			if v.GetDomains()[0] != "*" {
-				all = append(all, v.GetRoutes()[0].GetName())
+				names = append(names, v.GetRoutes()[0].GetName())
 			}
 		}
-		return strings.Join(all, " ")
+		return strings.Join(names, " ")
 	}
-	in := func(namespace string) *corev3.Node { return node(namespace, "NONE", "") }
-	require.Equal(t, "producer", got(in("default"), answer("producer", "shop", "a.example")))
-	require.Equal(t, "default", got(in("default"), answer("elsewhere", "other", "a.example")))
-	require.Equal(t, "consumer", got(in("default"), older, consumer))
-	require.Equal(t, "older", got(in("nobodys"), older, consumer))
-	require.Equal(t, "default", got(in("default"), answer("wild", "shop", "*.example")))
-	require.Equal(t, "default", got(in("default"), answer("unknown", "default", "b.example")))
+	nodeIn := func(namespace string) *corev3.Node { return node(namespace, "NONE", "") }
+	require.Equal(t, "producer", got(nodeIn("default"), answer("producer", "shop", "a.example")))
+	require.Equal(t, "default", got(nodeIn("default"), answer("elsewhere", "other", "a.example")))
+	require.Equal(t, "consumer", got(nodeIn("default"), older, consumer))
+	require.Equal(t, "older", got(nodeIn("nobodys"), older, consumer))
+	require.Equal(t, "default", got(nodeIn("default"), answer("wild", "shop", "*.example")))
+	require.Equal(t, "default", got(nodeIn("default"), answer("unknown", "default", "b.example")))
 }
 
 // Credentials of Kubernetes are folders of their namespace and name.
@@ -113,7 +113,7 @@ func TestCredentialsOfKubernetes(t *testing.T) {
 	secrets := func(credential string) (names []string) {
 		text := gatewayOf("front", "2020-01-01T00:00:00Z", `{port: {number: 443, name: https, protocol: HTTPS}, hosts: ["*"], `+
 			`tls: {mode: SIMPLE, credentialName: "`+credential+`"}}`)
-		for name := range toldOf(t, text, gatewayNode("default")) {
+		for name := range dumpText(t, text, gatewayNode("default")) {
 			if name, ok := strings.CutPrefix(name, xds.SecretURL+"/"); ok {
 				names = append(names, translate.SecretOf(name).GetTlsCertificate().GetPrivateKey().GetFilename())
 			}

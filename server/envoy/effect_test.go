@@ -9,7 +9,7 @@ import (
 	"tributary/server/envoy/coverage"
 )
 
-// What is not supported is found wherever it stands, with what happens instead.
+// Findings name an unsupported field at any position, with its replacement.
 func TestWithout(t *testing.T) {
 	v := &networking.VirtualService{Http: []*networking.HTTPRoute{
 		{},

@@ -21,57 +21,58 @@ func envoyFilter(namespace, name, spec string) string {
 		"%s\n---\n", name, namespace, spec)
 }
 
-// Only the clients for whom a patch is get another cluster, all others share theirs; and when the patch goes, all share it again.
-func TestPatchesAreForSome(t *testing.T) {
+// Only the clients that a patch selects get their own cluster, all others share theirs; after the deletion of the patch
+// all clients share one.
+func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
 	c := catalogOfTable(&table)
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	clients := []*corev3.Node{
 		node("default", "NONE", ""), nodeWith(node("default", "NONE", ""), "app", "two"), node("shop", "NONE", ""), node("default", "",
 			"gRPC Go"),
 		versioned(node("default", "NONE", "")), gatewayNode("default"),
 	}
-	is := func(what string, want ...bool) {
+	expectPatched := func(step string, want ...bool) {
 		t.Helper()
 		for i, n := range clients {
 			for name, m := range dump(t, c, n) {
 				if cluster, ok := m.(*clusterv3.Cluster); ok && strings.HasSuffix(name, "|one.internal") {
-					require.Equal(t, want[i], cluster.GetLbPolicy() == clusterv3.Cluster_RANDOM, "%s: client %d", what, i)
+					require.Equal(t, want[i], cluster.GetLbPolicy() == clusterv3.Cluster_RANDOM, "%s: client %d", step, i)
 				}
 			}
 		}
 	}
-	change := func(text string, gone ...resource.Key) {
+	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
-		table.Apply(decoded(t, text), gone)
-		keys, snap, ok := table.Changes(since)
+		table.Apply(decoded(t, text), deleted)
+		keys, snap, ok := table.Changes(revision)
 		require.True(t, ok)
 		c.update(keys, snap, true, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	const random = "patch: {operation: MERGE, value: {lb_policy: RANDOM}}"
-	is("nothing", false, false, false, false, false, false)
+	expectPatched("nothing", false, false, false, false, false, false)
 	change(envoyFilter("default", "a", "{workloadSelector: {labels: {app: two}}, configPatches: [{applyTo: CLUSTER, "+random+"}]}"))
-	is("labels", false, true, false, false, false, false)
+	expectPatched("labels", false, true, false, false, false, false)
 	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND}, "+random+"}]}"))
-	is("namespace", true, true, false, false, true, false)
+	expectPatched("namespace", true, true, false, false, true, false)
 	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {context: GATEWAY}, "+random+"}]}"))
-	is("context", false, false, false, false, false, true)
+	expectPatched("context", false, false, false, false, false, true)
 	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {proxyVersion: 1.27.*}}, "+random+"}]}"))
-	is("version", false, false, false, false, true, false)
+	expectPatched("version", false, false, false, false, true, false)
 	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+random+"}]}"))
-	is("metadata of another namespace", false, false, false, false, false, false)
+	expectPatched("metadata of another namespace", false, false, false, false, false, false)
 	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+
 		""+random+"}]}"))
-	is("metadata", false, false, true, false, false, false)
+	expectPatched("metadata", false, false, true, false, false, false)
 	change(envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, "+random+"}]}"))
-	is("all", true, true, true, false, true, true)
+	expectPatched("all", true, true, true, false, true, true)
 	key := func(namespace, name string) resource.Key {
 		return resource.Key{Kind: resource.EnvoyFilter, Namespace: namespace, Name: name}
 	}
 	change("", key("default", "a"), key("istio-system", "b"))
-	is("nothing left", false, false, false, false, false, false)
+	expectPatched("nothing left", false, false, false, false, false, false)
 	fresh := catalogOfTable(&table)
 	for _, n := range clients {
 		want, got := dump(t, fresh, n), dump(t, c, n)
@@ -82,7 +83,7 @@ func TestPatchesAreForSome(t *testing.T) {
 	}
 }
 
-// A patch that changes nothing for anybody is named, but not one that does so for some client; so are those that are refused.
+// Findings name a patch without effect on any client, and a refused one, but no patch with an effect on some client.
 func TestPatchesWithoutEffect(t *testing.T) {
 	const route = "patch: {operation: ADD, value: {name: %s, domains: [%s]}}"
 	text := shared + "---\n" + envoyFilter("default", "a", "{configPatches: ["+
@@ -112,9 +113,9 @@ func TestPatchesOnDemand(t *testing.T) {
 	routes := func(text string) string {
 		c := catalogOf(t, text)
 		s := c.newScope(p)
-		all := dumpOf(t, map[string]*xds.Collection{xds.RouteURL: s.routes, xds.ClusterURL: s.clusters})
-		require.Equal(t, text != shared, all[xds.ClusterURL+"/own"] != nil)
-		return fmt.Sprint(all[xds.RouteURL+"/80"])
+		resources := dumpOf(t, map[string]*xds.Collection{xds.RouteURL: s.routes, xds.ClusterURL: s.clusters})
+		require.Equal(t, text != shared, resources[xds.ClusterURL+"/own"] != nil)
+		return fmt.Sprint(resources[xds.RouteURL+"/80"])
 	}
 	require.Contains(t, routes(shared), "vhds")
 	patched := routes(shared + "---\n" + envoyFilter("default", "a", "{configPatches: [{applyTo: HTTP_ROUTE, patch: {operation: "+

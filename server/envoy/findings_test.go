@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// meshOf returns what a file of testdata has, valid or not.
+// meshOf returns the objects in a file of testdata, valid or not.
 func meshOf(t *testing.T, file string) *memstore.Table {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + file)
@@ -54,21 +54,21 @@ func catalogOfTable(table *memstore.Table) *Catalog {
 	return c
 }
 
-// toldOf returns what a client is told of the objects of a text, by type and name.
-func toldOf(t *testing.T, text string, n *corev3.Node) map[string]proto.Message {
+// dumpText returns a client's resources for the objects in a text, by type and name.
+func dumpText(t *testing.T, text string, n *corev3.Node) map[string]proto.Message {
 	t.Helper()
 	return dump(t, catalogOf(t, text), n)
 }
 
-// Whatever an object asks for that is not there, or that another one has, is told of it, and the rest goes on.
+// Findings name every reference to a missing object and every conflict, and the remaining configuration is served.
 func TestFindings(t *testing.T) {
 	table := meshOf(t, "bad.yaml")
-	told, err := Findings(table)
+	findings, err := Findings(table)
 	require.NoError(t, err)
 	var b strings.Builder
 	for r := range table.Snapshot().All() {
-		if all := told(r); len(all) > 0 {
-			fmt.Fprintf(&b, "%s\n  %s\n", r.Key(), strings.Join(all, "\n  "))
+		if texts := findings(r); len(texts) > 0 {
+			fmt.Fprintf(&b, "%s\n  %s\n", r.Key(), strings.Join(texts, "\n  "))
 		}
 	}
 	const file = "testdata/bad.findings"
@@ -80,7 +80,7 @@ func TestFindings(t *testing.T) {
 	require.Equal(t, string(want), b.String())
 }
 
-// What is found is of what is said now, and of the clients that there are.
+// Findings describe the current objects and the connected clients.
 func TestFindingsFollow(t *testing.T) {
 	table := meshOf(t, "bad.yaml")
 	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
@@ -98,11 +98,11 @@ func TestFindingsFollow(t *testing.T) {
 	require.Contains(t, c.WithoutEffect(database), taken+" (sidecars in default)",
 		"it has an address of its own where connections are redirected")
 
-	_, since, _ := table.Changes(0)
+	_, first, _ := table.Changes(0)
 	table.Apply(nil, []resource.Key{
 		{Kind: resource.ServiceEntry, Namespace: "default", Name: "shop"}, {Kind: resource.ServiceEntry, Namespace: "default", Name: "cache"},
 	})
-	keys, snap, ok := table.Changes(since.Revision())
+	keys, snap, ok := table.Changes(first.Revision())
 	require.True(t, ok)
 	c.update(keys, snap, true, true)
 	require.Empty(t, c.WithoutEffect(database))

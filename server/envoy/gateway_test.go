@@ -26,29 +26,30 @@ func answeringAt(name, host, gateway, route string) string {
 		"{hosts: [%q], gateways: [%s], %s}\n", name, host, gateway, route)
 }
 
-// routesOf returns the names of the routes that each domain has among some routes, and "redirected" for what is.
+// routesOf returns the names of the routes of each domain in a route configuration, and "redirected" for redirected
+// domains.
 func routesOf(t *testing.T, c *Catalog, name string) map[string]string {
 	t.Helper()
 	got := make(map[string]string)
 	routes, _ := dump(t, c, gatewayNode("default"))[xds.RouteURL+"/"+name].(*routev3.RouteConfiguration)
 	for _, v := range routes.GetVirtualHosts() {
-		var all []string
+		var names []string
 		for _, r := range v.GetRoutes() {
-			all = append(all, r.GetName())
+			names = append(names, r.GetName())
 		}
 		if v.GetRequireTls() == routev3.VirtualHost_ALL {
-			all = append(all, "redirected")
+			names = append(names, "redirected")
 		}
 		for _, d := range v.GetDomains() {
-			got[d] = strings.Join(all, " ")
+			got[d] = strings.Join(names, " ")
 		}
 	}
 	return got
 }
 
-// Of Gateways that want one port, what one has depends on all others: when the older one goes, moves or comes, the routes of the younger
-// one follow.
-func TestGatewaysThatCompeteForAPort(t *testing.T) {
+// Gateways compete for a port, so the resources of one depend on all others: when the older one is deleted, moved or
+// added, the routes of the younger one follow.
+func TestGatewayPortConflict_FollowsOlderGateway(t *testing.T) {
 	const (
 		older   = "2020-01-01T00:00:00Z"
 		younger = "2021-01-01T00:00:00Z"
@@ -57,16 +58,16 @@ func TestGatewaysThatCompeteForAPort(t *testing.T) {
 		tcp = `{port: {number: %d, name: tcp, protocol: TCP}, hosts: ["*"]}`
 	)
 	var table memstore.Table
-	var since memstore.Revision
+	var revision memstore.Revision
 	var c *Catalog
-	change := func(text string, gone ...resource.Key) {
+	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
-		table.Apply(decoded(t, text), gone)
-		keys, snap, ok := table.Changes(since)
+		table.Apply(decoded(t, text), deleted)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
-	has := map[string]string{"shop.internal": "route"}
+	served := map[string]string{"shop.internal": "route"}
 	hasNot := map[string]string{}
 	c = New(&table, Options{})
 	change(gatewayOf("younger", younger, http) + answeringAt("v", "shop.internal", "younger",
@@ -74,21 +75,21 @@ func TestGatewaysThatCompeteForAPort(t *testing.T) {
 	_, release, err := c.Collection(t.Context(), gatewayNode("default"), xds.RouteURL)
 	require.NoError(t, err)
 	defer release()
-	require.Equal(t, has, routesOf(t, c, "http.80"))
+	require.Equal(t, served, routesOf(t, c, "http.80"))
 	for _, port := range []int{80, 81} {
 		change(gatewayOf("older", older, fmt.Sprintf(tcp, port)))
-		want := map[int]map[string]string{80: hasNot, 81: has}[port]
+		want := map[int]map[string]string{80: hasNot, 81: served}[port]
 		require.Equal(t, want, routesOf(t, c, "http.80"), "the older one has %d", port)
 		want = map[int]map[string]string{80: {"r.internal": "redirected"}, 81: hasNot}[port]
 		require.Equal(t, want, routesOf(t, c, "http.81"), "the older one has %d", port)
 	}
 	change("", resource.Key{Kind: resource.Gateway, Namespace: "default", Name: "older"})
-	require.Equal(t, has, routesOf(t, c, "http.80"))
+	require.Equal(t, served, routesOf(t, c, "http.80"))
 	require.Equal(t, map[string]string{"r.internal": "redirected"}, routesOf(t, c, "http.81"))
 }
 
-// What a server names has the routes of all VirtualServices that stand for it, of whatever width; what each of them names itself is its
-// own.
+// A host of a server has the routes of all VirtualServices that cover it, exactly or by a wildcard; a more specific
+// host has only the routes of its own VirtualService.
 func TestVirtualServicesOfSeveralWidths(t *testing.T) {
 	rules := ""
 	for name, host := range map[string]string{"exact": "a.example.com", "narrow": "*.example.com", "wide": "*"} {
@@ -107,7 +108,7 @@ func TestVirtualServicesOfSeveralWidths(t *testing.T) {
 }
 
 // A VirtualService that has no routes for a port takes no host there.
-func TestWhoHasNoRoutesTakesNoHost(t *testing.T) {
+func TestVirtualServiceWithoutRoutes_TakesNoHost(t *testing.T) {
 	server := `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*", t.internal], tls: {httpsRedirect: %}}`
 	for _, redirect := range []string{"false", "true"} {
 		want := map[string]string{"*": "all", "t.internal": "all"}
@@ -144,7 +145,7 @@ func TestTwoGatewaysOfOnePortHaveTheRoutesOfEither(t *testing.T) {
 }
 
 // Of VirtualServices that have a host, those come first that are exported to the gateway's namespace by name, and of the others the oldest.
-func TestWhatIsExportedByNameComesFirstAtAGateway(t *testing.T) {
+func TestGateway_PrefersVirtualServiceExportedByName(t *testing.T) {
 	text := `apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: front, namespace: default}

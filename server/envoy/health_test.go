@@ -64,10 +64,10 @@ spec: {metadata: {labels: {%s}}, template: {}, probe: %s}
 }
 
 // checks returns the health checks of the cluster of a host, and how each endpoint is checked, by address.
-func checks(t *testing.T, all map[string]proto.Message, host string) (check string, endpoints map[string]string) {
+func checks(t *testing.T, resources map[string]proto.Message, host string) (check string, endpoints map[string]string) {
 	t.Helper()
-	c := all[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
-	a := all[xds.EndpointURL+"/"+xds.ChildOf(c)].(*endpointv3.ClusterLoadAssignment)
+	c := resources[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
+	a := resources[xds.EndpointURL+"/"+xds.ChildOf(c)].(*endpointv3.ClusterLoadAssignment)
 	endpoints = make(map[string]string)
 	for _, l := range a.GetEndpoints() {
 		for _, e := range l.GetLbEndpoints() {
@@ -88,13 +88,14 @@ func checks(t *testing.T, all map[string]proto.Message, host string) (check stri
 	return check, endpoints
 }
 
-// Envoys check the workloads of the group whose probe it is, and of groups that differ in the port and the Host header, and no others.
+// Envoys check the workloads of the group with the probe, and of groups that differ only in the port and the Host
+// header.
 func TestProbes(t *testing.T) {
 	const probe = `{timeoutSeconds: 2, periodSeconds: 3, successThreshold: 4, failureThreshold: 5, initialDelaySeconds: 6, ` +
 		`httpGet: {port: %d, path: ready, httpHeaders: [{name: X, value: "1%%"}, {name: host, value: "%s"}]}}`
 	v1 := workloadGroup("v1", "version: v1, app: shop", fmt.Sprintf(probe, 8080, ""))
 	v2 := workloadGroup("v2", "version: v2", fmt.Sprintf(probe, 8081, "vm.example"))
-	check, endpoints := checks(t, toldOf(t, workloads+v1+v2, nodes[0]), "shop.internal")
+	check, endpoints := checks(t, dumpText(t, workloads+v1+v2, nodes[0]), "shop.internal")
 	require.JSONEq(t, `{
 		"timeout": "2s", "interval": "3s", "noTrafficInterval": "3s", "healthyThreshold": 4, "unhealthyThreshold": 5,
 		"httpHealthCheck": {
@@ -105,20 +106,20 @@ func TestProbes(t *testing.T) {
 	}`, check)
 	require.Equal(t, map[string]string{"10.0.0.1": "10.0.0.1:8080", "fd00::2": "vm.example", "10.0.0.3": "10.0.0.3:8080"}, endpoints)
 
-	_, endpoints = checks(t, toldOf(t, workloads+v1, nodes[0]), "shop.internal")
+	_, endpoints = checks(t, dumpText(t, workloads+v1, nodes[0]), "shop.internal")
 	require.Equal(t, map[string]string{"10.0.0.1": "10.0.0.1:8080", "fd00::2": "off", "10.0.0.3": "10.0.0.3:8080"}, endpoints)
-	_, endpoints = checks(t, toldOf(t, workloads+v1+workloadGroup("v0", "app: shop", "{tcpSocket: {port: 1}}"), nodes[0]), "shop.internal")
+	_, endpoints = checks(t, dumpText(t, workloads+v1+workloadGroup("v0", "app: shop", "{tcpSocket: {port: 1}}"), nodes[0]), "shop.internal")
 	require.Equal(t, map[string]string{"10.0.0.1": "off", "fd00::2": "[fd00::2]:1", "10.0.0.3": "off"}, endpoints,
 		"the group of equal age and first name; of two for a workload, the one with more labels, or that has registered it")
-	all := toldOf(t, workloads+v1+v2, nodes[0])
-	check, endpoints = checks(t, all, "other.internal")
+	resources := dumpText(t, workloads+v1+v2, nodes[0])
+	check, endpoints = checks(t, resources, "other.internal")
 	require.Empty(t, check)
 	require.Equal(t, map[string]string{"10.0.0.4": ""}, endpoints)
-	require.True(t, maps.EqualFunc(toldOf(t, workloads, nodes[3]), toldOf(t, workloads+v1+v2, nodes[3]),
-		func(a, b proto.Message) bool { return proto.Equal(a, b) }), "gRPC clients check nothing")
+	require.True(t, maps.EqualFunc(dumpText(t, workloads, nodes[3]), dumpText(t, workloads+v1+v2, nodes[3]),
+		func(a, b proto.Message) bool { return proto.Equal(a, b) }), "gRPC clients have no health checks")
 }
 
-// Probes for which Envoy has no health check are found, and nothing is checked.
+// Findings name probes without an equivalent health check of Envoy; such workloads have no health check.
 func TestProbesWithoutCheck(t *testing.T) {
 	for probe, want := range map[string][2]string{
 		`{exec: {command: [ls]}}`:                                          {".exec", "clients run no commands"},
@@ -164,7 +165,7 @@ spec: {host: other.internal, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}
 }
 
 // A group that comes, changes or goes touches the hosts of its workloads, and no others.
-func TestAGroupTouchesItsHosts(t *testing.T) {
+func TestWorkloadGroup_TouchesHostsOfItsWorkloads(t *testing.T) {
 	m := index.NewMesh()
 	for _, r := range decoded(t, workloads) {
 		require.NoError(t, m.Set(r.Key(), r, make(map[string]struct{})))
@@ -182,18 +183,18 @@ func TestAGroupTouchesItsHosts(t *testing.T) {
 		return touched
 	}
 	const probe = "{tcpSocket: {port: 1}}"
-	shop, other := map[string]struct{}{"shop.internal": {}}, map[string]struct{}{"other.internal": {}}
+	shop, otherHost := map[string]struct{}{"shop.internal": {}}, map[string]struct{}{"other.internal": {}}
 	require.Empty(t, set("version: v3", probe))
 	require.Equal(t, shop, set("version: v2", probe))
 	require.Equal(t, shop, set("version: v2", "{tcpSocket: {port: 2}}"))
 	require.Equal(t, map[string]struct{}{"shop.internal": {}, "other.internal": {}}, set("app: other", probe))
-	require.Equal(t, other, set("", ""))
+	require.Equal(t, otherHost, set("", ""))
 	require.Empty(t, set("", ""))
 }
 
-// Addresses of hosts are records of clients with DNS_CAPTURE. All have the same listener, which changes with addresses only; what else they
-// are told is that of others.
-func TestNamesAreResolved(t *testing.T) {
+// DNS records of hosts are sent to clients with DNS_CAPTURE. These clients share one listener, which changes only with
+// the addresses; their other resources are those of clients without DNS_CAPTURE.
+func TestDNSCapture_ListenerHasHostAddresses(t *testing.T) {
 	const service = `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -206,25 +207,25 @@ spec: {hosts: [Named.internal], addresses: [240.0.0.1, 240.0.1.0/24], ports: [{n
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	plain := c.newScope(model.ProfileOf(node("a", "", "")))
-	known := len(c.cache.translations)
-	one, two := c.newScope(model.ProfileOf(resolving(node("a", "", "")))), c.newScope(model.ProfileOf(resolving(node("b", "", ""))))
-	require.Len(t, c.cache.translations, known)
+	translationCount := len(c.cache.translations)
+	firstScope, two := c.newScope(model.ProfileOf(resolving(node("a", "", "")))), c.newScope(model.ProfileOf(resolving(node("b", "", ""))))
+	require.Len(t, c.cache.translations, translationCount)
 	require.Nil(t, plain.listeners.Get("dns"))
-	first := one.listeners.Get("dns")
+	first := firstScope.listeners.Get("dns")
 	require.Same(t, first, two.listeners.Get("dns"))
 	require.Contains(t, string(first.Any), "named.internal")
 	require.Contains(t, string(first.Any), "240.0.0.1")
 	require.NotContains(t, string(first.Any), "240.0.1.0")
 	require.Equal(t, map[resource.Key]bool{{Kind: resource.ServiceEntry, Namespace: "default", Name: "named"}: true},
-		one.objectsOf(one.listeners, "dns"))
+		firstScope.objectsOf(firstScope.listeners, "dns"))
 	change := func(puts []*resource.Resource, deletes ...resource.Key) {
-		since := table.Snapshot().Revision()
+		revision := table.Snapshot().Revision()
 		table.Apply(puts, deletes)
-		keys, snap, ok := table.Changes(since)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
 	}
 	change(decoded(t, fmt.Sprintf(service, "10.0.0.2")))
-	require.Same(t, first, one.listeners.Get("dns"))
+	require.Same(t, first, firstScope.listeners.Get("dns"))
 	change(nil, resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "named"})
-	require.NotContains(t, string(one.listeners.Get("dns").Any), "named.internal")
+	require.NotContains(t, string(firstScope.listeners.Get("dns").Any), "named.internal")
 }

@@ -34,7 +34,7 @@ import (
 	"tributary/server/xds"
 )
 
-// nodes are clients of all profiles that matter, in namespaces that differ in what they see.
+// nodes are clients of all relevant profiles, in namespaces with different visible services.
 var nodes = []*corev3.Node{
 	node("default", "NONE", ""), node("shop", "NONE", ""), node("shop", "REDIRECT", ""), node("default", "", "gRPC Go"),
 	node("other", "TPROXY", ""),
@@ -51,7 +51,7 @@ func resolving(n *corev3.Node) *corev3.Node {
 	return n
 }
 
-// versioned returns a node that says of which version it is.
+// versioned returns a node with the metadata of an Envoy version.
 func versioned(n *corev3.Node) *corev3.Node {
 	n.GetMetadata().GetFields()[model.MetadataIstio] = structpb.NewStringValue("1.27.9")
 	return n
@@ -81,8 +81,8 @@ func node(namespace, interception, agent string) *corev3.Node {
 	}}}
 }
 
-// histories are of what they are: of everything, of Gateways that compete, of what leads to services, of workloads, of mutual TLS, of what
-// secures gateways, and of what changes resources.
+// histories lists the kinds of objects in each history: all kinds; competing Gateways; routes to services; workloads;
+// mutual TLS; security of gateways; and objects that change other resources.
 var histories = [][]resource.Kind{
 	nil,
 	{resource.Gateway, resource.VirtualService},
@@ -93,12 +93,13 @@ var histories = [][]resource.Kind{
 	{resource.ServiceEntry, resource.VirtualService, resource.Gateway, resource.EnvoyFilter, resource.EnvoyFilter, resource.WasmPlugin},
 }
 
-// Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and if each was told for
-// itself; and it is something that can be told: names that are known lead somewhere, and no domain, server name or address stands twice
-// where it must not. Clients that were away for some changes are told the same. One seed is one history; ENVOY_MODEL_SEEDS asks for more.
+// After any history, clients have the same resources as with a fresh catalog of the same mesh, and as with a scope of
+// their own. The resources are valid: each reference has a target, and no domain, server name or address is repeated
+// where Envoy refuses it. Clients that were disconnected during some changes have the same resources. One seed is one
+// history; ENVOY_MODEL_SEEDS sets the number of seeds.
 func TestHistory(t *testing.T) {
 	few := "8"
-	if testing.Short() { // nothing is done at the same time
+	if testing.Short() { // all steps run one after the other
 		few = "1"
 	}
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), few), 10, 64)
@@ -109,21 +110,21 @@ func TestHistory(t *testing.T) {
 		c.update(nil, h.Table.Snapshot(), false, true)
 		visited := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		visited.update(nil, h.Table.Snapshot(), false, true)
-		var since memstore.Revision
+		var revision memstore.Revision
 		stay := see(t, c, nodes)
 		for step := range 60 {
 			for range 1 + step%3 { // commits that are seen as one
 				h.Change()
 			}
-			keys, snap, ok := h.Table.Changes(since)
+			keys, snap, ok := h.Table.Changes(revision)
 			for _, c := range []*Catalog{c, visited} {
 				c.update(keys, snap, ok && step%17 != 5, true)
 			}
-			since = snap.Revision()
+			revision = snap.Revision()
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, n := range nodes {
-				got, want := dumpOf(t, stay.all[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
+				got, want := dumpOf(t, stay.collections[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
 				require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)
 				for name := range want {
 					require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name],
@@ -132,21 +133,21 @@ func TestHistory(t *testing.T) {
 				makesSense(t, got)
 				if (step+i)%4 == 0 {
 					require.True(t, maps.EqualFunc(want, dump(t, visited, n), func(a, b proto.Message) bool { return proto.Equal(a, b) }),
-						"seed %d, step %d, node %d: who was away", seed, step, i)
+						"seed %d, step %d, node %d: a client that was disconnected", seed, step, i)
 				}
 			}
 		}
 	}
 }
 
-// Scopes that are made while the view changes, and while others are made, come to what the view is in the end.
-func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
+// Scopes that are made during changes of the view, and during each other, end up with the final view.
+func TestScopes_MadeDuringViewChanges(t *testing.T) {
 	h := envoytest.New(1)
 	c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() { _ = c.Run(ctx) })
-	defer all.Wait()
+	var background sync.WaitGroup
+	background.Go(func() { _ = c.Run(ctx) })
+	defer background.Wait()
 	defer stop()
 	h.Table.MarkSynced()
 	var clients sync.WaitGroup
@@ -173,32 +174,32 @@ func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
 
 // byType returns the collections that are dumped.
 func (c *collections) byType() map[string]*xds.Collection {
-	of := make(map[string]*xds.Collection)
+	byURL := make(map[string]*xds.Collection)
 	for _, url := range dumped {
-		of[url] = c.collection(url)
+		byURL[url] = c.collection(url)
 	}
-	return of
+	return byURL
 }
 
-// dump returns all that a client would be told, by type and name.
+// dump returns all resources of a client, by type and name.
 func dump(t *testing.T, c *Catalog, n *corev3.Node) map[string]proto.Message {
 	t.Helper()
-	of := make(map[string]*xds.Collection)
+	byURL := make(map[string]*xds.Collection)
 	for _, url := range dumped {
-		coll, done, err := c.Collection(context.Background(), n, url)
+		coll, release, err := c.Collection(context.Background(), n, url)
 		require.NoError(t, err)
-		defer done()
-		of[url] = coll
+		defer release()
+		byURL[url] = coll
 	}
-	return dumpOf(t, of)
+	return dumpOf(t, byURL)
 }
 
 var dumped = []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL}
 
-func dumpOf(t *testing.T, of map[string]*xds.Collection) map[string]proto.Message {
+func dumpOf(t *testing.T, byURL map[string]*xds.Collection) map[string]proto.Message {
 	t.Helper()
-	all := make(map[string]proto.Message)
-	for url, coll := range of {
+	messages := make(map[string]proto.Message)
+	for url, coll := range byURL {
 		for e := range coll.All() {
 			var body anypb.Any
 			require.NoError(t, proto.Unmarshal(e.Any, &body))
@@ -209,10 +210,10 @@ func dumpOf(t *testing.T, of map[string]*xds.Collection) map[string]proto.Messag
 			if v, ok := m.(interface{ ValidateAll() error }); ok {
 				require.NoError(t, v.ValidateAll(), "%v", m)
 			}
-			all[url+"/"+e.Name] = m
+			messages[url+"/"+e.Name] = m
 		}
 	}
-	return all
+	return messages
 }
 
 // asksFor returns the names of the secrets and routes that a filter chain needs.
@@ -244,23 +245,23 @@ func asksFor(t *testing.T, chain *listenerv3.FilterChain) (names []string) {
 	return names
 }
 
-// makesSense checks what Envoy refuses, or what would lead nowhere.
-func makesSense(t *testing.T, all map[string]proto.Message) {
+// makesSense checks that resources contain no reference to a missing resource, and no duplicate that Envoy refuses.
+func makesSense(t *testing.T, resources map[string]proto.Message) {
 	t.Helper()
-	has := func(url, name string) bool { return all[url+"/"+name] != nil }
+	exists := func(url, name string) bool { return resources[url+"/"+name] != nil }
 	addresses := make(map[string]string)
-	for _, m := range all {
+	for _, m := range resources {
 		switch m := m.(type) {
 		case *clusterv3.Cluster:
 			if child := xds.ChildOf(m); child != "" {
-				require.True(t, has(xds.EndpointURL, child), "%s has no endpoints", m.GetName())
+				require.True(t, exists(xds.EndpointURL, child), "%s has no endpoints", m.GetName())
 			}
 			if m.GetType() == clusterv3.Cluster_LOGICAL_DNS {
 				require.LessOrEqual(t, len(m.GetLoadAssignment().GetEndpoints()), 1)
 			}
 		case *endpointv3.ClusterLoadAssignment:
 			cluster, _, _ := strings.Cut(m.GetClusterName(), ";")
-			require.True(t, has(xds.ClusterURL, cluster))
+			require.True(t, exists(xds.ClusterURL, cluster))
 			priorities := make(map[uint32]bool)
 			for _, l := range m.GetEndpoints() {
 				priorities[l.GetPriority()] = true
@@ -286,7 +287,7 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				}
 				for _, r := range v.GetRoutes() {
 					if c := r.GetRoute().GetCluster(); r.GetName() == "default" {
-						require.True(t, has(xds.ClusterURL, c), "no cluster %s", c)
+						require.True(t, exists(xds.ClusterURL, c), "no cluster %s", c)
 					}
 				}
 			}
@@ -299,22 +300,22 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 				require.Empty(t, m.GetFilterChains())
 				continue
 			}
-			at := fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue())
-			require.Empty(t, addresses[at], at)
-			addresses[at] = m.GetName()
+			address := fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue())
+			require.Empty(t, addresses[address], address)
+			addresses[address] = m.GetName()
 			require.NotEmpty(t, m.GetFilterChains(), m.GetName())
-			all := make(map[string]bool)
+			matches := make(map[string]bool)
 			for _, chain := range m.GetFilterChains() {
 				match := chain.GetFilterChainMatch()
 				for _, s := range append(match.GetServerNames(), "")[:max(1, len(match.GetServerNames()))] {
 					for _, r := range append(match.GetPrefixRanges(), nil)[:max(1, len(match.GetPrefixRanges()))] {
-						at := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort(), match.GetApplicationProtocols())
-						require.False(t, all[at], "%s twice in %s", at, m.GetName())
-						all[at] = true
+						matchText := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort(), match.GetApplicationProtocols())
+						require.False(t, matches[matchText], "%s twice in %s", matchText, m.GetName())
+						matches[matchText] = true
 					}
 				}
 				for _, name := range asksFor(t, chain) {
-					require.True(t, has(xds.SecretURL, name) || has(xds.RouteURL, name), "%s asks for %s", m.GetName(), name)
+					require.True(t, exists(xds.SecretURL, name) || exists(xds.RouteURL, name), "%s asks for %s", m.GetName(), name)
 				}
 			}
 		}

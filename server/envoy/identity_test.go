@@ -35,9 +35,9 @@ spec: {servers: [{port: {number: 443, name: mutual, protocol: TLS}, hosts: ["*"]
 `
 
 // mutualNames returns the names that a cluster accepts in certificates, and whether it uses mutual TLS.
-func mutualNames(t *testing.T, all map[string]proto.Message) (names []string, is bool) {
+func mutualNames(t *testing.T, resources map[string]proto.Message) (names []string, mutual bool) {
 	t.Helper()
-	c, ok := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+	c, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	if len(c.GetTransportSocketMatches()) == 0 {
 		return nil, false
@@ -52,9 +52,9 @@ func mutualNames(t *testing.T, all map[string]proto.Message) (names []string, is
 }
 
 // authenticatedOf returns for each endpoint whether it is connected to by mutual TLS.
-func authenticatedOf(t *testing.T, all map[string]proto.Message) (list []bool) {
+func authenticatedOf(t *testing.T, resources map[string]proto.Message) (list []bool) {
 	t.Helper()
-	a, ok := all[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
+	a, ok := resources[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
 	require.True(t, ok)
 	for _, e := range a.GetEndpoints()[0].GetLbEndpoints() {
 		list = append(list, e.GetMetadata().GetFilterMetadata()["envoy.transport_socket_match"] != nil)
@@ -62,16 +62,17 @@ func authenticatedOf(t *testing.T, all map[string]proto.Message) (list []bool) {
 	return list
 }
 
-// Clients with an identity use mutual TLS as the mesh says at the time; those without do not, and are not told what others are told.
+// Clients with an identity use mutual TLS as the mesh configures it at that time; clients without one do not, and get
+// different resources.
 func TestMutualTLSFollowsTheMesh(t *testing.T) {
-	with, without := nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), node("default", "NONE", "")
+	withIdentity, withoutIdentity := nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), node("default", "NONE", "")
 	byFiles := nodeAs(node("default", "NONE", ""), "/etc/identity")
 	table := new(memstore.Table)
 	table.Apply(decoded(t, mutualMesh), nil)
 	c := New(table, Options{})
 	c.update(nil, table.Snapshot(), false, true)
-	stay := see(t, c, []*corev3.Node{with, without, byFiles})
-	told := func(i int) map[string]proto.Message { return dumpOf(t, stay.all[i]) }
+	stay := see(t, c, []*corev3.Node{withIdentity, withoutIdentity, byFiles})
+	resources := func(i int) map[string]proto.Message { return dumpOf(t, stay.collections[i]) }
 	change := func(text string) {
 		t.Helper()
 		from := table.Snapshot().Revision()
@@ -79,25 +80,25 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 		keys, snap, ok := table.Changes(from)
 		require.True(t, ok)
 		c.update(keys, snap, true, true)
-		_, is := mutualNames(t, told(1))
-		require.False(t, is, "without an identity")
-		require.Equal(t, []bool{false, false}, authenticatedOf(t, told(1)))
+		_, mutual := mutualNames(t, resources(1))
+		require.False(t, mutual, "without an identity")
+		require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(1)))
 	}
-	expect := func(is bool, want ...string) {
+	expect := func(mutual bool, want ...string) {
 		t.Helper()
-		names, has := mutualNames(t, told(0))
-		require.Equal(t, is, has)
+		names, usesMutual := mutualNames(t, resources(0))
+		require.Equal(t, mutual, usesMutual)
 		require.Equal(t, want, names)
 	}
 	for i, certificate := range map[int]string{0: "default", 2: "file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem"} {
-		c, ok := told(i)[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+		c, ok := resources(i)[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 		require.True(t, ok)
 		var tls tlsv3.UpstreamTlsContext
 		require.NoError(t, c.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
 		require.Equal(t, certificate, tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()[0].GetName(), "each its own")
 	}
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-	require.Equal(t, []bool{true, false}, authenticatedOf(t, told(0)), "only who has a service account")
+	require.Equal(t, []bool{true, false}, authenticatedOf(t, resources(0)), "only the endpoint with a service account")
 
 	const peers = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: p, namespace: "
 	change(peers + "shop}\nspec: {mtls: {mode: DISABLE}}\n")
@@ -106,7 +107,7 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
 	change(peers + "istio-system}\nspec: {mtls: {mode: DISABLE}}\n")
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-	require.Equal(t, []bool{false, false}, authenticatedOf(t, told(0)), "what a ServiceEntry lists is in no namespace, as with istiod")
+	require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(0)), "endpoints listed in a ServiceEntry have no namespace, as with istiod")
 	change(peers + "istio-system}\nspec: {}\n")
 
 	const config = "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: "
@@ -118,18 +119,18 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
 }
 
-// Servers of ISTIO_MUTUAL run on gateways with an identity, which has its secrets if it is a directory. Without one the server is left out,
-// which is said.
+// ISTIO_MUTUAL servers run on gateways with an identity; a directory also provides its secrets. Without an identity the
+// server is left out, with a finding.
 func TestMutualServersNeedAnIdentity(t *testing.T) {
 	c := catalogOf(t, mutualMesh)
 	const listener = xds.ListenerURL + "/0.0.0.0_443"
 	require.NotNil(t, dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))[listener])
-	all := dump(t, c, nodeAs(gatewayNode("default"), "/etc/identity"))
-	require.NotNil(t, all[listener])
+	resources := dump(t, c, nodeAs(gatewayNode("default"), "/etc/identity"))
+	require.NotNil(t, resources[listener])
 	const cert, roots = xds.SecretURL + "/file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem",
 		xds.SecretURL + "/file-root:/etc/identity/root-cert.pem"
-	require.NotNil(t, all[cert])
-	require.NotNil(t, all[roots])
+	require.NotNil(t, resources[cert])
+	require.NotNil(t, resources[roots])
 
 	require.Nil(t, dump(t, c, gatewayNode("default"))[listener])
 	require.Nil(t, dump(t, c, nodeAs(gatewayNode("default"), "elsewhere"))[listener], "that is no identity")
@@ -138,7 +139,7 @@ func TestMutualServersNeedAnIdentity(t *testing.T) {
 		"the server is left out (gateways in default)")
 }
 
-// A policy that has the files of an identity for MUTUAL takes nothing of it away when it goes.
+// When a MUTUAL policy with the files of an identity is deleted, the identity keeps its secrets.
 func TestIdentityOutlivesPoliciesOfItsFiles(t *testing.T) {
 	table := new(memstore.Table)
 	table.Apply(decoded(t, mutualMesh+`---
@@ -158,7 +159,7 @@ spec:
 	c.update(nil, table.Snapshot(), false, true)
 	stay := see(t, c, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
 	secrets := func() (n int) {
-		for range stay.all[0][xds.SecretURL].All() {
+		for range stay.collections[0][xds.SecretURL].All() {
 			n++
 		}
 		return n
@@ -185,8 +186,8 @@ kind: PeerAuthentication
 metadata: {name: shop, namespace: shop}
 spec: {mtls: {mode: STRICT}}
 `)
-	all := dump(t, c, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
-	cluster, ok := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+	resources := dump(t, c, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
+	cluster, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	require.Equal(t, clusterv3.Cluster_STRICT_DNS, cluster.GetType())
 	e := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]

@@ -48,10 +48,10 @@ func BenchmarkAnEndpointChanges(b *testing.B) {
 		require.NoError(b, err)
 		b.Cleanup(release)
 	}
-	for _, of := range []string{"replicas", "different", "selected"} {
-		b.Run(of, func(b *testing.B) {
+	for _, shape := range []string{"replicas", "different", "selected"} {
+		b.Run(shape, func(b *testing.B) {
 			var first []*resource.Resource
-			if of == "selected" {
+			if shape == "selected" {
 				for i := range 100 {
 					first = append(first, object(resource.ServiceEntry, fmt.Sprint("all", i), nil, &networking.ServiceEntry{
 						Hosts: []string{fmt.Sprintf("all%d.internal", i)}, Resolution: networking.ServiceEntry_STATIC,
@@ -70,10 +70,10 @@ func BenchmarkAnEndpointChanges(b *testing.B) {
 			}
 			s := newSteps(Options{}, first...)
 			for i := range 1000 {
-				client(b, s, address(map[string]int{"replicas": 0, "different": i, "selected": i}[of], 0))
+				client(b, s, address(map[string]int{"replicas": 0, "different": i, "selected": i}[shape], 0))
 			}
 			for i := 0; b.Loop(); i++ {
-				if of == "selected" {
+				if shape == "selected" {
 					s.apply([]*resource.Resource{object(resource.WorkloadEntry, "w7", map[string]string{"app": "7"},
 						&networking.WorkloadEntry{Address: address(7, 0), Weight: uint32(1 + i%2)})}) //nolint:gosec // it is small
 				} else {
@@ -88,7 +88,7 @@ func BenchmarkAnEndpointChanges(b *testing.B) {
 // BenchmarkAPolicyChangesForManySets is a policy of 20 rules that changes, and an endpoint of a service that all clients serve, while there
 // are 1,000 clients with different sets of eight services.
 func BenchmarkAPolicyChangesForManySets(b *testing.B) {
-	const services, clients, of = 1000, 1000, 8
+	const services, clients, addressesPerClient = 1000, 1000, 8
 	var text strings.Builder
 	address := func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/250, i%250) }
 	for i := range services {
@@ -96,11 +96,11 @@ func BenchmarkAPolicyChangesForManySets(b *testing.B) {
 	}
 	s := newSteps(Options{}, decoded(b, text.String())...)
 	for i := range clients {
-		all := []string{address(0)}
-		for j := range of - 1 {
-			all = append(all, address(1+(i*7+j*i)%(services-1)))
+		addresses := []string{address(0)}
+		for j := range addressesPerClient - 1 {
+			addresses = append(addresses, address(1+(i*7+j*i)%(services-1)))
 		}
-		n := withAddresses(strings.Join(all, ","), node("shop", "REDIRECT", ""))
+		n := withAddresses(strings.Join(addresses, ","), node("shop", "REDIRECT", ""))
 		_, release, err := s.c.Collection(context.Background(), n, xds.ListenerURL)
 		require.NoError(b, err)
 		b.Cleanup(release)

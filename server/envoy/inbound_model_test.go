@@ -30,20 +30,20 @@ import (
 	"tributary/server/xds"
 )
 
-// watcher is an Envoy that takes all that it is sent, and keeps what its inbound listeners were since it was at rest.
+// watcher is an Envoy that accepts all resources, and records the inbound listeners since its last rest.
 type watcher struct {
 	node  *corev3.Node
 	close func()
 
-	mu   sync.Mutex
-	has  map[string][]byte
-	seen map[string][][]byte // inbound listeners, by name; nil for one that was removed
-	rest map[string][]byte   // what it had then
+	mu        sync.Mutex
+	resources map[string][]byte
+	seen      map[string][][]byte // inbound listeners, by name; nil for one that was removed
+	rest      map[string][]byte   // the inbound listeners at that time
 }
 
 func watch(t *testing.T, conn *grpc.ClientConn, n *corev3.Node) *watcher {
 	t.Helper()
-	w := &watcher{node: n, has: make(map[string][]byte), seen: make(map[string][][]byte)}
+	w := &watcher{node: n, resources: make(map[string][]byte), seen: make(map[string][][]byte)}
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ func watch(t *testing.T, conn *grpc.ClientConn, n *corev3.Node) *watcher {
 		require.NoError(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: url, ResourceNamesSubscribe: []string{"*"}}))
 		n = nil
 	}
-	var all sync.WaitGroup
-	all.Go(func() {
+	var receiver sync.WaitGroup
+	receiver.Go(func() {
 		for {
 			r, err := stream.Recv()
 			if err != nil {
@@ -64,7 +64,7 @@ func watch(t *testing.T, conn *grpc.ClientConn, n *corev3.Node) *watcher {
 			}
 		}
 	})
-	w.close = func() { cancel(); all.Wait() }
+	w.close = func() { cancel(); receiver.Wait() }
 	return w
 }
 
@@ -72,8 +72,8 @@ func (w *watcher) take(r *discoveryv3.DeltaDiscoveryResponse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	note := func(name string, body []byte) {
-		if w.has[r.GetTypeUrl()+"/"+name] = body; body == nil {
-			delete(w.has, r.GetTypeUrl()+"/"+name)
+		if w.resources[r.GetTypeUrl()+"/"+name] = body; body == nil {
+			delete(w.resources, r.GetTypeUrl()+"/"+name)
 		}
 		if r.GetTypeUrl() == xds.ListenerURL {
 			w.seen[name] = append(w.seen[name], body)
@@ -87,17 +87,17 @@ func (w *watcher) take(r *discoveryv3.DeltaDiscoveryResponse) {
 	}
 }
 
-// is says whether the client has what is wanted, and nothing else.
-func (w *watcher) is(want map[string][]byte) bool {
+// matches reports whether the client has exactly the wanted resources.
+func (w *watcher) matches(want map[string][]byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.EqualFunc(want, w.has, bytes.Equal)
+	return maps.EqualFunc(want, w.resources, bytes.Equal)
 }
 
-// bodiesFor returns what a catalog has for a client.
+// bodiesFor returns a catalog's resources for a client.
 func bodiesFor(t *testing.T, c *Catalog, n *corev3.Node) map[string][]byte {
 	t.Helper()
-	all := make(map[string][]byte)
+	bodies := make(map[string][]byte)
 	for _, url := range dumped {
 		coll, release, err := c.Collection(context.Background(), n, url)
 		require.NoError(t, err)
@@ -105,10 +105,10 @@ func bodiesFor(t *testing.T, c *Catalog, n *corev3.Node) map[string][]byte {
 		for e := range coll.All() {
 			var body anypb.Any
 			require.NoError(t, proto.Unmarshal(e.Any, &body))
-			all[url+"/"+e.Name] = body.GetValue()
+			bodies[url+"/"+e.Name] = body.GetValue()
 		}
 	}
-	return all
+	return bodies
 }
 
 var policyName = regexp.MustCompile(`ns\[[a-z-]*\]-policy\[[a-z-]*\]`)
@@ -121,7 +121,7 @@ func inboundChains(t *testing.T, body []byte) map[string]map[string]bool {
 	if l.GetTrafficDirection() != corev3.TrafficDirection_INBOUND {
 		return nil
 	}
-	all := make(map[string]map[string]bool)
+	policiesByChain := make(map[string]map[string]bool)
 	for _, chain := range l.GetFilterChains() {
 		names := make(map[string]bool)
 		for _, f := range chain.GetFilters() {
@@ -129,47 +129,48 @@ func inboundChains(t *testing.T, body []byte) map[string]map[string]bool {
 				names[string(name)] = true
 			}
 		}
-		all[chain.GetName()+" "+chain.GetFilterChainMatch().String()] = names
+		policiesByChain[chain.GetName()+" "+chain.GetFilterChainMatch().String()] = names
 	}
-	return all
+	return policiesByChain
 }
 
-// settled checks that what is at rest before and after was there in between, and begins anew.
-func (w *watcher) settled(t *testing.T, what string) (policies int) {
+// settled checks that each chain and policy that existed before and after a change also existed in between, and starts
+// a new record.
+func (w *watcher) settled(t *testing.T, label string) (policies int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, versions := range w.seen {
 		key := xds.ListenerURL + "/" + name
-		before, after := inboundChains(t, w.rest[key]), inboundChains(t, w.has[key])
-		if w.rest[key] == nil || w.has[key] == nil || before == nil || after == nil {
+		before, after := inboundChains(t, w.rest[key]), inboundChains(t, w.resources[key])
+		if w.rest[key] == nil || w.resources[key] == nil || before == nil || after == nil {
 			continue
 		}
 		for _, version := range versions {
-			require.NotNil(t, version, "%s: %s was away", what, name)
+			require.NotNil(t, version, "%s: %s was away", label, name)
 			between := inboundChains(t, version)
-			for chain, had := range before {
+			for chain, policiesBefore := range before {
 				if after[chain] == nil {
 					continue
 				}
-				require.NotNil(t, between[chain], "%s: %s, %s was away", what, name, chain)
-				for policy := range had {
+				require.NotNil(t, between[chain], "%s: %s, %s was away", label, name, chain)
+				for policy := range policiesBefore {
 					if after[chain][policy] {
 						policies++
-						require.True(t, between[chain][policy], "%s: %s, %s was without %s", what, name, chain, policy)
+						require.True(t, between[chain][policy], "%s: %s, %s was without %s", label, name, chain, policy)
 					}
 				}
 			}
 		}
 	}
 	clear(w.seen)
-	w.rest = maps.Clone(w.has)
+	w.rest = maps.Clone(w.resources)
 	return policies
 }
 
 // randomNode is a client at one of a few places.
 func randomNode(r *rand.Rand) *corev3.Node {
-	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	pick := func(options ...string) string { return options[r.IntN(len(options))] }
 	n := node(pick("shop", "shop", "default", "nobodys"), pick("REDIRECT", "REDIRECT", "TPROXY", "NONE"), "")
 	if r.IntN(3) == 0 {
 		n = nodeAs(n, pick(model.IdentitySPIRE, "/etc/identity"))
@@ -183,15 +184,15 @@ func randomNode(r *rand.Rand) *corev3.Node {
 	if r.IntN(3) == 0 {
 		return withAddresses(pick("10.0.0.1,fd00::1", "fd00::1,10.0.0.2", "10.0.0.2"), n)
 	}
-	return at(pick("10.0.0.1", "10.0.0.1", "10.0.0.2", "192.0.2.1"), n)
+	return nodeAt(pick("10.0.0.1", "10.0.0.1", "10.0.0.2", "192.0.2.1"), n)
 }
 
-// Clients that come, go and stay have in the end what a fresh catalog would give them, and what their inbound listeners have before and
-// after a change they have in between: chains, and policies. ENVOY_MODEL_SEEDS asks for more.
-func TestInboundOfClientsThatComeAndGo(t *testing.T) {
+// Clients that connect, disconnect and stay end up with the resources of a fresh catalog. Inbound chains and policies
+// that exist before and after a change also exist in between. ENVOY_MODEL_SEEDS sets the number of seeds.
+func TestInbound_ClientsComeAndGo(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "2"), 10, 64)
 	require.NoError(t, err)
-	kept := 0
+	retainedPolicies := 0
 	for seed := range seeds {
 		kinds := []resource.Kind{
 			resource.ServiceEntry, resource.ServiceEntry, resource.WorkloadEntry, resource.PeerAuthentication, resource.AuthorizationPolicy,
@@ -205,32 +206,32 @@ func TestInboundOfClientsThatComeAndGo(t *testing.T) {
 		s := serve(t)
 		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
-		var all []*watcher
-		var since memstore.Revision
+		var watchers []*watcher
+		var revision memstore.Revision
 		for step := range 60 {
-			for len(all) < 8 {
-				all = append(all, watch(t, conn, randomNode(r)))
+			for len(watchers) < 8 {
+				watchers = append(watchers, watch(t, conn, randomNode(r)))
 			}
 			for range 1 + step%2 {
 				h.Change()
 			}
-			snap := s.follow(&h.Table, since)
-			since = snap.Revision()
+			snap := s.follow(&h.Table, revision)
+			revision = snap.Revision()
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
-			for i, w := range all {
+			for i, w := range watchers {
 				want := bodiesFor(t, fresh, w.node)
-				what := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
-				s.eventually(func() bool { return w.is(want) }, what)
-				kept += w.settled(t, what)
+				label := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
+				s.eventually(func() bool { return w.matches(want) }, label)
+				retainedPolicies += w.settled(t, label)
 			}
 			if r.IntN(2) == 0 {
-				i := r.IntN(len(all))
-				all[i].close()
-				all = append(all[:i], all[i+1:]...)
+				i := r.IntN(len(watchers))
+				watchers[i].close()
+				watchers = append(watchers[:i], watchers[i+1:]...)
 			}
 		}
 		_ = conn.Close() // ends all clients
 	}
-	require.Positive(t, kept)
+	require.Positive(t, retainedPolicies)
 }

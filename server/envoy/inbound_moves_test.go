@@ -34,25 +34,25 @@ func TestAgesOfServicesAtSeveralAddresses(t *testing.T) {
 	}
 	s := newSteps(Options{}, decoded(t, service("one", "HTTP", "10.0.0.1", 1)+service("two", "TCP", "fd00::1", 2))...)
 	n := withAddresses("10.0.0.1,fd00::1", node("shop", "REDIRECT", ""))
-	inbound := func(by *asked) string {
+	inbound := func(reviewer *countingReviewer) string {
 		p := model.ProfileOf(n)
-		leave := s.c.selectProfile(&p, n, by)
+		leave := s.c.selectProfile(&p, n, reviewer)
 		t.Cleanup(leave)
 		return p.Inbound
 	}
-	stays := &asked{}
-	was := inbound(stays)
+	stays := &countingReviewer{}
+	before := inbound(stays)
 	s.apply(decoded(t, service("one", "HTTP", "10.0.0.1", 3)))
-	require.NotEqual(t, was, inbound(&asked{}), "the other one is the oldest")
+	require.NotEqual(t, before, inbound(&countingReviewer{}), "the other one is the oldest")
 	require.Positive(t, stays.n)
 }
 
-// What a client says of its addresses is bounded: a zone of an address could be of any length.
-func TestAddressesAreSmall(t *testing.T) {
+// The addresses in a node have a size limit: the zone of an address could have any length.
+func TestAddressesOf_IgnoresZonedAddresses(t *testing.T) {
 	n := withAddresses("2001:db8::1%"+strings.Repeat("z", 1<<20), node("shop", "REDIRECT", ""))
 	require.Empty(t, model.AddressesOf(n))
 	n = node("shop", "REDIRECT", "")
-	require.Empty(t, model.AddressesOf(at("2001:db8::1%zone", n)))
+	require.Empty(t, model.AddressesOf(nodeAt("2001:db8::1%zone", n)))
 }
 
 // A rule for the name of an ingress listener that no service has comes and goes.
@@ -63,7 +63,7 @@ kind: Sidecar
 metadata: {name: in, namespace: shop}
 spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:8080"}]}
 `)...)
-	n := at("10.0.0.1", node("shop", "NONE", ""))
+	n := nodeAt("10.0.0.1", node("shop", "NONE", ""))
 	coll, release, err := s.c.Collection(t.Context(), n, xds.ClusterURL)
 	require.NoError(t, err)
 	defer release()
@@ -80,7 +80,7 @@ spec: {host: "*", trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
 }
 
 // An ingress listener that begins to depend on the address of the workload is not away meanwhile.
-func TestIngressThatBeginsToNeedAnAddress(t *testing.T) {
+func TestIngress_AddressDependencyKeepsListener(t *testing.T) {
 	sidecar := func(to string) string {
 		return fmt.Sprintf(`
 apiVersion: networking.istio.io/v1
@@ -90,17 +90,17 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1
 `, to)
 	}
 	s := newSteps(Options{}, decoded(t, sidecar("127.0.0.1"))...)
-	n := at("10.0.0.1", node("shop", "NONE", ""))
+	n := nodeAt("10.0.0.1", node("shop", "NONE", ""))
 	seen := see(t, s.c, []*corev3.Node{n})
-	first := seen.all[0][xds.ListenerURL]
+	first := seen.collections[0][xds.ListenerURL]
 	require.NotNil(t, first.Get("127.0.0.1_9080"))
-	s.apply(decoded(t, sidecar("0.0.0.0"))) // the sight requires that its client is moved to what it had
-	require.NotSame(t, first, seen.all[0][xds.ListenerURL])
-	require.NotNil(t, seen.all[0][xds.ListenerURL].Get("127.0.0.1_9080"))
+	s.apply(decoded(t, sidecar("0.0.0.0"))) // the sight checks that its client is moved to equal resources
+	require.NotSame(t, first, seen.collections[0][xds.ListenerURL])
+	require.NotNil(t, seen.collections[0][xds.ListenerURL].Get("127.0.0.1_9080"))
 }
 
 // Clients with addresses that they make up do not hold up changes for longer than one of them takes.
-func TestManyAddressesDoNotHoldUpChanges(t *testing.T) {
+func TestManyAddresses_DelayNoChanges(t *testing.T) {
 	service := func(name, address string, day int) *resource.Resource {
 		spec := &networking.ServiceEntry{
 			Hosts: []string{name + ".internal"}, Resolution: networking.ServiceEntry_STATIC,
@@ -128,27 +128,27 @@ func TestManyAddressesDoNotHoldUpChanges(t *testing.T) {
 		}
 	}
 	come(0)
-	begin, done := time.Now(), 0
+	begin, finished := time.Now(), 0
 	var mu sync.Mutex
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 400 {
-		all.Go(func() {
+		clients.Go(func() {
 			come(i)
 			mu.Lock()
 			defer mu.Unlock()
-			done++
+			finished++
 		})
 	}
 	for before := 0; before < 10; time.Sleep(time.Millisecond) {
 		mu.Lock()
-		before = done
+		before = finished
 		mu.Unlock()
 	}
 	s.apply([]*resource.Resource{service("s0", "10.0.0.1", 2)})
 	mu.Lock()
-	before := done
+	before := finished
 	mu.Unlock()
 	took := time.Since(begin)
-	all.Wait()
+	clients.Wait()
 	require.Less(t, before, 280, "%v of %v", took, time.Since(begin))
 }

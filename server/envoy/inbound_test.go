@@ -27,7 +27,7 @@ import (
 )
 
 // at is a node at an address.
-func at(address string, n *corev3.Node) *corev3.Node {
+func nodeAt(address string, n *corev3.Node) *corev3.Node {
 	namespace := n.GetMetadata().GetFields()[model.MetadataNamespace].GetStringValue()
 	n.Id = "sidecar~" + address + "~vm." + namespace + "~" + namespace + ".svc.cluster.local"
 	return n
@@ -43,109 +43,110 @@ spec: {hosts: [%[1]s.internal], ports: [{number: %d, name: http, protocol: HTTP}
 }
 
 // asked counts how often a client is asked for a review.
-type asked struct{ n int }
+type countingReviewer struct{ n int }
 
-func (a *asked) Review() { a.n++ }
+func (a *countingReviewer) Review() { a.n++ }
 
-// Which ports a client serves, and when it is told apart anew, is the same as if all endpoints were looked at each time.
+// The served ports of a client, and the reviews that they cause, are the same as with a look at all endpoints after
+// each change.
 func TestServedPortsFollowTheMesh(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "20"), 10, 64)
 	require.NoError(t, err)
 	nodes := []*corev3.Node{
-		at("10.0.0.1", node("shop", "REDIRECT", "")), at("10.0.0.1", node("default", "TPROXY", "")), at("10.0.0.1", node("shop", "REDIRECT", "")),
-		at("10.0.0.2", node("shop", "REDIRECT", "")), at("10.0.0.2", node("default", "NONE", "")), at("192.0.2.1", node("shop", "REDIRECT", "")),
+		nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), nodeAt("10.0.0.1", node("default", "TPROXY", "")), nodeAt("10.0.0.1", node("shop", "REDIRECT", "")),
+		nodeAt("10.0.0.2", node("shop", "REDIRECT", "")), nodeAt("10.0.0.2", node("default", "NONE", "")), nodeAt("192.0.2.1", node("shop", "REDIRECT", "")),
 	}
-	both := at("x", node("shop", "REDIRECT", ""))
-	both.Metadata.Fields["INSTANCE_IPS"] = structpb.NewStringValue("10.0.0.2,fd00::1")
-	nodes = append(nodes, both)
-	some, moves := false, 0
+	dualStack := nodeAt("x", node("shop", "REDIRECT", ""))
+	dualStack.Metadata.Fields["INSTANCE_IPS"] = structpb.NewStringValue("10.0.0.2,fd00::1")
+	nodes = append(nodes, dualStack)
+	served, moves := false, 0
 	for seed := range seeds {
 		h := envoytest.New(seed, resource.ServiceEntry, resource.WorkloadEntry, resource.Sidecar)
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, true)
 		reviews := 0
 		c.SetReview(func() { reviews++ })
-		by := make([]*asked, len(nodes))
+		reviewers := make([]*countingReviewer, len(nodes))
 		leave := make([]func(), len(nodes))
-		was := make([]string, len(nodes))
-		inbound := func(c *Catalog, i int, by *asked) (string, func()) {
+		ports := make([]string, len(nodes))
+		inbound := func(c *Catalog, i int, reviewer *countingReviewer) (string, func()) {
 			p := model.ProfileOf(nodes[i])
-			leave := c.selectProfile(&p, nodes[i], by)
+			leave := c.selectProfile(&p, nodes[i], reviewer)
 			return p.Inbound, leave
 		}
 		for i := range nodes {
-			by[i] = &asked{}
-			was[i], leave[i] = inbound(c, i, by[i])
+			reviewers[i] = &countingReviewer{}
+			ports[i], leave[i] = inbound(c, i, reviewers[i])
 		}
-		var since memstore.Revision
+		var revision memstore.Revision
 		for range 60 {
 			h.Change()
-			keys, snap, ok := h.Table.Changes(since)
+			keys, snap, ok := h.Table.Changes(revision)
 			before := reviews
 			c.update(keys, snap, ok, true)
-			since = snap.Revision()
+			revision = snap.Revision()
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i := range nodes {
-				want, _ := inbound(fresh, i, &asked{})
-				got, again := inbound(c, i, by[i])
+				want, _ := inbound(fresh, i, &countingReviewer{})
+				got, leaveAgain := inbound(c, i, reviewers[i])
 				require.Equal(t, want, got, "seed %d, node %d", seed, i)
-				if got != was[i] {
+				if got != ports[i] {
 					moves++
-					require.Positive(t, by[i].n+reviews-before, "seed %d, node %d: %q, %q", seed, i, was[i], got)
+					require.Positive(t, reviewers[i].n+reviews-before, "seed %d, node %d: %q, %q", seed, i, ports[i], got)
 				}
-				some = some || got != ""
-				by[i].n, was[i] = 0, got
+				served = served || got != ""
+				reviewers[i].n, ports[i] = 0, got
 				leave[i]()
-				leave[i] = again
+				leave[i] = leaveAgain
 			}
 		}
-		for _, done := range leave {
-			done()
+		for _, release := range leave {
+			release()
 		}
 	}
-	require.True(t, some)
+	require.True(t, served)
 	require.Greater(t, moves, 50)
 }
 
-// Replicas share a profile, since they serve the same; who serves something else has another one. A change of endpoints that are no
-// client's asks nobody, and one of a client's asks that client only.
+// Replicas share a profile because they serve the same ports; other clients have another one. A change of endpoints
+// that belong to no client reviews no client, and a change of a client's endpoint reviews that client only.
 func TestReplicasShareAProfile(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}, {address: 10.0.0.2}, {address: 10.0.0.3}")), nil)
 	c := catalogOfTable(&table)
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	reviews := 0
 	c.SetReview(func() { reviews++ })
-	one, two, other := &asked{}, &asked{}, &asked{}
-	enter := func(address string, by *asked) model.Profile {
-		n := at(address, node("shop", "REDIRECT", ""))
+	firstReplica, secondReplica, stranger := &countingReviewer{}, &countingReviewer{}, &countingReviewer{}
+	enter := func(address string, reviewer *countingReviewer) model.Profile {
+		n := nodeAt(address, node("shop", "REDIRECT", ""))
 		p := model.ProfileOf(n)
-		c.selectProfile(&p, n, by)
+		c.selectProfile(&p, n, reviewer)
 		return p
 	}
-	first := enter("10.0.0.1", one)
-	require.Equal(t, first, enter("10.0.0.2", two))
-	require.NotEqual(t, first, enter("10.0.0.9", other))
+	first := enter("10.0.0.1", firstReplica)
+	require.Equal(t, first, enter("10.0.0.2", secondReplica))
+	require.NotEqual(t, first, enter("10.0.0.9", stranger))
 	change := func(text string) {
 		table.Apply(decoded(t, text), nil)
-		keys, snap, ok := table.Changes(since)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	change(serviceAt("web", 80, "{address: 10.0.0.1}, {address: 10.0.0.2}, {address: 10.0.0.4}"))
-	require.Equal(t, []int{0, 0, 0, 0}, []int{one.n, two.n, other.n, reviews})
+	require.Equal(t, []int{0, 0, 0, 0}, []int{firstReplica.n, secondReplica.n, stranger.n, reviews})
 	change(serviceAt("web", 80, "{address: 10.0.0.2}, {address: 10.0.0.9}"))
-	require.Equal(t, []int{1, 0, 1, 0}, []int{one.n, two.n, other.n, reviews})
-	require.Equal(t, first, enter("10.0.0.9", other))
+	require.Equal(t, []int{1, 0, 1, 0}, []int{firstReplica.n, secondReplica.n, stranger.n, reviews})
+	require.Equal(t, first, enter("10.0.0.9", stranger))
 	change(serviceAt("web", 81, "{address: 10.0.0.2}, {address: 10.0.0.9}"))
-	require.Equal(t, []int{1, 1, 2, 0}, []int{one.n, two.n, other.n, reviews})
+	require.Equal(t, []int{1, 1, 2, 0}, []int{firstReplica.n, secondReplica.n, stranger.n, reviews})
 	change(serviceAt("web", 81, "{address: 10.0.0.2}, {address: 10.0.0.9}"))
-	require.Equal(t, []int{1, 1, 2, 0}, []int{one.n, two.n, other.n, reviews})
+	require.Equal(t, []int{1, 1, 2, 0}, []int{firstReplica.n, secondReplica.n, stranger.n, reviews})
 }
 
 // chainsOf returns the filter chains of a listener, each as port, transport and where it leads.
-func chainsOf(t *testing.T, l *listenerv3.Listener) (all []string) {
+func chainsOf(t *testing.T, l *listenerv3.Listener) (chains []string) {
 	t.Helper()
 	for _, chain := range l.GetFilterChains() {
 		to := ""
@@ -159,15 +160,15 @@ func chainsOf(t *testing.T, l *listenerv3.Listener) (all []string) {
 			}
 		}
 		m := chain.GetFilterChainMatch()
-		all = append(all, fmt.Sprintf("%d %s %s", m.GetDestinationPort().GetValue(), cmp.Or(m.GetTransportProtocol(), "any"), to))
+		chains = append(chains, fmt.Sprintf("%d %s %s", m.GetDestinationPort().GetValue(), cmp.Or(m.GetTransportProtocol(), "any"), to))
 	}
-	return all
+	return chains
 }
 
-// A client without an identity accepts plaintext, unless mutual TLS is a must: then it accepts nothing on the port, nor on ports that no
-// service has.
+// A client without an identity accepts plaintext, unless mutual TLS is strict: then it accepts no connections on the
+// port, and none on ports without a service.
 func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
-	for _, of := range []struct {
+	for _, tt := range []struct {
 		secured model.Security
 		want    []string
 	}{
@@ -191,18 +192,18 @@ func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
 			"80 any connections to BlackHoleCluster", "81 raw_buffer connections to inbound|81||",
 		}},
 	} {
-		in := &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
+		inbound := &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
 			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: model.Wildcard},
 			{ServicePort: model.ServicePort{Target: 81, Protocol: "tcp"}, Address: model.Wildcard},
 		}}
-		t1 := translate.View(&model.View{Host: model.InboundPseudoHost, Security: &of.secured, Inbound: in}, nil)
+		t1 := translate.View(&model.View{Host: model.InboundPseudoHost, Security: &tt.secured, Inbound: inbound}, nil)
 		require.Len(t, t1.Listeners, 1)
-		require.Equal(t, of.want, chainsOf(t, messageOf(t, t1.Listeners[0]).(*listenerv3.Listener)), "%v", of.secured)
+		require.Equal(t, tt.want, chainsOf(t, messageOf(t, t1.Listeners[0]).(*listenerv3.Listener)), "%v", tt.secured)
 	}
 }
 
-// What security objects ask stands before all other filters of each inbound chain that accepts something.
-func TestInboundChainsAreSecured(t *testing.T) {
+// The filters of security objects stand before all other filters of each inbound chain that accepts connections.
+func TestSecurityFilters_PrecedeInboundFilters(t *testing.T) {
 	secured := &model.Security{
 		HTTP: []*hcmv3.HttpFilter{{Name: "first"}}, TCP: []*listenerv3.Filter{{Name: "first"}},
 	}
@@ -218,7 +219,7 @@ func TestInboundChainsAreSecured(t *testing.T) {
 		for _, chain := range messageOf(t, e).(*listenerv3.Listener).GetFilterChains() {
 			var http hcmv3.HttpConnectionManager
 			switch first := chain.GetFilters()[0]; {
-			case chain.GetFilterChainMatch().GetDestinationPort().GetValue() == model.InboundCapturePort: // which accepts nothing
+			case chain.GetFilterChainMatch().GetDestinationPort().GetValue() == model.InboundCapturePort: // a port that accepts no connections
 			case first.GetTypedConfig().UnmarshalTo(&http) == nil:
 				require.Equal(t, "first", http.GetHttpFilters()[0].GetName())
 				n++
@@ -236,19 +237,19 @@ func TestIngressAndAServiceAtOneAddress(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
 	c := catalogOfTable(&table)
-	since := table.Snapshot().Revision()
-	n := at("10.0.0.7", node("shop", "NONE", ""))
+	revision := table.Snapshot().Revision()
+	n := nodeAt("10.0.0.7", node("shop", "NONE", ""))
 	seen := see(t, c, []*corev3.Node{n})
 	direction := func() corev3.TrafficDirection {
-		l, _ := dumpOf(t, seen.all[0])[xds.ListenerURL+"/127.0.0.1_80"].(*listenerv3.Listener)
+		l, _ := dumpOf(t, seen.collections[0])[xds.ListenerURL+"/127.0.0.1_80"].(*listenerv3.Listener)
 		require.NotNil(t, l)
 		return l.GetTrafficDirection()
 	}
-	change := func(text string, gone ...resource.Key) {
-		table.Apply(decoded(t, text), gone)
-		keys, snap, ok := table.Changes(since)
+	change := func(text string, deleted ...resource.Key) {
+		table.Apply(decoded(t, text), deleted)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	require.Equal(t, corev3.TrafficDirection_OUTBOUND, direction())
 	sidecar := `
@@ -278,25 +279,25 @@ metadata: {name: in, namespace: shop}
 spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:8080"}]}
 `
 	c := catalogOf(t, sidecar)
-	all := dump(t, c, at("10.0.0.1", node("shop", "NONE", "")))
-	require.Contains(t, all, xds.ListenerURL+"/10.0.0.1_9080")
-	to := all[xds.ClusterURL+"/inbound|9080||"].(*clusterv3.Cluster).GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]
+	resources := dump(t, c, nodeAt("10.0.0.1", node("shop", "NONE", "")))
+	require.Contains(t, resources, xds.ListenerURL+"/10.0.0.1_9080")
+	to := resources[xds.ClusterURL+"/inbound|9080||"].(*clusterv3.Cluster).GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]
 	require.Equal(t, "10.0.0.1", to.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
-	all = dump(t, c, at("10.0.0.2", node("shop", "NONE", "")))
-	require.Contains(t, all, xds.ListenerURL+"/10.0.0.2_9080")
-	without, release, err := c.Collection(t.Context(), node("shop", "NONE", ""), xds.ClusterURL)
+	resources = dump(t, c, nodeAt("10.0.0.2", node("shop", "NONE", "")))
+	require.Contains(t, resources, xds.ListenerURL+"/10.0.0.2_9080")
+	withoutAddress, release, err := c.Collection(t.Context(), node("shop", "NONE", ""), xds.ClusterURL)
 	require.NoError(t, err)
-	require.Nil(t, without.Get("inbound|9080||"))
+	require.Nil(t, withoutAddress.Get("inbound|9080||"))
 
-	of := decoded(t, sidecar)
-	require.NotEmpty(t, c.WithoutEffect(of[0]), "a client says no address")
+	objects := decoded(t, sidecar)
+	require.NotEmpty(t, c.WithoutEffect(objects[0]), "a client says no address")
 	release()
-	require.Empty(t, c.WithoutEffect(of[0]))
+	require.Empty(t, c.WithoutEffect(objects[0]))
 	var table memstore.Table
-	table.Apply(of, nil)
-	found, err := Findings(&table)
+	table.Apply(objects, nil)
+	findings, err := Findings(&table)
 	require.NoError(t, err)
-	require.Empty(t, found(of[0]), "where there is no client, each has one")
+	require.Empty(t, findings(objects[0]), "where there is no client, each has one")
 }
 
 // A rule for the service is one for its workload's connections, from the moment that it is there.
@@ -304,20 +305,20 @@ func TestInboundFollowsTheRuleOfItsService(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
 	c := catalogOfTable(&table)
-	seen := see(t, c, []*corev3.Node{at("10.0.0.1", node("shop", "REDIRECT", ""))})
+	seen := see(t, c, []*corev3.Node{nodeAt("10.0.0.1", node("shop", "REDIRECT", ""))})
 	limit := func() uint32 {
-		cluster := dumpOf(t, seen.all[0])[xds.ClusterURL+"/inbound|80||"].(*clusterv3.Cluster)
+		cluster := dumpOf(t, seen.collections[0])[xds.ClusterURL+"/inbound|80||"].(*clusterv3.Cluster)
 		return cluster.GetCircuitBreakers().GetThresholds()[0].GetMaxConnections().GetValue()
 	}
 	require.NotEqual(t, uint32(5), limit())
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	table.Apply(decoded(t, `
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: d, namespace: shop}
 spec: {host: "*.internal", trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
 `), nil)
-	keys, snap, ok := table.Changes(since)
+	keys, snap, ok := table.Changes(revision)
 	c.update(keys, snap, ok, true)
 	require.Equal(t, uint32(5), limit())
 }
@@ -327,9 +328,9 @@ func messageOf(t *testing.T, e *xds.Entry) proto.Message {
 	t.Helper()
 	coll := xds.NewGroup(xds.Debounce{}).Collection(xds.TypeOf(xds.ListenerURL))
 	coll.Apply(xds.Commit{Put: []*xds.Entry{e}})
-	all := dumpOf(t, map[string]*xds.Collection{xds.ListenerURL: coll})
-	require.Len(t, all, 1)
-	for _, m := range all {
+	resources := dumpOf(t, map[string]*xds.Collection{xds.ListenerURL: coll})
+	require.Len(t, resources, 1)
+	for _, m := range resources {
 		return m
 	}
 	return nil
@@ -337,7 +338,7 @@ func messageOf(t *testing.T, e *xds.Entry) proto.Message {
 
 // A client says where it is: by the addresses of its instance, or by its id.
 func TestAddressesOfANode(t *testing.T) {
-	n := at("10.0.0.1", node("shop", "", ""))
+	n := nodeAt("10.0.0.1", node("shop", "", ""))
 	require.Equal(t, []string{"10.0.0.1"}, model.AddressesOf(n))
 	many := ""
 	for i := range 100 {

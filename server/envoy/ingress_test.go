@@ -44,18 +44,18 @@ func TestServersOfOnePortShareAVirtualService(t *testing.T) {
 	require.Equal(t, map[string]int{"a.internal": 1, "b.internal": 1}, routes)
 }
 
-// A host of a server has the routes of all VirtualServices that have it, of whatever width; it is redirected also if none has it, and what
-// nobody has gets 404.
-func TestRoutesOfADomainAreThoseOfAllWhoHaveIt(t *testing.T) {
+// A host of a server has the routes of all VirtualServices that cover it, exactly or by a wildcard; it is redirected
+// also without a VirtualService, and other hosts get 404.
+func TestIngressDomain_HasRoutesOfAllVirtualServices(t *testing.T) {
 	var table memstore.Table
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	var since memstore.Revision
+	var revision memstore.Revision
 	routes := func(text string) map[string]string {
 		t.Helper()
 		table.Apply(decoded(t, text), nil)
-		keys, snap, ok := table.Changes(since)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 		got := make(map[string]string)
 		for _, m := range dump(t, c, gatewayNode("default")) {
 			if m, ok := m.(*routev3.RouteConfiguration); ok {
@@ -89,8 +89,8 @@ kind: VirtualService
 metadata: {name: %, namespace: default, creationTimestamp: "2020-01-01T00:00:00Z"}
 spec: {hosts: ["%"], gateways: [front], http: [{match: [{uri: {prefix: /%}}], directResponse: {status: %}}]}
 `
-	fill := func(text string, with ...string) string {
-		for _, w := range with {
+	fill := func(text string, values ...string) string {
+		for _, w := range values {
 			text = strings.Replace(text, "%", w, 1)
 		}
 		return text

@@ -28,8 +28,8 @@ metadata: {name: front, namespace: shop}
 spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}
 `
 
-// A security object of which no version is valid may deny anything: gateways for which it may be refuse all requests until it is valid,
-// gone, or had from another source.
+// A security object without a valid version may deny any request: the gateways that it may select refuse all requests
+// until it is valid, deleted, or available from another source.
 func TestInvalidSecurityObjectsDeny(t *testing.T) {
 	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "deny"}
 	root := resource.Key{Kind: resource.PeerAuthentication, Namespace: "istio-system", Name: "root"}
@@ -72,7 +72,7 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 		require.False(t, refusing("shop"), "another source has it")
 
 		setInvalid(deny, root)
-		require.Equal(t, !warn, refusing("shop"), "what is of the root namespace is for all")
+		require.Equal(t, !warn, refusing("shop"), "objects of the root namespace select all gateways")
 		require.Equal(t, !warn, refusing("default"))
 		setInvalid()
 		require.False(t, refusing("shop"))

@@ -40,17 +40,17 @@ metadata: {name: d, namespace: default}
 spec: {host: one.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
 `
 
-// What a client says of itself decides what it is told, and never what others are told: here it says what a key made of text had of a
-// VirtualService that it does not see.
-func TestAClientDoesNotDecideWhatOthersAreTold(t *testing.T) {
+// A client's node determines its own resources, and never those of other clients: here it contains the text of a cache
+// key for a VirtualService that it cannot see.
+func TestNodeMetadata_AffectsOnlyItsOwnClient(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	of := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "v"}
-	version := table.Snapshot().Get(of).Version()
+	key := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "v"}
+	version := table.Snapshot().Get(key).Version()
 	honest, evil := node("shop", "", ""), node("other", "", "")
 	evil.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(model.DefaultCredentials + "shop/v\x00" + version +
-		"\x00two.internal\x00[80]" + fmt.Sprint("\x00", 0, of))
-	told := func(after ...string) map[string]proto.Message {
+		"\x00two.internal\x00[80]" + fmt.Sprint("\x00", 0, key))
+	resources := func(after ...string) map[string]proto.Message {
 		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, table.Snapshot(), false, true)
 		for range after {
@@ -58,12 +58,12 @@ func TestAClientDoesNotDecideWhatOthersAreTold(t *testing.T) {
 		}
 		return dump(t, c, honest)
 	}
-	want, got := told(), told("the other one")
+	want, got := resources(), resources("the other one")
 	require.True(t, maps.EqualFunc(want, got, func(a, b proto.Message) bool { return proto.Equal(a, b) }), "%v\n%v", want, got)
 }
 
-// What was translated for clients that have gone is given back, whatever becomes of the objects meanwhile.
-func TestProfilesThatHaveGoneLeaveNothing(t *testing.T) {
+// Translations for disconnected clients are released, whatever changes the objects have meanwhile.
+func TestDroppedProfiles_ReleaseTranslations(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
@@ -72,23 +72,23 @@ func TestProfilesThatHaveGoneLeaveNothing(t *testing.T) {
 	for _, n := range append(slices.Clone(nodes), nodes...) { // some of them twice, as clients that come and go would have it
 		scopes = append(scopes, c.newScope(model.ProfileOf(n)))
 	}
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	for _, objects := range [][]*resource.Resource{nil, decoded(t, shared)} {
 		table.Apply(objects, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}}[len(objects)/4:])
-		keys, snap, ok := table.Changes(since)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	require.NotEmpty(t, c.cache.translations)
-	has := make(map[*translate.Translation]int)
+	userCounts := make(map[*translate.Translation]int)
 	for _, s := range scopes {
-		for _, told := range s.translations {
-			has[told]++
+		for _, translation := range s.translations {
+			userCounts[translation]++
 		}
 	}
-	require.Len(t, c.cache.translations, len(has))
-	for _, told := range c.cache.translations {
-		require.Equal(t, has[told], told.Users)
+	require.Len(t, c.cache.translations, len(userCounts))
+	for _, translation := range c.cache.translations {
+		require.Equal(t, userCounts[translation], translation.Users)
 	}
 	for _, s := range scopes {
 		c.dropScope(s.scope)

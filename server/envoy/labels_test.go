@@ -37,15 +37,15 @@ spec: {hosts: [one.internal], http: [{match: [{sourceLabels: {pod-index: "0"}}],
 	`{route: [{destination: {host: one.internal}}]}]}
 `
 
-// Clients of which objects cannot tell one from another are of one profile, however many there are, and wherever they are.
-func TestClientsThatNobodyTellsApartShareWhatTheyAreTold(t *testing.T) {
-	for name, of := range map[string]struct {
+// Clients that no object tells apart have one profile, whatever their number and locality.
+func TestIndistinguishableClients_ShareProfile(t *testing.T) {
+	for name, tt := range map[string]struct {
 		objects  string
 		profiles int
 	}{"no rule reads the label": {shared, 1}, "one reads whether it is a certain one": {shared + "---" + selecting0, 2}} {
 		t.Run(name, func(t *testing.T) {
 			var table memstore.Table
-			table.Apply(decoded(t, of.objects), nil)
+			table.Apply(decoded(t, tt.objects), nil)
 			c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 			c.update(nil, table.Snapshot(), false, true)
 			var before, after runtime.MemStats
@@ -57,7 +57,7 @@ func TestClientsThatNobodyTellsApartShareWhatTheyAreTold(t *testing.T) {
 				_, _, err := c.Collection(t.Context(), nodeWith(nodes[0], "app", "one", "pod-index", fmt.Sprint(i)), xds.ClusterURL)
 				require.NoError(t, err, "node %d", i)
 			}
-			require.Len(t, c.following, of.profiles)
+			require.Len(t, c.following, tt.profiles)
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			t.Logf("%d bytes more with 4,998 nodes more", int64(after.HeapAlloc)-int64(before.HeapAlloc)) //nolint:gosec // they are not that many
@@ -65,13 +65,13 @@ func TestClientsThatNobodyTellsApartShareWhatTheyAreTold(t *testing.T) {
 	}
 }
 
-// sight is what clients see that stay, as the streams of an engine do.
+// sight holds the resources of clients that stay connected, as the streams of an engine do.
 type sight struct {
 	*testing.T
-	catalog *Catalog
-	nodes   []*corev3.Node
-	all     []map[string]*xds.Collection
-	release []func()
+	catalog     *Catalog
+	nodes       []*corev3.Node
+	collections []map[string]*xds.Collection
+	release     []func()
 }
 
 func see(t *testing.T, c *Catalog, nodes []*corev3.Node) *sight {
@@ -82,34 +82,34 @@ func see(t *testing.T, c *Catalog, nodes []*corev3.Node) *sight {
 }
 
 func (s *sight) Review() {
-	var all []map[string]*xds.Collection
+	var collections []map[string]*xds.Collection
 	var release []func()
 	for i, n := range s.nodes {
-		of := make(map[string]*xds.Collection)
+		byURL := make(map[string]*xds.Collection)
 		for _, url := range dumped {
-			coll, done, err := s.catalog.Collection(context.Background(), n, url)
+			coll, releaseCollection, err := s.catalog.Collection(context.Background(), n, url)
 			require.NoError(s, err)
-			of[url] = coll
-			release = append(release, done)
-			if s.all != nil {
-				require.Equal(s, versionsIn(s.all[i][url]), versionsIn(coll), "who is told apart is told the same first")
+			byURL[url] = coll
+			release = append(release, releaseCollection)
+			if s.collections != nil {
+				require.Equal(s, versionsIn(s.collections[i][url]), versionsIn(coll), "a client that moves to another profile gets equal resources first")
 			}
 		}
-		all = append(all, of)
+		collections = append(collections, byURL)
 	}
 	old := s.release
-	s.all, s.release = all, release
-	for _, done := range old {
-		done()
+	s.collections, s.release = collections, release
+	for _, releaseOld := range old {
+		releaseOld()
 	}
 }
 
 func versionsIn(c *xds.Collection) map[string]string {
-	all := make(map[string]string)
+	versions := make(map[string]string)
 	for e := range c.All() {
-		all[e.Name] = e.Version
+		versions[e.Name] = e.Version
 	}
-	return all
+	return versions
 }
 
 const gatewayFor = `
@@ -124,35 +124,35 @@ metadata: {name: routes, namespace: default}
 spec: {hosts: [one.internal], gateways: [gateway], http: [{route: [{destination: {host: one.internal}}]}]}
 `
 
-// A gateway that is selected by one label, and then by another, loses nothing in between: it is told apart by what is looked at before that
-// is looked at.
-func TestLabelsThatAreLookedAtComeAndGo(t *testing.T) {
+// A gateway that is selected by one label, and then by another, keeps its listener in between: its profile changes
+// before an object selects by the label.
+func TestSelectedLabels_ComeAndGo(t *testing.T) {
 	s := serve(t, decoded(t, shared+"---"+fmt.Sprintf(gatewayFor, "app: one"))...)
 	router := nodeWith(gatewayNode("default"), "app", "one", "version", "v1", "pod-index", "7")
 	c := s.critic(router, func(string, string, []byte) string { return "" }, xds.ListenerURL)
-	other := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"), func(string, string, []byte) string { return "" },
+	otherGateway := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"), func(string, string, []byte) string { return "" },
 		xds.ListenerURL)
-	has := func(c *critic) bool {
+	hasListener := func(c *critic) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.has[xds.ListenerURL+"/0.0.0.0_80"]) > 0
+		return len(c.resources[xds.ListenerURL+"/0.0.0.0_80"]) > 0
 	}
-	s.eventually(func() bool { return has(c) && has(other) }, "both are selected")
+	s.eventually(func() bool { return hasListener(c) && hasListener(otherGateway) }, "both are selected")
 	s.catalog.mu.RLock()
 	require.Len(t, s.catalog.following, 1)
 	s.catalog.mu.RUnlock()
 	for i, selector := range []string{"version: v1", `pod-index: "7"`, "app: one, version: v1", `version: v1`} {
 		s.table.Apply(decoded(t, fmt.Sprintf(gatewayFor, selector)), nil)
-		s.eventually(func() bool { return !has(other) }, selector)
+		s.eventually(func() bool { return !hasListener(otherGateway) }, selector)
 		name := fmt.Sprintf("mark%d", i)
 		s.table.Apply([]*resource.Resource{serviceEntry(t, name)}, nil)
 		s.eventually(func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.has[xds.ClusterURL+"/outbound|80||"+name+".internal"] != nil
+			return c.resources[xds.ClusterURL+"/outbound|80||"+name+".internal"] != nil
 		}, "it follows")
 	}
-	require.True(t, has(c))
+	require.True(t, hasListener(c))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	require.Empty(t, c.lost)

@@ -12,9 +12,9 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// A change costs what it touches: that of an endpoint just its own host, also where routes of all hosts lead there; that of a port no
-// service if the routes are those of a gateway.
-func TestWhatAnEndpointTouches(t *testing.T) {
+// A change has the cost of the hosts that it touches: a change of an endpoint touches only its host, even if routes of
+// all hosts lead to that host; a change of a port touches no service if the routes are those of a gateway.
+func TestEndpointChange_TouchesItsHost(t *testing.T) {
 	const entry = `---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry

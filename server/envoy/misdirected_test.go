@@ -66,8 +66,8 @@ func TestMisdirectedRequests(t *testing.T) {
 	catalog.update(keys, snapshot, ok, true)
 	ask := func(name, host string) string {
 		resources := dump(t, catalog, gatewayNode("default"))
-		routes, found := resources[xds.RouteURL+"/https.443.default."+name+".default"].(*routev3.RouteConfiguration)
-		require.True(t, found, name)
+		routes, ok := resources[xds.RouteURL+"/https.443.default."+name+".default"].(*routev3.RouteConfiguration)
+		require.True(t, ok, name)
 		return answerTo(routes, host)
 	}
 	expect := func(rows map[[2]string]string) {
@@ -83,8 +83,8 @@ func TestMisdirectedRequests(t *testing.T) {
 		{"written", "c.org"}: "written", {"written", "a.org"}: "404",
 	})
 	table.Apply(decoded(t, listener("all", "*", true)), nil)
-	since := snapshot.Revision()
-	keys, snapshot, ok = table.Changes(since)
+	revision := snapshot.Revision()
+	keys, snapshot, ok = table.Changes(revision)
 	catalog.update(keys, snapshot, ok, true)
 	expect(map[[2]string]string{
 		{"exact", "other.org"}: "421", {"wildcard", "y.b.org"}: "404", {"wildcard", "Y.B.ORG:443"}: "404", {"wildcard", "x.b.org:443"}: "421",

@@ -21,11 +21,11 @@ import (
 	"tributary/server/xds"
 )
 
-// What nobody may do passes nowhere: these are ways by which it could.
+// Forbidden requests pass nowhere: these tests hold possible bypasses.
 
 // A server with TLS settings never speaks in the clear, whatever its protocol is called. Istio refuses such a Gateway, but validation: warn
 // serves it, and istiod ends TLS then.
-func TestServersWithTLSAreEncrypted(t *testing.T) {
+func TestServerWithTLS_AlwaysEncrypted(t *testing.T) {
 	for _, protocol := range []string{"TCP", "MONGO", "tls", "HTTPS"} {
 		kind, why := model.KindOf(&networking.Server{
 			Port: &networking.Port{Number: 443, Protocol: protocol, Name: "a"},
@@ -57,7 +57,7 @@ func TestMutualOnABoundPort(t *testing.T) {
 }
 
 // TLS settings of a newer version are no reason to send plaintext.
-func TestUnknownTLSToServersSendsNothing(t *testing.T) {
+func TestUnknownUpstreamTLS_SendsNoPlaintext(t *testing.T) {
 	key := resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: "a"}
 	rule, err := resource.New(resource.Meta{Key: key}, &networking.DestinationRule{
 		Host: "a.example", TrafficPolicy: &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: 17}},
@@ -71,9 +71,9 @@ metadata: {name: a, namespace: default}
 spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
 `), rule), nil)
 	for _, n := range nodes {
-		all := dump(t, catalogOfTable(&table), n)
-		c, _ := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
-		e, _ := all[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
+		resources := dump(t, catalogOfTable(&table), n)
+		c, _ := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+		e, _ := resources[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
 		if c == nil || e == nil {
 			continue
 		}
@@ -81,8 +81,8 @@ spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], re
 	}
 }
 
-// pathNormalization of the MeshConfig decides to which paths policies apply.
-func TestPathsAreNormalizedBeforePolicies(t *testing.T) {
+// pathNormalization of the MeshConfig selects the form of a path that policies match.
+func TestPaths_NormalizedBeforePolicies(t *testing.T) {
 	for mode, want := range map[string]struct {
 		normalize, merge bool
 		slashes          hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction
@@ -96,11 +96,11 @@ func TestPathsAreNormalizedBeforePolicies(t *testing.T) {
 		var table memstore.Table
 		table.Apply(decoded(t, twoGateways), nil)
 		c := catalogOfTable(&table)
-		since := table.Snapshot().Revision()
+		revision := table.Snapshot().Revision()
 		check := func(mode string) {
 			n := 0
 			for _, client := range []string{"gateway", "sidecar"} {
-				node := at("10.0.0.1", node("default", "REDIRECT", ""))
+				node := nodeAt("10.0.0.1", node("default", "REDIRECT", ""))
 				name := "virtualInbound"
 				if client == "gateway" {
 					node, name = gatewayNode("default"), "0.0.0.0_80"
@@ -123,14 +123,14 @@ func TestPathsAreNormalizedBeforePolicies(t *testing.T) {
 		}
 		table.Apply(decoded(t, fmt.Sprintf("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\n"+
 			"spec: {pathNormalization: {normalization: %s}}\n", mode)), nil)
-		keys, snap, ok := table.Changes(since)
+		keys, snap, ok := table.Changes(revision)
 		c.update(keys, snap, ok, true)
 		check(mode)
 	}
 }
 
-// An ingress listener that only redirected connections reach enforces nothing on a client without redirection.
-func TestIngressWithoutRedirectionEnforcesNothing(t *testing.T) {
+// An ingress listener for redirected connections enforces no policy on a client without redirection.
+func TestIngressWithoutRedirection_EnforcesNoPolicy(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, secured+`---
 apiVersion: networking.istio.io/v1
@@ -139,7 +139,7 @@ metadata: {name: s, namespace: default}
 spec: {ingress: [{port: {number: 80, name: http, protocol: HTTP}, captureMode: IPTABLES, defaultEndpoint: '127.0.0.1:8080'}]}
 `), nil)
 	c := catalogOfTable(&table)
-	n := at("10.0.0.1", node("default", "NONE", ""))
+	n := nodeAt("10.0.0.1", node("default", "NONE", ""))
 	for name := range dump(t, c, n) {
 		require.False(t, strings.HasSuffix(name, "virtualInbound") || strings.HasSuffix(name, "_80") &&
 			strings.HasPrefix(name, xds.ListenerURL+"/0.0.0.0"), name)

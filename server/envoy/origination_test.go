@@ -17,10 +17,10 @@ import (
 	"tributary/server/xds"
 )
 
-// Requests of a port of HTTP are led to one of HTTPS, as Istio's documentation has it for what is outside the mesh: the server is asked for
-// their host, and speaks TLS 1.3.
-func TestTLSIsOriginatedToAPortOfHTTPS(t *testing.T) {
-	all := toldOf(t, `
+// HTTP requests to one port are sent to the HTTPS port, as in Istio's documentation for services outside the mesh: TLS
+// 1.3, with the host as the server name.
+func TestTLSOrigination_ToHTTPSPort(t *testing.T) {
+	resources := dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: api, namespace: default}
@@ -32,7 +32,7 @@ kind: DestinationRule
 metadata: {name: api, namespace: default}
 spec: {host: api.example, trafficPolicy: {portLevelSettings: [{port: {number: 443}, tls: {mode: SIMPLE}}]}}
 `, nodes[0])
-	c, ok := all[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
+	c, ok := resources[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	var options httpv3.HttpProtocolOptions
 	require.NoError(t, c.GetTypedExtensionProtocolOptions()[translate.HTTPOptions].UnmarshalTo(&options))
@@ -73,12 +73,12 @@ spec:
     tls: {mode: SIMPLE, sni: a.example}
     portLevelSettings: [{port: {number: 81}, tls: {mode: SIMPLE, subjectAltNames: [b.example]}}]
 `
-	all := toldOf(t, mesh, nodes[0])
+	resources := dumpText(t, mesh, nodes[0])
 	for port, want := range map[string][]string{
 		"80": {"a.example", "spiffe://example.org/ns/shop/sa/a", "spiffe://example.org/odd", "spiffe://old.example/ns/shop/sa/a"},
 		"81": {"b.example"},
 	} {
-		c, ok := all[xds.ClusterURL+"/outbound|"+port+"||a.example"].(*clusterv3.Cluster)
+		c, ok := resources[xds.ClusterURL+"/outbound|"+port+"||a.example"].(*clusterv3.Cluster)
 		require.True(t, ok)
 		var socket tlsv3.UpstreamTlsContext
 		require.NoError(t, c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
@@ -107,7 +107,7 @@ spec: {host: a.example, trafficPolicy: {tls: {%s}}}
 `
 	const system, file, folder = "/etc/ssl/certs/ca-certificates.crt", "/ca.pem", "/etc/envoy/credentials/cred/ca.crt"
 	const client = "clientCertificate: /c.pem, privateKey: /k.pem"
-	const own = "/etc/envoy/credentials/cred/tls.crt"
+	const ownCertificate = "/etc/envoy/credentials/cred/tls.crt"
 	for settings, want := range map[string]string{
 		"mode: DISABLE":                                                                 "plaintext",
 		"mode: SIMPLE":                                                                  "roots " + system + ", host",
@@ -123,26 +123,26 @@ spec: {host: a.example, trafficPolicy: {tls: {%s}}}
 		"mode: SIMPLE, credentialName: 'invalid://'":                                    "no endpoints",
 		"mode: SIMPLE, credentialName: 'invalid://', sni: b":                            "no endpoints",
 		"mode: SIMPLE, credentialName: 'sds://other'":                                   "no endpoints",
-		"mode: SIMPLE, insecureSkipVerify: true":                                        "anybody, asks for host",
-		"mode: SIMPLE, insecureSkipVerify: true, sni: b":                                "anybody, sni b",
-		"mode: SIMPLE, insecureSkipVerify: true, credentialName: 'sds://other', sni: b": "anybody, sni b",
+		"mode: SIMPLE, insecureSkipVerify: true":                                        "no verification, asks for host",
+		"mode: SIMPLE, insecureSkipVerify: true, sni: b":                                "no verification, sni b",
+		"mode: SIMPLE, insecureSkipVerify: true, credentialName: 'sds://other', sni: b": "no verification, sni b",
 		"mode: MUTUAL, " + client:                                                       "roots " + system + ", host, shows /c.pem",
 		"mode: MUTUAL, sni: b, " + client:                                               "roots " + system + ", sni b, shows /c.pem",
 		"mode: MUTUAL, sni: b, subjectAltNames: [c], " + client:                         "roots " + system + ", names c, sni b, shows /c.pem",
 		"mode: MUTUAL, caCertificates: /ca.pem, sni: b, " + client:                      "roots " + file + ", sni b, shows /c.pem",
-		"mode: MUTUAL, insecureSkipVerify: true, sni: b, " + client:                     "anybody, sni b, shows /c.pem",
-		"mode: MUTUAL, credentialName: cred, sni: b":                                    "roots " + folder + ", sni b, shows " + own,
+		"mode: MUTUAL, insecureSkipVerify: true, sni: b, " + client:                     "no verification, sni b, shows /c.pem",
+		"mode: MUTUAL, credentialName: cred, sni: b":                                    "roots " + folder + ", sni b, shows " + ownCertificate,
 		"mode: MUTUAL, credentialName: cred, subjectAltNames: [c]": "roots " + folder +
-			", names c, asks for host, shows " + own,
+			", names c, asks for host, shows " + ownCertificate,
 		"mode: MUTUAL, credentialName: 'invalid://'":                    "no endpoints",
 		"mode: MUTUAL, credentialName: 'invalid://', sni: b, " + client: "no endpoints",
 		"mode: ISTIO_MUTUAL": "no endpoints",
 	} {
 		t.Run(settings, func(t *testing.T) {
-			all := toldOf(t, fmt.Sprintf(text, settings), nodes[0])
-			c, ok := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+			resources := dumpText(t, fmt.Sprintf(text, settings), nodes[0])
+			c, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 			require.True(t, ok)
-			require.Equal(t, want, verification(t, c, all[xds.EndpointURL+"/outbound|80||a.example"]))
+			require.Equal(t, want, verification(t, c, resources[xds.EndpointURL+"/outbound|80||a.example"]))
 		})
 	}
 }
@@ -164,7 +164,7 @@ func verification(t *testing.T, c *clusterv3.Cluster, endpoints proto.Message) s
 		require.NoError(t, packed.UnmarshalTo(&options))
 	}
 	common, upstream := socket.GetCommonTlsContext(), options.GetUpstreamHttpProtocolOptions()
-	words := []string{"anybody"}
+	words := []string{"no verification"}
 	if validation := common.GetCombinedValidationContext(); validation != nil {
 		secret := translate.SecretOf(validation.GetValidationContextSdsSecretConfig().GetName())
 		words[0] = "roots " + secret.GetValidationContext().GetTrustedCa().GetFilename()

@@ -51,8 +51,8 @@ func TestClustersToBeIntroduced(t *testing.T) {
 			[]xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}},
 		},
 		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
-		{"what requests go to", host(`"a"`, "x"), weighted, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
-		{"what requests went to", weighted, host(`"a"`, "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
+		{"the targets of requests", host(`"a"`, "x"), weighted, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
+		{"the former targets of requests", weighted, host(`"a"`, "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
 		{
 			"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"),
 			[]xds.Dependency{{From: []string{"z"}, To: []string{"y"}}},
@@ -63,7 +63,7 @@ func TestClustersToBeIntroduced(t *testing.T) {
 			[]xds.Dependency{{From: []string{"x"}, To: []string{"y"}}},
 		},
 		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []xds.Dependency{{From: []string{"y"}, To: []string{"x"}}}},
-		{"a host that nobody asks for", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
+		{"a host without requests", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
 		{
 			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"),
 			host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
@@ -87,11 +87,11 @@ func TestClustersToBeIntroduced(t *testing.T) {
 			require.True(t, proto.Equal(routes(t, c.to), to))
 			added := 0
 			for i, vh := range from.VirtualHosts {
-				was := len(before.VirtualHosts[i].Routes)
-				added += len(vh.Routes) - was
-				vh.Routes = vh.Routes[:was]
+				routeCount := len(before.VirtualHosts[i].Routes)
+				added += len(vh.Routes) - routeCount
+				vh.Routes = vh.Routes[:routeCount]
 			}
-			require.True(t, proto.Equal(before, from), "nothing else is changed")
+			require.True(t, proto.Equal(before, from), "all other fields are equal")
 			want := 0
 			for _, l := range c.dependencies {
 				want += len(l.To)
@@ -108,11 +108,11 @@ func TestInterimRoutes(t *testing.T) {
 		require.NoError(t, err)
 		return e
 	}
-	has, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
-	interim, dependencies := preannounceRoutes(has, next)
+	current, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
+	interim, dependencies := preannounceRoutes(current, next)
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	require.Equal(t, "r", interim.Name)
-	require.NotContains(t, []string{has.Version, next.Version}, interim.Version)
+	require.NotContains(t, []string{current.Version, next.Version}, interim.Version)
 	var c routev3.RouteConfiguration
 	require.True(t, decode(interim, &c))
 	require.NoError(t, c.ValidateAll(), "as Envoy does")
@@ -120,12 +120,12 @@ func TestInterimRoutes(t *testing.T) {
 	require.Equal(t, "y", added.GetRoute().GetCluster())
 	require.Equal(t, added.Match.Headers[0].Name, added.Match.Headers[1].Name)
 	require.NotEqual(t, added.Match.Headers[0].GetPresentMatch(), added.Match.Headers[1].GetPresentMatch())
-	again, _ := preannounceRoutes(has, next)
-	require.Equal(t, interim, again, "whoever computes it")
-	none, _ := preannounceRoutes(interim, next)
-	require.Nil(t, none, "who has it needs no other")
-	none, _ = preannounceRoutes(entry(&listenerv3.Listener{Name: "r"}), next)
-	require.Nil(t, none)
+	repeated, _ := preannounceRoutes(current, next)
+	require.Equal(t, interim, repeated, "whoever computes it")
+	skipped, _ := preannounceRoutes(interim, next)
+	require.Nil(t, skipped, "a client with the interim version needs no other")
+	skipped, _ = preannounceRoutes(entry(&listenerv3.Listener{Name: "r"}), next)
+	require.Nil(t, skipped)
 
 	listener := func(c *routev3.RouteConfiguration) *xds.Entry {
 		var http anypb.Any
@@ -138,11 +138,11 @@ func TestInterimRoutes(t *testing.T) {
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	_, http := apiListener(interim)
 	require.True(t, proto.Equal(&c, http.GetRouteConfig()))
-	for _, other := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
-		none, _ = preannounceListener(entry(other), listener(routes(t, host(`"a"`, "y"))))
-		require.Nil(t, none)
-		none, _ = preannounceListener(listener(routes(t, host(`"a"`, "x"))), entry(other))
-		require.Nil(t, none)
+	for _, message := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
+		skipped, _ = preannounceListener(entry(message), listener(routes(t, host(`"a"`, "y"))))
+		require.Nil(t, skipped)
+		skipped, _ = preannounceListener(listener(routes(t, host(`"a"`, "x"))), entry(message))
+		require.Nil(t, skipped)
 	}
 }
 
@@ -154,12 +154,12 @@ func TestClustersWithinACluster(t *testing.T) {
 		require.NoError(t, err)
 		return e
 	}
-	const within = `"typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["x","y"]}`
-	aggregate := entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",` + within + `}}`)
+	const clusterType = `"typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["x","y"]}`
+	aggregate := entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",` + clusterType + `}}`)
 	require.Equal(t, []string{"x", "y"}, aggregatedClusters(aggregate))
 	require.Empty(t, aggregatedClusters(entry(`{"name":"c","type":"EDS"}`)))
 	require.Empty(t, aggregatedClusters(entry(`{"name":"c","type":"STATIC"}`)))
-	other, err := xds.NewEntry(&listenerv3.Listener{Name: "c"})
+	listener, err := xds.NewEntry(&listenerv3.Listener{Name: "c"})
 	require.NoError(t, err)
-	require.Empty(t, aggregatedClusters(other))
+	require.Empty(t, aggregatedClusters(listener))
 }

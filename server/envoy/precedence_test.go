@@ -12,8 +12,9 @@ import (
 	"tributary/resource"
 )
 
-// Who comes first depends on who asks: what one namespace shares with another is its own to the one, and not to the other.
-func TestWhoComesFirstDependsOnWhoAsks(t *testing.T) {
+// Precedence depends on the client's namespace: an object that one namespace shares with another is local to the
+// former, and not to the latter.
+func TestPrecedence_DependsOnClientNamespace(t *testing.T) {
 	var table memstore.Table
 	for _, namespace := range []string{"other", "shop"} {
 		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: "db"}},

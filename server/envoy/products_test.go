@@ -12,13 +12,13 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// many returns a list in YAML of n elements, in which # is their number.
+// many returns a list in YAML with n elements; # in the element is its number.
 func many(n int, element string) string {
-	var all []string
+	var elements []string
 	for i := range n {
-		all = append(all, strings.ReplaceAll(element, "#", fmt.Sprint(i)))
+		elements = append(elements, strings.ReplaceAll(element, "#", fmt.Sprint(i)))
 	}
-	return "[" + strings.Join(all, ", ") + "]"
+	return "[" + strings.Join(elements, ", ") + "]"
 }
 
 const productBase = `
@@ -117,7 +117,7 @@ func serviceProduct(n int, protocol string) string {
 		many(n, "{address: 10.0.0.#, labels: {app: one, version: v#}}"))
 }
 
-// What one object adds for a client has fewer bytes than estimated, however large the factors are.
+// An object adds fewer bytes to a client's resources than estimated, however large the factors are.
 func TestProducts_NoMoreThanEstimated(t *testing.T) {
 	for _, kind := range index.Kinds {
 		require.NotEmpty(t, products[kind], "no object of kind %s with products", kind)
@@ -148,13 +148,13 @@ func TestProducts_NoMoreThanEstimated(t *testing.T) {
 
 var nodesWithProducts = []string{"NONE", "REDIRECT", "gateway"}
 
-// bytesOf is the size of what a client is told.
+// bytesOf is the size of a client's resources.
 func bytesOf(t *testing.T, text, client string) (size int) {
 	n := node("default", client, "")
 	if client == "gateway" {
 		n = gatewayNode("default")
 	}
-	for _, m := range toldOf(t, text, n) {
+	for _, m := range dumpText(t, text, n) {
 		size += proto.Size(m)
 	}
 	return size

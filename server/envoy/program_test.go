@@ -21,7 +21,7 @@ const (
 )
 
 // An Envoy gets no regular expression that its runtime does not allow: the route answers 500 and is named.
-func TestLargeRegularExpressionsAreForThoseWhoTakeThem(t *testing.T) {
+func TestLargeRegex_OnlyForEnvoysThatAllowIt(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared+strings.Replace(`---
 apiVersion: networking.istio.io/v1
@@ -39,13 +39,13 @@ spec:
 	istio, ours := node("default", "", ""), node("default", "", "")
 	istio.Metadata.Fields[model.MetadataIstio] = structpb.NewStringValue("1.27.9")
 	ours.Metadata.Fields[model.MetadataProgram] = structpb.NewStringValue("32768")
-	statuses := func(all []*routev3.Route) (list []uint32) {
-		for _, r := range all {
+	statuses := func(routes []*routev3.Route) (list []uint32) {
+		for _, r := range routes {
 			list = append(list, r.GetDirectResponse().GetStatus())
 		}
 		return list
 	}
-	for name, of := range map[string]struct {
+	for name, tt := range map[string]struct {
 		routes []*routev3.Route
 		want   []uint32
 	}{
@@ -53,7 +53,7 @@ spec:
 		"ours":    {routesFor(t, c, ours, "two.internal"), []uint32{201, 202}},
 		"gRPC":    {routesFor(t, c, node("default", "", "gRPC Go"), "two.internal"), []uint32{201, 202}},
 	} {
-		require.Equal(t, of.want, statuses(of.routes), name)
+		require.Equal(t, tt.want, statuses(tt.routes), name)
 	}
 	require.Empty(t, c.WithoutEffect(large))
 	plain := routesFor(t, c, node("default", "", ""), "two.internal")
@@ -82,7 +82,8 @@ func routesFor(t *testing.T, c *Catalog, n *corev3.Node, host string) []*routev3
 	return nil
 }
 
-// Envoy's regular expressions know no characters, but bytes: what is escaped as more is refused, with all routes of the port.
+// Envoy's regular expressions match bytes, not characters: Envoy refuses an escape of more than a byte, with all routes
+// of the port.
 func TestEscapesBeyondBytes(t *testing.T) {
 	for _, re := range []string{`[\x{D800}-\x{DFFF}]|.*`, `\x{100}`, `\x{1F600}`, `a|\777`, `\Q\x{41}\E\x{E000}`, `\\\x{100}`} {
 		require.NotEmpty(t, model.RegexProblem(re, model.LargeProgram), re)

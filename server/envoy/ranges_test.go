@@ -13,7 +13,8 @@ import (
 	"tributary/server/xds"
 )
 
-// Services of TCP whose addresses are ranges have the connections to these where connections are redirected, and nothing else of the port.
+// TCP services with address ranges get the redirected connections to these ranges, and no other connections of the
+// port.
 func TestRangesOfAddresses(t *testing.T) {
 	const service = "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n"
 	const ports = "ports: [{number: 9000, name: tcp, protocol: TCP}], resolution: STATIC}\n"
@@ -31,11 +32,11 @@ func TestRangesOfAddresses(t *testing.T) {
 		}
 		to = make(map[string]string)
 		for _, chain := range l.GetFilterChains() {
-			at := ""
+			prefix := ""
 			for _, r := range chain.GetFilterChainMatch().GetPrefixRanges() {
-				at = r.GetAddressPrefix()
+				prefix = r.GetAddressPrefix()
 			}
-			to[at] = cluster(chain)
+			to[prefix] = cluster(chain)
 		}
 		if l.GetDefaultFilterChain() != nil {
 			otherwise = cluster(l.GetDefaultFilterChain())
@@ -46,9 +47,9 @@ func TestRangesOfAddresses(t *testing.T) {
 	require.Equal(t, map[string]string{"240.1.0.0": "outbound|9000||a.internal", "240.1.2.0": "outbound|9000||b.internal"}, to)
 	require.Equal(t, model.Passthrough, otherwise)
 
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	table.Apply(decoded(t, service+"metadata: {name: c, namespace: shop}\nspec: {hosts: [c.internal], "+ports), nil)
-	keys, snap, _ := table.Changes(since)
+	keys, snap, _ := table.Changes(revision)
 	c.update(keys, snap, true, true)
 	to, otherwise = leads()
 	require.Equal(t, "outbound|9000||c.internal", otherwise)

@@ -14,7 +14,7 @@ import (
 )
 
 // Values that Istio's validation takes and Envoy refuses are left out, whatever else is in the same routes or cluster, and named.
-func TestWhatEnvoyRefusesIsLeftOutAndNamed(t *testing.T) {
+func TestRefusedValues_LeftOutAndNamed(t *testing.T) {
 	table := meshOf(t, "refused.yaml")
 	for r := range table.Snapshot().All() {
 		_, err := resource.Validate(r)
@@ -22,10 +22,10 @@ func TestWhatEnvoyRefusesIsLeftOutAndNamed(t *testing.T) {
 	}
 	find, err := Findings(table)
 	require.NoError(t, err)
-	found := make(map[string][]string)
+	findings := make(map[string][]string)
 	for r := range table.Snapshot().All() {
 		if list := find(r); len(list) > 0 && r.Key().Kind != resource.ServiceEntry {
-			found[r.Key().Name] = append(found[r.Key().Name], list...)
+			findings[r.Key().Name] = append(findings[r.Key().Name], list...)
 		}
 	}
 	for name, field := range map[string]string{
@@ -36,20 +36,20 @@ func TestWhatEnvoyRefusesIsLeftOutAndNamed(t *testing.T) {
 		"no-query": "spec.trafficPolicy.loadBalancer.consistentHash", "cookie": "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl",
 		"sni": "spec.trafficPolicy.tls.sni",
 	} {
-		require.NotEmpty(t, found[name], name)
-		require.Contains(t, found[name][0], field+" ", name)
+		require.NotEmpty(t, findings[name], name)
+		require.Contains(t, findings[name][0], field+" ", name)
 	}
-	require.Empty(t, found["weights"])
+	require.Empty(t, findings["weights"])
 	for _, n := range nodes {
 		dump(t, catalogOfTable(table), n) // which validates all
 	}
 }
 
 // However an address is spelled, it is one: one domain, and one listener.
-func TestOneAddressHasOneSpelling(t *testing.T) {
-	told := dump(t, catalogOfTable(meshOf(t, "refused.yaml")), node("default", "REDIRECT", ""))
+func TestAddressSpellings_ShareDomainAndListener(t *testing.T) {
+	resources := dump(t, catalogOfTable(meshOf(t, "refused.yaml")), node("default", "REDIRECT", ""))
 	var domains, listeners int
-	for _, m := range told {
+	for _, m := range resources {
 		switch m := m.(type) {
 		case *listenerv3.Listener:
 			if m.GetAddress().GetSocketAddress().GetAddress() == "fd00::a" {
@@ -71,17 +71,17 @@ func TestOneAddressHasOneSpelling(t *testing.T) {
 }
 
 func TestWeightsFit(t *testing.T) {
-	var all []*routev3.WeightedCluster_ClusterWeight
+	var weights []*routev3.WeightedCluster_ClusterWeight
 	for _, w := range []uint32{2147483647, 2147483647, 2147483647, 1} {
-		all = append(all, &routev3.WeightedCluster_ClusterWeight{Name: "a", Weight: wrapperspb.UInt32(w)})
+		weights = append(weights, &routev3.WeightedCluster_ClusterWeight{Name: "a", Weight: wrapperspb.UInt32(w)})
 	}
-	model.ScaleWeights(all)
+	model.ScaleWeights(weights)
 	for i, w := range []uint32{1073741823, 1073741823, 1073741823, 1} {
-		require.Equal(t, w, all[i].GetWeight().GetValue())
+		require.Equal(t, w, weights[i].GetWeight().GetValue())
 	}
 }
 
-func TestDurationsAreNoLongerThanEnvoyTakes(t *testing.T) {
+func TestDurations_ShortenedToEnvoyLimit(t *testing.T) {
 	for given, want := range map[int64]int64{1: 1, 9223372035: 9223372035, 9223372036: 9223372035, 315576000000: 9223372035} {
 		require.Equal(t, want, model.Shortened(&durationpb.Duration{Seconds: given}).GetSeconds())
 	}

@@ -93,10 +93,10 @@ func TestRejectionNamesExtension(t *testing.T) {
 			first := serve(t, append(decoded(t, rejectedBase), wanted)...)
 			first.critic(client, dislikes, types...)
 			first.firstRejection(func(coll *xds.Collection, r xds.Rejection) {
-				made, _ := first.catalog.ChangedSince(coll, r)
-				require.Contains(t, made, wanted.Key(), r.Name)
+				changed, _ := first.catalog.ChangedSince(coll, r)
+				require.Contains(t, changed, wanted.Key(), r.Name)
 				if wanted.Key().Kind != resource.Telemetry {
-					require.Equal(t, wanted.Key(), made[0], r.Name)
+					require.Equal(t, wanted.Key(), changed[0], r.Name)
 				}
 			})
 		})
@@ -107,19 +107,19 @@ func TestRejectionNamesExtension(t *testing.T) {
 func (c *critic) holds(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.has[name] != nil
+	return c.resources[name] != nil
 }
 
 // firstRejection waits for a rejection and calls check with each that there is.
 func (s *served) firstRejection(check func(*xds.Collection, xds.Rejection)) {
 	s.Helper()
-	s.eventually(func() (found bool) {
+	s.eventually(func() (rejected bool) {
 		for _, client := range s.engine.Clients() {
 			for _, status := range client.Types {
-				found = found || len(status.Rejected) > 0
+				rejected = rejected || len(status.Rejected) > 0
 			}
 		}
-		return found
+		return rejected
 	}, "a rejection")
 	for _, client := range s.engine.Clients() {
 		for _, status := range client.Types {

@@ -34,14 +34,15 @@ type served struct {
 	addr    string
 }
 
-// follow brings to the served table what has changed in another one since a revision, and returns the snapshot of that.
-func (s *served) follow(other *memstore.Table, since memstore.Revision) memstore.Snapshot {
-	keys, snap, _ := other.Changes(since)
+// follow copies the changes of another table since a revision to the served table, and returns the other table's
+// snapshot.
+func (s *served) follow(source *memstore.Table, revision memstore.Revision) memstore.Snapshot {
+	keys, snap, _ := source.Changes(revision)
 	var puts []*resource.Resource
 	var deletes []resource.Key
 	for _, key := range keys {
-		if of := snap.Get(key); of != nil {
-			puts = append(puts, of)
+		if object := snap.Get(key); object != nil {
+			puts = append(puts, object)
 		} else {
 			deletes = append(deletes, key)
 		}
@@ -78,38 +79,38 @@ func serveBy(t *testing.T, engineOpts xds.Options, opts Options, first ...*resou
 	require.NoError(t, err)
 	s.addr = lis.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	all.Go(func() { _ = s.catalog.Run(ctx) })
-	all.Go(func() { _ = g.Serve(lis) })
+	var background sync.WaitGroup
+	background.Go(func() { _ = s.catalog.Run(ctx) })
+	background.Go(func() { _ = g.Serve(lis) })
 	require.NoError(t, s.catalog.awaitMesh(ctx))
 	t.Cleanup(func() {
 		g.Stop()
 		engine.Close()
 		stop()
-		all.Wait()
+		background.Wait()
 	})
 	return s
 }
 
-func (s *served) eventually(ok func() bool, what string) {
+func (s *served) eventually(ok func() bool, condition string) {
 	s.Helper()
-	require.Eventually(s, ok, time.Minute, 5*time.Millisecond, what)
+	require.Eventually(s, ok, time.Minute, 5*time.Millisecond, condition)
 }
 
-// critic is a client that takes the routes of port 80, and all clusters, and all of other types, as far as it likes them. As an Envoy does,
-// it goes on with what it had of a response of which it does not like something.
+// critic is a client that takes the routes of port 80, all clusters and all resources of further types, and rejects
+// those that it dislikes. As an Envoy does, it keeps its former resources if it dislikes one of a response.
 type critic struct {
-	mu    sync.Mutex
-	has   map[string][]byte // by type and name
-	nacks int
-	lost  []string // what it had and was told to remove
-	// dislikes says why a resource is rejected, or nothing
+	mu        sync.Mutex
+	resources map[string][]byte // by type and name
+	nacks     int
+	lost      []string // resources that the server removed
+	// dislikes returns the reason for a rejection, or an empty text
 	dislikes func(typeURL, name string, body []byte) string
 }
 
 const bad = "BAD"
 
-// disliking dislikes what is bad, and says nothing else.
+// disliking rejects resources that contain bad, and names no resource.
 func disliking(_, _ string, body []byte) string {
 	if bytes.Contains(body, []byte(bad)) {
 		return "something is wrong with it"
@@ -119,22 +120,22 @@ func disliking(_, _ string, body []byte) string {
 
 func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body []byte) string, types ...string) *critic {
 	s.Helper()
-	c := &critic{has: make(map[string][]byte), dislikes: dislikes}
+	c := &critic{resources: make(map[string][]byte), dislikes: dislikes}
 	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(s, err)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(context.Background())
 	require.NoError(s, err)
-	var all sync.WaitGroup
+	var receiver sync.WaitGroup
 	s.Cleanup(func() {
 		_ = conn.Close()
-		all.Wait()
+		receiver.Wait()
 	})
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: xds.ClusterURL}))
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNamesSubscribe: []string{"80"}}))
 	for _, url := range types {
 		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: url, ResourceNamesSubscribe: []string{"*"}}))
 	}
-	all.Go(func() {
+	receiver.Go(func() {
 		for {
 			r, err := stream.Recv()
 			if err != nil {
@@ -162,13 +163,13 @@ func (c *critic) take(r *discoveryv3.DeltaDiscoveryResponse) (why string) {
 		}
 	}
 	for _, res := range r.GetResources() {
-		c.has[r.GetTypeUrl()+"/"+res.GetName()] = res.GetResource().GetValue()
+		c.resources[r.GetTypeUrl()+"/"+res.GetName()] = res.GetResource().GetValue()
 	}
 	for _, name := range r.GetRemovedResources() {
-		if c.has[r.GetTypeUrl()+"/"+name] != nil {
+		if c.resources[r.GetTypeUrl()+"/"+name] != nil {
 			c.lost = append(c.lost, r.GetTypeUrl()+"/"+name)
 		}
-		delete(c.has, r.GetTypeUrl()+"/"+name)
+		delete(c.resources, r.GetTypeUrl()+"/"+name)
 	}
 	return ""
 }
@@ -177,7 +178,7 @@ func (c *critic) take(r *discoveryv3.DeltaDiscoveryResponse) (why string) {
 func (c *critic) hasRoutes(texts ...string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(c.has[xds.RouteURL+"/80"], []byte(text)) })
+	return !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(c.resources[xds.RouteURL+"/80"], []byte(text)) })
 }
 
 // answering is a VirtualService of a host of its own that answers with a text.
@@ -196,13 +197,13 @@ func keyOf(name string) resource.Key {
 }
 
 // several are VirtualServices with the same text at the end.
-func several(t *testing.T, n int, text string) (all []*resource.Resource, texts []string) {
+func several(t *testing.T, n int, text string) (objects []*resource.Resource, texts []string) {
 	t.Helper()
 	for i := range n {
 		texts = append(texts, fmt.Sprintf("vs%d-%s.", i, text))
-		all = append(all, answering(t, fmt.Sprintf("vs%d", i), texts[i]))
+		objects = append(objects, answering(t, fmt.Sprintf("vs%d", i), texts[i]))
 	}
-	return all, texts
+	return objects, texts
 }
 
 func serviceEntry(t *testing.T, name string) *resource.Resource {
@@ -217,20 +218,20 @@ func serviceEntry(t *testing.T, name string) *resource.Resource {
 }
 
 func versionsSeen(c *Catalog) map[string]string {
-	all := make(map[string]string)
+	versions := make(map[string]string)
 	for _, s := range c.current() {
 		for _, coll := range s.list() {
 			for name, version := range versionsIn(coll) {
-				all[s.profile.String()+" "+name] = version
+				versions[s.profile.String()+" "+name] = version
 			}
 		}
 	}
-	return all
+	return versions
 }
 
-// Attackers reject everything, or what is new, from the start or later, and name what they like: others are served all that there is, and
-// what they are served does not depend on it.
-func TestWhatOneClientRejectsChangesNothingForOthers(t *testing.T) {
+// Attackers reject all resources, or the new ones, from the start or later, and name any resource: other clients still
+// get all resources, and these do not depend on the attackers.
+func TestRejections_DoNotAffectOtherClients(t *testing.T) {
 	first, before := several(t, 4, "before")
 	s, quiet := serve(t, first...), serve(t, first...) // the second without attackers
 	likes := func(string, string, []byte) string { return "" }
@@ -244,24 +245,24 @@ func TestWhatOneClientRejectsChangesNothingForOthers(t *testing.T) {
 			return ""
 		}, xds.ListenerURL, xds.EndpointURL))
 	}
-	has := func(texts []string) func() bool {
+	haveRoutes := func(texts []string) func() bool {
 		return func() bool { return honest.hasRoutes(texts...) && undisturbed.hasRoutes(texts...) }
 	}
-	s.eventually(has(before), "what there is from the start")
+	s.eventually(haveRoutes(before), "the first routes")
 	next, now := several(t, 8, "now")
-	for _, one := range []*served{s, quiet} {
-		one.table.Apply(next, nil)
+	for _, server := range []*served{s, quiet} {
+		server.table.Apply(next, nil)
 	}
-	s.eventually(has(now), "what has changed and what is new")
+	s.eventually(haveRoutes(now), "changed and new routes")
 	s.eventually(func() bool {
 		return !slices.ContainsFunc(attackers, func(c *critic) bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.nacks == 0
 		})
-	}, "everybody has rejected something")
+	}, "each attacker has rejected a resource")
 	late := s.critic(nodes[0], likes)
-	s.eventually(func() bool { return late.hasRoutes(now...) }, "who comes now is told all of it")
+	s.eventually(func() bool { return late.hasRoutes(now...) }, "a new client gets all routes")
 	require.Equal(t, versionsSeen(quiet.catalog), versionsSeen(s.catalog))
 }
 
@@ -269,27 +270,27 @@ func TestWhatOneClientRejectsChangesNothingForOthers(t *testing.T) {
 func (s *served) rejection() (coll *xds.Collection, r xds.Rejection) {
 	s.Helper()
 	s.eventually(func() bool {
-		found := 0
+		count := 0
 		for c := range s.engine.EachClient() {
-			for _, one := range c.Types {
-				for _, rejected := range one.Rejected {
-					coll, r = one.Collection, rejected
-					found++
+			for _, typeStatus := range c.Types {
+				for _, rejected := range typeStatus.Rejected {
+					coll, r = typeStatus.Collection, rejected
+					count++
 				}
 			}
 		}
-		return found == 1
+		return count == 1
 	}, "a rejection")
 	return coll, r
 }
 
 // A rejection names the resource, and leads to the objects that have changed since the client acknowledged the resource: no others, and all
 // of them, however often the client rejects it.
-func TestARejectionLeadsToWhatHasChanged(t *testing.T) {
+func TestRejection_NamesChangedObjects(t *testing.T) {
 	first, before := several(t, 3, "before")
 	s := serve(t, first...)
 	c := s.critic(nodes[0], disliking)
-	s.eventually(func() bool { return c.hasRoutes(before...) }, "it has what there is")
+	s.eventually(func() bool { return c.hasRoutes(before...) }, "the client has the first routes")
 	s.table.Apply([]*resource.Resource{answering(t, "vs1", bad)}, nil)
 	coll, r := s.rejection()
 	require.Equal(t, "80", r.Name)
@@ -301,33 +302,33 @@ func TestARejectionLeadsToWhatHasChanged(t *testing.T) {
 
 	s.table.Apply([]*resource.Resource{answering(t, "vs2", "vs2-now.")}, nil)
 	s.eventually(func() bool {
-		_, again := s.rejection()
-		return again.Version != r.Version
+		_, next := s.rejection()
+		return next.Version != r.Version
 	}, "the next version is rejected as well")
-	_, again := s.rejection()
-	require.Equal(t, r.Acked, again.Acked)
-	require.Equal(t, r.Since, again.Since)
-	changed, _ = s.catalog.ChangedSince(coll, again)
+	_, nextRejection := s.rejection()
+	require.Equal(t, r.Acked, nextRejection.Acked)
+	require.Equal(t, r.Since, nextRejection.Since)
+	changed, _ = s.catalog.ChangedSince(coll, nextRejection)
 	require.Equal(t, []resource.Key{keyOf("vs1"), keyOf("vs2")}, changed)
 
-	s.table.Apply([]*resource.Resource{answering(t, "vs1", "mended.")}, nil)
-	s.eventually(func() bool { return c.hasRoutes("vs0-before.", "mended.", "vs2-now.") }, "it takes what was mended")
+	s.table.Apply([]*resource.Resource{answering(t, "vs1", "corrected.")}, nil)
+	s.eventually(func() bool { return c.hasRoutes("vs0-before.", "corrected.", "vs2-now.") }, "the client takes the corrected routes")
 	s.eventually(func() bool {
 		return !slices.ContainsFunc(s.engine.Clients(), func(c xds.ClientStatus) bool {
 			return slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return len(t.Rejected) > 0 })
 		})
-	}, "nothing is rejected any more")
+	}, "no resource is rejected any more")
 }
 
-// What changed so long ago that it is no longer remembered is said to be unknown.
-func TestChangesThatAreForgottenAreUnknown(t *testing.T) {
+// Changes that are no longer remembered are reported as unknown.
+func TestForgottenChanges_ReportedUnknown(t *testing.T) {
 	var c changedObjects
 	for i := range maxChanged + 1 {
 		c.note(keyOf(strconv.Itoa(i)), memstore.Revision(i+1)) //nolint:gosec // it is small
 	}
-	all, complete := c.changedAfter(maxChanged)
+	changed, complete := c.changedAfter(maxChanged)
 	require.True(t, complete)
-	require.Equal(t, map[resource.Key]bool{keyOf(strconv.Itoa(maxChanged)): true}, all)
+	require.Equal(t, map[resource.Key]bool{keyOf(strconv.Itoa(maxChanged)): true}, changed)
 	_, complete = c.changedAfter(0)
 	require.False(t, complete)
 }

@@ -13,8 +13,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Who asks what a node would be told hears what a client of it is told.
-func TestTold(t *testing.T) {
+// Resources returns the resources that a client with the node would get.
+func TestResources_MatchClient(t *testing.T) {
 	for seed := range uint64(5) {
 		h := envoytest.New(seed)
 		for range 20 {
@@ -29,18 +29,18 @@ func TestTold(t *testing.T) {
 			"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"},
 			"on demand": demandingNode("shop"),
 		} {
-			had := len(c.following)
+			scopeCount := len(c.following)
 			served, onDemand, err := c.Resources(t.Context(), n, true)
 			require.NoError(t, err)
-			require.Len(t, c.following, had, "no scope is left behind")
+			require.Len(t, c.following, scopeCount, "no scope is left behind")
 			require.Equal(t, name == "on demand", onDemand)
 			types := 0
-			for _, of := range served {
-				told := make(map[string]encoded)
-				for _, e := range of.Entries {
-					told[e.Name] = encoded(e.Any)
+			for _, typed := range served {
+				bodies := make(map[string]encoded)
+				for _, e := range typed.Entries {
+					bodies[e.Name] = encoded(e.Any)
 				}
-				require.Equal(t, entries(t, c, n, of.TypeURL), told, "%s of %s", of.TypeURL, name)
+				require.Equal(t, entries(t, c, n, typed.TypeURL), bodies, "%s of %s", typed.TypeURL, name)
 				types++
 			}
 			require.Equal(t, map[bool]int{true: 6, false: 5}[onDemand], types)

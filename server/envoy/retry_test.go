@@ -12,9 +12,9 @@ import (
 	"tributary/server/xds"
 )
 
-// TestRejectedSecretsAreSentAgain holds that a rejected secret is sent again with other bytes, later with each try, and no
+// TestRejectedSecret_SentAgain holds that a rejected secret is sent again with other bytes, later with each try, and no
 // longer once no host needs it.
-func TestRejectedSecretsAreSentAgain(t *testing.T) {
+func TestRejectedSecret_SentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scope := newScope(model.Profile{Role: model.Sidecar}, xds.Debounce{}, new(fullRoutes), new(bodies))
 		name := model.RootName("/ca.crt", "")

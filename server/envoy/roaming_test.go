@@ -29,21 +29,21 @@ import (
 	"tributary/server/xds"
 )
 
-// roamer is a client that takes all that it is sent, and comes back with what it has as another node.
+// roamer is a client that accepts all resources, and reconnects with its resources as another node.
 type roamer struct {
 	t     *testing.T
 	conn  *grpc.ClientConn
 	node  *corev3.Node
 	close func()
 
-	mu       sync.Mutex
-	has      map[string][]byte            // by type and name
-	versions map[string]map[string]string // by type
-	failed   error
+	mu        sync.Mutex
+	resources map[string][]byte            // by type and name
+	versions  map[string]map[string]string // by type
+	failed    error
 }
 
 func (w *roamer) put(url, name, version string, body []byte) {
-	w.has[url+"/"+name] = body
+	w.resources[url+"/"+name] = body
 	if w.versions[url] == nil {
 		w.versions[url] = make(map[string]string)
 	}
@@ -51,7 +51,7 @@ func (w *roamer) put(url, name, version string, body []byte) {
 }
 
 func (w *roamer) remove(url, name string) {
-	delete(w.has, url+"/"+name)
+	delete(w.resources, url+"/"+name)
 	delete(w.versions[url], name)
 }
 
@@ -60,8 +60,8 @@ func (w *roamer) connect(n *corev3.Node, delta bool) {
 	w.node = n
 	ctx, cancel := context.WithCancel(context.Background())
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(w.conn)
-	var all sync.WaitGroup
-	w.close = func() { cancel(); all.Wait() }
+	var receiver sync.WaitGroup
+	w.close = func() { cancel(); receiver.Wait() }
 	if delta {
 		stream, err := client.DeltaAggregatedResources(ctx)
 		require.NoError(w.t, err)
@@ -71,7 +71,7 @@ func (w *roamer) connect(n *corev3.Node, delta bool) {
 			}))
 			n = nil
 		}
-		all.Go(func() {
+		receiver.Go(func() {
 			for {
 				r, err := stream.Recv()
 				if err != nil {
@@ -99,7 +99,7 @@ func (w *roamer) connect(n *corev3.Node, delta bool) {
 		require.NoError(w.t, stream.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: url}))
 		n = nil
 	}
-	all.Go(func() {
+	receiver.Go(func() {
 		for {
 			r, err := stream.Recv()
 			if err != nil {
@@ -132,14 +132,15 @@ func (w *roamer) fail(ctx context.Context, err error) {
 	}
 }
 
-func (w *roamer) is(want map[string][]byte) bool {
+func (w *roamer) matches(want map[string][]byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.EqualFunc(want, w.has, bytes.Equal)
+	return maps.EqualFunc(want, w.resources, bytes.Equal)
 }
 
-// Clients that come back as other nodes while the mesh changes, also all at once, have in the end what a fresh catalog would give them.
-func TestClientsThatRoam(t *testing.T) {
+// Clients that reconnect as other nodes while the mesh changes, also simultaneously, end up with the resources of a
+// fresh catalog.
+func TestRoamingClients(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "1"), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {
@@ -157,19 +158,19 @@ func TestClientsThatRoam(t *testing.T) {
 		s := serveBy(t, xds.Options{AckTimeout: 100 * time.Millisecond}, Options{Debounce: debounce})
 		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
-		var all []*roamer
+		var roamers []*roamer
 		for range 10 {
-			w := &roamer{t: t, conn: conn, has: make(map[string][]byte), versions: make(map[string]map[string]string)}
+			w := &roamer{t: t, conn: conn, resources: make(map[string][]byte), versions: make(map[string]map[string]string)}
 			w.connect(randomNode(r), r.IntN(3) > 0)
-			all = append(all, w)
+			roamers = append(roamers, w)
 		}
-		var since memstore.Revision
+		var revision memstore.Revision
 		passing := services(t, 150, "10.0.0.1")
-		there := false
+		present := false
 		for step := range 90 {
 			switch r.IntN(8) {
 			case 0:
-				if there = !there; there {
+				if present = !present; present {
 					h.Table.Apply(passing, nil)
 				} else {
 					var keys []resource.Key
@@ -179,18 +180,18 @@ func TestClientsThatRoam(t *testing.T) {
 					h.Table.Apply(nil, keys)
 				}
 			case 1, 2, 3:
-				w := all[r.IntN(len(all))]
+				w := roamers[r.IntN(len(roamers))]
 				w.close()
 				delta := r.IntN(3) > 0
 				if !delta || emptyVersion(w) {
-					w.has, w.versions = make(map[string][]byte), make(map[string]map[string]string)
+					w.resources, w.versions = make(map[string][]byte), make(map[string]map[string]string)
 				}
 				w.connect(randomNode(r), delta)
 			default:
 				h.Change()
 			}
-			snap := s.follow(&h.Table, since)
-			since = snap.Revision()
+			snap := s.follow(&h.Table, revision)
+			revision = snap.Revision()
 			if r.IntN(3) == 0 {
 				time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 			}
@@ -199,34 +200,34 @@ func TestClientsThatRoam(t *testing.T) {
 			}
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
-			for i, w := range all {
+			for i, w := range roamers {
 				want := bodiesFor(t, fresh, w.node)
-				what := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
-				ok := assert.Eventually(t, func() bool { return w.is(want) }, 20*time.Second, 5*time.Millisecond, what)
+				label := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
+				ok := assert.Eventually(t, func() bool { return w.matches(want) }, 20*time.Second, 5*time.Millisecond, label)
 				w.mu.Lock()
 				if !ok {
-					require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(w.has)))
+					require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(w.resources)))
 				}
-				require.NoError(t, w.failed, what)
+				require.NoError(t, w.failed, label)
 				w.mu.Unlock()
 			}
 		}
-		for _, w := range all {
+		for _, w := range roamers {
 			w.close()
 		}
 		_ = conn.Close()
 		s.eventually(func() bool {
 			s.catalog.mu.RLock()
 			defer s.catalog.mu.RUnlock()
-			for one := range s.catalog.following {
-				if one.users.Load() > 0 || len(one.workloadViews) > 0 {
+			for followed := range s.catalog.following {
+				if followed.users.Load() > 0 || len(followed.workloadViews) > 0 {
 					return false
 				}
 			}
 			return true
-		}, "nothing is left of clients")
-		for one := range s.catalog.following {
-			s.catalog.dropScope(one)
+		}, "no users and views are left")
+		for followed := range s.catalog.following {
+			s.catalog.dropScope(followed)
 		}
 		require.Empty(t, s.catalog.cache.translations)
 	}
@@ -242,10 +243,10 @@ func nameIn(t *testing.T, url string, body []byte) string {
 	return m.(interface{ GetName() string }).GetName()
 }
 
-// emptyVersion says whether the client has what it has by a stream of the state of the world, without versions.
+// emptyVersion reports whether the client has resources of a state-of-the-world stream, without versions.
 func emptyVersion(w *roamer) bool {
-	for _, of := range w.versions {
-		for _, v := range of {
+	for _, versions := range w.versions {
+		for _, v := range versions {
 			if v == "" {
 				return true
 			}

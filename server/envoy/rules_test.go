@@ -15,7 +15,7 @@ import (
 
 // A wildcard stands for whatever ends as it does, also within a label, and of several the longest comes first.
 func TestWildcardsEndAnywhere(t *testing.T) {
-	all := toldOf(t, `
+	resources := dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: one, namespace: default}
@@ -36,19 +36,19 @@ kind: VirtualService
 metadata: {name: one, namespace: default}
 spec: {hosts: ["*-eu.internal"], http: [{name: dashed, directResponse: {status: 204}}]}
 `, nodes[0])
-	cluster := all[xds.ClusterURL+"/outbound|80||api-eu.internal"].(*clusterv3.Cluster)
+	cluster := resources[xds.ClusterURL+"/outbound|80||api-eu.internal"].(*clusterv3.Cluster)
 	require.Equal(t, uint32(7), cluster.GetCircuitBreakers().GetThresholds()[0].GetMaxConnections().GetValue())
-	for _, v := range all[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
+	for _, v := range resources[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
 		if v.GetName() == "api-eu.internal:80" {
 			require.Equal(t, "dashed", v.GetRoutes()[0].GetName())
 		}
 	}
 }
 
-// Of rules for one host in one namespace, one that is exported otherwise than the one before begins anew; one that is exported as that, or
-// to more, adds to it. What is exported to the namespace by name is exported otherwise than what is private, and to all by name otherwise
-// than by default, as istiod has it.
-func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
+// For rules of one host in one namespace: a rule with another export than the rule before starts a new rule; one with
+// an equal or wider export is merged into it. An export to the namespace by name differs from a private one, and an
+// export to all by name from the default, as in istiod.
+func TestDestinationRules_EqualExportsMerge(t *testing.T) {
 	for exports, want := range map[string][]string{
 		". .":           {"0", "1"},
 		". default":     {"1"},
@@ -70,7 +70,7 @@ func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
 				strings.ReplaceAll(strings.Trim("'"+strings.ReplaceAll(to, ",", "','")+"'", "-"), "'-'", ""))
 		}
 		var subsets []string
-		for name := range toldOf(t, text, nodes[0]) {
+		for name := range dumpText(t, text, nodes[0]) {
 			if parts := strings.Split(name, "|"); strings.HasPrefix(name, xds.ClusterURL) && len(parts) == 4 && parts[2] != "" {
 				subsets = append(subsets, parts[2])
 			}
@@ -80,10 +80,10 @@ func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
 	}
 }
 
-// A subset of a service whose connections go where they were meant to go is of that kind, too, whatever balances its load; so is one that
-// says so itself.
-func TestSubsetsOfWhatPassesOn(t *testing.T) {
-	all := toldOf(t, `
+// A subset of a service that passes connections on to their original destination does so, too, whatever its load
+// balancing; so does a subset that sets this itself.
+func TestPassthroughSubsets(t *testing.T) {
+	resources := dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: one, namespace: default}
@@ -109,7 +109,7 @@ metadata: {name: two, namespace: default}
 spec: {host: two.internal, subsets: [{name: a, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}}]}
 `, nodes[0])
 	for _, name := range []string{"outbound|80|a|one.internal", "outbound|80|b|one.internal", "outbound|80|a|two.internal"} {
-		c := all[xds.ClusterURL+"/"+name].(*clusterv3.Cluster)
+		c := resources[xds.ClusterURL+"/"+name].(*clusterv3.Cluster)
 		require.Equal(t, clusterv3.Cluster_ORIGINAL_DST, c.GetType(), name)
 		require.Equal(t, clusterv3.Cluster_CLUSTER_PROVIDED, c.GetLbPolicy(), name)
 		require.Nil(t, c.GetOriginalDstLbConfig(), name)

@@ -26,9 +26,9 @@ func TestFirstClient(t *testing.T) {
 	table.SetInvalid([]resource.Key{broken})
 	c := New(&table, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	n := node("default", "NONE", "")
-	gone, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, err := New(&table, Options{}).Collection(gone, n, xds.ClusterURL)
+	_, _, err := New(&table, Options{}).Collection(canceled, n, xds.ClusterURL)
 	require.Equal(t, codes.Canceled, status.Code(err), "the catalog does not run")
 
 	ctx, stop := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ import (
 	"tributary/server/xds"
 )
 
-// The tests of this file are about scopes that had no clients for a while. A model of clients that come and go found what they check.
+// These tests hold scopes that had no clients for some time. A model of clients that come and go found the bugs.
 
 // services returns count services on port 80, each with one endpoint.
 func services(t testing.TB, count int, address string) []*resource.Resource {
@@ -36,7 +36,7 @@ func services(t testing.TB, count int, address string) []*resource.Resource {
 	return decoded(t, text.String())
 }
 
-// selecting returns an object by which clients of a namespace have a profile of their own.
+// selecting returns an object that gives clients of a namespace a profile of their own.
 func selecting(t testing.TB, namespace string) []*resource.Resource {
 	return decoded(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d, namespace: "+namespace+"}\n"+
 		"spec: {host: nothing}\n")
@@ -59,9 +59,9 @@ func newSteps(opts Options, first ...*resource.Resource) *steps {
 }
 
 func (s *steps) apply(puts []*resource.Resource, deletes ...resource.Key) {
-	since := s.table.Snapshot().Revision()
+	revision := s.table.Snapshot().Revision()
 	s.table.Apply(puts, deletes)
-	keys, snap, ok := s.table.Changes(since)
+	keys, snap, ok := s.table.Changes(revision)
 	s.c.update(keys, snap, ok, true)
 }
 
@@ -100,7 +100,7 @@ func (h *hooked) Err() error {
 }
 
 // A client that goes while its scope is brought up to date costs later clients no change, and no translation is left behind.
-func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
+func TestDepartingClient_LeavesNoTranslations(t *testing.T) {
 	const count = 250
 	s := newSteps(Options{}, services(t, count, "10.0.0.1")...)
 	_, release := s.visit(t, "ns", xds.EndpointURL)
@@ -108,10 +108,10 @@ func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
 	s.apply(services(t, count, "10.0.0.2"))
 	for calls := 0; ; calls++ {
 		ctx, hangUp := context.WithCancel(t.Context())
-		_, done, err := s.c.Collection(&hooked{Context: ctx, calls: calls, hook: hangUp}, node("ns", "", ""), xds.EndpointURL)
+		_, release, err := s.c.Collection(&hooked{Context: ctx, calls: calls, hook: hangUp}, node("ns", "", ""), xds.EndpointURL)
 		hangUp()
 		if err == nil {
-			done()
+			release()
 			break
 		}
 	}
@@ -125,7 +125,7 @@ func TestAClientThatGoesCostsOthersNoChange(t *testing.T) {
 }
 
 // Services that go while a client that comes back is brought up to date are gone for it, too.
-func TestServicesThatGoMeanwhileAreGone(t *testing.T) {
+func TestServicesDeletedDuringCatchUp_Removed(t *testing.T) {
 	for calls := range 3 {
 		s := newSteps(Options{}, services(t, 1, "10.0.0.9")...)
 		_, release := s.visit(t, "ns", xds.EndpointURL)
@@ -146,7 +146,7 @@ func TestServicesThatGoMeanwhileAreGone(t *testing.T) {
 }
 
 // A client that comes while another one has the scope brought up to date waits for that.
-func TestAClientWaitsForAnUpdate(t *testing.T) {
+func TestClient_WaitsForRunningCatchUp(t *testing.T) {
 	s := newSteps(Options{}, services(t, 3, "10.0.0.1")...)
 	_, release := s.visit(t, "ns", xds.EndpointURL)
 	release()
@@ -156,8 +156,8 @@ func TestAClientWaitsForAnUpdate(t *testing.T) {
 	var clients sync.WaitGroup
 	clients.Go(func() { s.visit(t, "ns", xds.EndpointURL) })
 	require.Eventually(t, func() bool {
-		for one := range s.c.following {
-			return !one.behind.Load()
+		for followed := range s.c.following {
+			return !followed.behind.Load()
 		}
 		return false
 	}, time.Minute, time.Millisecond)
@@ -183,8 +183,9 @@ func hasClients(c *Catalog) bool {
 	return false
 }
 
-// A client that comes back is not sent what was there when all clients left, even if changes are debounced.
-func TestAClientThatComesBackDoesNotWaitForTheDebounce(t *testing.T) {
+// A returning client does not get the outdated resources from the time of its disconnect, even if changes are
+// debounced.
+func TestReturningClient_DoesNotWaitForDebounce(t *testing.T) {
 	s := serveWith(t, Options{Debounce: xds.Debounce{Quiet: time.Hour}}, services(t, 1, "10.0.0.1")...)
 	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -209,18 +210,18 @@ func TestAClientThatComesBackDoesNotWaitForTheDebounce(t *testing.T) {
 }
 
 // A change does not wait for scopes that clients have brought up to date.
-func TestAChangeDoesNotWaitForClientsThatComeBack(t *testing.T) {
+func TestChange_DoesNotWaitForReturningClients(t *testing.T) {
 	s := newSteps(Options{}, append(services(t, 3, "10.0.0.1"), selecting(t, "ns")...)...)
 	stays, release := s.visit(t, "other", xds.EndpointURL)
 	defer release()
 	_, release = s.visit(t, "ns", xds.EndpointURL)
 	release()
 	s.apply(services(t, 3, "10.0.0.2"))
-	for one := range s.c.following {
-		if one.behind.Load() {
-			one.users.Add(1) // as a client does that waits for its turn
-			one.catching.Lock()
-			defer one.catching.Unlock()
+	for followed := range s.c.following {
+		if followed.behind.Load() {
+			followed.users.Add(1) // as a client does that waits for its turn
+			followed.catching.Lock()
+			defer followed.catching.Unlock()
 		}
 	}
 	s.apply(services(t, 3, "10.0.0.3")) // returns
@@ -228,7 +229,7 @@ func TestAChangeDoesNotWaitForClientsThatComeBack(t *testing.T) {
 }
 
 // A scope gives way to changes for some time only.
-func TestAScopeDoesNotGiveWayForEver(t *testing.T) {
+func TestScope_GivesWayForLimitedTime(t *testing.T) {
 	s := newSteps(Options{})
 	giveWay := s.c.givingWay()
 	s.c.changing.Lock()
@@ -243,7 +244,7 @@ func TestAScopeDoesNotGiveWayForEver(t *testing.T) {
 }
 
 // A scope without clients does not note every host that ever was.
-func TestAScopeWithoutClientsIsBounded(t *testing.T) {
+func TestScopeWithoutClients_BoundsStaleHosts(t *testing.T) {
 	s := newSteps(Options{}, services(t, 1, "10.0.0.1")...)
 	clusters, release := s.visit(t, "ns", xds.ClusterURL)
 	release()
@@ -265,7 +266,7 @@ func TestAScopeWithoutClientsIsBounded(t *testing.T) {
 }
 
 // Routes with equal virtual hosts are encoded once, however often endpoints have changed in between, and no longer kept than they are used.
-func TestEqualRoutesAreEncodedOnce(t *testing.T) {
+func TestEqualRoutes_EncodedOnce(t *testing.T) {
 	const profiles = 10
 	s := newSteps(Options{}, services(t, 20, "10.0.0.1")...)
 	for i := range profiles {
@@ -279,8 +280,8 @@ func TestEqualRoutesAreEncodedOnce(t *testing.T) {
 	s.apply(services(t, 21, "10.0.0.1"))
 	require.Len(t, s.c.following, profiles)
 	entries := make(map[*xds.Entry]bool)
-	for one := range s.c.following {
-		entries[one.routes.Get("80")] = true
+	for followed := range s.c.following {
+		entries[followed.routes.Get("80")] = true
 	}
 	require.Len(t, entries, 1)
 	live := 0
@@ -293,7 +294,7 @@ func TestEqualRoutesAreEncodedOnce(t *testing.T) {
 }
 
 // A security object that is not enforced is logged once, when there are clients.
-func TestUnenforcedObjectsAreLoggedOnce(t *testing.T) {
+func TestUnenforcedObject_LoggedOnce(t *testing.T) {
 	s := newSteps(Options{}, services(t, 1, "10.0.0.1")...)
 	_, release := s.visit(t, "ns", xds.ClusterURL)
 	release()

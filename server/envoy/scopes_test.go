@@ -16,27 +16,27 @@ import (
 )
 
 // A change does not wait for a scope that is being made, and is part of it when it is made.
-func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
+func TestChange_DoesNotWaitForNewScope(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	p := model.ProfileOf(nodes[0])
-	being := newScope(p, c.options.Debounce, &c.fullRoutes, &c.bodies)
-	being.stale = c.mesh.AllHosts()
-	c.following[being] = struct{}{}
-	being.catching.Lock() // as who makes it has it
-	since := table.Snapshot().Revision()
+	unfinished := newScope(p, c.options.Debounce, &c.fullRoutes, &c.bodies)
+	unfinished.stale = c.mesh.AllHosts()
+	c.following[unfinished] = struct{}{}
+	unfinished.catching.Lock() // as the client that makes it does
+	revision := table.Snapshot().Revision()
 	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}})
-	keys, snap, ok := table.Changes(since)
+	keys, snap, ok := table.Changes(revision)
 	c.update(keys, snap, ok, true) // returns
-	being.catching.Unlock()
-	require.NoError(t, c.catchUp(t.Context(), being, c.givingWay()))
-	require.Equal(t, dumpOf(t, c.newScope(p).byType()), dumpOf(t, being.byType()))
+	unfinished.catching.Unlock()
+	require.NoError(t, c.catchUp(t.Context(), unfinished, c.givingWay()))
+	require.Equal(t, dumpOf(t, c.newScope(p).byType()), dumpOf(t, unfinished.byType()))
 }
 
-// A scope for which nobody waits any longer is given up, and nothing is kept of it.
-func TestAScopeThatIsGivenUpLeavesNothing(t *testing.T) {
+// A scope is dropped when no client waits for it any more, and its translations are released.
+func TestCanceledScope_LeavesNoState(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
@@ -49,7 +49,7 @@ func TestAScopeThatIsGivenUpLeavesNothing(t *testing.T) {
 	require.Empty(t, c.cache.translations)
 }
 
-// What a scope is estimated to cost is what it costs, within a factor of two.
+// The estimated cost of a scope is its real cost, within a factor of two.
 func TestEstimate(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
@@ -63,7 +63,7 @@ func TestEstimate(t *testing.T) {
 }
 
 // A scope without clients is not brought up to date by each change, but for the next client.
-func TestAScopeWithoutClientsWaits(t *testing.T) {
+func TestScopeWithoutClients_UpdatedForNextClient(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
@@ -74,27 +74,27 @@ func TestAScopeWithoutClientsWaits(t *testing.T) {
 	release()
 	release() // does no harm
 	before := clusters.Len()
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}})
-	keys, snap, ok := table.Changes(since)
+	keys, snap, ok := table.Changes(revision)
 	c.update(keys, snap, ok, true)
-	require.Equal(t, before, clusters.Len(), "nobody asks for it")
-	require.Empty(t, c.current(), "it is not said of objects what it lacks")
+	require.Equal(t, before, clusters.Len(), "the scope has no client")
+	require.Empty(t, c.current(), "an outdated scope causes no findings")
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _, err = c.Collection(canceled, nodes[0], xds.ClusterURL)
 	require.Equal(t, codes.Canceled, status.Code(err))
-	again, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
+	updated, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
 	defer release()
 	require.Same(t, clusters, c.current()[0].clusters)
-	require.Less(t, again.Len(), before)
+	require.Less(t, updated.Len(), before)
 	require.Len(t, c.current(), 1)
 	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.current()[0].byType()))
 }
 
-// TestCatalog_CheapScopesFirst checks the order in which a change reaches scopes: by the time for each client, then by clients.
+// TestCatalog_CheapScopesFirst checks the order of scopes in a change: by the time for each client, then by clients.
 func TestCatalog_CheapScopesFirst(t *testing.T) {
 	var scopes []*scope
 	for _, cost := range []struct{ users, took int64 }{{1, 0}, {7, 0}, {3, 0}, {0, 0}, {1, 500}, {100, 5000}, {0, 400}} {

@@ -37,8 +37,9 @@ func policyIn(namespace, path string) string {
 		"spec: {action: DENY, rules: [{to: [{operation: {paths: [%s], ports: ['8080']}}]}]}\n", namespace, path)
 }
 
-// A policy changes the listeners of the gateways that it is for. Others, and what does not change what it asks, are sent nothing.
-func TestAPolicyChangesItsGateways(t *testing.T) {
+// A policy changes the listeners of the gateways that it selects. Other gateways get no response, and neither does a
+// change without effect on the policy's rules.
+func TestPolicyChange_AffectsSelectedGateways(t *testing.T) {
 	s := newSteps(Options{}, decoded(t, shared+"---"+guardedMesh+policyIn("shop", "/a")+"---\n"+policyIn("default", "/b"))...)
 	listeners := make(map[string]*xds.Collection)
 	for _, id := range []string{"router~10.0.0.1~a.shop~x", "router~10.0.0.1~a.default~x", "sidecar~10.0.0.1~a.shop~x"} {
@@ -53,22 +54,22 @@ func TestAPolicyChangesItsGateways(t *testing.T) {
 		}
 		return "0.0.0.0_8080"
 	}
-	was := make(map[string]*xds.Entry)
+	previous := make(map[string]*xds.Entry)
 	changed := func() (ids []string) {
 		for id, coll := range listeners {
 			now := coll.Get(name(id))
 			require.NotNil(t, now, id)
-			if was[id] != now {
+			if previous[id] != now {
 				ids = append(ids, id)
 			}
-			was[id] = now
+			previous[id] = now
 		}
 		return ids
 	}
 	require.Len(t, changed(), 3)
 	s.apply(decoded(t, policyIn("shop", "/c")))
 	require.Equal(t, []string{"router~10.0.0.1~a.shop~x"}, changed())
-	require.Contains(t, string(was["router~10.0.0.1~a.shop~x"].Any), "/c")
+	require.Contains(t, string(previous["router~10.0.0.1~a.shop~x"].Any), "/c")
 	s.apply(decoded(t, policyIn("shop", `"/c"`)+"  \n"))
 	require.Empty(t, changed(), "it says the same")
 	s.apply(decoded(t, policyIn("other", "/d")))
@@ -77,19 +78,20 @@ func TestAPolicyChangesItsGateways(t *testing.T) {
 	require.Len(t, changed(), 2, "both gateways, and no outbound listener")
 	s.apply(nil, resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "p"})
 	require.Equal(t, []string{"router~10.0.0.1~a.shop~x"}, changed())
-	require.NotContains(t, string(was["router~10.0.0.1~a.shop~x"].Any), "/c")
+	require.NotContains(t, string(previous["router~10.0.0.1~a.shop~x"].Any), "/c")
 }
 
-// Only gateways route by the claims of tokens. For others a claim is a header that no request has, which is said.
+// Only gateways route by the claims of tokens. For other clients a claim is a header that no request has, with a
+// finding.
 func TestRoutesByClaims(t *testing.T) {
 	s := newSteps(Options{}, decoded(t, shared+"---"+guardedMesh)...)
-	of := resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "one"}
+	key := resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "one"}
 	for id, claims := range map[string]bool{"router~10.0.0.1~a.shop~x": true, "sidecar~10.0.0.1~a.default~x": false} {
 		scope := s.c.newScope(model.ProfileOf(&corev3.Node{Id: id}))
 		route := scope.routes.Get(map[bool]string{true: "http.8080", false: "80"}[claims])
 		require.NotNil(t, route, id)
 		require.Equal(t, claims, strings.Contains(string(route.Any), "envoy.filters.http.jwt_authn"), id)
 		require.Equal(t, !claims, strings.Contains(string(route.Any), "@request.auth.claims"), id)
-		require.Len(t, scope.findings.withReason(of), map[bool]int{true: 0, false: 2}[claims], "%s: %v", id, scope.findings.withReason(of))
+		require.Len(t, scope.findings.withReason(key), map[bool]int{true: 0, false: 2}[claims], "%s: %v", id, scope.findings.withReason(key))
 	}
 }

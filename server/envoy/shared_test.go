@@ -46,9 +46,9 @@ func TestSharedRoutes_OncePerVirtualService(t *testing.T) {
 					n, gateways, route = gatewayNode("default"), "[base]", "/http.80"
 				}
 				c := catalogOf(t, manyRoutes(tt.objects, tt.hosts, tt.routes, gateways))
-				told := dump(t, c, n)[xds.RouteURL+route].(*routev3.RouteConfiguration)
+				routes := dump(t, c, n)[xds.RouteURL+route].(*routev3.RouteConfiguration)
 				var hosts, domains int
-				for _, v := range told.GetVirtualHosts() {
+				for _, v := range routes.GetVirtualHosts() {
 					if strings.HasPrefix(v.GetName(), "h") {
 						hosts, domains = hosts+1, domains+len(v.GetDomains())
 						require.Len(t, v.GetRoutes(), tt.routes)
@@ -64,7 +64,7 @@ func TestSharedRoutes_OncePerVirtualService(t *testing.T) {
 	}
 }
 
-// BenchmarkManyRoutes changes a service to which 10 VirtualServices of 500 hosts and 200 routes lead.
+// BenchmarkManyRoutes changes a service that is the target of 10 VirtualServices with 500 hosts and 200 routes.
 func BenchmarkManyRoutes(b *testing.B) {
 	var table memstore.Table
 	table.Apply(decoded(b, manyRoutes(10, 500, 200, "[mesh]")), nil)

@@ -18,35 +18,35 @@ import (
 	"tributary/server/xds"
 )
 
-// knownTo returns the services of which clusters are there, and what the routes of port 80 have.
+// knownTo returns the services with clusters, and the domains in the routes of port 80.
 func knownTo(t *testing.T, c *Catalog, n *corev3.Node) (clusters, domains []string) {
 	t.Helper()
-	all := dump(t, c, n)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	resources := dump(t, c, n)
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		if cluster, ok := strings.CutPrefix(name, xds.ClusterURL+"/outbound|"); ok {
 			clusters = append(clusters, cluster)
 		}
 	}
-	routes, _ := all[xds.RouteURL+"/80"].(*routev3.RouteConfiguration)
+	routes, _ := resources[xds.RouteURL+"/80"].(*routev3.RouteConfiguration)
 	for _, v := range routes.GetVirtualHosts() {
 		domains = append(domains, v.GetName())
 	}
 	return clusters, domains
 }
 
-// A Sidecar says what the clients that it selects know of, from the moment that it is there until it is gone.
+// A Sidecar limits the services of the clients that it selects, from its creation to its deletion.
 func TestSidecar(t *testing.T) {
 	table := meshOf(t, "sidecar.yaml")
 	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
-	since := table.Snapshot().Revision()
-	change := func(text string, gone ...resource.Key) {
+	revision := table.Snapshot().Revision()
+	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
-		table.Apply(decoded(t, text), gone)
-		keys, snap, ok := table.Changes(since)
+		table.Apply(decoded(t, text), deleted)
+		keys, snap, ok := table.Changes(revision)
 		require.True(t, ok)
 		c.update(keys, snap, true, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	knows := func(n *corev3.Node, clusters, domains string) {
 		t.Helper()
@@ -54,9 +54,9 @@ func TestSidecar(t *testing.T) {
 		require.Equal(t, clusters, strings.Join(gotClusters, " "))
 		require.Equal(t, domains, strings.Join(gotDomains, " "))
 	}
-	all := "80||a.internal 80||b.internal 80||c.internal 81||a.internal"
-	shop, other := node("shop", "REDIRECT", ""), node("other", "", "")
-	knows(shop, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
+	allClusters := "80||a.internal 80||b.internal 80||c.internal 81||a.internal"
+	shop, otherNode := node("shop", "REDIRECT", ""), node("other", "", "")
+	knows(shop, allClusters, "a.internal:80 b.internal:80 c.internal:80 allow_any")
 
 	const head = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: %, namespace: %}\nspec: "
 	sidecar := func(name, namespace, spec string) string {
@@ -64,11 +64,11 @@ func TestSidecar(t *testing.T) {
 	}
 	change(sidecar("root", "istio-system", "{egress: [{hosts: [./*]}], outboundTrafficPolicy: {mode: REGISTRY_ONLY}}"))
 	knows(shop, "80||a.internal 80||c.internal 81||a.internal", "a.internal:80 block_all") // to c a route leads
-	knows(other, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
+	knows(otherNode, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
 
 	change(sidecar("all", "shop", "{egress: [{hosts: [other/b.internal]}]}"))
 	knows(shop, "80||b.internal", "b.internal:80 allow_any")
-	knows(other, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
+	knows(otherNode, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
 
 	change(sidecar("all", "shop", "{egress: [{hosts: ['*/*', ~other/b.internal, '~shop/*.example']}]}"))
 	knows(shop, "80||a.internal 80||c.internal 81||a.internal", "a.internal:80 c.internal:80 allow_any")
@@ -88,12 +88,12 @@ func TestSidecar(t *testing.T) {
 	}
 	require.True(t, proto.Equal(translate.ListenerOptions{Restricted: true}.VirtualOutbound(), virtual))
 
-	in := func(name, namespace string) resource.Key {
+	sidecarKey := func(name, namespace string) resource.Key {
 		return resource.Key{Kind: resource.Sidecar, Namespace: namespace, Name: name}
 	}
-	change("", in("some", "shop"), in("all", "shop"), in("root", "istio-system"), resource.Key{Kind: resource.MeshConfig, Name: "istio"})
-	knows(shop, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
-	knows(other, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
+	change("", sidecarKey("some", "shop"), sidecarKey("all", "shop"), sidecarKey("root", "istio-system"), resource.Key{Kind: resource.MeshConfig, Name: "istio"})
+	knows(shop, allClusters, "a.internal:80 b.internal:80 c.internal:80 allow_any")
+	knows(otherNode, allClusters, "a.internal:80 b.internal:80 c.internal:80 allow_any")
 }
 
 // Where a route leads that is for requests from another namespace, clients with a Sidecar do not know.
@@ -124,10 +124,10 @@ spec:
 	require.Equal(t, []string{"80||a.internal", "80||c.internal", "80||d.internal"}, clusters)
 }
 
-// A sidecar to which the kernel hands connections as they are, and does not redirect them, takes them so.
+// If the kernel passes a sidecar's connections unchanged, and does not redirect them, its listener is transparent.
 func TestTransparentSidecars(t *testing.T) {
 	for mode, transparent := range map[string]bool{"REDIRECT": false, "TPROXY": true} {
-		all := toldOf(t, observed, node("default", mode, ""))
-		require.Equal(t, transparent, all[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener).GetTransparent().GetValue(), mode)
+		resources := dumpText(t, observed, node("default", mode, ""))
+		require.Equal(t, transparent, resources[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener).GetTransparent().GetValue(), mode)
 	}
 }

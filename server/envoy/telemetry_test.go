@@ -68,11 +68,11 @@ func managerOf(t *testing.T, c *Catalog, n *corev3.Node) *hcmv3.HttpConnectionMa
 	return nil
 }
 
-// observedBy says what a client logs, and traces.
+// observedBy describes a client's access logs and tracing.
 func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
 	t.Helper()
 	m := managerOf(t, c, n)
-	var all []string
+	var logs []string
 	for _, l := range m.GetAccessLog() {
 		file := new(filev3.FileAccessLog)
 		require.NoError(t, l.GetTypedConfig().UnmarshalTo(file))
@@ -85,122 +85,122 @@ func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
 			require.NoError(t, f.GetTypedConfig().UnmarshalTo(expression))
 			text += " if " + expression.GetExpression()
 		}
-		all = append(all, strings.ReplaceAll(text, "\n", ""))
+		logs = append(logs, strings.ReplaceAll(text, "\n", ""))
 	}
 	if tr := m.GetTracing(); tr != nil {
 		text := fmt.Sprint(tr.GetProvider().GetName(), " ", tr.GetRandomSampling().GetValue())
 		for _, tag := range tr.GetCustomTags() {
 			text += " " + tag.GetTag() + "=" + tag.GetLiteral().GetValue()
 		}
-		all = append(all, text)
+		logs = append(logs, text)
 	}
-	return strings.Join(all, "; ")
+	return strings.Join(logs, "; ")
 }
 
-// What is logged and traced is said by the root namespace, the namespace and the workload, each of which overrides the one before; with
-// each change all listeners follow, those of gateways, too.
+// Telemetry of the root namespace, the namespace and the workload configure logs and traces, and each overrides the one
+// before; with each change all listeners follow, including those of gateways.
 func TestTelemetriesOverrideEachOther(t *testing.T) {
 	var table memstore.Table
 	c := catalogOfTable(&table)
-	since := table.Snapshot().Revision()
-	change := func(text string, gone ...resource.Key) {
+	revision := table.Snapshot().Revision()
+	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
-		table.Apply(decoded(t, text), gone)
-		keys, snap, ok := table.Changes(since)
+		table.Apply(decoded(t, text), deleted)
+		keys, snap, ok := table.Changes(revision)
 		require.True(t, ok)
 		c.update(keys, snap, true, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
-	one, other, far := node("default", "", ""), node("default", "", ""), node("shop", "", "")
-	other.Metadata.Fields[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{})
+	labelled, unlabelled, far := node("default", "", ""), node("default", "", ""), node("shop", "", "")
+	unlabelled.Metadata.Fields[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{})
 	gateway := gatewayNode("default")
-	is := func(wants ...string) {
+	expect := func(want ...string) {
 		t.Helper()
 		var got []string
-		for _, n := range []*corev3.Node{one, other, far, gateway} {
+		for _, n := range []*corev3.Node{labelled, unlabelled, far, gateway} {
 			got = append(got, observedBy(t, c, n))
 		}
-		require.Equal(t, wants, got)
+		require.Equal(t, want, got)
 	}
 	change(observed)
-	is("", "", "", "")
+	expect("", "", "", "")
 
 	change(telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}], tracing: [{providers: [{name: zipkin}]}]}"))
 	const byMesh = "/dev/stdout mesh %PROTOCOL%"
 	const traced = "; envoy.tracers.zipkin 7 b=mesh"
-	is(byMesh+traced, byMesh+traced, byMesh+traced, byMesh+traced)
+	expect(byMesh+traced, byMesh+traced, byMesh+traced, byMesh+traced)
 
 	change(telemetryText("all", "default", "{accessLogging: [{providers: [{name: own}], filter: {expression: response.code >= 400}}], "+
 		"tracing: [{randomSamplingPercentage: 50}]}"))
-	const own = "/var/log/own code=%RESPONSE_CODE% if response.code >= 400"
+	const ownLog = "/var/log/own code=%RESPONSE_CODE% if response.code >= 400"
 	const half = "; envoy.tracers.zipkin 50 b=mesh"
-	is(own+half, own+half, byMesh+traced, own+half)
+	expect(ownLog+half, ownLog+half, byMesh+traced, ownLog+half)
 
 	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{disabled: true}], tracing: "+
 		"[{disableSpanReporting: true}]}"))
-	is("", own+half, byMesh+traced, "")
+	expect("", ownLog+half, byMesh+traced, "")
 
 	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{match: {mode: SERVER}, disabled: true}], "+
 		"tracing: [{customTags: {a: {literal: {value: x}}}}]}"))
-	is(own+"; envoy.tracers.zipkin 50 a=x", own+half, byMesh+traced, own+"; envoy.tracers.zipkin 50 a=x")
+	expect(ownLog+"; envoy.tracers.zipkin 50 a=x", ownLog+half, byMesh+traced, ownLog+"; envoy.tracers.zipkin 50 a=x")
 
 	key := func(name, namespace string) resource.Key {
 		return resource.Key{Kind: resource.Telemetry, Namespace: namespace, Name: name}
 	}
-	// Envoy refuses a tracer whose cluster it does not know
+	// Envoy refuses a tracer with a missing cluster
 	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"})
-	is(own, own, byMesh, own)
+	expect(ownLog, ownLog, byMesh, ownLog)
 	require.Contains(t, strings.Join(c.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
 		"spec.tracing[0].providers has no effect on Envoys: provider zipkin: there is no service default/spans.internal here: "+
 			"nothing is traced")
 
 	change("", key("one", "default"), key("all", "default"), key("root", "istio-system"))
-	is("", "", "", "")
+	expect("", "", "", "")
 	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: " +
 		"JSON, accessLogFormat: '{\"p\": \"%PROTOCOL%\"}', enableTracing: true}\n")
-	for _, n := range []*corev3.Node{one, far, gateway} {
+	for _, n := range []*corev3.Node{labelled, far, gateway} {
 		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, c, n))
 	}
 }
 
 // Also connections that are passed on are logged, and those that belong nowhere.
-func TestConnectionsAreLogged(t *testing.T) {
+func TestAccessLog_CoversPassthroughAndUnmatchedConnections(t *testing.T) {
 	n := node("default", "REDIRECT", "")
-	all := toldOf(t, observed+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}]}"), n)
-	virtual := all[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener)
+	resources := dumpText(t, observed+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}]}"), n)
+	virtual := resources[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener)
 	require.Equal(t, []string{"NR"}, virtual.GetAccessLog()[0].GetFilter().GetResponseFlagFilter().GetFlags())
 	chains := virtual.GetFilterChains()
 	require.Contains(t, string(chains[len(chains)-1].GetFilters()[0].GetTypedConfig().GetValue()), model.StandardOutput)
 }
 
-// What Envoy would refuse of a log is not sent, and found.
-func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
+// Log settings that Envoy would refuse are not sent, and findings name them.
+func TestAccessLog_LeavesOutRefusedSettings(t *testing.T) {
 	c := catalogOf(t, strings.ReplaceAll(observed, "mesh %PROTOCOL%", "%NOTHING%")+
-		telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: nobody}, {name: zipkin}]}]}")+
+		telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: missing}, {name: zipkin}]}]}")+
 		telemetryText("bad", "shop", "{accessLogging: [{providers: [{name: own}], filter: {expression: 'request.path.reverse() == \"/\"'}}]}"))
 	require.Equal(t, "/dev/stdout "+strings.TrimSuffix(telemetry.LogText, "\n"), observedBy(t, c, node("default", "", "")))
 	require.Empty(t, observedBy(t, c, node("shop", "", "")))
-	var found []string
+	var findings []string
 	for r := range c.view.Snapshot().All() {
-		found = append(found, c.WithoutEffect(r)...)
+		findings = append(findings, c.WithoutEffect(r)...)
 	}
-	slices.Sort(found)
+	slices.Sort(findings)
 	require.Equal(t, []string{
 		"spec.accessLogFormat has no effect on Envoys: Envoy does not know a command between percent signs: Istio's default format is " +
 			"used (sidecars in default)",
-		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider nobody: it logs nothing (sidecars in default)",
+		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider missing: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0] has no effect on Envoys: the provider zipkin is none that Envoys log by: it logs nothing (sidecars in default)",
 		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: no log is written",
-	}, slices.Compact(found))
+	}, slices.Compact(findings))
 }
 
-// What is known to be let through is: a real Envoy is asked for its opinion of the same in e2e.
-func TestLogsThatEnvoyTakes(t *testing.T) {
+// Accepted log settings cause no findings: e2e checks the same settings with a real Envoy.
+func TestAccessLog_AcceptedSettings(t *testing.T) {
 	table := meshOf(t, "logs.yaml")
-	told, err := Findings(table)
+	findings, err := Findings(table)
 	require.NoError(t, err)
 	for r := range table.Snapshot().All() {
-		require.Empty(t, told(r), r.Key())
+		require.Empty(t, findings(r), r.Key())
 	}
 	require.Contains(t, observedBy(t, catalogOfTable(table), node("default", "", "")), "%STREAM_ID%")
 }

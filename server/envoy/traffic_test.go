@@ -11,7 +11,7 @@ import (
 )
 
 // A ring that keeps Envoys busy at each change is served as it is asked for, and named.
-func TestALargeRingIsNamed(t *testing.T) {
+func TestLargeRing_ServedAndNamed(t *testing.T) {
 	for size, named := range map[int]bool{1024: false, translate.LargeRing: false, 9_000_000: true} {
 		rule := decoded(t, fmt.Sprintf(`
 apiVersion: networking.istio.io/v1
@@ -19,7 +19,7 @@ kind: DestinationRule
 metadata: {name: d, namespace: default}
 spec: {host: one.internal, trafficPolicy: {loadBalancer: {consistentHash: {useSourceIp: true, ringHash: {minimumRingSize: %d}}}}}
 `, size))[0]
-		found := strings.Join(WithoutEffect(rule), "\n")
-		require.Equal(t, named, strings.Contains(found, "keeps an Envoy busy"), "%d: %s", size, found)
+		findings := strings.Join(WithoutEffect(rule), "\n")
+		require.Equal(t, named, strings.Contains(findings, "keeps an Envoy busy"), "%d: %s", size, findings)
 	}
 }

@@ -65,9 +65,9 @@ spec:
   subsets: [{name: one, labels: {v: one}}]
 `
 
-// Security objects that clients do not enforce are named as soon as there is a client, and nothing is sent in plaintext where ISTIO_MUTUAL
-// is wanted, unless that is allowed.
-func TestSecurityObjectsAreNotEnforced(t *testing.T) {
+// Findings name security objects that clients do not enforce as soon as there is a client, and ISTIO_MUTUAL without an
+// identity sends no plaintext, unless the configuration allows it.
+func TestUnenforcedSecurityObjects_Named(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		table := new(memstore.Table)
 		table.Apply(decoded(t, secured), nil)
@@ -97,7 +97,7 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 		_, leave, err := c.Collection(t.Context(), nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), xds.ClusterURL)
 		require.NoError(t, err)
 		if !allowed {
-			require.Len(t, c.Unenforced(), 3, "a client with an identity sends nothing in plaintext, and has no inbound listeners")
+			require.Len(t, c.Unenforced(), 3, "a client with an identity sends no plaintext, and has no inbound listeners")
 		}
 		leave()
 		_, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
@@ -118,11 +118,11 @@ func TestSecurityObjectsAreNotEnforced(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "default/"+name+`"`), "%s in %s", name, log.String())
 		}
 	}
-	require.NotEmpty(t, toldOf(t, secured, nodes[3])[xds.ClusterURL+"/outbound|80||a.example"], "of a kind that gRPC knows")
+	require.NotEmpty(t, dumpText(t, secured, nodes[3])[xds.ClusterURL+"/outbound|80||a.example"], "of a kind that gRPC knows")
 }
 
-// Mutual TLS is reported as soon as a client has no identity for it, although nothing has changed.
-func TestMutualIsReportedForWhoLacksAnIdentity(t *testing.T) {
+// A client without an identity for mutual TLS causes a report when it connects, although no object has changed.
+func TestMutualTLS_ReportedForClientWithoutIdentity(t *testing.T) {
 	var log bytes.Buffer
 	table := new(memstore.Table)
 	table.Apply(decoded(t, secured), nil)

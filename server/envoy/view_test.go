@@ -7,7 +7,7 @@ import (
 )
 
 // Whether the routes of a wildcard are those of services, and not its own, is decided by the services that a client sees.
-func TestRoutesOfAWildcardAreItsOwnWhereNoServiceIsSeen(t *testing.T) {
+func TestWildcardRoutes_KeptWithoutVisibleService(t *testing.T) {
 	const routes = `
 apiVersion: networking.istio.io/v1
 kind: VirtualService

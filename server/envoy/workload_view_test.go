@@ -17,9 +17,9 @@ import (
 	"tributary/server/xds"
 )
 
-// Clients that serve different ports share a scope. A change of an endpoint has no variant looked at again, one of a policy those of the
-// clients that it selects, and one of a rule those whose service it is for.
-func TestWhichVariantsAChangeConcerns(t *testing.T) {
+// Clients that serve different ports share a scope. A change of an endpoint reviews no workload view, a change of a
+// policy those of the clients that it selects, and a change of a rule those of its service.
+func TestWorkloadViews_UpdatedByRelevantChanges(t *testing.T) {
 	const policy = `---
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -40,7 +40,7 @@ spec: {host: s1.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections:
 	s := newSteps(Options{}, decoded(t, text.String()+fmt.Sprintf(policy, "ALLOW"))...)
 	for i := range 3 {
 		for _, app := range []string{"one", "two"} {
-			n := nodeWith(at(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), "app", app)
+			n := nodeWith(nodeAt(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), "app", app)
 			_, release, err := s.c.Collection(t.Context(), n, xds.ListenerURL)
 			require.NoError(t, err)
 			defer release()
@@ -48,37 +48,37 @@ spec: {host: s1.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections:
 	}
 	require.Len(t, s.c.following, 2)
 	s.apply(decoded(t, fmt.Sprintf(rule, 1)))
-	concerned := func(change string) (all []string) {
-		for one := range s.c.following {
-			require.Len(t, one.workloadViews, 3)
-			for _, v := range one.workloadViews {
-				v.inbound = model.InboundText(change, nil) // so that who looks again finds something else
+	concerned := func(change string) (updated []string) {
+		for followed := range s.c.following {
+			require.Len(t, followed.workloadViews, 3)
+			for _, v := range followed.workloadViews {
+				v.inbound = model.InboundText(change, nil) // so that the next look finds a difference
 			}
 		}
 		before := make(map[*scope]map[string]any)
-		for one := range s.c.following {
-			before[one] = make(map[string]any)
-			for unit := range one.workloadViews {
-				before[one][unit] = one.translations[unit]
+		for followed := range s.c.following {
+			before[followed] = make(map[string]any)
+			for unit := range followed.workloadViews {
+				before[followed][unit] = followed.translations[unit]
 			}
 		}
 		s.apply(decoded(t, change))
-		for one := range s.c.following {
-			for unit, v := range one.workloadViews {
-				if before[one][unit] != any(one.translations[unit]) {
-					all = append(all, model.LabelMapOf(one.profile.Labels)["app"]+" "+v.servedPorts[0].Host)
+		for followed := range s.c.following {
+			for unit, v := range followed.workloadViews {
+				if before[followed][unit] != any(followed.translations[unit]) {
+					updated = append(updated, model.LabelMapOf(followed.profile.Labels)["app"]+" "+v.servedPorts[0].Host)
 				}
 			}
 		}
-		return all
+		return updated
 	}
 	require.Empty(t, concerned(serviceAt("s9", 80, "{address: 10.0.9.1}, {address: 10.0.9.2}")), "an endpoint more")
 	require.ElementsMatch(t, []string{"two s0.internal", "two s1.internal", "two s2.internal"}, concerned(fmt.Sprintf(policy, "DENY")))
 	require.ElementsMatch(t, []string{" s1.internal", "two s1.internal"}, concerned(fmt.Sprintf(rule, 2)))
 }
 
-// The ports that clients serve are limited by what they cost, since clients may make addresses up.
-func TestVariantsAreLimited(t *testing.T) {
+// The number of port sets that clients serve is limited because clients may invent addresses.
+func TestWorkloadViews_Limited(t *testing.T) {
 	s := newSteps(Options{}, decoded(t, `
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -89,7 +89,7 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	var err error
 	for i := 0; i <= model.MaxWorkloadViewsOfHost && err == nil; i++ {
 		var release func()
-		_, release, err = s.c.Collection(ctx, at(fmt.Sprintf("10.0.%d.%d", i/250, i%250), node("shop", "NONE", "")), xds.ListenerURL)
+		_, release, err = s.c.Collection(ctx, nodeAt(fmt.Sprintf("10.0.%d.%d", i/250, i%250), node("shop", "NONE", "")), xds.ListenerURL)
 		if err == nil {
 			defer release()
 		}
@@ -97,14 +97,14 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.ErrorContains(t, err, "too many different sets of ports that workloads serve in use by 192.0.2.1")
 	require.Len(t, s.c.following, 1)
-	for one := range s.c.following {
-		require.Len(t, one.workloadViews, model.MaxWorkloadViewsOfHost)
-		require.Equal(t, int64(model.MaxWorkloadViewsOfHost), one.users.Load(), "the one that is refused has left")
+	for followed := range s.c.following {
+		require.Len(t, followed.workloadViews, model.MaxWorkloadViewsOfHost)
+		require.Equal(t, int64(model.MaxWorkloadViewsOfHost), followed.users.Load(), "the one that is refused has left")
 	}
 }
 
 // A client that comes while most services go has its inbound listeners.
-func TestAClientComesWhileMostServicesGo(t *testing.T) {
+func TestClientConnect_DuringServiceDeletions(t *testing.T) {
 	passing := services(t, 300, "10.0.9.1")
 	s := newSteps(Options{}, append(decoded(t, serviceAt("one", 80, "{address: 10.0.0.1}")+serviceAt("two", 90, "{address: 10.0.0.2}")),
 		passing...)...)
@@ -112,14 +112,14 @@ func TestAClientComesWhileMostServicesGo(t *testing.T) {
 	for _, r := range passing {
 		keys = append(keys, r.Key())
 	}
-	_, release, err := s.c.Collection(t.Context(), at("10.0.0.1", node("shop", "REDIRECT", "")), xds.ListenerURL)
+	_, release, err := s.c.Collection(t.Context(), nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), xds.ListenerURL)
 	require.NoError(t, err)
 	defer release()
-	p := model.ProfileOf(at("10.0.0.2", node("shop", "REDIRECT", "")))
-	defer s.c.selectProfile(&p, at("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
+	p := model.ProfileOf(nodeAt("10.0.0.2", node("shop", "REDIRECT", "")))
+	defer s.c.selectProfile(&p, nodeAt("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
 	var changes sync.WaitGroup
-	for one := range s.c.following {
-		v := newWorkloadView(one, p)
+	for followed := range s.c.following {
+		v := newWorkloadView(followed, p)
 		before := s.c.meshView().Revision()
 		ctx := &hooked{Context: t.Context(), hook: func() {
 			changes.Go(func() { s.apply(nil, keys...) })
@@ -134,7 +134,7 @@ func TestAClientComesWhileMostServicesGo(t *testing.T) {
 }
 
 // The rules of a policy are translated once, and not for each set of ports: clients may make up a thousand.
-func TestAPolicyIsTranslatedOnce(t *testing.T) {
+func TestPolicy_TranslatedOnce(t *testing.T) {
 	const variants = 20
 	policy := func(action string, rules int) []*resource.Resource {
 		return decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop}\n"+
@@ -147,7 +147,7 @@ func TestAPolicyIsTranslatedOnce(t *testing.T) {
 		}
 		s := newSteps(Options{}, decoded(t, text.String())...)
 		for i := range clients {
-			_, release, err := s.c.Collection(t.Context(), at(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), xds.ListenerURL)
+			_, release, err := s.c.Collection(t.Context(), nodeAt(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), xds.ListenerURL)
 			require.NoError(t, err)
 			defer release()
 		}
