@@ -31,8 +31,8 @@ var translatedKinds = []proto.Message{
 	&securityv1beta1.PeerAuthentication{},
 }
 
-// Each field of each message that can be part of a translated kind is declared, once, and nothing else is.
-func TestEveryFieldIsDeclared(t *testing.T) {
+// Each field of each message in a translated kind is declared exactly once, and no other fields are declared.
+func TestFields_Declared(t *testing.T) {
 	remaining := maps.Clone(declarations)
 	for _, kind := range translatedKinds {
 		eachMessage(kind.ProtoReflect().Descriptor(), func(m protoreflect.MessageDescriptor) {
@@ -51,7 +51,7 @@ func TestEveryFieldIsDeclared(t *testing.T) {
 	require.Empty(t, remaining)
 }
 
-// eachMessage calls f with a message and all that can be in it, but for what is in fields that have no effect.
+// eachMessage calls f with a message and all messages inside it, except those in fields without effect.
 func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDescriptor)) {
 	seen := make(map[protoreflect.FullName]bool)
 	var visit func(m protoreflect.MessageDescriptor)
@@ -64,10 +64,10 @@ func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDe
 		for i := range m.Fields().Len() {
 			field := m.Fields().Get(i)
 			d := declarations[m.FullName()]
-			if _, not := d.unsupported[field.JSONName()]; not {
+			if _, unsupported := d.unsupported[field.JSONName()]; unsupported {
 				continue
 			}
-			if _, not := d.meaningless[field.JSONName()]; not {
+			if _, meaningless := d.meaningless[field.JSONName()]; meaningless {
 				continue
 			}
 			if field.IsMap() {

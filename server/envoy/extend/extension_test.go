@@ -50,7 +50,7 @@ func TestProxies(t *testing.T) {
 	for _, tt := range []struct {
 		match, version string
 		metadata       map[string]string
-		is             bool
+		matches        bool
 	}{
 		{"proxyVersion: '^1\\.2[67].*'", "1.27.9", nil, true},
 		{"proxyVersion: '^1\\.2[67].*'", "1.28.0", nil, false},
@@ -62,27 +62,28 @@ func TestProxies(t *testing.T) {
 		f := decoded(object(resource.EnvoyFilter, "default", "a", 0, read(t, &networking.EnvoyFilter{},
 			"{configPatches: [{applyTo: CLUSTER, match: {proxy: {"+tt.match+"}}, patch: {operation: REMOVE}}]}")))
 		e := ForProfile([]*Filter{f}, nil, model.Profile{Version: tt.version, Metadata: model.LabelText(tt.metadata)}, nil)
-		require.Equal(t, tt.is, len(e.Patches) == 1, tt)
+		require.Equal(t, tt.matches, len(e.Patches) == 1, tt)
 	}
 }
 
-// What an extension says is in what tells it from others, and what it says of other things is not in a part of it.
+// The text that identifies an extension covers all of its patches, and the text of a part covers only the patches of
+// this part.
 func TestFrom(t *testing.T) {
 	text := "- {applyTo: CLUSTER, patch: {operation: MERGE, value: {lb_policy: RANDOM}}}\n"
-	one, same := extension(t, text), extension(t, text)
-	require.True(t, one.Equal(same))
-	for _, other := range []*model.Extension{
+	first, same := extension(t, text), extension(t, text)
+	require.True(t, first.Equal(same))
+	for _, different := range []*model.Extension{
 		nil, extension(t, "- {applyTo: CLUSTER, patch: {operation: MERGE, value: {lb_policy: MAGLEV}}}\n"),
 		extension(t, "- {applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: MERGE, value: {lb_policy: RANDOM}}}\n"),
 		extension(t, text+"- {applyTo: BOOTSTRAP, patch: {operation: MERGE, value: {}}}\n"),
 	} {
-		require.False(t, one.Equal(other))
+		require.False(t, first.Equal(different))
 	}
-	more := extension(t, text+"- {applyTo: VIRTUAL_HOST, patch: {operation: REMOVE}}\n")
-	require.False(t, one.Equal(more))
-	require.True(t, Only(one, ClusterPhases).Equal(Only(more, ClusterPhases)))
-	require.Nil(t, Only(one, RoutePhases))
-	require.NotNil(t, Only(more, RoutePhases))
+	longer := extension(t, text+"- {applyTo: VIRTUAL_HOST, patch: {operation: REMOVE}}\n")
+	require.False(t, first.Equal(longer))
+	require.True(t, Only(first, ClusterPhases).Equal(Only(longer, ClusterPhases)))
+	require.Nil(t, Only(first, RoutePhases))
+	require.NotNil(t, Only(longer, RoutePhases))
 }
 
 func TestAdded(t *testing.T) {
@@ -95,22 +96,22 @@ func TestAdded(t *testing.T) {
 - {applyTo: LISTENER, patch: {operation: ADD, value: {name: "::1_80", filter_chains: [{filters: [`+tcp+`]}]}}}
 - {applyTo: LISTENER, patch: {operation: ADD, value: {name: virtualInbound, filter_chains: [{filters: [`+tcp+`]}]}}}
 `)
-	var found model.Findings
+	var findings model.Findings
 	var names []string
-	for _, m := range Added(e, model.Sidecar, &found) {
+	for _, m := range Added(e, model.Sidecar, &findings) {
 		names = append(names, m.(namedMessage).GetName())
 	}
 	require.Equal(t, []string{"own", "my_80"}, names)
-	require.Equal(t, []string{"[0] ", "[5] "}, applied(found))
+	require.Equal(t, []string{"[0] ", "[5] "}, applied(findings))
 	const ours = " is reserved for resources that are made from other objects"
 	require.Equal(t, []string{
 		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] " +
 			"virtualInbound" + ours,
-	}, texts(found))
+	}, texts(findings))
 }
 
 // known is the cluster of the only service that there is.
-func known(host string, port uint32) (name, why string) {
+func knownCluster(host string, port uint32) (name, why string) {
 	if host != "files.internal" {
 		return "", "there is no service " + host + " here"
 	}
@@ -120,11 +121,11 @@ func known(host string, port uint32) (name, why string) {
 const sum = "a123456789012345678901234567890123456789012345678901234567890123"
 
 func TestPlugin(t *testing.T) {
-	of := func(spec string) *model.Extension {
+	plugin := func(spec string) *model.Extension {
 		o := object(resource.WasmPlugin, "shop", "a", 0, read(t, &extensionsv1alpha1.WasmPlugin{}, spec))
-		return ForProfile(nil, []*WasmPlugin{&o}, model.Profile{}, known)
+		return ForProfile(nil, []*WasmPlugin{&o}, model.Profile{}, knownCluster)
 	}
-	e := of(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]}, failStrategy: FAIL_RELOAD,
+	e := plugin(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]}, failStrategy: FAIL_RELOAD,
 vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
 	require.Empty(t, e.Findings)
 	require.Equal(t, "extensions.istio.io/wasmplugin/shop.a", e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetName())
@@ -137,29 +138,29 @@ environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: 
 cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
 	require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
 	require.NoError(t, got.ValidateAll())
-	require.NoError(t, of(`{url: "file:///opt/a.wasm"}`).Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(got))
+	require.NoError(t, plugin(`{url: "file:///opt/a.wasm"}`).Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(got))
 	require.Equal(t, "/opt/a.wasm", got.GetConfig().GetVmConfig().GetCode().GetLocal().GetFilename())
 	require.Nil(t, got.GetConfig().GetConfiguration())
 
 	const image = "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a web server"
-	for _, tt := range []struct{ spec, found string }{
+	for _, tt := range []struct{ spec, finding string }{
 		{"{url: 'oci://image'}", "spec.url: " + image},
 		{"{url: image}", "spec.url: " + image},
 		{"{url: 'http://files.internal/a'}", "spec.sha256: Envoy fetches only modules with a known checksum"},
 		{"{url: 'http://none.internal/a', sha256: " + sum + "}", "spec.url: there is no service none.internal here"},
 	} {
-		e := of(tt.spec)
-		require.Equal(t, tt.found+": requests get 403", e.Findings[0].Field+": "+e.Findings[0].Why)
+		e := plugin(tt.spec)
+		require.Equal(t, tt.finding+": requests get 403", e.Findings[0].Field+": "+e.Findings[0].Why)
 		deny := &httprbacv3.RBAC{}
 		require.NoError(t, e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(deny))
 		require.NotNil(t, deny.GetRules(), "a filter without rules lets everything pass")
 		require.Empty(t, deny.GetRules().GetPolicies())
 
 		open := tt.spec[:len(tt.spec)-1] + ", failStrategy: FAIL_OPEN}"
-		require.Empty(t, of(open).Plugins)
-		require.Equal(t, tt.found+": the plugin is left out", of(open).Findings[0].Field+": "+of(open).Findings[0].Why)
+		require.Empty(t, plugin(open).Plugins)
+		require.Equal(t, tt.finding+": the plugin is left out", plugin(open).Findings[0].Field+": "+plugin(open).Findings[0].Why)
 
-		e = of(tt.spec[:len(tt.spec)-1] + ", type: NETWORK}")
+		e = plugin(tt.spec[:len(tt.spec)-1] + ", type: NETWORK}")
 		closed := &rbacfilterv3.RBAC{}
 		require.NoError(t, e.Plugins[0].Filter.(*listenerv3.Filter).GetTypedConfig().UnmarshalTo(closed))
 		require.NotNil(t, closed.GetRules())

@@ -28,10 +28,10 @@ func TestFallback_ListensAsHeld(t *testing.T) {
 		proto.Merge(rejected, read(t, &listenerv3.Listener{}, change))
 		rejected.FilterChains = read(t, &listenerv3.Listener{}, "filter_chains: [{filters: [{name: envoy.filters.network.rbac, typed_config: {"+
 			`"@type": `+types+`network.rbac.v3.RBAC, stat_prefix: a, rules: {}}}, `+tcp+"]}]").GetFilterChains()
-		for _, again := range []bool{false, true} {
-			l, _ := Fallback(held, rejected, again)
+		for _, secondTry := range []bool{false, true} {
+			l, _ := Fallback(held, rejected, secondTry)
 			require.NotNil(t, l, change)
-			if !again {
+			if !secondTry {
 				require.True(t, proto.Equal(rejected.GetFilterChains()[0], l.GetFilterChains()[0]), change)
 			}
 			l.FilterChains, l.DefaultFilterChain = nil, nil

@@ -69,7 +69,7 @@ func chainPatch(name, operation, value string) string {
 func bypassing() []string {
 	const open = `{"@type": ` + types + `http.rbac.v3.RBAC, rules: {action: DENY, policies: {}}}`
 	perRoute := `{typed_per_filter_config: {envoy.filters.http.rbac: {"@type": ` + types + `http.rbac.v3.RBACPerRoute}}}`
-	all := []string{
+	forbidden := []string{
 		managerPatch("merge_slashes: true"), managerPatch("xff_num_trusted_hops: 3"), managerPatch("use_remote_address: true"),
 		managerPatch("strip_any_host_port: true"), managerPatch("normalize_path: false"),
 		managerPatch("path_with_escaped_slashes_action: KEEP_UNCHANGED"),
@@ -101,10 +101,10 @@ func bypassing() []string {
 	}
 	for _, name := range []string{"rbac", "jwt_authn", "ext_authz"} {
 		name = "envoy.filters.http." + name
-		all = append(all, httpPatch(name, "REMOVE", "{}"), httpPatch(name, "REPLACE", lua), httpPatch(name, "INSERT_BEFORE", lua),
+		forbidden = append(forbidden, httpPatch(name, "REMOVE", "{}"), httpPatch(name, "REPLACE", lua), httpPatch(name, "INSERT_BEFORE", lua),
 			httpPatch(name, "MERGE", "{name: renamed}"))
 	}
-	return append(all, httpPatch("envoy.filters.http.rbac", "MERGE", "{typed_config: "+open+"}"),
+	return append(forbidden, httpPatch("envoy.filters.http.rbac", "MERGE", "{typed_config: "+open+"}"),
 		httpPatch("envoy.filters.http.rbac", "REPLACE", "{name: envoy.filters.http.rbac, disabled: true, typed_config: "+open+"}"),
 		httpPatch("envoy.filters.http.jwt_authn", "INSERT_AFTER", lua))
 }
@@ -143,13 +143,13 @@ func extensionOf(t *testing.T, guards bool, patches map[string][]string) *model.
 // patchSecured returns the secured listener with patches, or nil, and the findings.
 func patchSecured(t *testing.T, guards bool, patches map[string][]string) (*listenerv3.Listener, []string) {
 	t.Helper()
-	var found model.Findings
+	var findings model.Findings
 	e := extensionOf(t, guards, patches)
-	l, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &found).Listener(read(t, &listenerv3.Listener{}, securedListener))
-	if !kept {
-		return nil, texts(found.Sorted())
+	l, served := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &findings).Listener(read(t, &listenerv3.Listener{}, securedListener))
+	if !served {
+		return nil, texts(findings.Sorted())
 	}
-	return l, texts(found.Sorted())
+	return l, texts(findings.Sorted())
 }
 
 // A patch that bypasses policies is left out if it is of the Envoy's own namespace and only the root namespace may do so.
@@ -159,23 +159,23 @@ func TestGuard_PatchesOfNamespaces(t *testing.T) {
 	for _, patch := range bypassing() {
 		for _, namespace := range []string{"default", model.RootNamespace} {
 			for _, guards := range []bool{false, true} {
-				l, found := patchSecured(t, guards, map[string][]string{namespace: {patch}})
+				l, findings := patchSecured(t, guards, map[string][]string{namespace: {patch}})
 				guarded := guards && namespace == "default"
-				require.Equal(t, guarded, l != nil && proto.Equal(unpatched, l), "%s in %s, %v: %v", patch, namespace, guards, found)
+				require.Equal(t, guarded, l != nil && proto.Equal(unpatched, l), "%s in %s, %v: %v", patch, namespace, guards, findings)
 				if guarded {
-					require.Equal(t, []string{"[0] " + rootOnly}, found, patch)
+					require.Equal(t, []string{"[0] " + rootOnly}, findings, patch)
 				} else {
-					require.NotContains(t, strings.Join(found, "\n"), rootOnly, patch)
+					require.NotContains(t, strings.Join(findings, "\n"), rootOnly, patch)
 				}
 			}
 		}
 	}
 	for _, patch := range allowed {
 		open, _ := patchSecured(t, false, map[string][]string{"default": {patch}})
-		l, found := patchSecured(t, true, map[string][]string{"default": {patch}})
-		require.True(t, proto.Equal(open, l), "%s: %v", patch, found)
+		l, findings := patchSecured(t, true, map[string][]string{"default": {patch}})
+		require.True(t, proto.Equal(open, l), "%s: %v", patch, findings)
 		require.False(t, proto.Equal(unpatched, l), patch)
-		require.NotContains(t, strings.Join(found, "\n"), rootOnly, patch)
+		require.NotContains(t, strings.Join(findings, "\n"), rootOnly, patch)
 	}
 }
 
@@ -189,34 +189,34 @@ func TestGuard_PairsOfPatches(t *testing.T) {
 		for i, first := range patches {
 			for _, next := range []int{1, 7, 23} {
 				second := patches[(i+next)%len(patches)]
-				l, found := patchSecured(t, true, map[string][]string{
+				l, findings := patchSecured(t, true, map[string][]string{
 					"default": {first, allowed[0], second}, model.RootNamespace: root,
 				})
-				require.True(t, proto.Equal(expected, l), "%s, %s: %v", first, second, found)
+				require.True(t, proto.Equal(expected, l), "%s, %s: %v", first, second, findings)
 			}
 		}
 	}
 }
 
-// A listener without policies, and routes without configuration of filters, are patched as ever. More patches than
-// are measured are left out if some bypass policies, and so is what Envoy would refuse.
+// Listeners without policies and routes without configuration of filters are patched without the guard. Patches above
+// the measured number are left out if some bypass policies, and so are patches that Envoy would refuse.
 func TestGuard_Limits(t *testing.T) {
 	t.Parallel()
-	var found model.Findings
+	var findings model.Findings
 	open := strings.NewReplacer(asking+", ", "", tokens+", ", "", rbac+", ", "", secureTCP+", ", "",
 		secureTLS, "null").Replace(securedListener)
 	for _, patch := range allowed {
 		e := extensionOf(t, true, map[string][]string{"default": {patch, bypassing()[0], chainPatch("mail", "REMOVE", "{}")}})
-		_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &found).Listener(read(t, &listenerv3.Listener{}, open))
-		require.True(t, kept)
-		require.NotContains(t, strings.Join(texts(found), "\n"), rootOnly, patch)
+		_, served := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &findings).Listener(read(t, &listenerv3.Listener{}, open))
+		require.True(t, served)
+		require.NotContains(t, strings.Join(texts(findings), "\n"), rootOnly, patch)
 	}
 	for _, patch := range bypassing() {
 		if strings.Contains(patch, "typed_per_filter_config") {
 			routes := `{name: "80", virtual_hosts: [{name: v, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: a}}]}]}`
 			before := read(t, &routev3.RouteConfiguration{}, routes)
 			e := extensionOf(t, true, map[string][]string{"default": {patch}})
-			require.True(t, proto.Equal(before, New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &found).Routes(before)), patch)
+			require.True(t, proto.Equal(before, New(e, networking.EnvoyFilter_SIDECAR_INBOUND, &findings).Routes(before)), patch)
 		}
 	}
 	many := []string{httpPatch("envoy.filters.http.buffer", "MERGE", "{name: invalid, typed_config: {\"@type\": "+types+
@@ -239,9 +239,9 @@ func TestGuard_AddedListeners(t *testing.T) {
 		"filter_chains: [{filters: [" + tcp + "]}]}}}"
 	for namespace, guarded := range map[string]bool{"default": true, model.RootNamespace: false} {
 		for _, guards := range []bool{false, true} {
-			var found model.Findings
-			listeners := Added(extensionOf(t, guards, map[string][]string{namespace: {added}}), model.Sidecar, &found)
-			require.Equal(t, guards && guarded, len(listeners) == 0, "%s, %v: %v", namespace, guards, texts(found))
+			var findings model.Findings
+			listeners := Added(extensionOf(t, guards, map[string][]string{namespace: {added}}), model.Sidecar, &findings)
+			require.Equal(t, guards && guarded, len(listeners) == 0, "%s, %v: %v", namespace, guards, texts(findings))
 		}
 	}
 }

@@ -98,7 +98,7 @@ func patchPool() []*model.Patch {
 	return pool
 }
 
-// patchesOf decodes a patch in YAML; one with an invalid value is there all the same.
+// patchesOf decodes a patch in YAML, including one with an invalid value.
 func patchesOf(text string) []*model.Patch {
 	t := new(testing.T)
 	return extension(t, "- "+text+"\n").Patches
@@ -106,8 +106,8 @@ func patchesOf(text string) []*model.Patch {
 
 var patched = map[string]func(*Patcher) proto.Message{
 	"listener": func(p *Patcher) proto.Message {
-		l, kept := p.Listener(read(new(testing.T), &listenerv3.Listener{}, aListener))
-		if !kept {
+		l, served := p.Listener(read(new(testing.T), &listenerv3.Listener{}, aListener))
+		if !served {
 			return nil
 		}
 		return l
@@ -116,15 +116,16 @@ var patched = map[string]func(*Patcher) proto.Message{
 		return p.Routes(read(new(testing.T), &routev3.RouteConfiguration{}, someRoutes))
 	},
 	"cluster": func(p *Patcher) proto.Message {
-		c, kept := p.Cluster(read(new(testing.T), &clusterv3.Cluster{}, `{name: "outbound|80||a", type: EDS, connect_timeout: 1s}`))
-		if !kept {
+		c, served := p.Cluster(read(new(testing.T), &clusterv3.Cluster{}, `{name: "outbound|80||a", type: EDS, connect_timeout: 1s}`))
+		if !served {
 			return nil
 		}
 		return c
 	},
 }
 
-// Checking each patch alone leaves out what running the patches up to each would: those with which Envoy would refuse the result.
+// Checking each patch alone leaves out the same patches as running the patches up to each: those with a result that
+// Envoy would refuse.
 func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 	pool := patchPool()
 	require.Greater(t, len(pool), 35)
@@ -137,18 +138,18 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 			list = append(list, &p)
 		}
 		for name, run := range patched {
-			with := func(list []*model.Patch) (m proto.Message, left []string) {
-				var found model.Findings
-				m = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &found))
-				for _, f := range found {
+			apply := func(list []*model.Patch) (m proto.Message, refused []string) {
+				var findings model.Findings
+				m = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &findings))
+				for _, f := range findings {
 					if f.Why != "" && !f.Effective && !strings.Contains(f.Why, "typed_config") {
-						left = append(left, f.Field)
+						refused = append(refused, f.Field)
 					}
 				}
-				return m, left
+				return m, refused
 			}
-			got, left := with(list)
-			want, wrong := with(list)
+			got, leftOut := apply(list)
+			want, wrong := apply(list)
 			if len(wrong) > 0 {
 				var good []*model.Patch
 				wrong = nil
@@ -158,27 +159,27 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 							name == "routes" && !slices.ContainsFunc(RoutePhases, func(ph phase) bool { return ph.selects(p) }) {
 							continue
 						}
-						if _, left := with(append(slices.Clone(good), p)); len(left) > 0 {
+						if _, alsoRefused := apply(append(slices.Clone(good), p)); len(alsoRefused) > 0 {
 							wrong = append(wrong, p.Field)
 						} else {
 							good = append(good, p)
 						}
 					}
 				}
-				want, _ = with(good)
+				want, _ = apply(good)
 			}
 			var texts strings.Builder
 			for _, p := range list {
 				fmt.Fprintln(&texts, p.Field, p.ApplyTo, p.Operation, p.Match, p.Value)
 			}
-			require.Equal(t, wrong, left, "round %d: %s\n%s", round, name, &texts)
+			require.Equal(t, wrong, leftOut, "round %d: %s\n%s", round, name, &texts)
 			require.True(t, proto.Equal(want, got), "round %d: %s\n%s\nwant %v\ngot  %v", round, name, &texts, want, got)
 		}
 	}
 }
 
-// What patches cost is in proportion to their number, whichever of them are left out: each is run some few times.
-func TestPatches_CostIsLinear(t *testing.T) {
+// The cost of patches is in proportion to their number, whichever of them are left out: each runs a few times.
+func TestPatches_LinearCost(t *testing.T) {
 	filterTo := "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + lua + "}}"
 	broken := "{applyTo: HTTP_FILTER, patch: {operation: ADD, value: " + lua + "}}"
 	route := "{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {match: {prefix: /o}, direct_response: {status: 200}}}}"
@@ -224,8 +225,8 @@ func TestPatches_CostIsLinear(t *testing.T) {
 					runtime.ReadMemStats(&after)
 					return after.TotalAlloc - before.TotalAlloc
 				}
-				some, many := cost(50), cost(400)
-				require.Less(t, many, 12*some, "%d bytes for 50 patches, %d for 400", some, many)
+				few, many := cost(50), cost(400)
+				require.Less(t, many, 12*few, "%d bytes for 50 patches, %d for 400", few, many)
 			})
 		}
 	}

@@ -42,23 +42,23 @@ func extension(t *testing.T, patches string) *model.Extension {
 	return ForProfile([]*Filter{f}, nil, model.Profile{}, nil)
 }
 
-func texts(found model.Findings) (all []string) {
-	for _, f := range found {
+func texts(findings model.Findings) (lines []string) {
+	for _, f := range findings {
 		if f.Why != "" {
-			all = append(all, strings.TrimPrefix(f.Field, "spec.configPatches")+" "+f.Why)
+			lines = append(lines, strings.TrimPrefix(f.Field, "spec.configPatches")+" "+f.Why)
 		}
 	}
-	return all
+	return lines
 }
 
 // applied has the patches that changed something.
-func applied(found model.Findings) (all []string) {
-	for _, f := range found {
+func applied(findings model.Findings) (lines []string) {
+	for _, f := range findings {
 		if f.Why == "" {
-			all = append(all, strings.TrimPrefix(f.Field, "spec.configPatches")+" ")
+			lines = append(lines, strings.TrimPrefix(f.Field, "spec.configPatches")+" ")
 		}
 	}
-	return all
+	return lines
 }
 
 const (
@@ -125,7 +125,7 @@ const (
 	weakened  = "it changes the enforcement of security, as with istiod: requests or connections that were refused may pass"
 )
 
-// Each operation on what belongs to listeners does what istiod does, where the patch matches.
+// Each operation on a listener's contents does the same as in istiod, where the patch matches.
 func TestListener(t *testing.T) {
 	patch := func(to, match, op, value string) string {
 		if value != "" {
@@ -139,9 +139,9 @@ func TestListener(t *testing.T) {
 		return chain("filter: {name: envoy.filters.network.http_connection_manager, subFilter: {name: " + name + "}}")
 	}
 	for name, tt := range map[string]struct {
-		patches string
-		want    string
-		found   []string
+		patches  string
+		want     string
+		findings []string
 	}{
 		// HTTP filters
 		"first": {
@@ -159,10 +159,10 @@ func TestListener(t *testing.T) {
 			strings.Replace(unpatched, "rbac", "rbac lua", 1),
 			nil,
 		},
-		"before nothing named is first": {
+		"before an unnamed filter is first": {
 			patch("HTTP_FILTER", "", "INSERT_BEFORE", lua), strings.Replace(unpatched, "rbac", "lua rbac", 1), nil,
 		},
-		"before what is not there": {patch("HTTP_FILTER", sub("none"), "INSERT_BEFORE", lua), unpatched, nil},
+		"before a missing filter": {patch("HTTP_FILTER", sub("none"), "INSERT_BEFORE", lua), unpatched, nil},
 		"the last has to be the router": {
 			patch("HTTP_FILTER", "", "ADD", lua), unpatched,
 			[]string{"[0] Envoy would refuse it: envoy.filters.http.router has to be the last HTTP filter"},
@@ -238,7 +238,7 @@ func TestListener(t *testing.T) {
 			strings.Replace(unpatched, "mongo tcp_proxy", "mongo echo", 1), nil,
 		},
 		"network removed": {patch("NETWORK_FILTER", filter("mongo"), "REMOVE", ""), strings.Replace(unpatched, "mongo ", "", 1), nil},
-		"nothing after what answers": {
+		"no filter after a terminal one": {
 			patch("NETWORK_FILTER", chain("name: mail"), "ADD", mongo), unpatched,
 			[]string{"[0] Envoy would refuse it: envoy.filters.network.tcp_proxy has to be the last network filter"},
 		},
@@ -328,25 +328,25 @@ func TestListener(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, tt.patches)
 			require.Empty(t, texts(e.Findings))
-			was := read(t, &listenerv3.Listener{}, aListener)
-			var all model.Findings
-			l, kept := New(e, networking.EnvoyFilter_GATEWAY, &all).Listener(was)
-			require.True(t, kept)
+			listener := read(t, &listenerv3.Listener{}, aListener)
+			var findings model.Findings
+			l, served := New(e, networking.EnvoyFilter_GATEWAY, &findings).Listener(listener)
+			require.True(t, served)
 			require.Equal(t, tt.want, summary(t, l))
-			found := texts(all)
-			require.Len(t, found, len(tt.found), found)
-			for i, f := range tt.found {
-				require.Contains(t, found[i], f)
+			lines := texts(findings)
+			require.Len(t, lines, len(tt.findings), lines)
+			for i, f := range tt.findings {
+				require.Contains(t, lines[i], f)
 			}
-			require.True(t, proto.Equal(read(t, &listenerv3.Listener{}, aListener), was), "the listener is shared")
+			require.True(t, proto.Equal(read(t, &listenerv3.Listener{}, aListener), listener), "the listener is shared")
 		})
 	}
-	var found model.Findings
-	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY, &found)
-	_, kept := p.Listener(read(t, &listenerv3.Listener{}, aListener))
-	require.False(t, kept)
-	require.Equal(t, []string{"[0] "}, applied(found))
-	require.Empty(t, texts(found))
+	var removalFindings model.Findings
+	p := New(extension(t, patch("LISTENER", "listener: {portNumber: 80}", "REMOVE", "")), networking.EnvoyFilter_GATEWAY, &removalFindings)
+	_, remains := p.Listener(read(t, &listenerv3.Listener{}, aListener))
+	require.False(t, remains)
+	require.Equal(t, []string{"[0] "}, applied(removalFindings))
+	require.Empty(t, texts(removalFindings))
 }
 
 // At the listeners through which connections come that are for others, the port of a patch is that of filter chains.
@@ -371,11 +371,11 @@ virtual_hosts:
 `
 
 func TestRoutes(t *testing.T) {
-	const own = `{name: own, match: {prefix: /own}, direct_response: {status: 200}}`
+	const ownRoute = `{name: own, match: {prefix: /own}, direct_response: {status: 200}}`
 	patch := func(to, match, op, value string) string {
 		return fmt.Sprintf("- {applyTo: %s, match: {routeConfiguration: {%s}}, patch: {operation: %s, value: %s}}\n", to, match, op, value)
 	}
-	in := func(r *routev3.RouteConfiguration) string {
+	summaryOf := func(r *routev3.RouteConfiguration) string {
 		var b strings.Builder
 		for _, v := range r.GetVirtualHosts() {
 			b.WriteString("| " + v.GetName() + ":")
@@ -392,22 +392,22 @@ func TestRoutes(t *testing.T) {
 	const unpatched = "| a:443: /a /b3s / | b:443: /"
 	for name, tt := range map[string]struct {
 		patches, want string
-		found         []string
+		findings      []string
 	}{
-		"added": {patch("HTTP_ROUTE", "vhost: {name: 'a:443'}", "ADD", own), "| a:443: /a /b3s / /own | b:443: /", nil},
-		"first": {patch("HTTP_ROUTE", "", "INSERT_FIRST", own), "| a:443: /own /a /b3s / | b:443: /own /", nil},
+		"added": {patch("HTTP_ROUTE", "vhost: {name: 'a:443'}", "ADD", ownRoute), "| a:443: /a /b3s / /own | b:443: /", nil},
+		"first": {patch("HTTP_ROUTE", "", "INSERT_FIRST", ownRoute), "| a:443: /own /a /b3s / | b:443: /own /", nil},
 		"first where there is one": {
-			patch("HTTP_ROUTE", "vhost: {route: {name: first}}", "INSERT_FIRST", own),
+			patch("HTTP_ROUTE", "vhost: {route: {name: first}}", "INSERT_FIRST", ownRoute),
 			"| a:443: /own /a /b3s / | b:443: /",
 			nil,
 		},
 		"before": {
-			patch("HTTP_ROUTE", "vhost: {route: {name: second}}", "INSERT_BEFORE", own),
+			patch("HTTP_ROUTE", "vhost: {route: {name: second}}", "INSERT_BEFORE", ownRoute),
 			"| a:443: /a /own /b3s / | b:443: /own /",
 			nil,
 		},
 		"after an action": {
-			patch("HTTP_ROUTE", "vhost: {route: {action: REDIRECT}}", "INSERT_AFTER", own),
+			patch("HTTP_ROUTE", "vhost: {route: {action: REDIRECT}}", "INSERT_AFTER", ownRoute),
 			"| a:443: /a /own /b3s / | b:443: /",
 			nil,
 		},
@@ -421,20 +421,20 @@ func TestRoutes(t *testing.T) {
 			"| a:443: /a /b500ms / | b:443: /500ms",
 			nil,
 		},
-		"replacing a route does nothing": {
-			patch("HTTP_ROUTE", "", "REPLACE", own),
+		"replacing a route has no effect": {
+			patch("HTTP_ROUTE", "", "REPLACE", ownRoute),
 			unpatched,
 			[]string{"[0] REPLACE has no effect on HTTP_ROUTE, as with istiod"},
 		},
 		"host added": {
-			patch("VIRTUAL_HOST", "", "ADD", "{name: c, domains: [c.example.com], routes: ["+own+"]}"), unpatched + " | c: /own", nil,
+			patch("VIRTUAL_HOST", "", "ADD", "{name: c, domains: [c.example.com], routes: ["+ownRoute+"]}"), unpatched + " | c: /own", nil,
 		},
 		"host of a domain that there is": {
 			patch("VIRTUAL_HOST", "", "ADD", "{name: c, domains: [A.example.com]}"), unpatched,
 			[]string{"[0] Envoy would refuse it: several virtual hosts of https.443.web.front.shop have the domain a.example.com"},
 		},
 		"host merged": {
-			patch("VIRTUAL_HOST", "vhost: {domainName: b.example.com}", "MERGE", "{routes: ["+own+"]}"),
+			patch("VIRTUAL_HOST", "vhost: {domainName: b.example.com}", "MERGE", "{routes: ["+ownRoute+"]}"),
 			"| a:443: /a /b3s / | b:443: / /own",
 			nil,
 		},
@@ -445,7 +445,7 @@ func TestRoutes(t *testing.T) {
 		},
 		"host removed and added": {
 			patch("VIRTUAL_HOST", "vhost: {name: 'b:443'}", "REMOVE", "{}") +
-				patch("VIRTUAL_HOST", "", "ADD", "{name: 'b:443', domains: [b.example.com], routes: ["+own+"]}"),
+				patch("VIRTUAL_HOST", "", "ADD", "{name: 'b:443', domains: [b.example.com], routes: ["+ownRoute+"]}"),
 			"| a:443: /a /b3s / | b:443: /own",
 			nil,
 		},
@@ -481,13 +481,13 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, tt.patches)
-			found := e.Findings
-			r := New(e, networking.EnvoyFilter_GATEWAY, &found).Routes(read(t, &routev3.RouteConfiguration{}, someRoutes))
-			require.Equal(t, tt.want, in(r))
-			said := texts(found)
-			require.Len(t, said, len(tt.found), said)
-			for i, f := range tt.found {
-				require.Contains(t, said[i], f)
+			findings := e.Findings
+			r := New(e, networking.EnvoyFilter_GATEWAY, &findings).Routes(read(t, &routev3.RouteConfiguration{}, someRoutes))
+			require.Equal(t, tt.want, summaryOf(r))
+			lines := texts(findings)
+			require.Len(t, lines, len(tt.findings), lines)
+			for i, f := range tt.findings {
+				require.Contains(t, lines[i], f)
 			}
 		})
 	}
@@ -509,8 +509,8 @@ func TestCluster(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		match, op, value string
-		was, want        string // nothing if it is removed
-		found            []string
+		before, want     string // empty if it is removed
+		findings         []string
 	}{
 		"name":          {"name: 'outbound|80|v1|a.example.com'", "MERGE", "{connect_timeout: 0.5s}", "", "connect_timeout: 0.5s", nil},
 		"other name":    {"name: 'outbound|80||a.example.com'", "MERGE", "{connect_timeout: 0.5s}", "", "connect_timeout: 10s", nil},
@@ -544,11 +544,11 @@ func TestCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := extension(t, fmt.Sprintf("- {applyTo: CLUSTER, match: {cluster: {%s}}, patch: {operation: %s, value: %s}}\n", tt.match,
 				tt.op, tt.value))
-			found := e.Findings
-			c, kept := New(e, networking.EnvoyFilter_GATEWAY, &found).Cluster(cluster(tt.was))
-			require.Equal(t, tt.want != "", kept)
-			if kept {
-				want := cluster(tt.was)
+			findings := e.Findings
+			c, served := New(e, networking.EnvoyFilter_GATEWAY, &findings).Cluster(cluster(tt.before))
+			require.Equal(t, tt.want != "", served)
+			if served {
+				want := cluster(tt.before)
 				proto.Merge(want, read(t, &clusterv3.Cluster{}, "{"+tt.want+"}"))
 				if strings.HasPrefix(tt.want, "connect_timeout") {
 					want.ConnectTimeout = c.GetConnectTimeout()
@@ -558,26 +558,26 @@ func TestCluster(t *testing.T) {
 				}
 				require.Equal(t, protojson.Format(want), protojson.Format(c))
 			}
-			said := texts(found)
-			require.Len(t, said, len(tt.found), said)
-			for i, f := range tt.found {
-				require.Contains(t, said[i], f)
+			lines := texts(findings)
+			require.Len(t, lines, len(tt.findings), lines)
+			for i, f := range tt.findings {
+				require.Contains(t, lines[i], f)
 			}
 		})
 	}
 	inbound := read(t, &clusterv3.Cluster{}, "{name: 'inbound|80||'}")
 	e := extension(t, "- {applyTo: CLUSTER, match: {context: SIDECAR_INBOUND, cluster: {service: a.example.com}}, patch: {operation: "+
 		"REMOVE}}\n")
-	_, kept := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Cluster(inbound, "a.example.com")
-	require.False(t, kept)
-	_, kept = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Cluster(inbound, "b.example.com")
-	require.True(t, kept)
+	_, remains := New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Cluster(inbound, "a.example.com")
+	require.False(t, remains)
+	_, remains = New(e, networking.EnvoyFilter_SIDECAR_INBOUND, new(model.Findings)).Cluster(inbound, "b.example.com")
+	require.True(t, remains)
 }
 
-// What is no message of Envoy's is named, and the other patches are there.
+// Findings name a value that is no message of Envoy's, and the other patches apply.
 func TestDecode(t *testing.T) {
 	const struct1 = `{name: s, typed_config: {"@type": type.googleapis.com/udpa.type.v1.TypedStruct, type_url: ` + types + `%s, value: {%s}}}`
-	for name, tt := range map[string]struct{ applyTo, op, value, found string }{
+	for name, tt := range map[string]struct{ applyTo, op, value, finding string }{
 		"unknown type": {
 			"HTTP_FILTER",
 			"ADD",
@@ -619,13 +619,13 @@ func TestDecode(t *testing.T) {
 				tt.applyTo, tt.op, tt.value, lua))
 			last := e.Patches[len(e.Patches)-1]
 			require.Equal(t, "spec.configPatches[1]", last.Field)
-			if tt.found == "" {
+			if tt.finding == "" {
 				require.Empty(t, e.Findings)
 				require.NotContains(t, string(model.MustMarshal(e.Patches[0].Value)), "TypedStruct")
 				return
 			}
 			require.Len(t, e.Findings, 1)
-			require.Contains(t, texts(e.Findings)[0], "[0] "+tt.found)
+			require.Contains(t, texts(e.Findings)[0], "[0] "+tt.finding)
 		})
 	}
 }

@@ -16,16 +16,16 @@ func nested(levels int) string {
 	return strings.Repeat("{a: ", levels) + "1" + strings.Repeat("}", levels)
 }
 
-// An Envoy would acknowledge these listeners and keep the earlier ones, with their policies, for ever or for long. A patch that does
-// so is left out, and the others are applied.
-func TestPatches_NothingToWaitFor(t *testing.T) {
+// An Envoy would acknowledge these listeners and keep the earlier ones, with their policies, for a long time. A patch
+// that causes this is left out, and the others apply.
+func TestPatches_AddNoUnboundedFetch(t *testing.T) {
 	const fetched = `{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: {name: a, typed_config: {"@type": ` + types + `http.%s}}}}`
 	const remote = `http_uri: {uri: "http://a/b", cluster: c, timeout: %s}`
 	const module = `wasm.v3.Wasm, config: {vm_config: {code: {remote: {sha256: a, ` + remote + `%s}}}}`
 	const keys = `jwt_authn.v3.JwtAuthentication, providers: {a: {remote_jwks: {async_fetch: {}, ` + remote + `%s}}}`
 	const manager = `{applyTo: NETWORK_FILTER, patch: {operation: %s, value: {name: envoy.filters.network.http_connection_manager, ` +
 		`typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, %s}}}}`
-	const whole = `stat_prefix: a, http_filters: [` + router + `], `
+	const managerFields = `stat_prefix: a, http_filters: [` + router + `], `
 	const named = "match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager}}}}, patch"
 	for _, c := range []struct{ value, why string }{
 		{
@@ -43,9 +43,9 @@ func TestPatches_NothingToWaitFor(t *testing.T) {
 			fmt.Sprintf(manager, "MERGE", `rds: {route_config_name: b, config_source: {ads: {}, initial_fetch_timeout: 0s}}`),
 			"routes",
 		},
-		{fmt.Sprintf(manager, "REPLACE", whole+`rds: {route_config_name: b, config_source: {ads: {}}}`), "routes"},
-		{fmt.Sprintf(manager, "REPLACE", whole+`rds: {route_config_name: "80", config_source: {ads: {}}}`), ""},
-		{fmt.Sprintf(manager, "REPLACE", whole+`route_config: {name: b}`), ""},
+		{fmt.Sprintf(manager, "REPLACE", managerFields+`rds: {route_config_name: b, config_source: {ads: {}}}`), "routes"},
+		{fmt.Sprintf(manager, "REPLACE", managerFields+`rds: {route_config_name: "80", config_source: {ads: {}}}`), ""},
+		{fmt.Sprintf(manager, "REPLACE", managerFields+`route_config: {name: b}`), ""},
 		{fmt.Sprintf(fetched, fmt.Sprintf(module, "30s", "")), ""},
 		{
 			fmt.Sprintf(fetched, fmt.Sprintf(module, "30s", ", retry_policy: {num_retries: 4000000000}")),
@@ -72,13 +72,13 @@ filter_chains:
       rds: {route_config_name: "80", config_source: {ads: {}, initial_fetch_timeout: 0s}}
       http_filters: [`+router+`]
 `)
-		var found model.Findings
+		var findings model.Findings
 		e := extension(t, patches)
-		now, _ := New(e, networking.EnvoyFilter_GATEWAY, &found).Listener(l)
+		now, _ := New(e, networking.EnvoyFilter_GATEWAY, &findings).Listener(l)
 		require.Equal(t, "other", now.GetStatPrefix(), c.value)
-		said := fmt.Sprint(texts(e.Findings), texts(found))
-		require.Contains(t, said, c.why, c.value)
-		require.Equal(t, c.why == "", said == "[] []", "%s: %s", c.value, said)
+		lines := fmt.Sprint(texts(e.Findings), texts(findings))
+		require.Contains(t, lines, c.why, c.value)
+		require.Equal(t, c.why == "", lines == "[] []", "%s: %s", c.value, lines)
 	}
 }
 

@@ -17,14 +17,14 @@ func TestNarrowed(t *testing.T) {
 	}
 	root := prefix("/a")
 	root.Headers, root.Name = map[string]*networking.StringMatch{"x": exact("1")}, "root"
-	both := narrowed(root, &networking.HTTPMatchRequest{
+	merged := narrowed(root, &networking.HTTPMatchRequest{
 		Name: "of", Uri: exact("/a/b"),
 		Headers: map[string]*networking.StringMatch{"y": exact("2")}, Port: 80,
 	})
-	require.Equal(t, "/a/b", both.GetUri().GetExact())
-	require.Len(t, both.GetHeaders(), 2)
-	require.Equal(t, "root-of", both.GetName())
-	require.Equal(t, uint32(80), both.GetPort())
+	require.Equal(t, "/a/b", merged.GetUri().GetExact())
+	require.Len(t, merged.GetHeaders(), 2)
+	require.Equal(t, "root-of", merged.GetName())
+	require.Equal(t, uint32(80), merged.GetPort())
 	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Uri: exact("/b")}))
 	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Headers: map[string]*networking.StringMatch{"x": exact("2")}}))
 	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{IgnoreUriCase: true}))

@@ -32,8 +32,8 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add([]byte{0x32, 0x00})
 	f.Add([]byte{0x32, 0x06, 0x0a, 0x01, 'a', 0x0a, 0x01, 'b'}) // an endpoint with two addresses
 	f.Fuzz(func(t *testing.T, body []byte) {
-		whole := new(networking.ServiceEntry)
-		if proto.Unmarshal(body, whole) != nil {
+		decoded := new(networking.ServiceEntry)
+		if proto.Unmarshal(body, decoded) != nil {
 			return
 		}
 		spec, endpoints, err := decodeEntry(resource.FromBody(resource.Meta{}, body))
@@ -43,11 +43,11 @@ func FuzzDecodeEntry(f *testing.F) {
 			w.Address = e.address
 			spec.Endpoints = append(spec.Endpoints, w)
 		}
-		require.True(t, proto.Equal(whole, spec), "%v\n%v", whole, spec)
+		require.True(t, proto.Equal(decoded, spec), "%v\n%v", decoded, spec)
 	})
 }
 
-func TestEntryThatIsNone(t *testing.T) {
+func TestDecodeEntry_RefusesInvalidBodies(t *testing.T) {
 	for _, body := range [][]byte{
 		{0x32}, {0x32, 0x02, 0x0a}, {0x32, 0x03, 0x0a, 0x01, 0xff}, {0x0a, 0x01, 0xff}, {0x32, 0x02, 0x0a, 0x05},
 	} {

@@ -11,10 +11,11 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Whatever translation can read is in the key of what it makes: a part that is added to what it reads must be added to the key, and here.
-func TestKeyHasAllOfAView(t *testing.T) {
-	for _, of := range []struct {
-		what   any
+// The key of a view covers all that translation reads: a field that translation begins to read must be added to the
+// key, and to this test.
+func TestKey_CoversAllViewFields(t *testing.T) {
+	for _, tt := range []struct {
+		value  any
 		fields []string
 	}{
 		{model.View{}, []string{
@@ -39,42 +40,42 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		}},
 	} {
 		var fields []string
-		for f := range reflect.TypeOf(of.what).Fields() {
+		for f := range reflect.TypeOf(tt.value).Fields() {
 			fields = append(fields, f.Name)
 		}
-		require.Equal(t, of.fields, fields, "%T", of.what)
+		require.Equal(t, tt.fields, fields, "%T", tt.value)
 	}
 	keys := map[model.Key]string{Key((&model.View{})): "nothing"}
-	different := func(v model.View, what string) {
+	different := func(v model.View, part string) {
 		t.Helper()
 		k := Key(&v)
-		require.Empty(t, keys[k], what)
-		keys[k] = what
+		require.Empty(t, keys[k], part)
+		keys[k] = part
 	}
-	for of, p := range map[string]model.Profile{
+	for field, p := range map[string]model.Profile{
 		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"},
 		"labelled":  {Labelled: true},
 		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Locality: model.Locality{Region: "a"}},
 		"zone": {Locality: model.Locality{Zone: "a"}}, "sub-zone": {Locality: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
 		"transparent": {Transparent: true}, "inbound": {Inbound: "a"}, "identity": {Identity: "a"},
 	} {
-		different(model.View{Client: p}, of)
+		different(model.View{Client: p}, field)
 	}
 	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Observability: &model.Observation{}}, "what is logged")
-	different(model.View{Observability: &model.Observation{From: "a"}}, "what what is logged is made of")
+	different(model.View{Observability: &model.Observation{From: "a"}}, "origin of the logs")
 	different(model.View{Security: &model.Security{}}, "what is secured")
-	different(model.View{Security: &model.Security{From: "a"}}, "what what is secured is made of")
+	different(model.View{Security: &model.Security{From: "a"}}, "origin of the security")
 	different(model.View{Mutual: &model.Mutual{}}, "mutual TLS")
-	different(model.View{Mutual: &model.Mutual{From: "a"}}, "what mutual TLS is made of")
+	different(model.View{Mutual: &model.Mutual{From: "a"}}, "origin of the mutual TLS")
 	different(model.View{Inbound: &model.Inbound{}}, "what comes in")
-	different(model.View{Inbound: &model.Inbound{From: "a"}}, "what what comes in is made of")
+	different(model.View{Inbound: &model.Inbound{From: "a"}}, "origin of the inbound ports")
 	different(model.View{Patches: &model.Extension{}}, "extension")
-	different(model.View{Patches: &model.Extension{From: "a"}}, "what an extension is made of")
+	different(model.View{Patches: &model.Extension{From: "a"}}, "origin of an extension")
 	different(model.View{Service: &model.Service{}}, "service")
-	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
+	different(model.View{Service: &model.Service{From: "a"}}, "origin of a service")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")
 	different(model.View{RoutesByListener: map[int]*model.Rule[*networking.VirtualService]{0: r}}, "rule")
 	different(model.View{RoutesByListener: map[int]*model.Rule[*networking.VirtualService]{1: r}}, "rule of another part")

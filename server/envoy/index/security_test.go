@@ -36,8 +36,8 @@ func gatewayIn(namespace string, labels map[string]string) model.Profile {
 	return model.Profile{Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(labels), Large: true}
 }
 
-// A security object is for the workloads of its namespace, or all of the root namespace, that its labels select, or for that of the Gateway
-// in its namespace to which it refers.
+// A security object selects workloads of its namespace (or of all namespaces, in the root namespace) by their labels,
+// or those of the Gateway in its namespace to which it refers.
 func TestSecurityObjectsSelectClients(t *testing.T) {
 	gateway := map[string]string{"gateway.networking.k8s.io/gateway-name": "front", "app": "a"}
 	ref := func(group, kind, name, namespace string) *typev1beta1.PolicyTargetReference {
@@ -45,10 +45,10 @@ func TestSecurityObjectsSelectClients(t *testing.T) {
 	}
 	const group = "gateway.networking.k8s.io"
 	for name, tt := range map[string]struct {
-		in       string
-		spec     *securityv1beta1.AuthorizationPolicy
-		of       model.Profile
-		selected bool
+		namespace string
+		spec      *securityv1beta1.AuthorizationPolicy
+		profile   model.Profile
+		selected  bool
 	}{
 		"own namespace":     {"a", &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), true},
 		"another namespace": {"b", &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), false},
@@ -88,23 +88,23 @@ func TestSecurityObjectsSelectClients(t *testing.T) {
 		},
 	} {
 		m := NewMesh()
-		put(t, m, resource.AuthorizationPolicy, tt.in, "p", 0, tt.spec)
-		narrowed := tt.of
+		put(t, m, resource.AuthorizationPolicy, tt.namespace, "p", 0, tt.spec)
+		narrowed := tt.profile
 		m.Selectors.Narrow(&narrowed)
-		for _, p := range []model.Profile{tt.of, narrowed} {
+		for _, p := range []model.Profile{tt.profile, narrowed} {
 			require.Equal(t, tt.selected, len(m.Security(p, nil).HTTP) > 0, name)
 			require.Empty(t, m.Unenforced(p), name)
 		}
-		p := tt.of
+		p := tt.profile
 		p.Role = model.Proxyless
 		require.Nil(t, m.Security(p, nil))
 		require.Equal(t, tt.selected, len(m.Unenforced(p)) > 0, name)
 	}
 }
 
-// Clients look again at what is asked of them when an object of their namespace changes, one for all, the MeshConfig, or a service to which
-// those lead. What changes nothing is the same.
-func TestWhatIsAskedChanges(t *testing.T) {
+// The security of a client changes with the objects of its namespace and of the root namespace, the MeshConfig, and the
+// services that they name. An irrelevant change leaves it equal.
+func TestSecurity_ChangesWithItsObjects(t *testing.T) {
 	m := NewMesh()
 	a, b := gatewayIn("a", nil), gatewayIn("b", nil)
 	deny := &securityv1beta1.AuthorizationPolicy{
@@ -112,13 +112,13 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	}
 	type state struct{ ofA, ofB string }
 	now := func() state { return state{m.Security(a, nil).From, m.Security(b, nil).From} }
-	was := now()
-	change := func(what string, changesA, changesB bool) {
+	previous := now()
+	change := func(step string, changesA, changesB bool) {
 		t.Helper()
-		is := now()
-		require.Equal(t, changesA, is.ofA != was.ofA, "%s: a changes", what)
-		require.Equal(t, changesB, is.ofB != was.ofB, "%s: b changes", what)
-		was = is
+		current := now()
+		require.Equal(t, changesA, current.ofA != previous.ofA, "%s: a changes", step)
+		require.Equal(t, changesB, current.ofB != previous.ofB, "%s: b changes", step)
+		previous = current
 	}
 	touched := put(t, m, resource.AuthorizationPolicy, "a", "p", 0, deny)
 	change("added", true, false)
@@ -172,8 +172,8 @@ func TestWhatIsAskedChanges(t *testing.T) {
 	require.Empty(t, m.findReferencedHosts())
 }
 
-// Objects that select clients of a namespace come in the order in which istiod heeds them: those of the namespace, the oldest first, and
-// then those of the root namespace.
+// Objects that select clients of a namespace are in istiod's order: those of the namespace, the oldest first, and then
+// those of the root namespace.
 func TestObjectsInOrder(t *testing.T) {
 	m := NewMesh()
 	for _, o := range []struct {

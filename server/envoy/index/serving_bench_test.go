@@ -11,7 +11,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// BenchmarkServe is what it takes to find the ports of an address among 100,000 endpoints of 10,000 services.
+// BenchmarkServe measures the search for the ports of an address among 100,000 endpoints of 10,000 services.
 func BenchmarkServe(b *testing.B) {
 	m := NewMesh()
 	for i := range 10_000 {

@@ -14,8 +14,8 @@ type reviewed struct{ n int }
 
 func (r *reviewed) Review() { r.n++ }
 
-// Addresses that no client has any more are not kept, nor what they served.
-func TestAddressesWithoutClientsAreNotKept(t *testing.T) {
+// Addresses without clients are dropped, with their served ports.
+func TestServe_DropsAddressesWithoutClients(t *testing.T) {
 	m := NewMesh()
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
 	set := func(addresses ...string) {
@@ -32,8 +32,8 @@ func TestAddressesWithoutClientsAreNotKept(t *testing.T) {
 	}
 	set("10.0.0.1", "10.0.0.2")
 	p := model.Profile{Namespace: "shop", Captures: true}
-	by := &reviewed{}
-	twice := []func(){m.Serve(&p, []string{"10.0.0.1"}, by), m.Serve(&p, []string{"10.0.0.1"}, by)}
+	reviewer := &reviewed{}
+	twice := []func(){m.Serve(&p, []string{"10.0.0.1"}, reviewer), m.Serve(&p, []string{"10.0.0.1"}, reviewer)}
 	require.NotEmpty(t, p.Inbound)
 	for _, leave := range twice {
 		require.Len(t, m.serving.places, 1)

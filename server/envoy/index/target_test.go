@@ -18,7 +18,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// outcome is what a policy means for a client.
+// outcome is the effect of a policy on a client.
 type outcome string
 
 const (
@@ -109,19 +109,19 @@ func TestPolicyTargets(t *testing.T) {
 	const group = "gateway.networking.k8s.io"
 	type reference = typev1beta1.PolicyTargetReference
 	public := &reference{Group: group, Kind: "Gateway", Name: "public"}
-	everyone := func(of outcome, names ...string) map[string]outcome {
+	everyone := func(result outcome, names ...string) map[string]outcome {
 		expected := make(map[string]outcome)
 		for _, name := range names {
-			expected[name] = of
+			expected[name] = result
 		}
 		return expected
 	}
 	join := func(parts ...map[string]outcome) map[string]outcome {
-		whole := make(map[string]outcome)
+		joined := make(map[string]outcome)
 		for _, part := range parts {
-			maps.Copy(whole, part)
+			maps.Copy(joined, part)
 		}
-		return whole
+		return joined
 	}
 	ofEdge := []string{"derived", "gatewayAPI", "service", "other", "plain", "sidecar", "other sidecar"}
 	ofShop := []string{"elsewhere", "deployed elsewhere", "sidecar elsewhere"}
@@ -241,7 +241,7 @@ func TestPolicyTargets(t *testing.T) {
 				}
 				require.Equal(t, row.attached, m.WhyUnattached(key, nil) == "", name)
 				require.Equal(t, secures && !row.attached, len(m.Unattached(nil)) > 0, name)
-				m.Warn = true // only says what is not enforced
+				m.Warn = true // missing enforcement causes only a message
 				for client, p := range targetClients {
 					require.Contains(t, []outcome{enforced, ignored}, outcomeOf(m, kind, p), "%s: %s warns", name, client)
 				}

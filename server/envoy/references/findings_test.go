@@ -33,20 +33,20 @@ func TestSameCertificate(t *testing.T) {
 	}
 	files := "serverCertificate: /a.crt, privateKey: /a.key"
 	for name, c := range map[string]struct {
-		second string
-		found  bool
+		second   string
+		conflict bool
 	}{
 		"credential": {"credentialName: one", true}, "other credential": {"credentialName: two", false}, "files": {files, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := findingsOf(t, gateway("a", "credentialName: one")+gateway("b", c.second))
-			require.Equal(t, c.found, strings.Contains(found, "IST0138 Gateway edge/b"), found)
+			findings := findingsOf(t, gateway("a", "credentialName: one")+gateway("b", c.second))
+			require.Equal(t, c.conflict, strings.Contains(findings, "IST0138 Gateway edge/b"), findings)
 		})
 	}
 	require.Contains(t, findingsOf(t, gateway("a", files)+gateway("b", files)), "IST0138")
 }
 
-// TestHostsDifferInCase finds nothing wrong with references whose case differs.
+// TestHostsDifferInCase expects no findings for references in a different case.
 func TestHostsDifferInCase(t *testing.T) {
 	require.Empty(t, findingsOf(t, `apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -70,7 +70,7 @@ spec: {hosts: [reviews.EXAMPLE], gateways: [g], http: [{route: [{destination: {h
 `))
 }
 
-// TestExcludedHosts finds nothing wrong with hosts that a Sidecar excludes and no object has.
+// TestExcludedHosts expects no findings for missing hosts that a Sidecar excludes.
 func TestExcludedHosts(t *testing.T) {
 	const sidecar = `apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -96,21 +96,21 @@ func TestAuthorities(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := findingsOf(t, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: shop}\n"+
+			findings := findingsOf(t, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: shop}\n"+
 				"spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}\n---\n"+
 				"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a, namespace: shop}\n"+
 				"spec: {host: a.example, trafficPolicy: {"+c.policy+"}}\n")
-			require.True(t, strings.HasPrefix(found, c.want), found)
-			require.Equal(t, c.want == "", found == "", found)
+			require.True(t, strings.HasPrefix(findings, c.want), findings)
+			require.Equal(t, c.want == "", findings == "", findings)
 		})
 	}
 }
 
-// TestGatewaysOfSomeWorkloads compares Gateways of which one selects a part of the workloads of the other.
+// TestGatewaysOfSomeWorkloads compares two Gateways; one selects a part of the other's workloads.
 func TestGatewaysOfSomeWorkloads(t *testing.T) {
 	for name, c := range map[string]struct {
 		selector string
-		found    bool
+		conflict bool
 	}{
 		"same": {"{app: gw}", true}, "part": {"{app: gw, type: internal}", true}, "all": {"{}", true},
 		"others": {"{app: other}", false}, "overlap": {"{type: internal}", false},
@@ -119,14 +119,14 @@ func TestGatewaysOfSomeWorkloads(t *testing.T) {
 			gateways := strings.ReplaceAll(certificateGateway, "[%NAME.example]", "[shop.example]")
 			first := strings.NewReplacer("%NAME", "a", "%TLS", "credentialName: one").Replace(gateways)
 			second := strings.NewReplacer("%NAME", "b", "%TLS", "credentialName: one", "{app: gw}", c.selector).Replace(gateways)
-			found := findingsOf(t, first+second)
-			require.Equal(t, c.found, strings.Contains(found, "IST0138 Gateway edge/b"), found)
-			require.Equal(t, c.found, strings.Contains(found, "IST0145 Gateway edge/b"), found)
+			findings := findingsOf(t, first+second)
+			require.Equal(t, c.conflict, strings.Contains(findings, "IST0138 Gateway edge/b"), findings)
+			require.Equal(t, c.conflict, strings.Contains(findings, "IST0145 Gateway edge/b"), findings)
 		})
 	}
 }
 
-// TestHostsOfGateways has a VirtualService whose hosts are those of several Gateways, as in istioctl's own test.
+// TestHostsOfGateways has a VirtualService with the hosts of several Gateways, as in istioctl's own test.
 func TestHostsOfGateways(t *testing.T) {
 	const objects = `apiVersion: networking.istio.io/v1
 kind: Gateway
@@ -154,16 +154,16 @@ spec: {hosts: HOSTS, gateways: GATEWAYS, http: [{redirect: {uri: /}}]}
 		"only of the mesh": {"[c.example]", "[a, mesh]", []string{"spec.hosts[0]: no server of Gateway shop/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := findingsOf(t, strings.NewReplacer("HOSTS", c.hosts, "GATEWAYS", c.gateways).Replace(objects))
-			require.Equal(t, len(c.want), strings.Count(found, HostNotInGateway), found)
+			findings := findingsOf(t, strings.NewReplacer("HOSTS", c.hosts, "GATEWAYS", c.gateways).Replace(objects))
+			require.Equal(t, len(c.want), strings.Count(findings, HostNotInGateway), findings)
 			for _, want := range c.want {
-				require.Contains(t, found, want)
+				require.Contains(t, findings, want)
 			}
 		})
 	}
 }
 
-// TestDerivedObjects finds nothing in listeners that share a certificate, nor in a route whose hosts are those of two
+// TestDerivedObjects expects no findings for listeners with a shared certificate, and for a route with the hosts of two
 // listeners.
 func TestDerivedObjects(t *testing.T) {
 	const objects = `apiVersion: networking.istio.io/v1

@@ -50,36 +50,36 @@ func text(findings []Finding) string {
 	return b.String()
 }
 
-func first(found []Finding, _ []string) []Finding { return found }
+func first(findings []Finding, _ []string) []Finding { return findings }
 
 // TestFind has every finding, and none of hosts that something unread may have.
 func TestFind(t *testing.T) {
 	s := snapshot(t, "testdata/broken.yaml")
 	check(t, "testdata/broken.golden", text(first(Find(s, Options{}))))
-	found, unchecked := Find(s, Options{Partial: true})
-	partial := text(found)
+	findings, unchecked := Find(s, Options{Partial: true})
+	partial := text(findings)
 	for _, code := range []string{NotFound, UnknownHost, UnusedSubset} {
 		require.NotContains(t, partial, code)
 	}
 	require.Contains(t, partial, Unreachable)
-	all := strings.Join(unchecked, "\n")
-	require.Contains(t, all, "Gateway ")
-	require.Contains(t, all, "subset ")
+	reasons := strings.Join(unchecked, "\n")
+	require.Contains(t, reasons, "Gateway ")
+	require.Contains(t, reasons, "subset ")
 
 	// A registry has neither subsets nor Gateways.
-	found, unchecked = Find(s, Options{Hosts: true})
-	hosts := text(found)
+	findings, unchecked = Find(s, Options{Hosts: true})
+	hosts := text(findings)
 	require.Contains(t, hosts, ".subset: ")
 	require.Contains(t, hosts, "there is no Gateway")
 	require.NotContains(t, hosts, "no ServiceEntry")
-	all = strings.Join(unchecked, "\n")
-	require.NotEmpty(t, all)
-	require.NotContains(t, all, "Gateway ")
-	require.NotContains(t, all, "subset ")
+	reasons = strings.Join(unchecked, "\n")
+	require.NotEmpty(t, reasons)
+	require.NotContains(t, reasons, "Gateway ")
+	require.NotContains(t, reasons, "subset ")
 }
 
-// TestNothingIsWrongWithTheExamples has the objects that the program ships.
-func TestNothingIsWrongWithTheExamples(t *testing.T) {
+// TestExamples_HaveNoFindings has the objects that the program ships.
+func TestExamples_HaveNoFindings(t *testing.T) {
 	paths, err := filepath.Glob("../../../testdata/quickstart/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -105,7 +105,7 @@ apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: r, namespace: shop}
 spec: {hosts: [a.example], `
-	with := func(text, host string) string { return strings.ReplaceAll(text, "HOST", host) + "---" }
+	withHost := func(text, host string) string { return strings.ReplaceAll(text, "HOST", host) + "---" }
 	to := func(destination string) string {
 		return route + "http: [{route: [{destination: " + destination + "}]}]}"
 	}
@@ -126,70 +126,70 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 		want    string // part of the one finding; none if empty
 	}{
 		"host":               {to("{host: b.example}"), Options{}, "no ServiceEntry has the host b.example"},
-		"host exists":        {with(entry, "b.example") + to("{host: b.example}"), Options{}, ""},
-		"host of a wildcard": {with(entry, "'*.example'") + to("{host: b.example}"), Options{}, "no ServiceEntry has the host b.example"},
-		"the wildcard":       {with(entry, "'*.example'") + to("{host: '*.example'}"), Options{}, ""},
+		"host exists":        {withHost(entry, "b.example") + to("{host: b.example}"), Options{}, ""},
+		"host of a wildcard": {withHost(entry, "'*.example'") + to("{host: b.example}"), Options{}, "no ServiceEntry has the host b.example"},
+		"the wildcard":       {withHost(entry, "'*.example'") + to("{host: '*.example'}"), Options{}, ""},
 		"host of another namespace": {
-			elsewhere(with(entry, "b.example"), "['.']") + to("{host: b.example}"), Options{}, "not exported to namespace shop",
+			elsewhere(withHost(entry, "b.example"), "['.']") + to("{host: b.example}"), Options{}, "not exported to namespace shop",
 		},
-		"host exported to others":  {elsewhere(with(entry, "b.example"), "[away]") + to("{host: b.example}"), Options{}, "not exported"},
-		"host exported here":       {elsewhere(with(entry, "b.example"), "[away, shop]") + to("{host: b.example}"), Options{}, ""},
-		"host exported everywhere": {elsewhere(with(entry, "b.example"), "['*']") + to("{host: b.example}"), Options{}, ""},
-		"host of the clients there": {elsewhere(with(entry, "b.example"), "['.']") +
+		"host exported to others":  {elsewhere(withHost(entry, "b.example"), "[away]") + to("{host: b.example}"), Options{}, "not exported"},
+		"host exported here":       {elsewhere(withHost(entry, "b.example"), "[away, shop]") + to("{host: b.example}"), Options{}, ""},
+		"host exported everywhere": {elsewhere(withHost(entry, "b.example"), "['*']") + to("{host: b.example}"), Options{}, ""},
+		"host of the clients there": {elsewhere(withHost(entry, "b.example"), "['.']") +
 			strings.Replace(to("{host: b.example}"), "spec: {", "spec: {exportTo: [other], ", 1), Options{}, ""},
-		"port": {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{}, "shop/e has no port 81"},
+		"port": {withHost(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{}, "shop/e has no port 81"},
 		"port of TCP": {
-			with(entry, "b.example") + route + "tcp: [{route: [{destination: {host: b.example, port: {number: 81}}}]}]}",
+			withHost(entry, "b.example") + route + "tcp: [{route: [{destination: {host: b.example, port: {number: 81}}}]}]}",
 			Options{},
 			"no port 81",
 		},
-		"port exists": {with(entry, "b.example") + to("{host: b.example, port: {number: 80}}"), Options{}, ""},
+		"port exists": {withHost(entry, "b.example") + to("{host: b.example, port: {number: 80}}"), Options{}, ""},
 		"port of another entry": {
-			with(entry, "b.example") + elsewhere(strings.ReplaceAll(with(entry, "b.example"), "80", "81"), "['*']") +
+			withHost(entry, "b.example") + elsewhere(strings.ReplaceAll(withHost(entry, "b.example"), "80", "81"), "['*']") +
 				to("{host: b.example, port: {number: 81}}"), Options{}, "",
 		},
-		"port, unread": {with(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{Partial: true}, ""},
+		"port, unread": {withHost(entry, "b.example") + to("{host: b.example, port: {number: 81}}"), Options{Partial: true}, ""},
 		"subset elsewhere": {
-			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + v1, Options{}, "for clients in shop",
+			withHost(entry, "b.example") + elsewhere(withHost(rule, "b.example"), "['*']") + v1, Options{}, "for clients in shop",
 		},
-		"subset of the host's": {elsewhere(with(entry, "b.example")+with(rule, "b.example"), "['*']") + v1, Options{}, ""},
+		"subset of the host's": {elsewhere(withHost(entry, "b.example")+withHost(rule, "b.example"), "['*']") + v1, Options{}, ""},
 		"subset not exported": {
-			with(entry, "b.example") + strings.Replace(with(rule, "b.example"), "spec: {", "spec: {exportTo: [other], ", 1) + v1,
+			withHost(entry, "b.example") + strings.Replace(withHost(rule, "b.example"), "spec: {", "spec: {exportTo: [other], ", 1) + v1,
 			Options{},
 			"for clients in shop",
 		},
 		"subset at a Gateway": {
-			with(entry, "b.example") + elsewhere(with(rule, "b.example"), "['*']") + gateway +
+			withHost(entry, "b.example") + elsewhere(withHost(rule, "b.example"), "['*']") + gateway +
 				strings.Replace(v1, "hosts:", "gateways: [g], hosts:", 1), Options{}, "",
 		},
 		"subset behind exact": {
-			with(entry, "b.example") + with(rule, "'*.example'") +
+			withHost(entry, "b.example") + withHost(rule, "'*.example'") +
 				strings.NewReplacer("HOST", "b.example", "name: d", "name: f", "name: v1", "name: v2").Replace(rule) + "---" + v1,
 			Options{},
 			`DestinationRule shop/f has no subset "v1"`,
 		},
-		"wildcard elsewhere": {with(entry, "'*.other'") + to("{host: b.example}"), Options{}, "host b.example"},
+		"wildcard elsewhere": {withHost(entry, "'*.other'") + to("{host: b.example}"), Options{}, "host b.example"},
 		"host of TCP":        {route + "tcp: [{route: [{destination: {host: b.example}}]}]}", Options{}, "spec.tcp[0]"},
 		"host of a mirror": {
-			with(entry, "b.example") + route + "http: [{route: [{destination: {host: b.example}}], mirror: {host: c.example}}]}",
+			withHost(entry, "b.example") + route + "http: [{route: [{destination: {host: b.example}}], mirror: {host: c.example}}]}",
 			Options{},
 			"spec.http[0].mirror.host",
 		},
 		"unread":               {to("{host: b.example}"), Options{Partial: true}, ""},
 		"short":                {to("{host: b}"), Options{}, ""},
 		"short, no cluster":    {to("{host: b}"), Options{Cluster: true}, "host b.shop.svc"},
-		"short, exists":        {with(entry, "b.shop.svc.cluster.local") + to("{host: b}"), Options{Cluster: true}, ""},
+		"short, exists":        {withHost(entry, "b.shop.svc.cluster.local") + to("{host: b}"), Options{Cluster: true}, ""},
 		"cluster of a service": {to("{host: b.shop.svc.cluster.local}"), Options{Cluster: true}, "host b.shop.svc.cluster.local"},
 		"subset": {
-			with(entry, "b.example") + with(rule, "b.example") + to("{host: b.example, subset: v2}"),
+			withHost(entry, "b.example") + withHost(rule, "b.example") + to("{host: b.example, subset: v2}"),
 			Options{},
 			`no subset "v2"`,
 		},
-		"subset exists":        {with(entry, "b.example") + with(rule, "b.example") + to("{host: b.example, subset: v1}"), Options{}, ""},
-		"subset of a wildcard": {with(entry, "b.example") + with(rule, "'*.example'") + to("{host: b.example, subset: v1}"), Options{}, ""},
-		"subset of no rule":    {with(entry, "b.example") + to("{host: b.example, subset: v1}"), Options{}, "no DestinationRule of b.example"},
+		"subset exists":        {withHost(entry, "b.example") + withHost(rule, "b.example") + to("{host: b.example, subset: v1}"), Options{}, ""},
+		"subset of a wildcard": {withHost(entry, "b.example") + withHost(rule, "'*.example'") + to("{host: b.example, subset: v1}"), Options{}, ""},
+		"subset of no rule":    {withHost(entry, "b.example") + to("{host: b.example, subset: v1}"), Options{}, "no DestinationRule of b.example"},
 		"gateway": {
-			with(entry, "b.example") + route + "gateways: [edge/x, mesh], http: [{route: [{destination: {host: b.example}}]}]}",
+			withHost(entry, "b.example") + route + "gateways: [edge/x, mesh], http: [{route: [{destination: {host: b.example}}]}]}",
 			Options{},
 			"spec.gateways[0]: there is no Gateway edge/x",
 		},
@@ -204,14 +204,14 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 				require.NoError(t, d.Errors.Err())
 				table.Apply([]*resource.Resource{d.Resource}, nil)
 			}
-			found, unchecked := FindMissing(table.Snapshot(), c.options)
+			findings, unchecked := FindMissing(table.Snapshot(), c.options)
 			require.Equal(t, c.options.Partial, len(unchecked) > 0)
 			if c.want == "" {
-				require.Empty(t, text(found))
+				require.Empty(t, text(findings))
 				return
 			}
-			require.Len(t, found, 1)
-			require.Contains(t, found[0].Message, c.want)
+			require.Len(t, findings, 1)
+			require.Contains(t, findings[0].Message, c.want)
 		})
 	}
 }

@@ -21,7 +21,7 @@ func TestUnknownKeysAllowNoTraffic(t *testing.T) {
 }
 
 // A mode of mutual TLS of a newer version accepts no plaintext.
-func TestUnknownModesAreStrict(t *testing.T) {
+func TestUnknownMode_IsStrict(t *testing.T) {
 	newer := &securityv1beta1.PeerAuthentication_MutualTLS{Mode: 17}
 	spec := &securityv1beta1.PeerAuthentication{Mtls: newer}
 	mode, _ := security.Compose([]*model.PeerAuthentication{{

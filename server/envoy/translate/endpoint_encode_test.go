@@ -14,8 +14,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// TestEndpointsAreEncodedAsTheMessage compares the bytes that are written by hand with those of the messages.
-func TestEndpointsAreEncodedAsTheMessage(t *testing.T) {
+// TestEncodeEndpoint_EqualsMessage compares the bytes that are written by hand with those of the messages.
+func TestEncodeEndpoint_EqualsMessage(t *testing.T) {
 	for _, address := range []string{"10.0.0.1", "2001:db8::1", "unix:///run/a.sock", strings.Repeat("long.", 40) + "example"} {
 		for _, port := range []uint32{1, 127, 128, 65535} {
 			for _, weight := range []uint32{0, 1, 300} {

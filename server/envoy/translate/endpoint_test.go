@@ -10,8 +10,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// TestEqualEndpointsAreEncodedOnce checks that each endpoint has the part that several share.
-func TestEqualEndpointsAreEncodedOnce(t *testing.T) {
+// TestEqualEndpoints_EncodedOnce checks that each endpoint has the part that several share.
+func TestEqualEndpoints_EncodedOnce(t *testing.T) {
 	plain, heavy := &networking.WorkloadEntry{}, &networking.WorkloadEntry{Weight: 3, Locality: "eu/a/1"}
 	labels := map[string]string{"version": "v1"}
 	p := &model.Port{Number: 80, Endpoints: func() []model.Endpoint {

@@ -11,7 +11,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// placed returns the priority and weight of each locality to a client in eu/a/1, or nothing of those that are left out.
+// placed returns the priority and weight of each locality for a client in eu/a/1, without the localities that are left
+// out.
 func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, labels string, outliers bool) map[string][2]uint32 {
 	t.Helper()
 	var endpoints []model.Endpoint
@@ -32,15 +33,15 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 		Labels:   labels, Labelled: labels != "",
 	}, policy), new(model.Findings))
 	for _, l := range a.GetEndpoints() {
-		at := l.GetLocality()
-		got[at.GetRegion()+at.GetZone()+at.GetSubZone()] = [2]uint32{l.GetPriority(), l.GetLoadBalancingWeight().GetValue()}
+		locality := l.GetLocality()
+		got[locality.GetRegion()+locality.GetZone()+locality.GetSubZone()] = [2]uint32{l.GetPriority(), l.GetLoadBalancingWeight().GetValue()}
 	}
 	return got
 }
 
 func TestLocalities(t *testing.T) {
 	flat := map[string][2]uint32{"eua1": {0, 1}, "eua2": {0, 1}, "eub": {0, 1}, "usc": {0, 1}, "asd": {0, 1}}
-	require.Equal(t, flat, placed(t, nil, "", false), "nobody would find out that those of a priority are gone")
+	require.Equal(t, flat, placed(t, nil, "", false), "without outlier detection, no client notices the failure of a priority")
 	require.Equal(t, flat, placed(t, &networking.LocalityLoadBalancerSetting{Enabled: wrapperspb.Bool(false)}, "", true))
 	require.Equal(t, map[string][2]uint32{"eua1": {0, 1}, "eua2": {1, 1}, "eub": {2, 1}, "usc": {3, 1}, "asd": {3, 1}},
 		placed(t, nil, "", true))

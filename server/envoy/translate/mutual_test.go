@@ -10,7 +10,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Inbound mutual TLS verifies that who connects is of a trust domain, by certificates of SPIRE's agent or of a directory.
+// Inbound mutual TLS verifies the client's trust domain, by certificates of SPIRE's agent or of a directory.
 func TestInboundMutual(t *testing.T) {
 	secured := &model.Security{Domains: []string{"example.org"}}
 	require.Nil(t, inboundMutual(model.Profile{}, secured), "there is no identity")
@@ -21,12 +21,12 @@ func TestInboundMutual(t *testing.T) {
 		require.Equal(t, []string{"h2"}, c.GetCommonTlsContext().GetAlpnProtocols())
 		return &c
 	}
-	prefixes := func(c *tlsv3.DownstreamTlsContext) (all []string) {
+	prefixes := func(c *tlsv3.DownstreamTlsContext) (values []string) {
 		for _, m := range c.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames() {
 			require.Equal(t, tlsv3.SubjectAltNameMatcher_URI, m.GetSanType())
-			all = append(all, m.GetMatcher().GetPrefix())
+			values = append(values, m.GetMatcher().GetPrefix())
 		}
-		return all
+		return values
 	}
 	roots := func(c *tlsv3.DownstreamTlsContext) *tlsv3.SdsSecretConfig {
 		return c.GetCommonTlsContext().GetCombinedValidationContext().GetValidationContextSdsSecretConfig()

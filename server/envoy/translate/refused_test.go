@@ -21,10 +21,10 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 	const large = "[0-9a-f]{90}[0-9a-f]{90}"
 	type headers = map[string]*networking.StringMatch
 	for name, tt := range map[string]struct {
-		route   *networking.HTTPRoute
-		path    string
-		other   int // conditions that stay beside the path
-		derived bool
+		route           *networking.HTTPRoute
+		path            string
+		otherConditions int // conditions that stay beside the path
+		derived         bool
 	}{
 		"path":              {route: byPath(regex("/admin/" + large)), path: "/admin/"},
 		"anchored path":     {route: byPath(regex("^/admin" + large)), path: "/admin"},
@@ -34,10 +34,10 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 		"other classes":     {route: byPath(regex(`/a\p{Nowhere}`)), path: "/"},
 		"method": {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{
 			Uri: prefix("/admin"), Method: regex(large), Authority: prefix("a"),
-		})}, path: "/admin", other: 1},
+		})}, path: "/admin", otherConditions: 1},
 		"headers": {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{
 			Uri: prefix("/admin"), Headers: headers{"a": regex(large), "b": prefix("c")}, WithoutHeaders: headers{"d": regex(large)},
-		})}, path: "/admin", other: 1},
+		})}, path: "/admin", otherConditions: 1},
 		"parameters": {route: &networking.HTTPRoute{Match: matchOf(&networking.HTTPMatchRequest{
 			Uri: prefix("/admin"), QueryParams: headers{"a": regex(large)},
 		})}, path: "/admin"},
@@ -69,7 +69,7 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 			require.Equal(t, uint32(500), routes[0].GetDirectResponse().GetStatus())
 			match := routes[0].GetMatch()
 			require.Equal(t, tt.path, match.GetPrefix()+match.GetPathSeparatedPrefix())
-			require.Equal(t, tt.other, len(match.GetHeaders())+len(match.GetQueryParameters()))
+			require.Equal(t, tt.otherConditions, len(match.GetHeaders())+len(match.GetQueryParameters()))
 			require.Empty(t, model.Refused(routes[0]))
 			if matchesAll(match) {
 				require.Len(t, routes, 1)
