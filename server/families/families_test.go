@@ -33,14 +33,14 @@ func use(t *testing.T, s *Set[string, *string], key, host string) (*string, func
 	return f, release
 }
 
-// What takes long to make holds up those who want it, and nobody else; who does not want to wait any more goes.
-func TestASlowFamilyHoldsUpNobodyElse(t *testing.T) {
+// A family that takes long to make delays only its own users; a canceled user stops waiting.
+func TestSlowFamily_DelaysOnlyItsUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newSet(Limits{Max: 10, MaxOfHost: 10})
 		s.turns = turns.New(2)
-		slow, done := make(chan struct{}), make(chan struct{})
+		slow, finished := make(chan struct{}), make(chan struct{})
 		go func() {
-			defer close(done)
+			defer close(finished)
 			_, release, err := s.Acquire(t.Context(), "slow", "h", making(func() *string { <-slow; return new(string) }))
 			assert.NoError(t, err)
 			release()
@@ -48,22 +48,22 @@ func TestASlowFamilyHoldsUpNobodyElse(t *testing.T) {
 		synctest.Wait()
 		use(t, s, "other", "h")
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan error)
+		canceled := make(chan error)
 		go func() {
 			_, _, err := s.Acquire(ctx, "slow", "h", making(nil))
-			gone <- err
+			canceled <- err
 		}()
 		synctest.Wait()
 		cancel()
-		require.Equal(t, codes.Canceled, status.Code(<-gone))
+		require.Equal(t, codes.Canceled, status.Code(<-canceled))
 		close(slow)
-		<-done
+		<-finished
 		require.Equal(t, map[string]map[string]int{"h": {"other": 1}}, s.hosts)
 	})
 }
 
-// If making it fails, the next one tries again, and nothing counts any more.
-func TestAFamilyThatIsNotMade(t *testing.T) {
+// If a maker fails, the next user tries again, and the failed family does not count.
+func TestFailedFamily_MadeAgain(t *testing.T) {
 	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10})
 	require.Panics(t, func() { _, _, _ = s.Acquire(t.Context(), "a", "h", making(func() *string { panic("no") })) })
 	require.Empty(t, s.hosts)
@@ -71,7 +71,7 @@ func TestAFamilyThatIsNotMade(t *testing.T) {
 	release()
 }
 
-// Who makes families up does not use up those of others.
+// A host that invents families does not use up those of other hosts.
 func TestLimits(t *testing.T) {
 	s, _ := newSet(Limits{Max: 5, MaxOfHost: 3})
 	fails := func(key, host, why string) {
@@ -88,10 +88,10 @@ func TestLimits(t *testing.T) {
 	fails("3", "greedy", "too many different tastes in use by greedy: the limit is 3")
 	use(t, s, "3", "other")
 	fails("3", "greedy", "by greedy") // though another host made it
-	_, again := use(t, s, "0", "greedy")
+	_, releaseAgain := use(t, s, "0", "greedy")
 	releases[0]()
 	fails("3", "greedy", "by greedy") // it is used still
-	again()
+	releaseAgain()
 	use(t, s, "3", "greedy")
 	use(t, s, "4", "")
 	use(t, s, "5", "")
@@ -99,7 +99,7 @@ func TestLimits(t *testing.T) {
 	use(t, s, "5", "third")
 }
 
-// Nor does he who makes up dear ones: they count by what they cost, from the moment when they are asked for.
+// Nor does a host that invents expensive families: they count by their estimated cost, from the request on.
 func TestLimitsOfCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newSet(Limits{Max: 100, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30}) // each costs 10
@@ -112,9 +112,9 @@ func TestLimitsOfCost(t *testing.T) {
 		}
 		use(t, s, "0", "greedy")
 		_, release := use(t, s, "1", "greedy")
-		slow, done := make(chan struct{}), make(chan struct{})
+		slow, finished := make(chan struct{}), make(chan struct{})
 		go func() {
-			defer close(done)
+			defer close(finished)
 			_, _, err := s.Acquire(t.Context(), "slow", "greedy", making(func() *string { <-slow; return new(string) }))
 			assert.NoError(t, err)
 		}()
@@ -122,7 +122,7 @@ func TestLimitsOfCost(t *testing.T) {
 		use(t, s, "0", "greedy") // which is there
 		fails("2", "greedy", "the different tastes in use by greedy cost 30, and one more would cost 10: the limit is 30")
 		close(slow)
-		<-done
+		<-finished
 		fails("2", "greedy", "the different tastes in use by greedy cost 30, and one more would cost 10: the limit is 30")
 		use(t, s, "2", "other")
 		use(t, s, "3", "other")
@@ -132,8 +132,8 @@ func TestLimitsOfCost(t *testing.T) {
 	})
 }
 
-// A refusal by number costs no estimate, and estimates take turns as what is made does.
-func TestEstimatesAreBounded(t *testing.T) {
+// A refusal by number needs no estimate, and estimates take turns, as makers do.
+func TestEstimates_TakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newSet(Limits{Max: 4, MaxOfHost: 3})
 		s.turns = turns.New(1)
@@ -162,8 +162,8 @@ func TestEstimatesAreBounded(t *testing.T) {
 	})
 }
 
-// What nobody uses is kept while it is cheap; the least recently used goes first.
-func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
+// An unused family is kept while it is cheap; the least recently used one is dropped first.
+func TestIdleFamilies_DroppedAboveCost(t *testing.T) {
 	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
 	good, release := use(t, s, "good", "h")
 	release()
@@ -180,44 +180,45 @@ func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
 
 // A family that would exceed a limit is refused by its estimate before anything is made; one that would be the only one is made, whatever
 // it costs.
-func TestAnEstimateBeyondALimitMakesNothing(t *testing.T) {
+func TestEstimateAboveLimit_RefusedBeforeMaking(t *testing.T) {
 	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10, MaxCostOfHost: 30})
-	made := 0
-	of := func(estimate int) Maker[*string] {
-		return Maker[*string]{func() int { return estimate }, func(context.Context) (*string, error) { made++; return new(string), nil }}
+	makes := 0
+	makerOf := func(estimate int) Maker[*string] {
+		return Maker[*string]{func() int { return estimate }, func(context.Context) (*string, error) { makes++; return new(string), nil }}
 	}
-	_, _, err := s.Acquire(t.Context(), "a", "h", of(1000))
+	_, _, err := s.Acquire(t.Context(), "a", "h", makerOf(1000))
 	require.NoError(t, err)
-	_, _, err = s.Acquire(t.Context(), "b", "h", of(21))
+	_, _, err = s.Acquire(t.Context(), "b", "h", makerOf(21))
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
-	_, _, err = s.Acquire(t.Context(), "b", "h", of(20))
+	_, _, err = s.Acquire(t.Context(), "b", "h", makerOf(20))
 	require.NoError(t, err)
-	require.Equal(t, 2, made)
+	require.Equal(t, 2, makes)
 }
 
-// A family is made for as long as somebody waits for it. When the last one goes, it is given up, and nothing is left of it.
-func TestNobodyWaitsAnyLonger(t *testing.T) {
+// A family is made as long as a user waits for it. When the last user stops waiting, its making is canceled, and no
+// state remains.
+func TestFamilyWithoutWaiters_Canceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10})
 		maker := Maker[*string]{func() int { return 10 }, func(ctx context.Context) (*string, error) { <-ctx.Done(); return nil, ctx.Err() }}
-		gone := make(chan error)
+		canceled := make(chan error)
 		var cancels []func()
 		for range 2 {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancels = append(cancels, cancel)
 			go func() {
 				_, _, err := s.Acquire(ctx, "slow", "h", maker)
-				gone <- err
+				canceled <- err
 			}()
 			synctest.Wait()
 		}
-		cancels[0]() // who has it made; the other one waits for it still
+		cancels[0]() // the user that makes it; the other one still waits for it
 		synctest.Wait()
 		require.Len(t, s.members, 1)
 		require.Equal(t, 1, s.hosts["h"]["slow"])
 		cancels[1]()
 		for range 2 {
-			require.Equal(t, codes.Canceled, status.Code(<-gone))
+			require.Equal(t, codes.Canceled, status.Code(<-canceled))
 		}
 		require.Empty(t, s.members)
 		require.Empty(t, s.hosts)
@@ -228,7 +229,7 @@ func TestNobodyWaitsAnyLonger(t *testing.T) {
 }
 
 // One that was made when its last user had gone is dropped.
-func TestAFamilyThatComesTooLateIsDropped(t *testing.T) {
+func TestLateFamily_Dropped(t *testing.T) {
 	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10})
 	ctx, cancel := context.WithCancel(t.Context())
 	_, _, err := s.Acquire(ctx, "late", "h", Maker[*string]{func() int { return 10 }, func(ctx context.Context) (*string, error) {
@@ -266,8 +267,8 @@ func TestAddressesTakeTurns(t *testing.T) {
 	})
 }
 
-// TestMemoryIsReclaimed drops families one by one, and looks when their memory goes back to the system.
-func TestMemoryIsReclaimed(t *testing.T) {
+// TestDroppedFamilies_MemoryReclaimed drops families one by one, and looks when their memory goes back to the system.
+func TestDroppedFamilies_MemoryReclaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
 		state := func() (cost int, reclaiming bool) {
@@ -288,7 +289,7 @@ func TestMemoryIsReclaimed(t *testing.T) {
 		require.Zero(t, cost)
 		require.False(t, reclaiming)
 
-		// What is dropped later is reclaimed, too, and next to nothing is not worth it.
+		// A later drop is reclaimed, too, but a tiny one is not.
 		_, release := use(t, s, "8", "h")
 		release()
 		_, reclaiming = state()
@@ -303,7 +304,7 @@ func TestMemoryIsReclaimed(t *testing.T) {
 }
 
 // A family that is kept counts against the limits when it is used again.
-func TestFamiliesThatAreUsedAgainCount(t *testing.T) {
+func TestReusedFamilies_CountAgainstLimits(t *testing.T) {
 	s, _ := newSet(Limits{Max: 5, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30, MaxIdleCost: 1000})
 	for i := range 20 {
 		_, release := use(t, s, strconv.Itoa(i), "h")
@@ -336,7 +337,7 @@ func TestForget(t *testing.T) {
 	require.False(t, s.Has("a"))
 }
 
-// BenchmarkANewFamily is a client that has a family made while 3,000 are in use, of which it may have one more.
+// BenchmarkANewFamily is a client that has a family made while 3,000 are in use; it may have one more.
 func BenchmarkANewFamily(b *testing.B) {
 	type key struct{ a, b string } // as large as a profile
 	s := New[key]("tastes", Limits{Max: 5000, MaxOfHost: 1000, MaxCostOfHost: 1_000_000}, func(*string) int { return 10 }, func(*string) {})
