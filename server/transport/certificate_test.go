@@ -40,7 +40,8 @@ func served(t *testing.T, c *Certificates, a *testutil.Authority) *x509.Certific
 	return info.PeerCertificates[0]
 }
 
-// shake makes a connection as gRPC's server does; the error is the client's, who may learn only by reading that it was refused.
+// shake makes a connection as gRPC's server does; it returns the client's error, because a client may learn of a
+// refusal only when it reads.
 func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -48,20 +49,20 @@ func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionSta
 	lis = Secure(lis)
 	defer func() { require.NoError(t, lis.Close()) }()
 	creds := Credentials(c, slog.New(slog.DiscardHandler))
-	done := make(chan struct{})
+	finished := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(finished)
 		conn, err := lis.Accept()
 		if err != nil {
 			return
 		}
 		defer func() { _ = conn.Close() }() // the client may have gone
-		made, _, err := creds.ServerHandshake(conn)
+		secured, _, err := creds.ServerHandshake(conn)
 		if err == nil {
-			_, _ = made.Write([]byte("x"))
+			_, _ = secured.Write([]byte("x"))
 		}
 	}()
-	defer func() { <-done }()
+	defer func() { <-finished }()
 	client.NextProtos, client.ServerName = []string{"h2"}, "127.0.0.1"
 	conn, err := (&tls.Dialer{Config: client}).DialContext(t.Context(), "tcp", lis.Addr().String())
 	if err != nil {
@@ -72,33 +73,33 @@ func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionSta
 	return conn.(*tls.Conn).ConnectionState(), err
 }
 
-func TestACertificateIsExchanged(t *testing.T) {
+func TestCertificate_Replaced(t *testing.T) {
 	a := testutil.NewAuthority(t)
-	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	oldPair, newPair := a.Loopback(time.Time{}), a.Loopback(time.Time{})
 	for name, exchange := range map[string]func(t *testing.T, c *Certificates, dir string){
 		"files are renamed": func(t *testing.T, c *Certificates, dir string) {
-			two.Files(dir)
+			newPair.Files(dir)
 			c.check(time.Now())
 		},
 		"files are written in place": func(t *testing.T, c *Certificates, dir string) {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), []byte(two.Certificate), 0o600))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), []byte(two.Key), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), []byte(newPair.Certificate), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), []byte(newPair.Key), 0o600))
 			c.check(time.Now())
 		},
 		"the key comes first": func(t *testing.T, c *Certificates, dir string) {
-			testutil.WriteFile(t, dir, "key.pem", two.Key)
+			testutil.WriteFile(t, dir, "key.pem", newPair.Key)
 			c.check(time.Now())
 			require.Empty(t, c.Status().Trouble, "the certificate may be on its way")
-			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
-			testutil.WriteFile(t, dir, "cert.pem", two.Certificate)
+			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			testutil.WriteFile(t, dir, "cert.pem", newPair.Certificate)
 			c.check(time.Now())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, dir, log := loaded(t, one, Files{})
-			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			c, dir, log := loaded(t, oldPair, Files{})
+			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			exchange(t, c, dir)
-			require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			require.Equal(t, newPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			require.Contains(t, log.String(), "certificate: in force")
 			require.NotContains(t, log.String(), "ERROR")
 		})
@@ -106,10 +107,10 @@ func TestACertificateIsExchanged(t *testing.T) {
 }
 
 // Kubernetes exchanges the directory that the names lead through.
-func TestAMountedCertificateIsExchanged(t *testing.T) {
+func TestMountedCertificate_Replaced(t *testing.T) {
 	a, dir := testutil.NewAuthority(t), t.TempDir()
-	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
-	for name, pair := range map[string]testutil.Pair{"..1": one, "..2": two} {
+	oldPair, newPair := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	for name, pair := range map[string]testutil.Pair{"..1": oldPair, "..2": newPair} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		pair.Files(filepath.Join(dir, name))
 	}
@@ -125,17 +126,17 @@ func TestAMountedCertificateIsExchanged(t *testing.T) {
 	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
 	c.check(time.Now())
-	require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+	require.Equal(t, newPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 }
 
-func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
+func TestMismatchedCertificate_NotUsed(t *testing.T) {
 	a := testutil.NewAuthority(t)
-	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	oldPair, newPair := a.Loopback(time.Time{}), a.Loopback(time.Time{})
 	for name, bad := range map[string]struct {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		"another key":          {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "key.pem", two.Key) }, "private key does not match"},
+		"another key":          {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "key.pem", newPair.Key) }, "private key does not match"},
 		"no PEM":               {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "cert.pem", "hello") }, "cert.pem"},
 		"the key is gone":      {func(t *testing.T, dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "key.pem"))) }, "key.pem"},
 		"no certificate of CA": {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
@@ -143,17 +144,17 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, log := t.TempDir(), &testutil.Buffer{}
 			files := Files{ClientCAs: testutil.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
-			files.Certificate, files.Key = one.Files(dir)
+			files.Certificate, files.Key = oldPair.Files(dir)
 			c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 			require.NoError(t, err)
 			bad.spoil(t, dir)
 			for range 3 {
 				c.check(time.Now())
 			}
-			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			require.Contains(t, c.Status().Trouble, bad.want)
-			require.NotContains(t, log.String(), two.Key)
-			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is said once: %s", log)
+			require.NotContains(t, log.String(), newPair.Key)
+			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is logged once: %s", log)
 			require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(`
 # HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force, or the `+
 				`SPIFFE Workload API that it is from is away (1).
@@ -164,7 +165,7 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 			_, err = Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 			require.ErrorContains(t, err, bad.want)
 
-			one.Files(dir)
+			oldPair.Files(dir)
 			testutil.WriteFile(t, dir, "ca.pem", a.PEM)
 			c.check(time.Now())
 			require.Empty(t, c.Status().Trouble)
@@ -173,7 +174,7 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 	}
 }
 
-func TestACertificateThatExpiresIsWarnedOf(t *testing.T) {
+func TestExpiringCertificate_Warned(t *testing.T) {
 	a := testutil.NewAuthority(t)
 	now := time.Now()
 	c, _, log := loaded(t, a.Loopback(now.Add(20*24*time.Hour)), Files{})
@@ -194,20 +195,20 @@ tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
 	require.Contains(t, log.String(), "it has expired")
 	require.True(t, expired.Status().Expired)
 	require.False(t, expired.Status().Soon, "it has")
-	for left, is := range map[time.Duration]bool{20 * time.Minute: true, time.Hour: false, 20 * 24 * time.Hour: false} { // of two hours more
-		c, _, _ := loaded(t, a.Loopback(now.Add(left)), Files{})
-		require.Equal(t, is, c.Status().Soon, left)
+	for remaining, soon := range map[time.Duration]bool{20 * time.Minute: true, time.Hour: false, 20 * 24 * time.Hour: false} { // after two hours
+		c, _, _ := loaded(t, a.Loopback(now.Add(remaining)), Files{})
+		require.Equal(t, soon, c.Status().Soon, remaining)
 	}
 }
 
 // While certificates come and go, each handshake has one that is whole.
-func TestHandshakesWhileCertificatesAreExchanged(t *testing.T) {
+func TestHandshakes_DuringCertificateReplacement(t *testing.T) {
 	a := testutil.NewAuthority(t)
 	pairs := []testutil.Pair{a.Loopback(time.Time{}), a.Loopback(time.Time{})}
 	c, dir, _ := loaded(t, pairs[0], Files{})
-	var all sync.WaitGroup
+	var writer sync.WaitGroup
 	stop := make(chan struct{})
-	all.Go(func() {
+	writer.Go(func() {
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -222,21 +223,21 @@ func TestHandshakesWhileCertificatesAreExchanged(t *testing.T) {
 		served(t, c, a)
 	}
 	close(stop)
-	all.Wait()
+	writer.Wait()
 }
 
 func TestClientsShowTheirCertificates(t *testing.T) {
 	a, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
-	client := func(by *testutil.Authority, notAfter time.Time) *tls.Config {
-		pair := by.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: notAfter})
+	client := func(issuer *testutil.Authority, notAfter time.Time) *tls.Config {
+		pair := issuer.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: notAfter})
 		return &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12}
 	}
-	two := client(a, time.Time{})
-	both := a.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, URIs: []*url.URL{
+	multiIdentityClient := client(a, time.Time{})
+	twoIdentities := a.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, URIs: []*url.URL{
 		{Scheme: "spiffe", Host: "example.org", Path: "/web"}, {Scheme: "spiffe", Host: "example.org", Path: "/admin"},
 	}})
-	two.Certificates = []tls.Certificate{both.TLS()}
-	none := &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12}
+	multiIdentityClient.Certificates = []tls.Certificate{twoIdentities.TLS()}
+	withoutCertificate := &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12}
 	ca := testutil.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
 	for _, c := range []struct {
 		name   string
@@ -245,12 +246,12 @@ func TestClientsShowTheirCertificates(t *testing.T) {
 		good   bool
 	}{
 		{"required, and shown", tls.RequireAndVerifyClientCert, client(a, time.Time{}), true},
-		{"required, and not shown", tls.RequireAndVerifyClientCert, none.Clone(), false},
+		{"required, and not shown", tls.RequireAndVerifyClientCert, withoutCertificate.Clone(), false},
 		{"required, and foreign", tls.RequireAndVerifyClientCert, client(foreign, time.Time{}), false},
 		{"required, and expired", tls.RequireAndVerifyClientCert, client(a, time.Now().Add(-time.Hour)), false},
-		{"required, and two identities", tls.RequireAndVerifyClientCert, two, false},
-		{"optional, and two identities", tls.VerifyClientCertIfGiven, two, false},
-		{"optional, and not shown", tls.VerifyClientCertIfGiven, none.Clone(), true},
+		{"required, and two identities", tls.RequireAndVerifyClientCert, multiIdentityClient, false},
+		{"optional, and two identities", tls.VerifyClientCertIfGiven, multiIdentityClient, false},
+		{"optional, and not shown", tls.VerifyClientCertIfGiven, withoutCertificate.Clone(), true},
 		{"optional, and shown", tls.VerifyClientCertIfGiven, client(a, time.Time{}), true},
 		{"optional, and foreign", tls.VerifyClientCertIfGiven, client(foreign, time.Time{}), false},
 	} {
@@ -266,7 +267,7 @@ func TestClientsShowTheirCertificates(t *testing.T) {
 	}
 }
 
-func TestWhoIsRefusedIsLogged(t *testing.T) {
+func TestRefusedHandshake_Logged(t *testing.T) {
 	a, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	ca := testutil.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
 	c, _, _ := loaded(t, a.Loopback(time.Time{}), Files{ClientCAs: ca, Client: tls.RequireAndVerifyClientCert})
@@ -287,15 +288,15 @@ func TestWhoIsRefusedIsLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log := &testutil.Buffer{}
 			ours, theirs := net.Pipe()
-			done := make(chan struct{})
+			finished := make(chan struct{})
 			go func() {
-				defer close(done)
+				defer close(finished)
 				client.act(theirs)
 				_ = theirs.Close()
 			}()
 			_, _, err := Credentials(c, log.Logger()).ServerHandshake(secureConn{ours})
 			_ = ours.Close()
-			<-done
+			<-finished
 			require.Error(t, err)
 			require.Contains(t, log.String(), "client refused")
 			require.Contains(t, log.String(), client.want)

@@ -50,7 +50,7 @@ func (a *arrived) Close() error { *a.closed++; return nil }
 
 func (a *arrived) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.host), Port: 1} }
 
-func TestThereIsRoomForSoMany(t *testing.T) {
+func TestConnectionLimit_PerHostAndTotal(t *testing.T) {
 	log, closed := new(testutil.Buffer), 0
 	r := NewConnectionLimit(3, 2, log.Logger(), prometheus.NewRegistry())
 	lis := r.Listener(&arriving{hosts: []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"}, closed: &closed})
@@ -61,7 +61,7 @@ func TestThereIsRoomForSoMany(t *testing.T) {
 		open = append(open, conn)
 	}
 	require.Equal(t, "10.0.0.2", open[2].(*countedConn).Conn.(*arrived).host, "one host has its share")
-	require.Equal(t, 1, closed, "who has no room is cut off")
+	require.Equal(t, 1, closed, "a connection above the limit is closed")
 	require.NoError(t, open[0].Close())
 	require.NoError(t, open[0].Close(), "closing twice gives back one place")
 	require.Equal(t, 2, r.open)
@@ -76,7 +76,7 @@ func TestThereIsRoomForSoMany(t *testing.T) {
 	require.InDelta(t, 0, promtest.ToFloat64(r.errors), 0)
 }
 
-func TestWhatCannotBeAcceptedIsCounted(t *testing.T) {
+func TestAcceptErrors_Counted(t *testing.T) {
 	log, closed := new(testutil.Buffer), 0
 	r := NewConnectionLimit(-1, -1, log.Logger(), nil)
 	_, err := r.Listener(&arriving{hosts: []string{""}, closed: &closed}).Accept()

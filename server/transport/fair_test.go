@@ -17,7 +17,7 @@ import (
 	"tributary/internal/testutil"
 )
 
-// fromHosts is a listener whose connections come from the hosts of from, one after the other.
+// fromHosts is a listener; its connections come from the hosts of from, one after the other.
 type fromHosts struct {
 	net.Listener
 
@@ -56,9 +56,9 @@ func newFairServer(t *testing.T, limit int, secure bool) *fairServer {
 	s := &fairServer{
 		t: t, from: make(chan string, 1), addr: lis.Addr().String(), hold: make(chan struct{}), begun: make(chan struct{}),
 	}
-	var in net.Listener = NewFairListener(fromHosts{lis, s.from}, limit)
+	var listener net.Listener = NewFairListener(fromHosts{lis, s.from}, limit)
 	if secure {
-		in = tls.NewListener(in, &tls.Config{Certificates: []tls.Certificate{testutil.NewAuthority(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{testutil.NewAuthority(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
 		s.secure = &tls.Config{InsecureSkipVerify: true}
 	}
 	handler := func(_ http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func newFairServer(t *testing.T, limit int, secure bool) *fairServer {
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(handler)}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(in) })
+	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
 		close(s.hold)
 		_ = server.Close()
@@ -78,7 +78,7 @@ func newFairServer(t *testing.T, limit int, secure bool) *fairServer {
 	return s
 }
 
-// dial connects from a host and says nothing.
+// dial connects from a host and sends no bytes.
 func (s *fairServer) dial(host string) net.Conn {
 	s.from <- host
 	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", s.addr)
@@ -168,7 +168,7 @@ func TestBusyHostsGiveWayToOthers(t *testing.T) {
 }
 
 // All users of this machine have one address. None of them locks out another one.
-func TestAUserOfThisMachineLocksOutNoOther(t *testing.T) {
+func TestLoopbackUsers_DoNotLockOutEachOther(t *testing.T) {
 	s := newFairServer(t, 32, false)
 	for range 100 {
 		require.NotNil(t, s.ask("127.0.0.1", "/hold"))

@@ -30,7 +30,7 @@ import (
 const (
 	testType = "example.com/v1/Thing"
 	deadline = 30 * time.Second
-	// quiet is how long a test listens to be sure that nothing comes. It can only make a wrong server pass.
+	// quiet is how long a test checks that no response arrives. A short time can only let a wrong server pass.
 	quiet = 50 * time.Millisecond
 )
 
@@ -42,7 +42,7 @@ type fixture struct {
 	metrics *prometheus.Registry
 	addr    string
 
-	asked atomic.Int64 // how often the catalog was asked
+	catalogCalls atomic.Int64 // how often the catalog was asked
 
 	mu    sync.Mutex
 	colls map[string]*xds.Collection
@@ -62,13 +62,13 @@ func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *fixture {
 	opts := slices.Concat(w.server.ServerOptions(), w.limiter.ServerOptions(insecure.NewCredentials()))
 	g := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(lis) }()
 	t.Cleanup(func() {
 		w.limiter.Close()
 		g.Stop()
 		w.server.Close()
-		if err := <-done; !errors.Is(err, grpc.ErrServerStopped) { // before it began
+		if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // before it began
 			require.NoError(t, err)
 		}
 	})
@@ -77,7 +77,7 @@ func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *fixture {
 
 // Collection implements xds.Catalog: every type URL has a collection.
 func (w *fixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	w.asked.Add(1)
+	w.catalogCalls.Add(1)
 	return w.coll(typeURL), nil, nil
 }
 
@@ -115,19 +115,19 @@ func thing(t testing.TB, name, version, pad string) *xds.Entry {
 // refused is how often the engine has counted a refusal.
 func (w *fixture) refused(reason string) float64 { return w.refusals()[reason] }
 
-// refusals counts what was refused, by reason.
+// refusals counts the refusals, by reason.
 func (w *fixture) refusals() map[string]float64 {
-	all := make(map[string]float64)
+	byReason := make(map[string]float64)
 	families, err := w.metrics.Gather()
 	assert.NoError(w.t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if n := m.GetCounter().GetValue(); f.GetName() == "xds_refusals_total" && n > 0 {
-				all[m.GetLabel()[0].GetValue()] += n
+				byReason[m.GetLabel()[0].GetValue()] += n
 			}
 		}
 	}
-	return all
+	return byReason
 }
 
 // refusedFor waits until the server has refused n times for a reason.
@@ -158,13 +158,13 @@ func (w *fixture) served() (n int) {
 
 // client is a delta stream.
 type client struct {
-	t      *testing.T
-	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	in     chan answer
-	err    chan error
+	t       *testing.T
+	stream  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	answers chan answer
+	err     chan error
 }
 
-// answer is a response: what it puts as "name@version", and what it removes.
+// answer is a response: its resources as "name@version", and its removals.
 type answer struct {
 	nonce         string
 	puts, removed []string
@@ -181,7 +181,7 @@ func (w *fixture) delta() *client {
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	require.NoError(w.t, err)
-	c := &client{t: w.t, stream: stream, in: make(chan answer, 1000), err: make(chan error, 1)}
+	c := &client{t: w.t, stream: stream, answers: make(chan answer, 1000), err: make(chan error, 1)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -194,7 +194,7 @@ func (w *fixture) delta() *client {
 			for _, r := range m.Resources {
 				a.puts = append(a.puts, r.Name+"@"+r.Version)
 			}
-			c.in <- a
+			c.answers <- a
 		}
 	})
 	w.t.Cleanup(func() {
@@ -218,12 +218,12 @@ func (c *client) ask(typeURL string, names ...string) {
 func (c *client) next() answer {
 	c.t.Helper()
 	select {
-	case a := <-c.in:
+	case a := <-c.answers:
 		return a
 	case err := <-c.err:
 		c.err <- err
-		if len(c.in) > 0 { // it came before the end
-			return <-c.in
+		if len(c.answers) > 0 { // it came before the end
+			return <-c.answers
 		}
 		require.NoError(c.t, err, "stream ended")
 	case <-time.After(deadline):
@@ -246,11 +246,11 @@ func (c *client) ack(typeURL string, a answer) {
 	require.NoError(c.t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: a.nonce}))
 }
 
-// silence says that nothing comes.
+// silence checks that no response arrives.
 func (c *client) silence() {
 	c.t.Helper()
 	select {
-	case a := <-c.in:
+	case a := <-c.answers:
 		require.Fail(c.t, "unexpected response", "%+v", a)
 	case err := <-c.err:
 		require.NoError(c.t, err, "stream ended")

@@ -44,7 +44,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestARefusedStreamIsKeptAWhile(t *testing.T) {
+func TestRefusedStream_KeptOpenForDelay(t *testing.T) {
 	w := newFixture(t, Limits{Streams: 1, RefusalDelay: time.Hour})
 	w.set(testType, "a")
 	first := w.delta()
@@ -66,7 +66,7 @@ func TestLeavingMakesRoom(t *testing.T) {
 	require.Empty(t, w.limiter.perPeer)
 }
 
-func TestRefusalsAreLogged(t *testing.T) {
+func TestRefusals_Logged(t *testing.T) {
 	var log testutil.Buffer
 	w := newLoggedWorld(t, Limits{Streams: 1, RefusalDelay: -1}, log.Logger())
 	w.delta()
@@ -75,8 +75,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 	require.Contains(t, log.String(), "too many streams: the limit is 1")
 }
 
-// What a header costs is more than what is sent of it: HPACK sends one that came before as a byte.
-func TestHeadersAreBounded(t *testing.T) {
+// A header costs more memory than its bytes on the wire: HPACK sends a repeated header as one byte.
+func TestHeaders_Bounded(t *testing.T) {
 	w := newFixture(t, Limits{})
 	w.set(testType, "a")
 	r := w.raw()
@@ -95,7 +95,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	require.Len(t, w.server.Clients(), 1)
 }
 
-func TestTheDefaultsAreLimits(t *testing.T) {
+func TestLimitDefaults_Positive(t *testing.T) {
 	var l Limits
 	l.setDefaults()
 	for field, v := range reflect.ValueOf(l).Fields() {
@@ -103,7 +103,7 @@ func TestTheDefaultsAreLimits(t *testing.T) {
 	}
 }
 
-func TestWhoResumesToLessGivesItsRoomBack(t *testing.T) {
+func TestResumeWithRemovals_ReleasesMemory(t *testing.T) {
 	w := newFixture(t, Limits{})
 	w.set(xds.ClusterURL, "c")
 	w.set(xds.EndpointURL, "c")

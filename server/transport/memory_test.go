@@ -49,7 +49,7 @@ func newGatedFixture(t *testing.T, patience time.Duration) *fixture {
 	return w
 }
 
-func TestALargeRequestWaitsForRoom(t *testing.T) {
+func TestLargeRequest_WaitsForMemory(t *testing.T) {
 	w := newGatedFixture(t, time.Hour)
 	w.set(testType, "a")
 	first := w.raw()
@@ -63,15 +63,15 @@ func TestALargeRequestWaitsForRoom(t *testing.T) {
 	eventually(t, func() bool { return w.waiting() == 1 })
 	small := w.delta()
 	small.ask(testType)
-	small.expect(testType, "a@1") // who sends little does not wait
+	small.expect(testType, "a@1") // a small request does not wait
 	second.silence()
 
 	go first.Data(id, upload[60<<10:])
-	require.Len(t, second.next().removed, 900) // who went first is done
+	require.Len(t, second.next().removed, 900) // the first request is complete
 	eventually(t, w.empty)
 }
 
-func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
+func TestHangUp_ReleasesMemory(t *testing.T) {
 	for name, hangUp := range map[string]func(r *testutil.RawClient, id uint32){
 		"the stream":     func(r *testutil.RawClient, id uint32) { require.NoError(r.T, r.Framer.WriteRSTStream(id, 8)) },
 		"the connection": func(r *testutil.RawClient, _ uint32) { require.NoError(r.T, r.Conn.Close()) },
@@ -88,13 +88,13 @@ func TestRoomIsGivenBackByWhoHangsUp(t *testing.T) {
 	}
 }
 
-func TestWhoStallsLosesItsRoom(t *testing.T) {
+func TestStalledRequest_LosesMemory(t *testing.T) {
 	w := newGatedFixture(t, 50*time.Millisecond)
 	w.set(testType, "a")
 	r := w.raw()
 	r.Data(r.Open(true), append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
 	eventually(t, w.full)
-	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while nobody waits for it, it can stay
+	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while no other request waits for the memory, it keeps it
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
@@ -103,7 +103,7 @@ func TestWhoStallsLosesItsRoom(t *testing.T) {
 }
 
 // The versions that a client brings along are kept until they were looked at, and their room as well.
-func TestRoomIsKeptUntilTheVersionsWereLookedAt(t *testing.T) {
+func TestInitialVersions_HoldMemoryUntilCompared(t *testing.T) {
 	w := newGatedFixture(t, time.Hour)
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
@@ -114,7 +114,7 @@ func TestRoomIsKeptUntilTheVersionsWereLookedAt(t *testing.T) {
 	eventually(t, w.empty)
 }
 
-// compressing is a stream of ADS whose requests are compressed. Nobody reads it.
+// compressing is a stream of ADS with compressed requests. The test reads no responses.
 func (w *fixture) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	conn := w.conn()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,7 +128,7 @@ func (w *fixture) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggr
 }
 
 // A compressed request needs no reservation. A large one is refused.
-func TestCompressedRequestsAreBounded(t *testing.T) {
+func TestCompressedRequests_Bounded(t *testing.T) {
 	w := newFixture(t, Limits{RefusalDelay: -1})
 	w.set(testType, "a")
 	stream := w.compressing()
@@ -175,7 +175,7 @@ func TestRequestsOfOneConnectionTakeTheirOwnMemory(t *testing.T) {
 	require.True(t, w.empty())
 }
 
-func TestWhoDripsLosesItsRoom(t *testing.T) {
+func TestSlowUpload_LosesMemory(t *testing.T) {
 	w := newGatedFixture(t, 50*time.Millisecond)
 	w.set(testType, "a")
 	r := w.raw()
@@ -193,14 +193,14 @@ func TestWhoDripsLosesItsRoom(t *testing.T) {
 	<-r.Closed
 }
 
-// A stream keeps the room of what it brought along for a type that is not synced, but not from others.
-func TestRoomIsNotKeptFromOthersForWhatIsNotSynced(t *testing.T) {
+// A stream keeps the memory of its initial versions for a type that is not synced, until another stream needs it.
+func TestUnsyncedType_YieldsMemory(t *testing.T) {
 	w := newGatedFixture(t, 20*time.Millisecond)
 	w.set(testType, "a")
 	keeps := w.delta()
 	require.NoError(t, keeps.send(resuming("never synced", 900_000)))
 	eventually(t, func() bool { return w.asking() == 1 })
-	require.Never(t, w.empty, 10*w.limiter.memory.patience, quiet) // while nobody waits for it
+	require.Never(t, w.empty, 10*w.limiter.memory.patience, quiet) // while no other request waits for it
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
@@ -209,7 +209,7 @@ func TestRoomIsNotKeptFromOthersForWhatIsNotSynced(t *testing.T) {
 }
 
 // A request that is too large is refused when gRPC's header is there, and needs no room.
-func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
+func TestTooLargeRequest_RefusedByMessagePrefix(t *testing.T) {
 	w := newGatedFixture(t, time.Hour)
 	r := w.raw()
 	id := r.Open(true)
@@ -222,7 +222,7 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 }
 
 // The payload of a client does not depend on how the system cuts its bytes.
-func TestPayloadIsCounted(t *testing.T) {
+func TestPayload_Counted(t *testing.T) {
 	var sent bytes.Buffer
 	framer := http2.NewFramer(&sent, nil)
 	require.NoError(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))

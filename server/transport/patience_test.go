@@ -20,7 +20,7 @@ type noEngine struct{}
 
 func (noEngine) Refused(string) {}
 
-func TestAConnectionWithoutAStreamEnds(t *testing.T) {
+func TestConnectionWithoutStream_Ends(t *testing.T) {
 	w := newFixture(t, Limits{IdleConnection: 20 * time.Millisecond})
 	conn := w.conn()
 	defer conn.Close() //nolint:errcheck // the server has
@@ -29,12 +29,12 @@ func TestAConnectionWithoutAStreamEnds(t *testing.T) {
 	eventually(t, func() bool { return conn.GetState() != connectivity.Ready })
 }
 
-func TestAHandshakeHasItsTime(t *testing.T) {
+func TestHandshake_TimesOut(t *testing.T) {
 	w := newFixture(t, Limits{HandshakeTimeout: 20 * time.Millisecond})
-	for i, said := range []string{"", http2.ClientPreface[:5], http2.ClientPreface} {
+	for i, preface := range []string{"", http2.ClientPreface[:5], http2.ClientPreface} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
-		_, err = io.WriteString(conn, said)
+		_, err = io.WriteString(conn, preface)
 		require.NoError(t, err)
 		_, _ = io.Copy(io.Discard, conn) // until it is cut off
 		require.NoError(t, conn.Close())
@@ -101,7 +101,7 @@ func TestResetStreamsWaitForTheirTurn(t *testing.T) {
 	require.NoError(t, r.Conn.Close())
 }
 
-func TestAConnectionHasSoManyStreams(t *testing.T) {
+func TestConnection_StreamLimit(t *testing.T) {
 	w := newFixture(t, Limits{StreamsPerConnection: 2})
 	w.set(testType, "a")
 	r := w.raw()
@@ -116,16 +116,16 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 	require.Len(t, w.server.Clients(), 3)
 }
 
-func TestHeadersThatDoNotEnd(t *testing.T) {
+func TestEndlessHeaders_EndConnection(t *testing.T) {
 	w := newFixture(t, Limits{HeaderBytes: 1000})
 	r := w.raw()
-	var all bytes.Buffer // which comes as one, before gRPC finds out what is wrong with the first of it
-	framer := http2.NewFramer(&all, nil)
+	var frames bytes.Buffer // they arrive together, before gRPC reads the first invalid one
+	framer := http2.NewFramer(&frames, nil)
 	require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 100)}))
 	for range 10 {
 		require.NoError(t, framer.WriteContinuation(1, false, make([]byte, 100)))
 	}
-	_, err := r.Conn.Write(all.Bytes())
+	_, err := r.Conn.Write(frames.Bytes())
 	require.NoError(t, err)
 	<-r.Closed
 }

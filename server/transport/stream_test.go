@@ -25,7 +25,7 @@ func (a asking) Context() context.Context { return a.ctx }
 func (asking) RecvMsg(any) error          { return nil }
 
 // The requests on one stream of another service are as many a second as streams that an address may open.
-func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
+func TestOtherServices_RequestsSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -41,19 +41,19 @@ func TestRequestsToOtherServicesAreSpacedOut(t *testing.T) {
 }
 
 // An address has so many streams of other services, and others have theirs. Calls are not counted.
-func TestStreamsOfOtherServicesAreBounded(t *testing.T) {
+func TestOtherServices_StreamsBounded(t *testing.T) {
 	s := NewLimiter(noEngine{}, Limits{RefusalDelay: -1, StreamsPerSecond: -1}, slog.New(slog.DiscardHandler))
-	of := func(ip string) context.Context {
+	peerContext := func(ip string) context.Context {
 		return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}})
 	}
 	var open func(n int) error
 	open = func(n int) error {
 		if n == 0 {
-			require.NoError(t, s.interceptStream(nil, asking{ctx: of("10.0.0.2")}, nil, func(any, grpc.ServerStream) error { return nil }))
-			_, err := s.interceptCall(of("10.0.0.1"), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+			require.NoError(t, s.interceptStream(nil, asking{ctx: peerContext("10.0.0.2")}, nil, func(any, grpc.ServerStream) error { return nil }))
+			_, err := s.interceptCall(peerContext("10.0.0.1"), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
 			return err
 		}
-		return s.interceptStream(nil, asking{ctx: of("10.0.0.1")}, nil, func(any, grpc.ServerStream) error { return open(n - 1) })
+		return s.interceptStream(nil, asking{ctx: peerContext("10.0.0.1")}, nil, func(any, grpc.ServerStream) error { return open(n - 1) })
 	}
 	require.NoError(t, open(otherStreamsPerPeer))
 	require.Equal(t, codes.ResourceExhausted, status.Code(open(otherStreamsPerPeer+1)))

@@ -47,36 +47,36 @@ func workload(p testutil.Pair) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{p.TLS()}, MinVersion: tls.VersionTLS12}
 }
 
-func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
-	own, other, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
-	one, two := spiffetest.Sign(own, relayID, time.Time{}), spiffetest.Sign(own, relayID, time.Time{})
-	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, one)
+func TestWorkloadAPI_CertificateReplaced(t *testing.T) {
+	authority, foreign, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
+	oldPair, newPair := spiffetest.Sign(authority, relayID, time.Time{}), spiffetest.Sign(authority, relayID, time.Time{})
+	api.Give(authority, spiffetest.Domains{"spiffe://other.test": foreign}, oldPair)
 	c, log := fromAPI(t, api)
 	trusts := make(chan struct{}, 10)
 	c.OnChange(func() { trusts <- struct{}{} })
 	defer followed(t, c)()
-	ours, federated := spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}),
-		spiffetest.Sign(other, "spiffe://other.test/a", time.Time{})
+	ours, federated := spiffetest.Sign(authority, "spiffe://example.org/a", time.Time{}),
+		spiffetest.Sign(foreign, "spiffe://other.test/a", time.Time{})
 	for _, client := range []testutil.Pair{ours, federated} {
 		state, err := shake(t, c, workload(client))
 		require.NoError(t, err)
-		require.Equal(t, one.Leaf.SerialNumber, state.PeerCertificates[0].SerialNumber)
+		require.Equal(t, oldPair.Leaf.SerialNumber, state.PeerCertificates[0].SerialNumber)
 		require.NoError(t, c.Trusts([]*x509.Certificate{client.Leaf}))
 	}
-	_, err := shake(t, c, workload(spiffetest.Sign(other, "spiffe://example.org/a", time.Time{})))
-	require.Error(t, err, "who signs for another trust domain does not speak for ours")
-	_, err = shake(t, c, workload(own.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})))
+	_, err := shake(t, c, workload(spiffetest.Sign(foreign, "spiffe://example.org/a", time.Time{})))
+	require.Error(t, err, "a CA of another trust domain cannot sign for this one")
+	_, err = shake(t, c, workload(authority.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})))
 	require.Error(t, err, "it is no SPIFFE ID")
 
-	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, two)
+	api.Give(authority, spiffetest.Domains{"spiffe://other.test": foreign}, newPair)
 	require.Eventually(t, func() bool {
 		state, err := shake(t, c, workload(ours))
-		return err == nil && state.PeerCertificates[0].SerialNumber.Cmp(two.Leaf.SerialNumber) == 0
+		return err == nil && state.PeerCertificates[0].SerialNumber.Cmp(newPair.Leaf.SerialNumber) == 0
 	}, 20*time.Second, 50*time.Millisecond)
 	require.Empty(t, trusts, "the same are trusted")
-	require.InDelta(t, float64(two.Leaf.NotAfter.Unix()), float64(c.Status().NotAfter.Unix()), 0)
+	require.InDelta(t, float64(newPair.Leaf.NotAfter.Unix()), float64(c.Status().NotAfter.Unix()), 0)
 
-	api.Give(own, nil, two)
+	api.Give(authority, nil, newPair)
 	<-trusts
 	require.ErrorContains(t, c.Trusts([]*x509.Certificate{federated.Leaf}), `no X.509 bundle for trust domain "other.test"`)
 	require.NoError(t, c.Trusts([]*x509.Certificate{ours.Leaf}))
@@ -86,12 +86,12 @@ func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
 	require.NotContains(t, log.String(), "expires soon", "they live for an hour")
 }
 
-func TestTheWorkloadAPIIsNotThereYet(t *testing.T) {
-	own, api := testutil.NewAuthority(t), spiffetest.New(t)
+func TestWorkloadAPI_IdentityArrivesLater(t *testing.T) {
+	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
 	c, log := fromAPI(t, api)
 	require.Contains(t, log.String(), "no certificate yet")
 	require.Contains(t, log.String(), "gives this process no identity")
-	client := workload(spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}))
+	client := workload(spiffetest.Sign(authority, "spiffe://example.org/a", time.Time{}))
 	_, err := shake(t, c, client)
 	require.Error(t, err)
 	require.Error(t, c.Trusts([]*x509.Certificate{client.Certificates[0].Leaf}))
@@ -99,26 +99,26 @@ func TestTheWorkloadAPIIsNotThereYet(t *testing.T) {
 	require.Zero(t, status.NotAfter)
 	require.False(t, status.Expired)
 	require.NotEmpty(t, status.Trouble)
-	require.Equal(t, 1, promtest.CollectAndCount(Metrics{c}), "it is not known when what is not there expires")
+	require.Equal(t, 1, promtest.CollectAndCount(Metrics{c}), "a missing certificate has no expiry")
 
 	defer followed(t, c)()
-	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
+	api.Give(authority, nil, spiffetest.Sign(authority, relayID, time.Time{}))
 	require.Eventually(t, func() bool { _, err := shake(t, c, client); return err == nil }, 20*time.Second, 50*time.Millisecond)
 	require.Empty(t, c.Status().Trouble)
 	require.Equal(t, 2, promtest.CollectAndCount(Metrics{c}))
 }
 
-func TestTheWorkloadAPIGoesAway(t *testing.T) {
-	own, api := testutil.NewAuthority(t), spiffetest.New(t)
-	one := spiffetest.Sign(own, relayID, time.Time{})
-	api.Give(own, nil, one)
+func TestWorkloadAPI_Unreachable(t *testing.T) {
+	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
+	pair := spiffetest.Sign(authority, relayID, time.Time{})
+	api.Give(authority, nil, pair)
 	c, log := fromAPI(t, api)
 	defer followed(t, c)()
 	api.Stop()
 	require.Eventually(t, func() bool { return c.Status().Trouble != "" }, 20*time.Second, 20*time.Millisecond)
 	require.Contains(t, c.Status().Trouble, "the SPIFFE Workload API at "+api.Address())
 	require.Contains(t, log.String(), "the previous certificate stays in force")
-	_, err := shake(t, c, workload(spiffetest.Sign(own, "spiffe://example.org/a", time.Time{})))
+	_, err := shake(t, c, workload(spiffetest.Sign(authority, "spiffe://example.org/a", time.Time{})))
 	require.NoError(t, err)
 
 	api.Start()
@@ -127,9 +127,9 @@ func TestTheWorkloadAPIGoesAway(t *testing.T) {
 }
 
 // An identity that the API does not give is no other one.
-func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
-	own, api := testutil.NewAuthority(t), spiffetest.New(t)
-	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
+func TestWorkloadAPI_DifferentIdentityRefused(t *testing.T) {
+	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
+	api.Give(authority, nil, spiffetest.Sign(authority, relayID, time.Time{}))
 	log := &testutil.Buffer{}
 	_, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: relayID + "/2", WorkloadAPI: api.Address(), MinVersion: tls.VersionTLS12},
 		log.Logger())
@@ -137,10 +137,10 @@ func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
 }
 
 // The end of a certificate of the Workload API is warned of when it should have been exchanged, and once more when it is there.
-func TestACertificateOfTheWorkloadAPIExpires(t *testing.T) {
-	own, api := testutil.NewAuthority(t), spiffetest.New(t)
-	one := spiffetest.Sign(own, relayID, time.Now().Add(2*time.Hour)) // of which two are over
-	api.Give(own, nil, one)
+func TestWorkloadAPI_ExpiringCertificateWarned(t *testing.T) {
+	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
+	expiring := spiffetest.Sign(authority, relayID, time.Now().Add(2*time.Hour)) // a lifetime of four hours; two are over
+	api.Give(authority, nil, expiring)
 	c, log := fromAPI(t, api)
 	for minute := range 180 {
 		c.check(time.Now().Add(time.Duration(minute) * time.Minute))
