@@ -53,11 +53,11 @@ func start(t *testing.T) (*memstore.Store, *Catalog) {
 	store := memstore.New(resource.Schemas()...)
 	c := New(store, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- c.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
+		require.ErrorIs(t, <-stopped, context.Canceled)
 	})
 	return store, c
 }
@@ -96,7 +96,7 @@ func TestAliasesShareACollection(t *testing.T) {
 	eventually(t, func() bool { return v1.Len() == 1 && v1.Synced() })
 }
 
-func TestNothingIsSyncedBeforeTheView(t *testing.T) {
+func TestCollection_SyncedWithView(t *testing.T) {
 	store, c := start(t)
 	coll, _ := collection(t, c, nil, "networking.istio.io/v1/ServiceEntry")
 	store.Apply([]*resource.Resource{serviceEntry(t, "a", "x", "", "x.example")}, nil)
@@ -106,7 +106,7 @@ func TestNothingIsSyncedBeforeTheView(t *testing.T) {
 	eventually(t, coll.Synced)
 }
 
-func TestTypesThatAreNotServed(t *testing.T) {
+func TestUnservedTypes_EmptyOrRefused(t *testing.T) {
 	_, c := start(t)
 	coll, _ := collection(t, c, nil, "future.istio.io/v1/Novelty")
 	require.True(t, coll.Synced(), "istiod waits for an answer")
@@ -126,7 +126,7 @@ func TestTypesThatAreNotServed(t *testing.T) {
 	}
 }
 
-func TestMeshConfigIsServedBareAndToAll(t *testing.T) {
+func TestMeshConfig_ServedWithoutMetadataToAll(t *testing.T) {
 	store, c := start(t)
 	key := resource.Key{Kind: resource.MeshConfig, Name: "istio"}
 	mesh, err := resource.New(resource.Meta{Key: key}, &meshv1alpha1.MeshConfig{RootNamespace: "root"})
@@ -171,14 +171,14 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// Whatever happens to the store, and whenever clients with filters come and go, each family is what its filter leaves
-// of the store.
+// After any changes of the store, and with clients with filters that come and go at any time, each family has exactly
+// the objects of the store that match its filter.
 func TestFamiliesFollowTheStore(t *testing.T) {
 	filters := []filter{{}, {revision: "r1"}, {namespaces: []string{"n1"}}, {revision: "r2", namespaces: []string{"n1", "n2"}}}
 	rapid.Check(t, func(t *rapid.T) {
 		store := memstore.New(resource.Schemas()...)
 		c := New(store, Options{})
-		var since memstore.Revision
+		var revision memstore.Revision
 		for step := range rapid.IntRange(1, 20).Draw(t, "steps") {
 			var puts []*resource.Resource
 			var deletes []resource.Key
@@ -192,9 +192,9 @@ func TestFamiliesFollowTheStore(t *testing.T) {
 				}
 			}
 			store.Apply(puts, deletes)
-			keys, snap, ok := store.Changes(since)
+			keys, snap, ok := store.Changes(revision)
 			c.update(keys, snap, ok && step > 0 && rapid.Bool().Draw(t, "incremental"), false)
-			since = snap.Revision()
+			revision = snap.Revision()
 			_, _, err := c.acquire(context.Background(), rapid.SampledFrom(filters).Draw(t, "filter"), "")
 			require.NoError(t, err)
 			for fam := range c.following {
@@ -217,7 +217,7 @@ func visit(t *testing.T, c *Catalog, revision string) *xds.Collection {
 	return coll
 }
 
-func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
+func TestIdleFamilies_DroppedAboveCost(t *testing.T) {
 	_, c := start(t)
 	for i := range 2 * maxIdleCost / familyCost {
 		visit(t, c, strconv.Itoa(i))
@@ -226,7 +226,7 @@ func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
 }
 
 // A filter that is used now and then outlives many that were made up.
-func TestTheLeastRecentlyUsedFamilyGoesFirst(t *testing.T) {
+func TestLeastRecentlyUsedFamily_DroppedFirst(t *testing.T) {
 	_, c := start(t)
 	good := visit(t, c, "good")
 	for i := range 2 * maxIdleCost / familyCost {
@@ -237,7 +237,7 @@ func TestTheLeastRecentlyUsedFamilyGoesFirst(t *testing.T) {
 	}
 }
 
-func TestFiltersInUseAreLimited(t *testing.T) {
+func TestFiltersInUse_Limited(t *testing.T) {
 	_, c := start(t)
 	const typeURL = "networking.istio.io/v1/ServiceEntry"
 	_, release := collection(t, c, nil, typeURL)
@@ -248,13 +248,13 @@ func TestFiltersInUseAreLimited(t *testing.T) {
 	}
 	_, _, err := c.Collection(t.Context(), node(t, map[string]any{metadataRevision: "more"}), typeURL)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
-	visit(t, c, "1") // who shares one can come
+	visit(t, c, "1") // a client that shares a filter can connect
 	_, _, err = c.Collection(t.Context(), node(t, map[string]any{metadataRevision: strings.Repeat("r", maxFilterBytes)}), typeURL)
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
-// Who makes up filters does not use up those of others.
-func TestFiltersOfOneHostAreLimited(t *testing.T) {
+// A host that invents filters does not use up those of other hosts.
+func TestFiltersOfHost_Limited(t *testing.T) {
 	_, c := start(t)
 	on := func(host, revision string) (func(), error) {
 		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}})
@@ -294,17 +294,17 @@ func TestFiltersOfOneHostAreLimited(t *testing.T) {
 	}
 }
 
-// A family that is made while the view changes is what its filter leaves of the view in the end.
-func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
+// A family that is made while the view changes ends up with the objects of the view that match its filter.
+func TestFamilies_MadeDuringViewChanges(t *testing.T) {
 	store, c := start(t)
 	store.MarkSynced()
 	var objects []*resource.Resource
 	for i := range 300 {
 		objects = append(objects, serviceEntry(t, "a", strconv.Itoa(i%20), strconv.Itoa(i%3), strconv.Itoa(i)+".example"))
 	}
-	done := make(chan struct{})
+	applied := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(applied)
 		for i, r := range objects {
 			if i%3 == 2 {
 				store.Apply(nil, []resource.Key{r.Key()})
@@ -315,13 +315,13 @@ func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
 	}()
 	colls := make(map[string]*xds.Collection)
 	for i := range 30 {
-		rev, other := strconv.Itoa(i%3), "x"+strconv.Itoa(i)
-		coll, release := collection(t, c, node(t, map[string]any{metadataRevision: rev, metadataNamespaces: "a," + other}),
+		rev, madeUp := strconv.Itoa(i%3), "x"+strconv.Itoa(i)
+		coll, release := collection(t, c, node(t, map[string]any{metadataRevision: rev, metadataNamespaces: "a," + madeUp}),
 			"networking.istio.io/v1/ServiceEntry")
 		defer release()
-		colls[rev+other] = coll
+		colls[rev+madeUp] = coll
 	}
-	<-done
+	<-applied
 	for name, coll := range colls {
 		f, want := filter{revision: name[:1]}, map[string]string{}
 		for r := range f.visible(store.Snapshot(), resource.ServiceEntry) {
@@ -332,7 +332,7 @@ func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
 }
 
 // A revision or namespace that no object can have is refused: the client would wait for objects that never come.
-func TestNamesThatNoObjectCanHaveAreRefused(t *testing.T) {
+func TestImpossibleNames_Refused(t *testing.T) {
 	_, c := start(t)
 	for _, metadata := range []map[string]any{
 		{metadataNamespaces: []any{"priv pub"}},
@@ -349,17 +349,17 @@ func TestNamesThatNoObjectCanHaveAreRefused(t *testing.T) {
 	}
 }
 
-// reviewing has what clients see looked up once more, as an xds.Server does.
+// reviewing looks up the collections of clients once more, as an xds.Server does.
 type reviewing func()
 
 func (r reviewing) Review() { r() }
 
-// Revisions and namespaces that no object has share one family. Before an object comes that has one, those who asked for it have a family
-// of their own.
+// Revisions and namespaces without objects share one family. Before an object with such a revision arrives, the clients
+// that requested it get a family of their own.
 func TestMadeUpFiltersShareOneFamily(t *testing.T) {
 	store := memstore.New(resource.Schemas()...)
 	c := New(store, Options{})
-	made, reviews := 0, 0
+	familyCount, reviews := 0, 0
 	see := func(metadata map[string]any) *xds.Collection {
 		coll, _ := collection(t, c, node(t, metadata), "networking.istio.io/v1/ServiceEntry")
 		return coll
@@ -369,31 +369,31 @@ func TestMadeUpFiltersShareOneFamily(t *testing.T) {
 	c.ReviewBy(reviewing(func() {
 		reviews++
 		sees = see(honest)
-		require.ElementsMatch(t, []string{"n1/x"}, slices.Collect(maps.Keys(entries(sees))), "nothing has come yet")
+		require.ElementsMatch(t, []string{"n1/x"}, slices.Collect(maps.Keys(entries(sees))), "the object is not visible yet")
 	}))
-	since := memstore.Revision(0)
+	revision := memstore.Revision(0)
 	update := func(puts []*resource.Resource, deletes ...resource.Key) {
 		store.Apply(puts, deletes)
-		keys, snap, ok := store.Changes(since)
+		keys, snap, ok := store.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	update([]*resource.Resource{serviceEntry(t, "n1", "x", "", "x.example"), serviceEntry(t, "n1", "y", "r1", "y.example")})
 	for i := range 1000 {
 		require.Len(t, entries(see(map[string]any{metadataRevision: "made-up-" + strconv.Itoa(i)})), 1)
 		require.Empty(t, entries(see(map[string]any{metadataNamespaces: "made-up-" + strconv.Itoa(i)})))
 	}
-	made = len(c.following)
-	require.Equal(t, 1+2, made)
+	familyCount = len(c.following)
+	require.Equal(t, 1+2, familyCount)
 	sees = see(honest)
 	update([]*resource.Resource{serviceEntry(t, "n1", "x", "", "x2.example")})
-	require.Zero(t, reviews, "nothing new was named")
+	require.Zero(t, reviews, "the change has no new revision or namespace")
 	update([]*resource.Resource{serviceEntry(t, "n1", "z", "r2", "z.example")})
 	require.Equal(t, 1, reviews)
 	require.ElementsMatch(t, []string{"n1/x", "n1/z"}, slices.Collect(maps.Keys(entries(sees))))
 	require.Len(t, entries(see(map[string]any{metadataRevision: "made-up"})), 1)
-	gone := serviceEntry(t, "n1", "z", "r2", "z.example").Key()
-	update(nil, gone)
+	deletedKey := serviceEntry(t, "n1", "z", "r2", "z.example").Key()
+	update(nil, deletedKey)
 	require.Len(t, entries(sees), 1)
 	require.Zero(t, c.attributes[attribute{revision: "r2"}])
 }

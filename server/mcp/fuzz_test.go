@@ -17,12 +17,12 @@ import (
 	"tributary/server/access"
 )
 
-// FuzzNode has a client say anything of itself: what it is filtered by is in order, and no larger than what it said.
+// FuzzNode filters by arbitrary node metadata: the filter is sorted, and no larger than the metadata.
 func FuzzNode(f *testing.F) {
 	for _, namespaces := range []any{"a, b,,a", []any{"a", 5.0, "b,c", nil}} {
-		of, err := structpb.NewStruct(map[string]any{metadataRevision: "r", metadataNamespaces: namespaces})
+		metadata, err := structpb.NewStruct(map[string]any{metadataRevision: "r", metadataNamespaces: namespaces})
 		require.NoError(f, err)
-		b, err := proto.Marshal(&corev3.Node{Id: "a", Metadata: of})
+		b, err := proto.Marshal(&corev3.Node{Id: "a", Metadata: metadata})
 		require.NoError(f, err)
 		f.Add(b)
 	}
@@ -32,14 +32,14 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		testutil.Cost(t, len(b), 200, func() {
-			of, err := filterOf(&node, nil)
+			parsed, err := filterOf(&node, nil)
 			if err != nil {
 				require.Equal(t, codes.InvalidArgument, status.Code(err))
 				return
 			}
-			require.True(t, slices.IsSorted(of.namespaces))
-			require.NotContains(t, of.namespaces, "")
-			require.LessOrEqual(t, len(of.namespaceKey()), 2*len(b)+2)
+			require.True(t, slices.IsSorted(parsed.namespaces))
+			require.NotContains(t, parsed.namespaces, "")
+			require.LessOrEqual(t, len(parsed.namespaceKey()), 2*len(b)+2)
 		})
 		require.LessOrEqual(t, len(names.SplitInstances(node.GetId())), names.MaxInstances)
 	})
@@ -51,22 +51,22 @@ func FuzzFilterKey(f *testing.F) {
 	f.Add("a/b", "", "", "a", "b", "")
 	f.Add("", "", "c", "", "c", "")
 	f.Fuzz(func(t *testing.T, rev1, ns1, allowed1, rev2, ns2, allowed2 string) {
-		of := func(rev, ns, allowed string) filter {
-			one := filter{revision: rev}
+		filterFrom := func(rev, ns, allowed string) filter {
+			result := filter{revision: rev}
 			if ns != "" {
-				one.namespaces = strings.Split(ns, "\n")
+				result.namespaces = strings.Split(ns, "\n")
 			}
 			if allowed != "" {
-				one.rights = access.NewRights(access.Permissions{Namespaces: strings.Split(allowed, "\n")})
+				result.rights = access.NewRights(access.Permissions{Namespaces: strings.Split(allowed, "\n")})
 			}
-			return one
+			return result
 		}
-		one, two := of(rev1, ns1, allowed1), of(rev2, ns2, allowed2)
-		equal := one.revision == two.revision && slices.Equal(one.namespaces, two.namespaces) && one.rights.Key() == two.rights.Key()
-		if one.key() == two.key() {
-			require.True(t, equal, "%+v %+v", one, two)
+		first, two := filterFrom(rev1, ns1, allowed1), filterFrom(rev2, ns2, allowed2)
+		equal := first.revision == two.revision && slices.Equal(first.namespaces, two.namespaces) && first.rights.Key() == two.rights.Key()
+		if first.key() == two.key() {
+			require.True(t, equal, "%+v %+v", first, two)
 		} else {
-			require.False(t, equal && rev1 == rev2 && ns1 == ns2 && allowed1 == allowed2, "%+v", one)
+			require.False(t, equal && rev1 == rev2 && ns1 == ns2 && allowed1 == allowed2, "%+v", first)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"tributary/resource"
 )
 
-func TestHopsAreThoseOfAllSources(t *testing.T) {
+func TestHops_JoinAllSources(t *testing.T) {
 	h := NewHops("self")
 	catalog := New(memstore.New(resource.Schemas()...), Options{Hops: h})
 	coll, _, err := catalog.Collection(t.Context(), nil, names.InstancesType)

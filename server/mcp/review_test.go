@@ -32,8 +32,8 @@ func (g *gated) Collection(ctx context.Context, node *corev3.Node, typeURL strin
 	return g.Catalog.Collection(ctx, node, typeURL)
 }
 
-// Clients that share a family until an object tells them apart do not hold up the commit of that object: their families are made after
-// it, and are what each of them is led to.
+// Clients that share a family until an object separates them do not delay the commit of that object: their own families
+// are made after it, and each client moves to its own.
 func TestCommitsWaitForNoFamily(t *testing.T) {
 	const typeURL = "networking.istio.io/v1/ServiceEntry"
 	store := memstore.New(resource.Schemas()...)
@@ -54,12 +54,12 @@ func TestCommitsWaitForNoFamily(t *testing.T) {
 	}()
 
 	const clients = 20
-	since := memstore.Revision(0)
+	revision := memstore.Revision(0)
 	commit := func(puts ...*resource.Resource) {
 		store.Apply(puts, nil)
-		keys, snap, ok := store.Changes(since)
+		keys, snap, ok := store.Changes(revision)
 		c.update(keys, snap, ok, true)
-		since = snap.Revision()
+		revision = snap.Revision()
 	}
 	var first []*resource.Resource
 	for i := range clients {
@@ -94,7 +94,7 @@ func TestCommitsWaitForNoFamily(t *testing.T) {
 		return len(c.following)
 	}
 	before := following()
-	c.gate.Lock() // who asks waits
+	c.gate.Lock() // clients wait at the gate
 	commit(serviceEntry(t, "to-come", "y", "", "y.example"))
 	require.Equal(t, before, following(), "no family is made in a commit")
 	c.gate.Unlock()
