@@ -19,7 +19,7 @@ import (
 	"tributary/server/xds"
 )
 
-// many are so many clients, each of which has a name of so many bytes.
+// many is a number of clients with a size of their node ID.
 type many struct{ clients, size int }
 
 func (m many) Served(uint64) []xds.Served { return nil }
@@ -39,48 +39,48 @@ func (m many) EachClient() iter.Seq[xds.ClientStatus] {
 
 // An answer has all clients, whatever their size.
 func TestCSDS_AnswersOfAnySize(t *testing.T) {
-	for _, of := range []many{{0, 0}, {1, 1}, {3, 4 << 10}, {1000, 100}, {5, 768 << 10}, {10_000, 250}} {
-		c := NewCSDS(of)
+	for _, clients := range []many{{0, 0}, {1, 1}, {3, 4 << 10}, {1000, 100}, {5, 768 << 10}, {10_000, 250}} {
+		c := NewCSDS(clients)
 		answer, err := c.encode(t.Context(), &statusv3.ClientStatusRequest{})
 		require.NoError(t, err)
 		var got statusv3.ClientStatusResponse
 		require.NoError(t, proto.Unmarshal(answer.Materialize(), &got))
-		require.Len(t, got.GetConfig(), of.clients)
-		for _, one := range got.GetConfig() {
-			require.Len(t, one.GetNode().GetId(), of.size)
+		require.Len(t, got.GetConfig(), clients.clients)
+		for _, config := range got.GetConfig() {
+			require.Len(t, config.GetNode().GetId(), clients.size)
 		}
 		require.LessOrEqual(t, int64(answer.Len()), c.memory.Load())
 	}
 }
 
-// An answer has its limit, and so has what all of them take that are not sent yet. What was collected counts no longer.
-func TestAnswersOnTheirWayAreBounded(t *testing.T) {
-	all := &statusv3.ClientStatusRequest{}
-	_, err := NewCSDS(many{maxAnswer/(1<<20) + 1, 1 << 20}).encode(t.Context(), all)
+// A response has a size limit, and so do all unsent responses together. A collected response does not count any more.
+func TestUnsentResponses_Bounded(t *testing.T) {
+	request := &statusv3.ClientStatusRequest{}
+	_, err := NewCSDS(many{maxAnswer/(1<<20) + 1, 1 << 20}).encode(t.Context(), request)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.ErrorContains(t, err, "ask for fewer nodes")
 
 	c := NewCSDS(many{40, 1 << 20})
-	var kept []any
+	var responses []any
 	for err = nil; err == nil; {
-		require.Less(t, len(kept), 4, "three of them are within the bound")
+		require.Less(t, len(responses), 4, "three of them are within the bound")
 		var answer any
-		answer, err = c.encode(t.Context(), all)
-		kept = append(kept, answer)
+		answer, err = c.encode(t.Context(), request)
+		responses = append(responses, answer)
 	}
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.ErrorContains(t, err, "try again")
-	runtime.KeepAlive(kept)
+	runtime.KeepAlive(responses)
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return c.memory.Load() == 0
-	}, 10*time.Second, time.Millisecond, "nothing is left of what is not needed")
-	_, err = c.encode(t.Context(), all)
+	}, 10*time.Second, time.Millisecond, "unused responses are collected")
+	_, err = c.encode(t.Context(), request)
 	require.NoError(t, err)
 }
 
-// One answer is made at a time, and who goes does not wait.
-func TestOneAnswerIsMadeAtATime(t *testing.T) {
+// Responses are made one after the other, and a canceled request does not wait.
+func TestResponses_MadeOneByOne(t *testing.T) {
 	c := NewCSDS(many{1, 1})
 	require.NoError(t, c.turns.Do(t.Context(), "another", func() {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestOneAnswerIsMadeAtATime(t *testing.T) {
 	}))
 }
 
-// leaving is a client that goes, by whom it is seen.
+// leaving is a client that cancels its request during the response.
 type leaving struct {
 	many
 
@@ -111,13 +111,13 @@ func (l leaving) EachClient() iter.Seq[xds.ClientStatus] {
 	}
 }
 
-// Who goes is not answered any further, whether clients are meant or not.
-func TestNobodyIsLookedAtForWhoHasGone(t *testing.T) {
+// A canceled request stops the search for clients, whether it selects clients or not.
+func TestCanceledRequest_StopsSearch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
 	c := NewCSDS(leaving{many{100_000, 1}, cancel, &seen})
-	none := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}}
-	_, err := c.encode(ctx, &statusv3.ClientStatusRequest{NodeMatchers: none})
+	noClient := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}}
+	_, err := c.encode(ctx, &statusv3.ClientStatusRequest{NodeMatchers: noClient})
 	require.Equal(t, codes.Canceled, status.Code(err))
 	require.LessOrEqual(t, seen, 1000)
 }

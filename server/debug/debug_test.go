@@ -39,14 +39,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // people are clients that are not there.
 type people struct {
-	all    []xds.ClientStatus
-	served map[uint64][]xds.Served
+	clients []xds.ClientStatus
+	served  map[uint64][]xds.Served
 }
 
-func (p *people) EachClient() iter.Seq[xds.ClientStatus] { return slices.Values(p.all) }
+func (p *people) EachClient() iter.Seq[xds.ClientStatus] { return slices.Values(p.clients) }
 func (p *people) Served(stream uint64) []xds.Served      { return p.served[stream] }
 func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
-	p.all = append(p.all, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) +
+	p.clients = append(p.clients, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) +
 		"~web.shop~shop.svc", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		"CLUSTER_ID": structpb.NewStringValue("vm"), "SECRET": structpb.NewStringValue("s3cret"),
 		"ISTIO_VERSION": structpb.NewStringValue("1.27.9"),
@@ -54,28 +54,28 @@ func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
 	return p
 }
 
-var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var sentAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // crowd are clients in all conditions.
 func crowd() *people {
 	p := &people{}
-	p.knock(1, xds.TypeStatus{TypeURL: "a", Synced: true, SentNonce: "1", AckedNonce: "1", SentVersion: "v", SentAt: at})
-	p.knock(2, xds.TypeStatus{TypeURL: "a", SentNonce: "2", AckedNonce: "1", SentAt: at},
-		xds.TypeStatus{TypeURL: "b", SentNonce: "3", NackNonce: "3", NackError: "no", SentAt: at, NackAt: at}, xds.TypeStatus{TypeURL: "c"})
+	p.knock(1, xds.TypeStatus{TypeURL: "a", Synced: true, SentNonce: "1", AckedNonce: "1", SentVersion: "v", SentAt: sentAt})
+	p.knock(2, xds.TypeStatus{TypeURL: "a", SentNonce: "2", AckedNonce: "1", SentAt: sentAt},
+		xds.TypeStatus{TypeURL: "b", SentNonce: "3", NackNonce: "3", NackError: "no", SentAt: sentAt, NackAt: sentAt}, xds.TypeStatus{TypeURL: "c"})
 	p.knock(3, xds.TypeStatus{TypeURL: "istio.io/debug/syncz"})
-	p.all = append(p.all, xds.ClientStatus{StreamID: 4}) // it has said nothing yet
+	p.clients = append(p.clients, xds.ClientStatus{StreamID: 4}) // it has sent no request yet
 	return p
 }
 
 // conditions are those of the types of each client in an answer.
 func conditions(configs []*statusv3.ClientConfig) map[string][]string {
-	all := make(map[string][]string)
+	byNode := make(map[string][]string)
 	for _, c := range configs {
 		for _, g := range c.GetGenericXdsConfigs() {
-			all[c.GetNode().GetId()] = append(all[c.GetNode().GetId()], g.GetTypeUrl()+" "+g.GetConfigStatus().String())
+			byNode[c.GetNode().GetId()] = append(byNode[c.GetNode().GetId()], g.GetTypeUrl()+" "+g.GetConfigStatus().String())
 		}
 	}
-	return all
+	return byNode
 }
 
 const first, second = "sidecar~10.0.0.1~web.shop~shop.svc", "sidecar~10.0.0.2~web.shop~shop.svc"
@@ -89,12 +89,12 @@ func TestCSDSTellsHowClientsStand(t *testing.T) {
 	require.NotContains(t, answer.String(), "s3cret", "metadata that no tool asks for")
 }
 
-// What a client says of itself gets to the terminals of those who ask istioctl.
-func TestMetadataIsPrintable(t *testing.T) {
+// istioctl prints node metadata on terminals.
+func TestMetadata_Escaped(t *testing.T) {
 	p := (&people{}).knock(1, xds.TypeStatus{TypeURL: "a"})
-	p.all[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
+	p.clients[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
 	const evil = "a\u202e\x1b[31m"
-	p.all[0].Node.Locality = &corev3.Locality{Region: evil, Zone: evil, SubZone: evil}
+	p.clients[0].Node.Locality = &corev3.Locality{Region: evil, Zone: evil, SubZone: evil}
 	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, p))
 	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL s
 	return stream.Recv()
 }
 
-func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
+func TestIstioctlQueries_AnsweredAsByIstiod(t *testing.T) {
 	p := crowd()
 	cluster, err := anypb.New(&clusterv3.Cluster{Name: "outbound|80||web"})
 	require.NoError(t, err)
@@ -241,9 +241,9 @@ func (f *fails) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Virtual hosts that are asked for one by one stand in their routes, as Envoy itself shows them; of secrets there is nothing but names and
-// versions.
-func TestDumpOfWhatIsAskedFor(t *testing.T) {
+// Virtual hosts that a client requests by name are listed in their route configurations, as in Envoy's own dump;
+// secrets have only names and versions.
+func TestDump_OfOnDemandHostsAndSecrets(t *testing.T) {
 	entry := func(name string, m proto.Message) *xds.Entry {
 		body, err := anypb.New(m)
 		require.NoError(t, err)
@@ -281,9 +281,9 @@ func TestDumpOfWhatIsAskedFor(t *testing.T) {
 		}
 	}
 	for writes := range 5 {
-		gone := fails(writes)
-		require.ErrorIs(t, debug.WriteDump(&gone, served, false), io.ErrClosedPipe)
-		require.Zero(t, gone, "nothing is made for a client that has gone")
+		broken := fails(writes)
+		require.ErrorIs(t, debug.WriteDump(&broken, served, false), io.ErrClosedPipe)
+		require.Zero(t, broken, "no part is made for a closed connection")
 	}
 	parts, err := debug.DumpParts(served)
 	require.NoError(t, err)

@@ -15,15 +15,15 @@ import (
 
 // FuzzMatchers has any question about clients, and any client that it is about: it is refused, or it can be answered.
 func FuzzMatchers(f *testing.F) {
-	is := func(text string) *matcherv3.StringMatcher {
+	contains := func(text string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: text}, IgnoreCase: true}
 	}
-	of, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"app": "a"}, "n": true})
+	metadata, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"app": "a"}, "n": true})
 	require.NoError(f, err)
-	node, err := proto.Marshal(&corev3.Node{Id: "a", Metadata: of})
+	node, err := proto.Marshal(&corev3.Node{Id: "a", Metadata: metadata})
 	require.NoError(f, err)
 	for _, m := range []*matcherv3.NodeMatcher{
-		{NodeId: is("a")},
+		{NodeId: contains("a")},
 		{NodeId: &matcherv3.StringMatcher{
 			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "(a{1,9}){1,9}"}},
 		}},
@@ -32,13 +32,13 @@ func FuzzMatchers(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(b, node)
 	}
-	f.Fuzz(func(t *testing.T, question, who []byte) {
+	f.Fuzz(func(t *testing.T, question, encodedNode []byte) {
 		var q statusv3.ClientStatusRequest
 		var n corev3.Node
-		if proto.Unmarshal(question, &q) != nil || proto.Unmarshal(who, &n) != nil {
+		if proto.Unmarshal(question, &q) != nil || proto.Unmarshal(encodedNode, &n) != nil {
 			return
 		}
-		testutil.Cost(t, len(question)*(1+len(who)), 2000, func() {
+		testutil.Cost(t, len(question)*(1+len(encodedNode)), 2000, func() {
 			if about, err := nodeMatcher(q.GetNodeMatchers()); err == nil {
 				about(&n)
 				about(nil)
