@@ -129,11 +129,11 @@ func key(name string) resource.Key {
 func shop(t testing.TB, n int) *program {
 	t.Helper()
 	p := &program{}
-	var all []*resource.Resource
+	var objects []*resource.Resource
 	for i := range n {
-		all = append(all, entry(t, fmt.Sprintf("s%d", i), "rules"))
+		objects = append(objects, entry(t, fmt.Sprintf("s%d", i), "rules"))
 	}
-	p.Apply(all, nil)
+	p.Apply(objects, nil)
 	p.status = admin.Status{
 		Objects: n, Kinds: map[resource.Kind]int{resource.ServiceEntry: n},
 		Sources: []admin.SourceState{{
@@ -271,7 +271,7 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, "Not ready", newVerdict(&st, parseQuery(nil), Shell{}).Label)
 }
 
-func TestCommandsAreQuoted(t *testing.T) {
+func TestCommands_Quoted(t *testing.T) {
 	assert.Equal(t, `tributary explain se 'a/$(reboot)'`, Shell{}.Command("explain", "se", "a/$(reboot)"))
 	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`,
 		shellFor("h:1", true, "").Command("explain", "se", "it's"))
@@ -415,37 +415,37 @@ func TestObjects(t *testing.T) {
 		guarded: p.guarded,
 		held:    p.IsHeld, speakOf: p.SpeakOf,
 	}
-	names := func(address string) (found []string, o Objects) {
+	names := func(address string) (matching []string, o Objects) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		o = objectsPanel(&p.status, f, parseQuery(req.URL.Query()))
 		for _, r := range o.Rows {
-			found = append(found, r.Name)
+			matching = append(matching, r.Name)
 		}
 		for _, l := range o.Lost {
-			found = append(found, l.Name)
+			matching = append(matching, l.Name)
 		}
-		return found, o
+		return matching, o
 	}
-	found, o := names("/")
-	assert.Len(t, found, rowsPerPage)
+	matchingNames, o := names("/")
+	assert.Len(t, matchingNames, rowsPerPage)
 	assert.Equal(t, 120, o.Pager.Total)
 	_, o = names("/?q=S1+shop+rules")
 	assert.Equal(t, 1+10+20, o.Pager.Total, "s1, s10 to s19 and s100 to s119")
 	assert.Equal(t, []Mark{{idle, "wins over old"}}, o.Rows[0].Marks)
-	found, _ = names("/?q=some.host")
-	assert.Equal(t, []string{"s7"}, found, "the host is asked for")
-	found, _ = names("/?q=shop/s77")
-	assert.Equal(t, []string{"s77"}, found)
-	found, _ = names("/?show=shadowed")
-	assert.Equal(t, []string{"s1"}, found)
-	found, o = names("/?show=quarantined&q=missing")
-	assert.Equal(t, []string{"ServiceEntry shop/s3"}, found)
+	matchingNames, _ = names("/?q=some.host")
+	assert.Equal(t, []string{"s7"}, matchingNames, "the host is asked for")
+	matchingNames, _ = names("/?q=shop/s77")
+	assert.Equal(t, []string{"s77"}, matchingNames)
+	matchingNames, _ = names("/?show=shadowed")
+	assert.Equal(t, []string{"s1"}, matchingNames)
+	matchingNames, o = names("/?show=quarantined&q=missing")
+	assert.Equal(t, []string{"ServiceEntry shop/s3"}, matchingNames)
 	assert.Equal(t, "its last good version", o.Lost[0].Serves)
-	found, o = names("/?show=held")
-	assert.Equal(t, []string{"ServiceEntry shop/s2"}, found)
+	matchingNames, o = names("/?show=held")
+	assert.Equal(t, []string{"ServiceEntry shop/s2"}, matchingNames)
 	assert.Contains(t, o.Remark, "4 more")
-	found, o = names("/?kind=gateway")
-	assert.Empty(t, found)
+	matchingNames, o = names("/?kind=gateway")
+	assert.Empty(t, matchingNames)
 	assert.Zero(t, o.Pager.To)
 }
 
@@ -474,8 +474,8 @@ func TestDetail(t *testing.T) {
 	assert.Contains(t, body, "<code>tributary history ServiceEntry shop/s0 --admin mesh-1:16014</code>")
 }
 
-// TestThePageIsInert checks that names from other programs stay text.
-func TestThePageIsInert(t *testing.T) {
+// TestPage_EscapesNames checks that names from other programs stay text.
+func TestPage_EscapesNames(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202e\u2066\x1b["
 	p := shop(t, 1)
 	p.set(func(st *admin.Status) {
@@ -581,8 +581,8 @@ func TestRevisionIgnoresAges(t *testing.T) {
 	assert.NotEqual(t, hashState(&first, 1), hashState(&second, 1))
 }
 
-// TestEventsAreBounded checks the limit of live pages, and that Close ends their streams.
-func TestEventsAreBounded(t *testing.T) {
+// TestEvents_Bounded checks the limit of live pages, and that Close ends their streams.
+func TestEvents_Bounded(t *testing.T) {
 	h := newHandler(shop(t, 1))
 	server := httptest.NewServer(h)
 	defer server.Close()
@@ -612,7 +612,7 @@ func (s *stuckWriter) SetWriteDeadline(time.Time) error { s.deadlines++; return 
 func (s *stuckWriter) Write([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
 func (s *stuckWriter) Flush()                           {}
 
-func TestASlowReaderIsDropped(t *testing.T) {
+func TestSlowReader_Dropped(t *testing.T) {
 	h := newHandler(shop(t, 1))
 	w := &stuckWriter{}
 	h.events(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/page/events", nil)) // it returns
