@@ -87,7 +87,7 @@ func shortNonce(nonce string) string {
 }
 
 // A large request in small parts is copied only once.
-func TestARequestInSmallPartsIsCopiedOnce(t *testing.T) {
+func TestRequestInSmallParts_CopiedOnce(t *testing.T) {
 	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{}}
 	for i := range 100_000 {
 		m.InitialResourceVersions[fmt.Sprintf("name-of-a-resource-%d", i)] = "0123456789"
@@ -115,7 +115,7 @@ func TestARequestInSmallPartsIsCopiedOnce(t *testing.T) {
 }
 
 // A request with too many names is decoded a second time, without most of them. It still has the reservation of its memory.
-func TestARequestThatIsReducedHoldsItsMemory(t *testing.T) {
+func TestReducedRequest_HoldsItsMemory(t *testing.T) {
 	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"there": "1"}}
 	for i := range 100 {
 		m.ResourceNamesSubscribe = append(m.ResourceNamesSubscribe, fmt.Sprint("no-", i))
@@ -134,7 +134,7 @@ func TestARequestThatIsReducedHoldsItsMemory(t *testing.T) {
 	require.True(t, released)
 }
 
-func TestDecodingEndsWhereThereAreTooManyNames(t *testing.T) {
+func TestDecode_StopsAtTooManyNames(t *testing.T) {
 	long := strings.Repeat("n", 1000) // counts as eight
 	for _, m := range []proto.Message{
 		&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a", "b", long}},
@@ -159,7 +159,7 @@ func TestDecodingEndsWhereThereAreTooManyNames(t *testing.T) {
 }
 
 // A field in many parts is joined once, and groups are refused.
-func TestALongFieldInManyParts(t *testing.T) {
+func TestLongField_InManyParts(t *testing.T) {
 	text := protowire.AppendTag(nil, 6, protowire.BytesType)
 	text = protowire.AppendString(text, strings.Repeat("n", 4<<20))
 	var parts [][]byte
@@ -177,7 +177,7 @@ func TestALongFieldInManyParts(t *testing.T) {
 }
 
 // An unknown field is skipped without being joined, and the fields after it are read.
-func TestALongFieldThatMeansNothing(t *testing.T) {
+func TestUnknownLongField_Skipped(t *testing.T) {
 	text := protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.BytesType), 4<<20)
 	text = append(text, make([]byte, 4<<20)...)
 	text = protowire.AppendString(protowire.AppendTag(text, 6, protowire.BytesType), "n")

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestTextsOfRequests puts bytes that are not UTF-8 in each text of a request. The request is refused, or keeps nothing of them:
-// kept texts may get into the answers of CSDS and of istioctl, and into pages.
+// TestTextsOfRequests puts bytes that are not UTF-8 in each text of a request. The request is refused, or keeps no such
+// bytes: kept texts may get into the answers of CSDS and of istioctl, and into pages.
 func TestTextsOfRequests(t *testing.T) {
 	const mark = "QQ"
 	for _, m := range []proto.Message{&discoveryv3.DiscoveryRequest{}, &discoveryv3.DeltaDiscoveryRequest{}} {
 		_, delta := m.(*discoveryv3.DeltaDiscoveryRequest)
-		kept, walked := 0, 0
+		keptTexts, walked := 0, 0
 		eachText(m.ProtoReflect(), mark, 9, func() {
 			walked++
 			b, err := proto.Marshal(m)
@@ -27,14 +27,14 @@ func TestTextsOfRequests(t *testing.T) {
 			good := &Request{Delta: delta}
 			require.NoError(t, good.Decode(b), "%v", m)
 			if bytes.Contains(texts(t, good), []byte(mark)) {
-				kept++
+				keptTexts++
 			}
 			bad := &Request{Delta: delta}
 			if bad.Decode(bytes.ReplaceAll(b, []byte(mark), []byte("\xff\xfe"))) == nil && CheckTypeURL(bad.TypeURL) == nil {
 				require.True(t, utf8.Valid(texts(t, bad)), "%v", m)
 			}
 		})
-		require.Greater(t, kept, 15, "of %d", walked)
+		require.Greater(t, keptTexts, 15, "of %d", walked)
 	}
 }
 
@@ -53,16 +53,16 @@ func eachText(m protoreflect.Message, text string, depth int, f func()) {
 	for i := range m.Descriptor().Fields().Len() {
 		switch fd := m.Descriptor().Fields().Get(i); {
 		case fd.IsMap():
-			all := m.Mutable(fd).Map()
-			all.Set(protoreflect.ValueOfString(text).MapKey(), all.NewValue())
+			entries := m.Mutable(fd).Map()
+			entries.Set(protoreflect.ValueOfString(text).MapKey(), entries.NewValue())
 			f()
 			m.Clear(fd)
-			all = m.Mutable(fd).Map()
-			set(fd.MapValue(), all.NewValue(), func(v protoreflect.Value) { all.Set(protoreflect.ValueOfString("k").MapKey(), v) })
+			entries = m.Mutable(fd).Map()
+			set(fd.MapValue(), entries.NewValue(), func(v protoreflect.Value) { entries.Set(protoreflect.ValueOfString("k").MapKey(), v) })
 			m.Clear(fd)
 		case fd.IsList():
-			all := m.Mutable(fd).List()
-			set(fd, all.NewElement(), func(v protoreflect.Value) { all.Append(v) })
+			elements := m.Mutable(fd).List()
+			set(fd, elements.NewElement(), func(v protoreflect.Value) { elements.Append(v) })
 			m.Clear(fd)
 		default:
 			set(fd, m.NewField(fd), func(v protoreflect.Value) { m.Set(fd, v) })
@@ -76,19 +76,19 @@ func texts(t *testing.T, r *Request) []byte {
 	t.Helper()
 	_, err := proto.Marshal(r.Node)
 	require.NoError(t, err, "the node is sent by CSDS")
-	all := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", r.TypeURL, r.Version, r.Nonce, r.Names,
+	text := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", r.TypeURL, r.Version, r.Nonce, r.Names,
 		r.Subscribe, r.Unsubscribe, r.Err.GetMessage(), r.Node)
 	if r.Initial != nil {
 		for entry := range r.Initial.All() {
 			name, version, _ := MapEntry(entry)
-			all = fmt.Appendf(all, " %s %s", name, version)
+			text = fmt.Appendf(text, " %s %s", name, version)
 		}
 	}
-	return all
+	return text
 }
 
-// What a node is called is printed.
-func TestNodesArePrintable(t *testing.T) {
+// Node IDs, clusters and user agents are escaped.
+func TestNodes_Escaped(t *testing.T) {
 	const evil, escaped = "a\u202e\x1b[31m", `a\u202e\x1b[31m`
 	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: evil, Cluster: evil, UserAgentName: evil}})
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestNodesArePrintable(t *testing.T) {
 	require.Equal(t, []string{escaped, escaped, escaped}, []string{r.Node.GetId(), r.Node.GetCluster(), r.Node.GetUserAgentName()})
 }
 
-func TestTypeURLsAreTexts(t *testing.T) {
+func TestTypeURL_HasToBePrintable(t *testing.T) {
 	require.EqualError(t, CheckTypeURL("a.b/v1/K\xff\xfe"),
 		`rpc error: code = InvalidArgument desc = type_url "a.b/v1/K\xff\xfe" is not printable UTF-8`)
 	require.NoError(t, CheckTypeURL("a.b/v1/Ké"))
