@@ -203,7 +203,7 @@ func TestConflicts_Rank(t *testing.T) {
 			name                        string
 			firstMinutes, secondMinutes int // -1 for no time
 			firstPlace, secondPlace     int
-			entry, other                string // the reason; empty if the other object wins
+			entry, second               string // the reason; empty if the other object wins
 		}{
 			{"the earlier source is younger", 9, 1, 0, 1, earlier, ""},
 			{"the later one has no time", 9, -1, 0, 1, earlier, ""},
@@ -215,7 +215,7 @@ func TestConflicts_Rank(t *testing.T) {
 			{"one source, without a time", -1, 1, 1, 1, timeless, timeless},
 		} {
 			t.Run(string(rule)+", "+order.name, func(t *testing.T) {
-				made := func(namespace, name string, minutes, place int, spec proto.Message) *resource.Resource {
+				created := func(namespace, name string, minutes, place int, spec proto.Message) *resource.Resource {
 					r := object(t, row.kind, namespace, name, max(minutes, 0), spec)
 					if minutes < 0 {
 						r = r.WithCreated(time.Time{})
@@ -224,12 +224,12 @@ func TestConflicts_Rank(t *testing.T) {
 				}
 				var table memstore.Table
 				table.Apply([]*resource.Resource{
-					made("a", "z", order.firstMinutes, order.firstPlace, row.first),
-					made(row.namespace, "y", order.secondMinutes, order.secondPlace, row.second),
+					created("a", "z", order.firstMinutes, order.firstPlace, row.first),
+					created(row.namespace, "y", order.secondMinutes, order.secondPlace, row.second),
 				}, nil)
 				got := find(&table)
 				require.Len(t, got, 1)
-				want := order.other
+				want := order.second
 				if isEntry {
 					want = order.entry
 				}

@@ -18,7 +18,7 @@ func selector(version string) *typev1beta1.WorkloadSelector {
 	return &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"version": version}}
 }
 
-// TestIndexFollows holds the index, which follows changes, against one made anew from the same state.
+// TestIndexFollows compares the index, which follows changes, with a new one of the same state.
 func TestIndexFollows(t *testing.T) {
 	specs := rapid.Custom(func(rt *rapid.T) *resource.Resource {
 		host := rapid.SampledFrom([]string{"a.x", "b.x", "*.x"}).Draw(rt, "host")
