@@ -23,19 +23,19 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkFollow changes one resource of 100,000 and asks what changed.
+// BenchmarkFollow changes one resource of 100,000 and reads the changes.
 func BenchmarkFollow(b *testing.B) {
 	table := tableOf(benchSize)
 	rs := [2]*resource.Resource{gateway("000007", "a"), gateway("000007", "b")}
-	since := table.Snapshot().Revision()
+	revision := table.Snapshot().Revision()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		<-commitAfter(table, rs[i%2])
-		keys, now, ok := table.Changes(since)
+		keys, now, ok := table.Changes(revision)
 		if !ok || len(keys) != 1 {
 			b.Fatal(keys, ok)
 		}
-		since = now.Revision()
+		revision = now.Revision()
 	}
 }
 

@@ -68,20 +68,20 @@ func TestConcurrentHistories(t *testing.T) {
 	})
 }
 
-// play does one step by one of the ways in which it can be done.
-func play(t rapid.TB, store *memstore.Store, way int, r *resource.Resource) {
+// play does one step, by one of several methods.
+func play(t rapid.TB, store *memstore.Store, method int, r *resource.Resource) {
 	var err error
-	exists := store.Get(r.Key()) != nil // nobody else writes to this namespace
+	exists := store.Get(r.Key()) != nil // this namespace has no other writer
 	switch {
-	case storetest.Content(r) == "-" && exists && way%2 == 0:
+	case storetest.Content(r) == "-" && exists && method%2 == 0:
 		err = store.Delete(r.Key(), "")
 	case storetest.Content(r) == "-":
 		store.Apply(nil, []resource.Key{r.Key()})
-	case way%3 == 0:
+	case method%3 == 0:
 		store.Apply([]*resource.Resource{r}, nil)
 	case !exists:
 		_, err = store.Create(r)
-	case way%3 == 1:
+	case method%3 == 1:
 		_, err = store.Update(r, store.Get(r.Key()).Version())
 	default:
 		_, err = store.Patch(r.Key(), func(*resource.Resource) (*resource.Resource, error) { return r, nil })
@@ -93,19 +93,19 @@ func play(t rapid.TB, store *memstore.Store, way int, r *resource.Resource) {
 
 // follow mirrors r by Changes until ctx ends, and checks the mirror at every step.
 func follow(ctx context.Context, t rapid.TB, r memstore.Reader) {
-	mirror, since := make(model), memstore.Revision(0)
+	mirror, revision := make(model), memstore.Revision(0)
 	for {
 		changed := r.Changed()
-		keys, now, ok := r.Changes(since)
-		if !ok || now.Revision() < since {
-			t.Errorf("from revision %d to %d: ok is %t", since, now.Revision(), ok)
+		keys, now, ok := r.Changes(revision)
+		if !ok || now.Revision() < revision {
+			t.Errorf("from revision %d to %d: ok is %t", revision, now.Revision(), ok)
 			return
 		}
 		if err := leadsTo(mirror, keys, now); err != nil {
-			t.Errorf("from revision %d to %d: %v", since, now.Revision(), err)
+			t.Errorf("from revision %d to %d: %v", revision, now.Revision(), err)
 			return
 		}
-		mirror, since = contentOf(t, now), now.Revision()
+		mirror, revision = contentOf(t, now), now.Revision()
 		select {
 		case <-ctx.Done():
 			return

@@ -12,20 +12,20 @@ import (
 	"tributary/resource"
 )
 
-// worst is a table on which something happens at the worst of moments, and that may have forgotten what changed.
+// worst is a table that changes at the worst moments, and may have forgotten earlier changes.
 type worst struct {
 	*memstore.Table
 	beforeRead, afterRead func()
 	forgets               bool
 }
 
-func (w *worst) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+func (w *worst) Changes(revision memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
 	w.beforeRead()
 	defer w.afterRead()
 	if w.forgets {
 		return nil, w.Snapshot(), false
 	}
-	return w.Table.Changes(since)
+	return w.Table.Changes(revision)
 }
 
 // mirrorOf has a handler of c keep a mirror.
@@ -42,7 +42,7 @@ func start(t *testing.T, c *memstore.Controller) {
 	go c.Run(ctx)
 }
 
-func TestControllerSeesWhatSlipsBetweenReadAndWait(t *testing.T) {
+func TestController_SeesChangesBetweenReadAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &worst{Table: new(memstore.Table), beforeRead: func() {}}
 		a := storetest.New(resource.Gateway, "ns", "a", "1")
@@ -54,7 +54,7 @@ func TestControllerSeesWhatSlipsBetweenReadAndWait(t *testing.T) {
 		seen := mirrorOf(t, c)
 		w.beforeRead = func() {
 			if c.HasSynced() && seen.calls == 0 {
-				t.Error("synced, and the handler was not told of what was there")
+				t.Error("synced before the handler got the existing objects")
 			}
 		}
 		start(t, c)

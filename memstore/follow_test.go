@@ -12,7 +12,7 @@ import (
 	"tributary/resource"
 )
 
-// Who follows is told of everything once, the first state included, and that all is there.
+// A follower gets each change once, including the first state, and then the sync.
 func TestFollow(t *testing.T) {
 	var table memstore.Table
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "a", Name: "x"}
@@ -49,13 +49,13 @@ func TestFollow(t *testing.T) {
 	require.Equal(t, 3, calls)
 }
 
-// A loop that has nothing to do answers, and one that is busy does not.
+// An idle loop answers a heartbeat, and a busy one does not.
 func TestBeat(t *testing.T) {
 	var table memstore.Table
 	ctx, stop := context.WithCancel(t.Context())
-	beats, busy, done := make(memstore.Beat), make(chan struct{}), make(chan error, 1)
+	beats, busy, stopped := make(memstore.Beat), make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- memstore.Follow(ctx, &table, beats, func(_ []resource.Key, _ memstore.Snapshot, _, _ bool) { <-busy })
+		stopped <- memstore.Follow(ctx, &table, beats, func(_ []resource.Key, _ memstore.Snapshot, _, _ bool) { <-busy })
 	}()
 	hurry, late := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer late()
@@ -64,5 +64,5 @@ func TestBeat(t *testing.T) {
 	require.NoError(t, beats.Await(t.Context()))
 	require.NoError(t, beats.Await(t.Context()), "each time that it is asked")
 	stop()
-	require.ErrorIs(t, <-done, context.Canceled)
+	require.ErrorIs(t, <-stopped, context.Canceled)
 }

@@ -32,24 +32,24 @@ var (
 	keyGen = rapid.Map(resources, (*resource.Resource).Key)
 )
 
-// contentOf returns what a snapshot holds, as the model would have it, and checks its own order and counts.
+// contentOf returns a snapshot's content in the form of the model, and checks its order and counts.
 func contentOf(t rapid.TB, s memstore.Snapshot) model {
 	t.Helper()
 	m := make(model)
-	all := slices.Collect(s.All())
-	if !slices.IsSortedFunc(all, func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }) {
-		t.Fatalf("not in order: %v", all)
+	resources := slices.Collect(s.All())
+	if !slices.IsSortedFunc(resources, func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }) {
+		t.Fatalf("not in order: %v", resources)
 	}
 	perKind := make(map[resource.Kind]int)
-	for _, r := range all {
+	for _, r := range resources {
 		m[r.Key()] = storetest.Content(r)
 		perKind[r.Key().Kind]++
 		if s.Get(r.Key()) != r {
 			t.Fatalf("Get and All disagree on %s", r.Key())
 		}
 	}
-	if len(m) != len(all) || s.Len() != len(all) {
-		t.Fatalf("%d resources, %d keys, Len %d", len(all), len(m), s.Len())
+	if len(m) != len(resources) || s.Len() != len(resources) {
+		t.Fatalf("%d resources, %d keys, Len %d", len(resources), len(m), s.Len())
 	}
 	for kind, n := range perKind {
 		if s.LenKind(kind) != n {
@@ -77,8 +77,8 @@ func (m *mirror) handle(old, new *resource.Resource, event memstore.Event) {
 		m.t.Errorf("%v is called %d", c, event)
 	}
 	key := c.Key()
-	if have, ok := m.content[key]; ok != (old != nil) || have != storetest.Content(old) {
-		m.t.Errorf("%s: handlers saw %q, the event says it was %q", key, have, storetest.Content(old))
+	if handled, ok := m.content[key]; ok != (old != nil) || handled != storetest.Content(old) {
+		m.t.Errorf("%s: handlers saw %q, the event says it was %q", key, handled, storetest.Content(old))
 	}
 	if resource.Equal(old, new) {
 		m.t.Errorf("%s: an event of no change", key)
@@ -90,8 +90,8 @@ func (m *mirror) handle(old, new *resource.Resource, event memstore.Event) {
 	}
 }
 
-// kept is a snapshot that was taken in the past, with what it must always hold.
-type kept struct {
+// pastSnapshot is an earlier snapshot, with its required content.
+type pastSnapshot struct {
 	snapshot memstore.Snapshot
 	content  model
 }
@@ -99,13 +99,13 @@ type kept struct {
 // TestHistories runs random histories of operations on a store, and on its model, with a handler that is slow at times.
 func TestHistories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, testHistory) // not a *testing.T, of which rapid would ask the deadline: not in a bubble
+		rapid.Check(struct{ rapid.TB }{t}, testHistory) // not a *testing.T: rapid would ask it for the deadline, which is not in the bubble
 	})
 }
 
 func testHistory(t *rapid.T) {
 	store, want := memstore.New(), make(model)
-	past := []kept{{store.Snapshot(), model{}}}
+	past := []pastSnapshot{{store.Snapshot(), model{}}}
 
 	seen := &mirror{t: t, content: make(model)}
 	for _, kind := range []resource.Kind{resource.Gateway, resource.ServiceEntry, resource.WorkloadEntry} {
@@ -204,7 +204,7 @@ func testHistory(t *rapid.T) {
 			})
 			expect(err, conditions(r.Key(), true), func() { want[r.Key()] = storetest.Content(r) })
 		},
-		"snapshot": func(*rapid.T) { past = append(past, kept{store.Snapshot(), maps.Clone(want)}) },
+		"snapshot": func(*rapid.T) { past = append(past, pastSnapshot{store.Snapshot(), maps.Clone(want)}) },
 		"run": func(*rapid.T) {
 			if !store.HasStarted() {
 				running.Go(func() { store.Run(ctx) })
@@ -224,8 +224,8 @@ func testHistory(t *rapid.T) {
 				t.Fatalf("store holds %v, want %v", got, want)
 			}
 			kind, namespace := kinds.Draw(t, "kind"), rapid.SampledFrom([]string{"", "a", "ab", "b"}).Draw(t, "namespace")
-			if got, all := store.List(kind, namespace), contentIn(want, kind, namespace); len(got) != all {
-				t.Fatalf("List(%s, %q) has %d, want %d", kind, namespace, len(got), all)
+			if got, count := store.List(kind, namespace), contentIn(want, kind, namespace); len(got) != count {
+				t.Fatalf("List(%s, %q) has %d, want %d", kind, namespace, len(got), count)
 			}
 			checkPast(t, store, past)
 			if seen.gate == nil && store.HasStarted() {
@@ -234,7 +234,7 @@ func testHistory(t *rapid.T) {
 					t.Fatalf("handlers saw %v, want %v", seen.content, want)
 				}
 				if store.HasSynced() != store.Synced() {
-					t.Fatalf("HasSynced is %t with nothing left to handle, Synced is %t", store.HasSynced(), store.Synced())
+					t.Fatalf("HasSynced is %t without pending events, Synced is %t", store.HasSynced(), store.Synced())
 				}
 			}
 		},
@@ -263,8 +263,8 @@ func contentIn(m model, kind resource.Kind, namespace string) (n int) {
 	return n
 }
 
-// checkPast checks that snapshots of the past are what they were, and that Changes leads from each to the present.
-func checkPast(t *rapid.T, store memstore.Reader, past []kept) {
+// checkPast checks that earlier snapshots are unchanged, and that Changes leads from each to the present.
+func checkPast(t *rapid.T, store memstore.Reader, past []pastSnapshot) {
 	for _, k := range past {
 		if got := contentOf(t, k.snapshot); !maps.Equal(got, k.content) {
 			t.Fatalf("the snapshot of revision %d became %v, was %v", k.snapshot.Revision(), got, k.content)

@@ -35,10 +35,10 @@ func TestApplyReturnsNetChanges(t *testing.T) {
 		{name: "update", before: []*resource.Resource{a1}, puts: []*resource.Resource{a2}, want: []Change{{a1, a2}}},
 		{name: "equal", before: []*resource.Resource{a1}, puts: []*resource.Resource{gateway("a", "1")}},
 		{name: "delete", before: []*resource.Resource{a1}, deletes: []resource.Key{a1.Key()}, want: []Change{{a1, nil}}},
-		{name: "delete what is not there", deletes: []resource.Key{absent}},
+		{name: "delete a missing resource", deletes: []resource.Key{absent}},
 		{name: "delete twice", before: []*resource.Resource{a1}, deletes: []resource.Key{a1.Key(), a1.Key()}, want: []Change{{a1, nil}}},
 		{name: "the last put of a key counts", puts: []*resource.Resource{a1, b, a2}, want: []Change{{nil, a2}, {nil, b}}},
-		{name: "back and forth is nothing", before: []*resource.Resource{a1}, puts: []*resource.Resource{a2, a1}},
+		{name: "a change and its reversal cause no event", before: []*resource.Resource{a1}, puts: []*resource.Resource{a2, a1}},
 		{
 			name: "delete comes before put", before: []*resource.Resource{a1}, deletes: []resource.Key{a1.Key()}, puts: []*resource.Resource{a2},
 			want: []Change{{a1, a2}},
@@ -63,7 +63,7 @@ func TestApplyReturnsNetChanges(t *testing.T) {
 	}
 }
 
-func TestOriginIsStoredWithoutAnEvent(t *testing.T) {
+func TestOrigin_StoredWithoutEvent(t *testing.T) {
 	var table Table
 	a := gateway("a", "1").WithOrigin(resource.Origin{Source: "files", Place: "a.yaml:1"})
 	_, before := table.Apply([]*resource.Resource{a}, nil)
@@ -76,7 +76,7 @@ func TestOriginIsStoredWithoutAnEvent(t *testing.T) {
 	require.Equal(t, "files: a.yaml:9", now.Get(a.Key()).Origin().String())
 }
 
-func TestFirstSeenIsKept(t *testing.T) {
+func TestFirstSeen_Preserved(t *testing.T) {
 	var table Table
 	first := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	table.Apply([]*resource.Resource{gateway("a", "1").WithSeen(first)}, nil)
@@ -100,7 +100,7 @@ func TestCompareAndSwapNeedsTheVeryResource(t *testing.T) {
 	require.Zero(t, table.Snapshot().Len())
 }
 
-func TestZeroTableIsEmpty(t *testing.T) {
+func TestZeroTable_Empty(t *testing.T) {
 	var table Table
 	keys, now, ok := table.Changes(0)
 	require.True(t, ok)
@@ -111,7 +111,7 @@ func TestZeroTableIsEmpty(t *testing.T) {
 	require.Empty(t, now.Kinds())
 }
 
-func TestLogIsBounded(t *testing.T) {
+func TestLog_Bounded(t *testing.T) {
 	var table Table
 	for i := range 3 * minLog {
 		table.Apply([]*resource.Resource{gateway(strconv.Itoa(i%(2*minLog)), strconv.Itoa(i))}, nil)
@@ -124,7 +124,7 @@ func TestLogIsBounded(t *testing.T) {
 	require.Len(t, keys, minLog/4)
 }
 
-func TestBusyKeyDoesNotPushOthersOutOfTheLog(t *testing.T) {
+func TestBusyKey_DoesNotEvictOtherKeys(t *testing.T) {
 	var table Table
 	table.Apply([]*resource.Resource{gateway("quiet", "1")}, nil)
 	for i := range 5 * minLog {
@@ -135,7 +135,7 @@ func TestBusyKeyDoesNotPushOthersOutOfTheLog(t *testing.T) {
 	require.ElementsMatch(t, []resource.Key{gateway("quiet", "").Key(), gateway("busy", "").Key()}, keys)
 }
 
-func TestHugeCommitIsNotLogged(t *testing.T) {
+func TestHugeCommit_NotLogged(t *testing.T) {
 	var table Table
 	_, before := table.Apply([]*resource.Resource{gateway("a", "1")}, nil)
 	var rs []*resource.Resource
@@ -146,7 +146,7 @@ func TestHugeCommitIsNotLogged(t *testing.T) {
 	_, _, ok := table.Changes(before.Revision())
 	require.False(t, ok)
 	keys, _, ok := table.Changes(now.Revision())
-	require.True(t, ok, "who has the state after it can go on")
+	require.True(t, ok, "a reader of the state after it can go on")
 	require.Empty(t, keys)
 }
 
