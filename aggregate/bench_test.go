@@ -28,9 +28,9 @@ func BenchmarkChange(b *testing.B) {
 		aggregate.Source{Name: "a", Reader: stores[0]}, aggregate.Source{Name: "b", Reader: stores[1]},
 		aggregate.Source{Name: "c", Reader: stores[2]})
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(stopped)
 		_ = view.Run(ctx)
 	}()
 	for changed := view.Changed(); !view.Synced(); changed = view.Changed() {
@@ -47,5 +47,5 @@ func BenchmarkChange(b *testing.B) {
 		<-changed
 	}
 	cancel()
-	<-done
+	<-stopped
 }

@@ -40,7 +40,7 @@ func workload(address string, ports map[string]uint32) *networking.WorkloadEntry
 }
 
 // with returns se with endpoints.
-func with(se *networking.ServiceEntry, endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
+func withEndpoints(se *networking.ServiceEntry, endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
 	se.Endpoints = endpoints
 	return se
 }
@@ -62,7 +62,7 @@ type outcome struct {
 }
 
 // divided merges the entries of sources, given in order of precedence.
-func divided(t *testing.T, members []*member) (all []outcome) {
+func divided(t *testing.T, members []*member) (outcomes []outcome) {
 	t.Helper()
 	for _, s := range divide(groupKeyOf(members[0].res), members) {
 		res := s.entry()
@@ -78,9 +78,9 @@ func divided(t *testing.T, members []*member) (all []outcome) {
 		if c, ok := s.conflict(); ok {
 			o.Conflict = &c
 		}
-		all = append(all, o)
+		outcomes = append(outcomes, o)
 	}
-	return all
+	return outcomes
 }
 
 func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.ServiceEntry) *member {
@@ -93,10 +93,10 @@ func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.S
 func TestMergedEndpoints(t *testing.T) {
 	const host = "reviews.shop.example"
 	entry := func(endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
-		return with(serviceEntry(host, 80), endpoints...)
+		return withEndpoints(serviceEntry(host, 80), endpoints...)
 	}
 	two := func(endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
-		return with(changed(serviceEntry(host, 80), func(se *networking.ServiceEntry) {
+		return withEndpoints(changed(serviceEntry(host, 80), func(se *networking.ServiceEntry) {
 			se.Ports = append(se.Ports, &networking.ServicePort{Number: 443, Name: "tls", Protocol: "TLS"})
 		}), endpoints...)
 	}
@@ -138,8 +138,8 @@ func TestMergedEndpoints(t *testing.T) {
 		},
 		"disjoint ports are services of their own": {
 			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil))),
-			memberOf(t, "consul", "reviews-grpc", Merge{}, with(serviceEntry(host, 9090), workload("10.0.0.1", nil))),
-			memberOf(t, "nacos", "reviews", Merge{}, with(serviceEntry(host, 9090), workload("10.0.0.2", nil))),
+			memberOf(t, "consul", "reviews-grpc", Merge{}, withEndpoints(serviceEntry(host, 9090), workload("10.0.0.1", nil))),
+			memberOf(t, "nacos", "reviews", Merge{}, withEndpoints(serviceEntry(host, 9090), workload("10.0.0.2", nil))),
 		},
 		"other ports": {
 			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil))),
@@ -158,7 +158,9 @@ func TestMergedEndpoints(t *testing.T) {
 }
 
 func TestMisfits(t *testing.T) {
-	lead := func() *networking.ServiceEntry { return with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)) }
+	lead := func() *networking.ServiceEntry {
+		return withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil))
+	}
 	dns := func(se *networking.ServiceEntry) *networking.ServiceEntry {
 		se.Resolution = networking.ServiceEntry_DNS
 		return se
@@ -168,21 +170,21 @@ func TestMisfits(t *testing.T) {
 		return se
 	}
 	for _, c := range []struct {
-		lead, other *networking.ServiceEntry
-		want        string
+		lead, second *networking.ServiceEntry
+		want         string
 	}{
 		{lead(), lead(), ""},
-		{lead(), with(serviceEntry("a.example", 80)), ""},
+		{lead(), withEndpoints(serviceEntry("a.example", 80)), ""},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.ExportTo = []string{"*"} }), ""},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "http" }), ""},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }), "ports differ: [80/TCP], not [80/HTTP]"},
 		{lead(), dns(lead()), ""},
-		{lead(), dns(with(lead())), ""}, // the host itself is one more name
-		{dns(with(lead())), lead(), ""},
-		{lead(), several(dns(with(lead()))), "leaves several hosts to DNS"},
-		{dns(lead()), with(lead(), workload("unix:///run/a", nil)), "mixes DNS names with the socket unix:///run/a"},
+		{lead(), dns(withEndpoints(lead())), ""}, // the host itself is one more name
+		{dns(withEndpoints(lead())), lead(), ""},
+		{lead(), several(dns(withEndpoints(lead()))), "leaves several hosts to DNS"},
+		{dns(lead()), withEndpoints(lead(), workload("unix:///run/a", nil)), "mixes DNS names with the socket unix:///run/a"},
 		{
-			with(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()),
+			withEndpoints(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()),
 			"mixes DNS names with an endpoint without an address",
 		},
 		{
@@ -190,7 +192,7 @@ func TestMisfits(t *testing.T) {
 			"mixes DNS names with the network 10.1.0.0/16",
 		},
 		{
-			lead(), changed(with(lead()), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_NONE }),
+			lead(), changed(withEndpoints(lead()), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_NONE }),
 			"mixes resolution NONE with others",
 		},
 		{
@@ -206,8 +208,8 @@ func TestMisfits(t *testing.T) {
 			lead(), changed(lead(), func(se *networking.ServiceEntry) { se.WorkloadSelector = &networking.WorkloadSelector{} }),
 			"endpoints are chosen by a workload selector",
 		},
-		{dns(lead()), dns(with(lead())), ""},
-		{dns(with(lead())), dns(with(lead())), ""},
+		{dns(lead()), dns(withEndpoints(lead())), ""},
+		{dns(withEndpoints(lead())), dns(withEndpoints(lead())), ""},
 		{
 			changed(lead(), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS_ROUND_ROBIN }),
 			changed(lead(), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS_ROUND_ROBIN }),
@@ -216,7 +218,7 @@ func TestMisfits(t *testing.T) {
 		{lead(), nil, "it cannot be decoded"},
 	} {
 		s := newService(groupKey{}, &member{spec: c.lead})
-		require.Equal(t, c.want, s.mergeProblem(&member{spec: c.other}))
+		require.Equal(t, c.want, s.mergeProblem(&member{spec: c.second}))
 	}
 }
 
@@ -238,7 +240,7 @@ func TestMergedNames(t *testing.T) {
 		se := serviceEntry("", 80)
 		se.Hosts = hosts
 		key := groupKeyOf(object(t, resource.ServiceEntry, "n", "x", 1, se)).key(65535)
-		_, err := resource.Validate(object(t, resource.ServiceEntry, key.Namespace, key.Name, 1, with(serviceEntry("a.example", 80))))
+		_, err := resource.Validate(object(t, resource.ServiceEntry, key.Namespace, key.Name, 1, withEndpoints(serviceEntry("a.example", 80))))
 		require.NoError(t, err, "%s", key.Name)
 		require.NotContains(t, seen, key.Name)
 		seen[key.Name] = hosts
@@ -250,11 +252,11 @@ func TestMergedNames(t *testing.T) {
 		require.Equal(t, key, groupKeyOf(object(t, resource.ServiceEntry, "n", "y", 1, mixed)).key(65535))
 	}
 	require.Contains(t, seen, "a.example-65535")
-	require.Contains(t, seen, "any.example-65535-6faac07d", "what is no plain host has a hash where plain ones end with a port")
+	require.Contains(t, seen, "any.example-65535-6faac07d", "a host that is not plain has a hash at the place of a plain host's port")
 }
 
-// TestWhoListsItDoesNotMatter checks that an endpoint which moves from one source to another changes no byte.
-func TestWhoListsItDoesNotMatter(t *testing.T) {
+// TestEndpointMove_ChangesNoByte checks that an endpoint which moves from one source to another changes no byte.
+func TestEndpointMove_ChangesNoByte(t *testing.T) {
 	entry := func(addresses ...string) *networking.ServiceEntry {
 		se := serviceEntry("a.example", 80)
 		for _, address := range addresses {

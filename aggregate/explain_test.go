@@ -35,18 +35,18 @@ func golden(t *testing.T, name string, v any) {
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, consul, late := memstore.New(), memstore.New(), memstore.New()
-		at := func(r *resource.Resource, source, place string) *resource.Resource {
+		from := func(r *resource.Resource, source, place string) *resource.Resource {
 			return r.WithOrigin(resource.Origin{Source: source, Place: place})
 		}
 		shop := object(t, resource.ServiceEntry, "shop", "reviews", 1, serviceEntry("reviews.shop.example", 80))
 		files.Apply([]*resource.Resource{
-			at(shop, "files", "reviews.yaml:1"),
-			at(object(t, resource.ServiceEntry, "edge", "reviews", 9, serviceEntry("reviews.shop.example", 80)), "files", "edge.yaml:7"),
+			from(shop, "files", "reviews.yaml:1"),
+			from(object(t, resource.ServiceEntry, "edge", "reviews", 9, serviceEntry("reviews.shop.example", 80)), "files", "edge.yaml:7"),
 		}, nil)
 		consul.Apply([]*resource.Resource{
-			at(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul",
+			from(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul",
 				"consul dc1 service reviews"),
-			at(object(t, resource.ServiceEntry, "shop", "all", 3, serviceEntry("*.example", 443)), "consul", "consul dc1 service all"),
+			from(object(t, resource.ServiceEntry, "shop", "all", 3, serviceEntry("*.example", 443)), "consul", "consul dc1 service all"),
 		}, nil)
 		files.MarkSynced()
 		consul.MarkSynced()
@@ -76,30 +76,30 @@ func TestExplain(t *testing.T) {
 	})
 }
 
-// TestExplainShowsWhatTransformsMadeOfIt checks that winners and losers are explained with the object before its transforms.
-func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
+// TestExplain_ShowsObjectBeforeTransforms checks that winners and losers are explained with the object before its transforms.
+func TestExplain_ShowsObjectBeforeTransforms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
-		was := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.consul", 80))
-		made := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.mesh", 80)).WithOriginal(was)
-		a.Apply([]*resource.Resource{made}, nil)
-		b.Apply([]*resource.Resource{made}, nil)
+		original := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.consul", 80))
+		transformed := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.mesh", 80)).WithOriginal(original)
+		a.Apply([]*resource.Resource{transformed}, nil)
+		b.Apply([]*resource.Resource{transformed}, nil)
 		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: b})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go func() { _ = view.Run(ctx) }()
 		synctest.Wait()
-		e := view.Explain(made.Key())
+		e := view.Explain(transformed.Key())
 		for _, s := range []*Statement{e.Winner, &e.Shadowed[0]} {
 			require.Contains(t, string(s.Before.Object), `"x.consul"`)
 			require.Contains(t, s.Before.Diff, "\n-    - x.consul\n+    - x.mesh\n")
 		}
 
 		// Only the object before the transforms changes, as with a label that they drop.
-		a.Apply([]*resource.Resource{made.WithOriginal(object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("y.consul", 80)))}, nil)
+		a.Apply([]*resource.Resource{transformed.WithOriginal(object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("y.consul", 80)))}, nil)
 		synctest.Wait()
-		require.Contains(t, view.Explain(made.Key()).Winner.Before.Diff, "y.consul")
-		require.Contains(t, view.Explain(made.Key()).Shadowed[0].Before.Diff, "x.consul")
+		require.Contains(t, view.Explain(transformed.Key()).Winner.Before.Diff, "y.consul")
+		require.Contains(t, view.Explain(transformed.Key()).Shadowed[0].Before.Diff, "x.consul")
 	})
 }
 

@@ -69,12 +69,12 @@ func draws(source string) *rapid.Generator[*resource.Resource] {
 // changes and its shadows with the model after each step.
 func TestHistories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, testHistory) // not a *testing.T, of which rapid would ask the deadline: not in a bubble
+		rapid.Check(struct{ rapid.TB }{t}, testHistory) // not a *testing.T: rapid would ask it for the deadline, which is not in the bubble
 	})
 }
 
 func testHistory(t *rapid.T) {
-	var all []*modelSource
+	var modelSources []*modelSource
 	for i, name := range []string{"p", "q", "r", "s"} {
 		store := memstore.New()
 		m := &modelSource{Source: aggregate.Source{Name: name, Reader: store, Precedence: i / 3}, store: store, want: make(content)}
@@ -83,9 +83,9 @@ func testHistory(t *rapid.T) {
 			m.want[r.Key()] = storetest.Content(r)
 		}
 		store.MarkSynced() // unsynced sources are tested by example
-		all = append(all, m)
+		modelSources = append(modelSources, m)
 	}
-	configured := all[:3]
+	configured := modelSources[:3]
 	view := aggregate.New(sources(configured)...)
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,10 +100,10 @@ func testHistory(t *rapid.T) {
 	for _, kind := range []resource.Kind{resource.Gateway, resource.ServiceEntry} {
 		controller.RegisterEventHandler(kind, func(old, new *resource.Resource, event memstore.Event) {
 			c := memstore.Change{Old: old, New: new}
-			if have, ok := seen[c.Key()]; ok != (old != nil) || have != storetest.Content(old) || c.Event() != event || resource.Equal(old, new) {
-				t.Errorf("event %d of %s from %q to %q, when handlers knew %q", event, c.Key(), storetest.Content(old), storetest.Content(new), have)
+			if handled, ok := seen[c.Key()]; ok != (old != nil) || handled != storetest.Content(old) || c.Event() != event || resource.Equal(old, new) {
+				t.Errorf("event %d of %s from %q to %q, when handlers knew %q", event, c.Key(), storetest.Content(old), storetest.Content(new), handled)
 			}
-			if got := controller.Get(c.Key()); !resource.Equal(got, new) { // nothing else happens meanwhile
+			if got := controller.Get(c.Key()); !resource.Equal(got, new) { // no change happens meanwhile
 				t.Errorf("%s: the event says %q, Get says %q", c.Key(), storetest.Content(new), storetest.Content(got))
 			}
 			seen[c.Key()] = storetest.Content(new)
@@ -113,11 +113,11 @@ func testHistory(t *rapid.T) {
 		})
 	}
 	running.Go(func() { controller.Run(ctx) })
-	mirror, since := make(content), memstore.Revision(0)
+	mirror, revision := make(content), memstore.Revision(0)
 
 	t.Repeat(map[string]func(*rapid.T){
 		"apply": func(t *rapid.T) {
-			s := rapid.SampledFrom(all).Draw(t, "source")
+			s := rapid.SampledFrom(modelSources).Draw(t, "source")
 			puts := rapid.SliceOfN(draws(s.Name), 0, 4).Draw(t, "puts")
 			deletes := rapid.SliceOfN(rapid.Map(draws(s.Name), (*resource.Resource).Key), 0, 4).Draw(t, "deletes")
 			s.store.Apply(puts, deletes)
@@ -129,12 +129,12 @@ func testHistory(t *rapid.T) {
 			}
 		},
 		"empty a source": func(t *rapid.T) {
-			s := rapid.SampledFrom(all).Draw(t, "source")
+			s := rapid.SampledFrom(modelSources).Draw(t, "source")
 			s.store.Apply(nil, slices.Collect(maps.Keys(s.want)))
 			clear(s.want)
 		},
 		"reload": func(t *rapid.T) {
-			configured = rapid.Permutation(all).Draw(t, "sources")[:rapid.IntRange(0, len(all)).Draw(t, "number")]
+			configured = rapid.Permutation(modelSources).Draw(t, "sources")[:rapid.IntRange(0, len(modelSources)).Draw(t, "number")]
 			view.SetSources(sources(configured)...)
 		},
 		"no pause": func(*rapid.T) {},
@@ -147,13 +147,13 @@ func testHistory(t *rapid.T) {
 			if !maps.Equal(seen, want) {
 				t.Fatalf("handlers saw %v, want %v", seen, want)
 			}
-			keys, now, ok := view.Changes(since)
+			keys, now, ok := view.Changes(revision)
 			if !ok {
 				t.Fatalf("a history this short is not too old")
 			}
 			take(mirror, keys, now)
-			if since = now.Revision(); !maps.Equal(mirror, want) {
-				t.Fatalf("who follows Changes has %v, want %v", mirror, want)
+			if revision = now.Revision(); !maps.Equal(mirror, want) {
+				t.Fatalf("a follower of Changes has %v, want %v", mirror, want)
 			}
 			checkShadows(t, view, winner, losers)
 		},
@@ -183,7 +183,7 @@ func checkShadows(t *rapid.T, view *aggregate.View, winner map[resource.Key]stri
 	for shadow := range view.Shadows() {
 		shadows[shadow.Key] = sourceNames(shadow.Losers)
 		if shadow.Winner.Source != winner[shadow.Key] {
-			t.Fatalf("%s is said to be won by %s, not %s", shadow.Key, shadow.Winner.Source, winner[shadow.Key])
+			t.Fatalf("%s: the winner is %s, not %s", shadow.Key, shadow.Winner.Source, winner[shadow.Key])
 		}
 	}
 	if !maps.EqualFunc(shadows, losers, slices.Equal) {
@@ -200,8 +200,8 @@ func checkShadows(t *rapid.T, view *aggregate.View, winner map[resource.Key]stri
 	}
 }
 
-// TestConcurrentHistories has sources that change at the same time, each commit being two keys of equal content. Readers
-// that follow Changes must have what the snapshot has at every step, and never half of a commit.
+// TestConcurrentHistories has sources that change at the same time; each commit changes two keys to equal content.
+// Readers that follow Changes must equal the snapshot at every step, and never have half of a commit.
 func TestConcurrentHistories(t *testing.T) {
 	pair := func(name, content string) []*resource.Resource {
 		return []*resource.Resource{
@@ -210,15 +210,15 @@ func TestConcurrentHistories(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		var all []*modelSource
+		var modelSources []*modelSource
 		histories := make(map[*modelSource][]string) // names; "-" before one deletes
 		for i, name := range []string{"p", "q", "r"} {
 			store := memstore.New()
 			m := &modelSource{Source: aggregate.Source{Name: name, Reader: store, Precedence: i % 2}, store: store, want: make(content)}
-			all = append(all, m)
+			modelSources = append(modelSources, m)
 			histories[m] = rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "-a", "-b", "-c"}), 1, 40).Draw(t, name)
 		}
-		view := aggregate.New(sources(all)...)
+		view := aggregate.New(sources(modelSources)...)
 		ctx, cancel := context.WithCancel(context.Background())
 		var background, writers sync.WaitGroup
 		background.Go(func() { _ = view.Run(ctx) })
@@ -229,10 +229,10 @@ func TestConcurrentHistories(t *testing.T) {
 			writers.Go(func() {
 				for i, name := range history {
 					if name[0] == '-' {
-						gone := pair(name[1:], "")
-						m.store.Apply(nil, []resource.Key{gone[0].Key(), gone[1].Key()})
-						delete(m.want, gone[0].Key())
-						delete(m.want, gone[1].Key())
+						deleted := pair(name[1:], "")
+						m.store.Apply(nil, []resource.Key{deleted[0].Key(), deleted[1].Key()})
+						delete(m.want, deleted[0].Key())
+						delete(m.want, deleted[1].Key())
 						continue
 					}
 					for _, r := range pair(name, fmt.Sprint(m.Name, i)) {
@@ -245,7 +245,7 @@ func TestConcurrentHistories(t *testing.T) {
 		}
 		writers.Wait()
 		storetest.Eventually(t, view.Synced, "Synced") // then everything before is merged
-		want, _, _ := mergeModel(all)
+		want, _, _ := mergeModel(modelSources)
 		if got := contentOf(view.Snapshot()); !maps.Equal(got, want) {
 			t.Errorf("view holds %v, want %v", got, want)
 		}
@@ -254,8 +254,8 @@ func TestConcurrentHistories(t *testing.T) {
 	})
 }
 
-// TestExplanationsAreAtLeastAsNewAsReads checks that an explanation after a commit includes it.
-func TestExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
+// TestExplain_IncludesReadCommits checks that an explanation after a commit includes it.
+func TestExplain_IncludesReadCommits(t *testing.T) {
 	store := memstore.New()
 	view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
 	run(t, view)
@@ -273,18 +273,18 @@ func TestExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
 
 // follow mirrors r by Changes until ctx ends, and checks the mirror at every step.
 func follow(ctx context.Context, t rapid.TB, r memstore.Reader) {
-	mirror, since := make(content), memstore.Revision(0)
+	mirror, revision := make(content), memstore.Revision(0)
 	for {
 		changed := r.Changed()
-		keys, now, ok := r.Changes(since)
-		if !ok || now.Revision() < since {
-			t.Errorf("from revision %d to %d: ok is %t", since, now.Revision(), ok)
+		keys, now, ok := r.Changes(revision)
+		if !ok || now.Revision() < revision {
+			t.Errorf("from revision %d to %d: ok is %t", revision, now.Revision(), ok)
 			return
 		}
 		take(mirror, keys, now)
-		since = now.Revision()
+		revision = now.Revision()
 		if want := contentOf(now); !maps.Equal(mirror, want) {
-			t.Errorf("at revision %d who follows has %v, the state is %v", since, mirror, want)
+			t.Errorf("at revision %d a follower has %v, the state is %v", revision, mirror, want)
 			return
 		}
 		for key, c := range mirror {

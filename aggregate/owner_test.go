@@ -24,8 +24,8 @@ func servedHosts(view *View) map[string][]string {
 	return m
 }
 
-// TestNoHostHasTheNameOfSeveral has a host that is spelt as the name of an entry with several hosts could be.
-func TestNoHostHasTheNameOfSeveral(t *testing.T) {
+// TestHostNames_DoNotCollideWithMultiHostNames has a host that is spelt as the name of an entry with several hosts could be.
+func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 	several := []string{"a.example", "b.example"}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte("a.example,b.example"))
@@ -51,11 +51,11 @@ func TestNoHostHasTheNameOfSeveral(t *testing.T) {
 	}
 }
 
-// TestANameHasOneOwner has three services that get the same name: two without a host, which lenient sources accept, and one of a host. The
+// TestServiceName_HasOneOwner has three services that get the same name: two without a host, which lenient sources accept, and one of a host. The
 // owner of the name follows from the present services and not from the order of events.
-func TestANameHasOneOwner(t *testing.T) {
+func TestServiceName_HasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
-	named := object(t, resource.ServiceEntry, "n", "x", 0, with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
+	named := object(t, resource.ServiceEntry, "n", "x", 0, withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
 	hostless := func(port uint32) *resource.Resource {
 		return object(t, resource.ServiceEntry, "n", name.Name, 0,
 			&networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
@@ -110,7 +110,7 @@ func TestManyEntriesOfAHost(t *testing.T) {
 	takes := func(n int, port func(i int) uint32) uint64 {
 		var members []*member
 		for i := range n {
-			se := with(serviceEntry("a.example", port(i)), workload(fmt.Sprintf("10.0.%d.%d", i/250, i%250), nil))
+			se := withEndpoints(serviceEntry("a.example", port(i)), workload(fmt.Sprintf("10.0.%d.%d", i/250, i%250), nil))
 			members = append(members, memberOf(t, "a", fmt.Sprintf("x%05d", i), Merge{}, se))
 		}
 		var before, after runtime.MemStats
@@ -121,10 +121,10 @@ func TestManyEntriesOfAHost(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	for what, port := range map[string]func(int) uint32{
+	for layout, port := range map[string]func(int) uint32{
 		"alike": func(int) uint32 { return 80 }, "a port each": func(i int) uint32 { return uint32(i + 1) },
 	} {
 		const times = 16
-		require.Less(t, takes(200*times, port), 2*times*takes(200, port), what)
+		require.Less(t, takes(200*times, port), 2*times*takes(200, port), layout)
 	}
 }

@@ -78,9 +78,9 @@ type group struct {
 	sources map[string][]*registry // from address to the sources that list it, in order
 }
 
-// poolModel merges everything anew. It returns the served entries, and how many entries are refused.
-func poolModel(all []*registry) (served map[resource.Key]string, refused int) {
-	ordered := slices.Clone(all)
+// poolModel merges all entries from scratch. It returns the served entries, and the number of refused entries.
+func poolModel(registries []*registry) (served map[resource.Key]string, refused int) {
+	ordered := slices.Clone(registries)
 	slices.SortStableFunc(ordered, func(a, b *registry) int { return b.Precedence - a.Precedence })
 	served = make(map[resource.Key]string)
 	merged := make(map[resource.Key]string)
@@ -92,26 +92,26 @@ func poolModel(all []*registry) (served map[resource.Key]string, refused int) {
 			if s.Merge == nil || idle != (len(l.addresses) == 0) {
 				continue
 			}
-			at := key.Namespace + "/" + l.host
-			i := slices.IndexFunc(hosts[at], func(g *group) bool {
+			place := key.Namespace + "/" + l.host
+			i := slices.IndexFunc(hosts[place], func(g *group) bool {
 				return slices.ContainsFunc(l.ports, func(p uint32) bool { return slices.Contains(g.ports, p) })
 			})
 			switch {
 			case i < 0:
 				g := &group{listed: l, sources: make(map[string][]*registry)}
-				hosts[at] = append(hosts[at], g)
+				hosts[place] = append(hosts[place], g)
 				g.add(s, l)
-			case slices.Equal(hosts[at][i].ports, l.ports):
-				hosts[at][i].add(s, l)
+			case slices.Equal(hosts[place][i].ports, l.ports):
+				hosts[place][i].add(s, l)
 			default:
 				refused++
 			}
 		}
 	}
-	for at, groups := range hosts {
-		namespace, host, _ := strings.Cut(at, "/")
+	for place, groups := range hosts {
+		namespace, host, _ := strings.Cut(place, "/")
 		for _, g := range groups {
-			merged[resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: fmt.Sprintf("%s-%d", host, g.ports[0])}] = g.said()
+			merged[resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: fmt.Sprintf("%s-%d", host, g.ports[0])}] = g.summary()
 		}
 	}
 	pooled := false
@@ -145,17 +145,17 @@ func (g *group) add(s *registry, l listed) {
 	}
 }
 
-func (g *group) said() string {
-	first := func(all []*registry) *registry {
-		return slices.MinFunc(all, func(a, b *registry) int { return cmp.Compare(a.Merge.Priority, b.Merge.Priority) })
+func (g *group) summary() string {
+	first := func(candidates []*registry) *registry {
+		return slices.MinFunc(candidates, func(a, b *registry) int { return cmp.Compare(a.Merge.Priority, b.Merge.Priority) })
 	}
 	least := 99
-	for _, all := range g.sources {
-		least = min(least, first(all).Merge.Priority)
+	for _, candidates := range g.sources {
+		least = min(least, first(candidates).Merge.Priority)
 	}
 	var endpoints []string
-	for a, all := range g.sources {
-		if s := first(all); s.Merge.Priority == least {
+	for a, candidates := range g.sources {
+		if s := first(candidates); s.Merge.Priority == least {
 			endpoints = append(endpoints, a+"@"+s.Merge.Locality)
 		}
 	}
@@ -163,8 +163,8 @@ func (g *group) said() string {
 	return fmt.Sprint([]string{g.host}, g.ports, endpoints)
 }
 
-// TestMergedHistories runs random histories over sources of which some are merged, reloads among them, and compares the
-// view, its changes, conflicts and explanations with the model after each step.
+// TestMergedHistories runs random histories over sources, some of them merged, with reloads, and compares the view, its
+// changes, conflicts and explanations with the model after each step.
 func TestMergedHistories(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, testMergedHistory)
@@ -173,11 +173,11 @@ func TestMergedHistories(t *testing.T) {
 
 func testMergedHistory(t *rapid.T) {
 	settings := rapid.SampledFrom([]*Merge{nil, {}, {}, {Locality: "eu/a"}, {Priority: 1}, {Priority: 1, Locality: "us/b"}})
-	var all []*registry
+	var registries []*registry
 	for i, name := range []string{"p", "q", "r", "s"} {
 		store := memstore.New()
 		store.MarkSynced()
-		all = append(all, &registry{
+		registries = append(registries, &registry{
 			Source: Source{Name: name, Reader: store, Precedence: i / 3, Merge: settings.Draw(t, "merge")},
 			store:  store, lists: make(map[resource.Key]listed),
 		})
@@ -195,7 +195,7 @@ func testMergedHistory(t *rapid.T) {
 			addresses: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}), 0, 3, rapid.ID).Draw(t, "addresses"),
 		}
 	})
-	configured := all
+	configured := registries
 	sources := func() (sources []Source) {
 		for _, s := range configured {
 			sources = append(sources, s.Source)
@@ -208,11 +208,11 @@ func testMergedHistory(t *rapid.T) {
 	running.Go(func() { _ = view.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	mirror, since := make(map[resource.Key]string), memstore.Revision(0)
+	mirror, revision := make(map[resource.Key]string), memstore.Revision(0)
 
 	t.Repeat(map[string]func(*rapid.T){
 		"apply": func(t *rapid.T) {
-			s := rapid.SampledFrom(all).Draw(t, "source")
+			s := rapid.SampledFrom(registries).Draw(t, "source")
 			var puts []*resource.Resource
 			for key, l := range rapid.MapOfN(keys, lists, 0, 3).Draw(t, "puts") {
 				s.lists[key] = l
@@ -221,18 +221,18 @@ func testMergedHistory(t *rapid.T) {
 			s.store.Apply(puts, nil)
 		},
 		"delete": func(t *rapid.T) {
-			s := rapid.SampledFrom(all).Draw(t, "source")
-			gone := rapid.SliceOfN(keys, 0, 3).Draw(t, "keys")
-			for _, key := range gone {
+			s := rapid.SampledFrom(registries).Draw(t, "source")
+			deleted := rapid.SliceOfN(keys, 0, 3).Draw(t, "keys")
+			for _, key := range deleted {
 				delete(s.lists, key)
 			}
-			s.store.Apply(nil, gone)
+			s.store.Apply(nil, deleted)
 		},
 		"reload": func(t *rapid.T) {
-			for _, s := range all {
+			for _, s := range registries {
 				s.Merge = settings.Draw(t, "merge")
 			}
-			configured = rapid.Permutation(all).Draw(t, "sources")[:rapid.IntRange(0, len(all)).Draw(t, "number")]
+			configured = rapid.Permutation(registries).Draw(t, "sources")[:rapid.IntRange(0, len(registries)).Draw(t, "number")]
 			view.SetSources(sources()...)
 		},
 		"no pause": func(*rapid.T) {},
@@ -240,7 +240,7 @@ func testMergedHistory(t *rapid.T) {
 			synctest.Wait()
 			want, refused := poolModel(configured)
 			require.Equal(t, want, statesOf(t, view.Snapshot()))
-			changed, now, ok := view.Changes(since)
+			changed, now, ok := view.Changes(revision)
 			require.True(t, ok, "a history this short is not too old")
 			for _, key := range changed {
 				delete(mirror, key)
@@ -248,7 +248,7 @@ func testMergedHistory(t *rapid.T) {
 					mirror[key] = saying(t, r)
 				}
 			}
-			since = now.Revision()
+			revision = now.Revision()
 			require.Equal(t, want, mirror, "who follows Changes")
 			checkProvenance(t, view, configured, refused)
 		},
@@ -257,7 +257,7 @@ func testMergedHistory(t *rapid.T) {
 
 // checkProvenance checks that explained endpoints of merged entries are served, and that the sources list them.
 func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int) {
-	told := 0
+	members := 0
 	for r := range view.Snapshot().All() {
 		e := view.Explain(r.Key())
 		require.NotNil(t, e.Winner)
@@ -265,7 +265,7 @@ func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int
 		if e.Merged == nil {
 			continue
 		}
-		told += len(e.Merged.Refused)
+		members += len(e.Merged.Refused)
 		require.Equal(t, len(e.Merged.Refused) > 0, slices.ContainsFunc(e.Conflicts, func(c conflicts.Conflict) bool {
 			return c.Rule == conflicts.MergeEndpoints
 		}))
@@ -289,5 +289,5 @@ func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int
 		require.NotEmpty(t, s.Name, "the pool is no source for people")
 	}
 	shadowed := len(slices.Collect(view.Shadows())) > 0
-	require.True(t, told == refused || shadowed && told < refused, "%d refused, %d explained", refused, told)
+	require.True(t, members == refused || shadowed && members < refused, "%d refused, %d explained", refused, members)
 }

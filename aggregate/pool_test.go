@@ -40,8 +40,9 @@ func merging(name string, store *memstore.Store) Source {
 	return Source{Name: name, Reader: store, Merge: &Merge{}}
 }
 
-// TestListedTwiceDoesNotFlap checks that nothing changes when another source lists the same endpoint, and then no longer does.
-func TestListedTwiceDoesNotFlap(t *testing.T) {
+// TestEndpointListedTwice_DoesNotChangeView checks that the view does not change when another source lists the same endpoint, and when
+// it no longer does.
+func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
 		list(t, a, "x", "10.0.0.1", "10.0.0.2")
@@ -83,8 +84,8 @@ func TestNameOutlivesSources(t *testing.T) {
 	})
 }
 
-// TestMergedIsInTheSameCommit checks that a commit of a source is one commit of the view, merged or not.
-func TestMergedIsInTheSameCommit(t *testing.T) {
+// TestMergedCommit_IsOneCommit checks that a commit of a source is one commit of the view, merged or not.
+func TestMergedCommit_IsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := memstore.New()
 		view := start(t, merging("a", a))
@@ -118,12 +119,12 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 		view.SetSources(merging("fresh", fresh), merging("b", b))
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
 		require.Equal(t, []string{"b", "a"}, memberNames(view.Explain(keyOf("a.example-80")).Merged.Members))
-		other := listed{host: "a.example", ports: []uint32{80, 443}}
+		twoPorts := listed{host: "a.example", ports: []uint32{80, 443}}
 		for _, s := range []*memstore.Store{fresh, b} {
-			s.Apply([]*resource.Resource{other.resource(t, keyOf("x")), other.resource(t, keyOf("y"))}, nil)
+			s.Apply([]*resource.Resource{twoPorts.resource(t, keyOf("x")), twoPorts.resource(t, keyOf("y"))}, nil)
 		}
 		served()
-		require.Empty(t, view.Conflicts(), "what retires is never a loser")
+		require.Empty(t, view.Conflicts(), "a retiring source causes no conflicts")
 		b.Apply(nil, []resource.Key{keyOf("x")})
 		list(t, b, "y", "10.0.0.2")
 		fresh.Apply(nil, []resource.Key{keyOf("y")})
@@ -134,14 +135,14 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 	})
 }
 
-// TestNoLongerMergedWhileAnotherIsUnread takes the setting away from a source in the very configuration that gives it to one that
+// TestMergeEndsWhileAnotherIsUnread_KeepsServing takes the setting away from a source in the very configuration that gives it to one that
 // is not read yet, and may have the same hosts.
-func TestNoLongerMergedWhileAnotherIsUnread(t *testing.T) {
+func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, late := memstore.New(), memstore.New(), memstore.New()
 		list(t, a, "reviews", "10.0.0.1")
-		other := listed{host: "b.example", ports: []uint32{80}, addresses: []string{"10.0.0.2"}}
-		b.Apply([]*resource.Resource{other.resource(t, keyOf("ratings"))}, nil)
+		ratings := listed{host: "b.example", ports: []uint32{80}, addresses: []string{"10.0.0.2"}}
+		b.Apply([]*resource.Resource{ratings.resource(t, keyOf("ratings"))}, nil)
 		a.MarkSynced()
 		b.MarkSynced()
 		view := start(t, merging("a", a), merging("b", b))
@@ -163,11 +164,11 @@ func TestNoLongerMergedWhileAnotherIsUnread(t *testing.T) {
 	})
 }
 
-// TestWhatASourceLacksWhenItIsReadWaitsForTheOthers reads a source with changed settings, without the objects that another one will have
+// TestReadSource_MissingObjectsWaitForOtherSources reads a source with changed settings, without the objects that another one will have
 // once it is read.
-func TestWhatASourceLacksWhenItIsReadWaitsForTheOthers(t *testing.T) {
+func TestReadSource_MissingObjectsWaitForOtherSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, kept := memstore.New(), memstore.New(), memstore.New()
+		a, b, replacement := memstore.New(), memstore.New(), memstore.New()
 		list(t, a, "reviews", "10.0.0.1")
 		a.MarkSynced()
 		view := start(t, Source{Name: "a", Reader: a})
@@ -180,11 +181,11 @@ func TestWhatASourceLacksWhenItIsReadWaitsForTheOthers(t *testing.T) {
 		unread := Source{Name: "b", Reader: b}
 		view.SetSources(merging("a", a), unread)
 		served()
-		list(t, kept, "reviews", "10.0.0.1")
-		view.SetSources(merging("a", kept), unread)
+		list(t, replacement, "reviews", "10.0.0.1")
+		view.SetSources(merging("a", replacement), unread)
 		served()
-		require.NoError(t, kept.Delete(keyOf("reviews"), ""))
-		kept.MarkSynced()
+		require.NoError(t, replacement.Delete(keyOf("reviews"), ""))
+		replacement.MarkSynced()
 		served()
 		list(t, b, "reviews", "10.0.0.1")
 		b.MarkSynced()
@@ -199,8 +200,8 @@ func memberNames(members []Member) (names []string) {
 	return names
 }
 
-// TestUnreadableIsServedAsItIs checks that entries that cannot be decoded are served by precedence, under their own keys.
-func TestUnreadableIsServedAsItIs(t *testing.T) {
+// TestUnreadableEntry_ServedUnchanged checks that entries that cannot be decoded are served by precedence, under their own keys.
+func TestUnreadableEntry_ServedUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
 		broken := func(body string) *resource.Resource {
@@ -257,8 +258,8 @@ func TestExplainMerged(t *testing.T) {
 	})
 }
 
-// TestMergedExplanationsAreAtLeastAsNewAsReads asks while the loop works, so that the race detector has something to see.
-func TestMergedExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
+// TestExplain_MergedIncludesReadCommits asks while the loop works, so that the race detector has something to see.
+func TestExplain_MergedIncludesReadCommits(t *testing.T) {
 	a, b := memstore.New(), memstore.New()
 	view := start(t, merging("a", a), merging("b", b))
 	for i := range 300 {
@@ -272,7 +273,7 @@ func TestMergedExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
 	}
 }
 
-// TestChangeCostsAsMuchAsItsHost counts what a change allocates among few hosts and among many.
+// TestChangeCostsAsMuchAsItsHost counts the allocations of a change among few hosts and among many.
 func TestChangeCostsAsMuchAsItsHost(t *testing.T) {
 	cost := func(hosts int) float64 {
 		store := memstore.New()

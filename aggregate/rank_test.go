@@ -12,11 +12,11 @@ import (
 	"tributary/resource"
 )
 
-// TestRanksAreInOrderOfPrecedence: objects without a time of their own are ranked as their sources are, also after a reload
-// that changes nothing but the order, and in one commit.
-func TestRanksAreInOrderOfPrecedence(t *testing.T) {
+// TestRanks_FollowPrecedence: objects without a creation time have their source's rank, also after a reload that
+// changes only the order, and in one commit.
+func TestRanks_FollowPrecedence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		own := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		stores := make(map[string]*memstore.Store)
 		source := func(name string, precedence int) Source {
 			s := stores[name]
@@ -25,7 +25,7 @@ func TestRanksAreInOrderOfPrecedence(t *testing.T) {
 				stores[name] = s
 				r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "n", Name: name}}, nil)
 				if name == "dated" {
-					r = r.WithCreated(own)
+					r = r.WithCreated(created)
 				}
 				s.Apply([]*resource.Resource{r}, nil)
 				s.MarkSynced()
@@ -43,7 +43,7 @@ func TestRanksAreInOrderOfPrecedence(t *testing.T) {
 		require.Zero(t, object("first").Rank())
 		require.Less(t, object("first").Rank(), object("a").Rank())
 		require.Less(t, object("a").Rank(), object("b").Rank())
-		require.Equal(t, own, object("dated").Created())
+		require.Equal(t, created, object("dated").Created())
 
 		before := view.Snapshot().Revision()
 		view.SetSources(source("dated", 0), source("b", 0), source("a", 0), source("first", 1))

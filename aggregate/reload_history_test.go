@@ -29,20 +29,20 @@ type version struct {
 
 func (v *version) source() aggregate.Source { return aggregate.Source{Name: v.name, Reader: v.store} }
 
-// reloads is the model of a view in which sources are replaced while others are not read.
+// reloads is the model of a view with replaced sources while other sources are not read.
 type reloads struct {
-	view       *aggregate.View
-	made       int
-	configured []*version
-	served     content // when the sources were last switched
-	lost       content // the part of it that no configured source had
+	view        *aggregate.View
+	objectCount int
+	configured  []*version
+	served      content // when the sources were last switched
+	lost        content // the part of it that no configured source had
 	// the last content of replaced and removed sources, by name; the last whole one, if there was any
 	last map[string]content
 }
 
-// draw makes a version, whose objects differ from those of all other versions.
+// draw makes a version; its objects differ from those of all other versions.
 func (m *reloads) draw(t *rapid.T, name string) *version {
-	m.made++
+	m.objectCount++
 	v := &version{name: name, store: memstore.New(), want: make(content)}
 	m.change(t, v)
 	if v.read = rapid.Bool().Draw(t, "read"); v.read {
@@ -53,8 +53,8 @@ func (m *reloads) draw(t *rapid.T, name string) *version {
 
 func (m *reloads) change(t *rapid.T, v *version) {
 	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"i", "j", "k"}), 0, 3, rapid.ID).Draw(t, "names") {
-		r := storetest.New(resource.Gateway, "n", name, fmt.Sprint(v.name, m.made))
-		if _, there := v.want[r.Key()]; there && rapid.Bool().Draw(t, "delete") {
+		r := storetest.New(resource.Gateway, "n", name, fmt.Sprint(v.name, m.objectCount))
+		if _, exists := v.want[r.Key()]; exists && rapid.Bool().Draw(t, "delete") {
 			v.store.Apply(nil, []resource.Key{r.Key()})
 			delete(v.want, r.Key())
 			continue
@@ -62,7 +62,7 @@ func (m *reloads) change(t *rapid.T, v *version) {
 		put(v.store, r)
 		v.want[r.Key()] = storetest.Content(r)
 	}
-	m.made++
+	m.objectCount++
 }
 
 // configure switches to other sources.
@@ -91,8 +91,8 @@ func (m *reloads) configure(next []*version) {
 	m.view.SetSources(sources...)
 }
 
-// check checks that some source has each served object, or had it when it was last read; that nothing goes while an unread source
-// may have it; and that nothing of the past is left once all sources are read.
+// check checks that each served object is in a source, or was there at the source's last read; that an object stays
+// while an unread source may have it; and that no former object is left once all sources are read.
 func (m *reloads) check(t *rapid.T) {
 	synctest.Wait()
 	got := contentOf(m.view.Snapshot())
@@ -108,24 +108,25 @@ func (m *reloads) check(t *rapid.T) {
 		return
 	}
 	for key, c := range got {
-		said := []string{m.served[key]}
+		permitted := []string{m.served[key]}
 		for _, v := range m.configured {
-			said = append(said, v.want[key])
+			permitted = append(permitted, v.want[key])
 		}
 		for _, last := range m.last {
-			said = append(said, last[key])
+			permitted = append(permitted, last[key])
 		}
-		require.Contains(t, said, c, "%s: nobody says so any more", key)
+		require.Contains(t, permitted, c, "%s: no source has it any more", key)
 	}
 	for key := range m.lost {
-		require.Contains(t, got, key, "it may still be said")
+		require.Contains(t, got, key, "an unread source may still have it")
 	}
 	require.LessOrEqual(t, len(m.view.Sources()), len(m.configured)+len(names), "former sources do not pile up")
 }
 
 var names = []string{"a", "b", "c"}
 
-// TestHistoriesOfReloads replaces, adds, removes and reorders sources in random histories, in which some are not read for long.
+// TestHistoriesOfReloads replaces, adds, removes and reorders sources in random histories; some sources stay unread for
+// long.
 func TestHistoriesOfReloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
@@ -135,7 +136,7 @@ func TestHistoriesOfReloads(t *testing.T) {
 			running.Go(func() { _ = m.view.Run(ctx) })
 			defer running.Wait()
 			defer cancel()
-			some := func(t *rapid.T) *version {
+			anyVersion := func(t *rapid.T) *version {
 				if len(m.configured) == 0 {
 					t.Skip("no source")
 				}
@@ -154,9 +155,9 @@ func TestHistoriesOfReloads(t *testing.T) {
 					}
 					m.configure(next)
 				},
-				"change": func(t *rapid.T) { m.change(t, some(t)) },
+				"change": func(t *rapid.T) { m.change(t, anyVersion(t)) },
 				"read": func(t *rapid.T) {
-					v := some(t)
+					v := anyVersion(t)
 					v.store.MarkSynced()
 					v.read = true
 				},
@@ -166,8 +167,8 @@ func TestHistoriesOfReloads(t *testing.T) {
 	})
 }
 
-// TestFormerSourcesDoNotPileUp changes a source time and again, also its name, while another one is not read.
-func TestFormerSourcesDoNotPileUp(t *testing.T) {
+// TestFormerSources_DoNotAccumulate changes a source time and again, also its name, while another one is not read.
+func TestFormerSources_DoNotAccumulate(t *testing.T) {
 	for _, named := range []func(int) string{func(int) string { return "a" }, func(i int) string { return fmt.Sprint("a", i) }} {
 		synctest.Test(t, func(t *testing.T) {
 			high, down := aggregate.Source{Name: "high", Reader: synced(gateway("k", "high"))},
@@ -183,7 +184,7 @@ func TestFormerSourcesDoNotPileUp(t *testing.T) {
 			synctest.Wait()
 			high.Reader.(*memstore.Store).Apply(nil, []resource.Key{gateway("k", "").Key()})
 			synctest.Wait()
-			require.Equal(t, map[string]string{"ns/k": "v19"}, contents(view.Snapshot()), "what was said last")
+			require.Equal(t, map[string]string{"ns/k": "v19"}, contents(view.Snapshot()), "the last version")
 		})
 	}
 }

@@ -34,7 +34,7 @@ func gateway(name, content string) *resource.Resource {
 	return storetest.New(resource.Gateway, "ns", name, content)
 }
 
-func TestSetSourcesIsOneCommit(t *testing.T) {
+func TestSetSources_IsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := synced(gateway("only-a", "a"), gateway("both", "a"))
 		b := synced(gateway("only-b", "b"), gateway("both", "b"))
@@ -52,7 +52,7 @@ func TestSetSourcesIsOneCommit(t *testing.T) {
 		require.Equal(t, before.Revision()+1, after.Revision())
 		keys, _, ok := view.Changes(before.Revision())
 		require.True(t, ok)
-		require.Len(t, keys, 3, "what is only in b is not disturbed")
+		require.Len(t, keys, 3, "objects of b alone do not change")
 	})
 }
 
@@ -72,15 +72,15 @@ func TestSetSourcesChangesPrecedence(t *testing.T) {
 	})
 }
 
-// TestReplacedSourceWithdrawsNothing is a reload that changes a source's settings: a new store takes the place of the
+// TestReplacedSource_KeepsObjects is a reload that changes a source's settings: a new store takes the place of the
 // old one, and is empty at first.
-func TestReplacedSourceWithdrawsNothing(t *testing.T) {
+func TestReplacedSource_KeepsObjects(t *testing.T) {
 	for _, name := range []string{"registry", "registry under another name"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				old := synced(gateway("kept", "1"), gateway("gone", "1"))
-				other := synced(gateway("other", "1"), gateway("kept", "of the other"))
-				files := aggregate.Source{Name: "files", Reader: other}
+				fileStore := synced(gateway("other", "1"), gateway("kept", "of the other"))
+				files := aggregate.Source{Name: "files", Reader: fileStore}
 				view := aggregate.New(aggregate.Source{Name: "registry", Reader: old}, files)
 				run(t, view)
 				synctest.Wait()
@@ -95,10 +95,10 @@ func TestReplacedSourceWithdrawsNothing(t *testing.T) {
 				}
 
 				put(fresh, gateway("kept", "2"))
-				put(other, gateway("other", "2"))
+				put(fileStore, gateway("other", "2"))
 				synctest.Wait()
 				require.Equal(t, map[string]string{"ns/kept": "1", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()),
-					"half of what is new counts for nothing yet")
+					"the unread half of the new source has no effect yet")
 				require.Equal(t, []string{name, "files"}, shadowed(view, gateway("kept", "").Key()), "not what retires")
 
 				fresh.MarkSynced()
@@ -148,11 +148,11 @@ func TestUnreadSourceLeavesAsItWas(t *testing.T) {
 		// The first source is replaced by one that cannot be read: it may have the former objects, or not.
 		c := memstore.New()
 		first := view.SetSources(source("c", c), source("b", b))
-		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "what c has is not known")
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "the objects of c are not read yet")
 		b.Apply([]*resource.Resource{gateway("w", "b2"), gateway("v", "b2")}, nil)
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b2", "ns/v": "b2"}, "b goes on")
 		b.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
-		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"}, "what it takes back is gone, but not what was another's")
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"}, "an object that b deletes is gone, but not another source's")
 
 		// Now it comes first, so that its objects win.
 		second := view.SetSources(source("b", b), source("c", c))
@@ -169,9 +169,9 @@ func TestUnreadSourceLeavesAsItWas(t *testing.T) {
 	})
 }
 
-// TestRenamedWhileAnotherIsUnread renames a source, by which the origin of all that it has changes, while one above it is unread
-// and one between them has other versions.
-func TestRenamedWhileAnotherIsUnread(t *testing.T) {
+// TestRename_WhileAnotherIsUnread renames a source, which changes the origin of its objects, while one above it is
+// unread and one between them has other versions.
+func TestRename_WhileAnotherIsUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := synced(gateway("x", "a")), synced(gateway("x", "b"))
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
@@ -188,8 +188,8 @@ func TestRenamedWhileAnotherIsUnread(t *testing.T) {
 	})
 }
 
-// TestRenamedSourceIsNotDisturbed has two sources that trade names, and nothing else.
-func TestRenamedSourceIsNotDisturbed(t *testing.T) {
+// TestSwappedNames_ChangeNoObject has two sources that swap their names and change no objects.
+func TestSwappedNames_ChangeNoObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := synced(gateway("x", "a")), synced(gateway("y", "b"))
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})

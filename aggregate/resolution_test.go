@@ -25,32 +25,32 @@ func TestMixedResolutions(t *testing.T) {
 		return se
 	}
 	const (
-		static = networking.ServiceEntry_STATIC
-		dns    = networking.ServiceEntry_DNS
-		robin  = networking.ServiceEntry_DNS_ROUND_ROBIN
-		none   = networking.ServiceEntry_NONE
+		static     = networking.ServiceEntry_STATIC
+		dns        = networking.ServiceEntry_DNS
+		robin      = networking.ServiceEntry_DNS_ROUND_ROBIN
+		unresolved = networking.ServiceEntry_NONE
 	)
 	ofRank := func(rank int, m *member) *member {
 		m.from.rank = rank
 		return m
 	}
 	for name, entries := range map[string][]*networking.ServiceEntry{
-		"the first has nothing":  {as(static, 80), as(dns, 80, "a.example"), as(static, 80, "10.0.0.1")},
-		"the second has nothing": {as(dns, 80, "a.example"), as(static, 80)},
-		"nobody has anything":    {as(static, 80), as(static, 80)},
-		"addresses and names":    {as(static, 80, "10.0.0.1"), as(dns, 80, "a.example", "10.0.0.1")},
-		"left to DNS":            {as(dns, 80), as(static, 80, "10.0.0.1")},
-		"left to DNS alone":      {as(dns, 80), as(static, 80)},
-		"round robin":            {as(robin, 80, "a.example"), as(robin, 80, "b.example")},
-		"round robin of one":     {as(robin, 80, "a.example"), as(static, 80)},
-		"what has nothing has other ports": {
+		"the first has no endpoints":  {as(static, 80), as(dns, 80, "a.example"), as(static, 80, "10.0.0.1")},
+		"the second has no endpoints": {as(dns, 80, "a.example"), as(static, 80)},
+		"no entry has endpoints":      {as(static, 80), as(static, 80)},
+		"addresses and names":         {as(static, 80, "10.0.0.1"), as(dns, 80, "a.example", "10.0.0.1")},
+		"left to DNS":                 {as(dns, 80), as(static, 80, "10.0.0.1")},
+		"left to DNS alone":           {as(dns, 80), as(static, 80)},
+		"round robin":                 {as(robin, 80, "a.example"), as(robin, 80, "b.example")},
+		"round robin of one":          {as(robin, 80, "a.example"), as(static, 80)},
+		"an entry without endpoints has other ports": {
 			changed(as(static, 80), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }),
 			as(static, 80, "10.0.0.1"),
 		},
-		"what passes through":                   {as(none, 80), as(static, 80, "10.0.0.1")},
-		"other ports of the host are by DNS":    {as(static, 80, "10.0.0.1"), as(dns, 81, "a.example")},
-		"another port of the host has nothing":  {as(static, 80), as(dns, 81, "a.example")},
-		"sockets beside names are not possible": {as(static, 80, "unix:///run/a"), as(dns, 80, "a.example")},
+		"a passthrough entry":                       {as(unresolved, 80), as(static, 80, "10.0.0.1")},
+		"other ports of the host are by DNS":        {as(static, 80, "10.0.0.1"), as(dns, 81, "a.example")},
+		"another port of the host has no endpoints": {as(static, 80), as(dns, 81, "a.example")},
+		"sockets beside names are not possible":     {as(static, 80, "unix:///run/a"), as(dns, 80, "a.example")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var members []*member
@@ -62,9 +62,9 @@ func TestMixedResolutions(t *testing.T) {
 	}
 }
 
-// TestWhateverRegistriesSay checks that any valid entries merge into valid ones; that each is merged, or refused with a reason, and only
+// TestAnyValidEntries_MergeIntoValidOnes checks that any valid entries merge into valid ones; that each is merged, or refused with a reason, and only
 // then lacks endpoints; and that none is refused that could be merged, nor because of one without endpoints.
-func TestWhateverRegistriesSay(t *testing.T) {
+func TestAnyValidEntries_MergeIntoValidOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := rapid.SampledFrom([][]string{{"a.example"}, {"a.example"}, {"a.example", "b.example"}, {"*.example"}}).Draw(t, "hosts")
 		var members []*member
@@ -98,7 +98,7 @@ func TestWhateverRegistriesSay(t *testing.T) {
 					continue
 				}
 				require.False(t, slices.ContainsFunc(s.members, func(m *member) bool { return idle(m.spec) && len(s.members) == 1 }),
-					"%v is refused for who serves nothing", r.spec)
+					"%v is refused because of an entry without endpoints", r.spec)
 				apart := slices.ContainsFunc(s.members, func(m *member) bool { return !together(m.spec, r.spec) })
 				require.True(t, apart, "%s: %v, which goes with all others", r.reason, r.spec)
 			}
@@ -187,7 +187,7 @@ func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 }
 
 // One that selects workloads is not merged, and does not affect the others.
-func TestOneThatSelectsDoesNotKeepOthersFromBeingResolvedAlike(t *testing.T) {
+func TestEntryWithSelector_DoesNotBlockResolution(t *testing.T) {
 	entry := func(port uint32, resolution networking.ServiceEntry_Resolution) *networking.ServiceEntry {
 		se := serviceEntry("a.example", port)
 		se.Resolution = resolution
@@ -197,7 +197,7 @@ func TestOneThatSelectsDoesNotKeepOthersFromBeingResolvedAlike(t *testing.T) {
 	selects.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}
 	members := []*member{
 		memberOf(t, "first", "e", Merge{}, selects),
-		memberOf(t, "second", "addresses", Merge{}, with(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1", nil))),
+		memberOf(t, "second", "addresses", Merge{}, withEndpoints(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1", nil))),
 		memberOf(t, "second", "names", Merge{}, entry(9090, networking.ServiceEntry_DNS)),
 	}
 	for _, s := range divide(groupKeyOf(members[0].res), members) {

@@ -18,13 +18,13 @@ type slipping struct {
 	before, after func()
 }
 
-func (s *slipping) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+func (s *slipping) Changes(revision memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
 	s.before()
 	defer s.after()
-	return s.Store.Changes(since)
+	return s.Store.Changes(revision)
 }
 
-func TestChangeThatSlipsBetweenReadAndWaitIsSeen(t *testing.T) {
+func TestChangeBetweenReadAndWait_Seen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slipping{Store: synced(), before: func() {}, after: func() {}}
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: s})
@@ -44,7 +44,7 @@ func TestSyncedComesWithAllOfTheContent(t *testing.T) {
 		reads := 0
 		s.before = func() {
 			if reads++; view.Synced() && view.Snapshot().Get(reviews) == nil {
-				t.Error("the view is synced without what was there when the source was")
+				t.Error("the view is synced without an object that was in the synced source")
 			}
 		}
 		s.after = func() {
@@ -58,7 +58,7 @@ func TestSyncedComesWithAllOfTheContent(t *testing.T) {
 	})
 }
 
-func TestSourceThatIsTooFarAheadIsReadAnew(t *testing.T) {
+func TestSourceTooFarAhead_ReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := new(memstore.Table)
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: forgetful{table}})
@@ -75,7 +75,7 @@ func TestSourceThatIsTooFarAheadIsReadAnew(t *testing.T) {
 	})
 }
 
-// forgetful is a reader that never remembers what changed.
+// forgetful is a reader that never remembers changes.
 type forgetful struct{ *memstore.Table }
 
 func (f forgetful) Changes(memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {

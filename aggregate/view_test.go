@@ -26,21 +26,22 @@ func entry(content string) *resource.Resource {
 // run runs v until the test ends.
 func run(t *testing.T, v *aggregate.View) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
+	var background sync.WaitGroup
+	background.Go(func() {
 		if err := v.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
 		}
 	})
 	t.Cleanup(func() {
 		cancel()
-		done.Wait()
+		background.Wait()
 	})
 }
 
 func put(s *memstore.Store, rs ...*resource.Resource) { s.Apply(rs, nil) }
 
-// TestConformance runs the suite of config stores on a view of three sources, whose changes come by each in turn.
+// TestConformance runs the suite of config stores on a view of three sources; the changes arrive by each source in
+// turn.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
 		stores := []*memstore.Store{memstore.New(), memstore.New(), memstore.New()}
@@ -128,7 +129,7 @@ func TestFirstSourceWins(t *testing.T) {
 	})
 }
 
-// shadowed returns the sources whose objects of key lose.
+// shadowed returns the sources with losing objects of a key.
 func shadowed(v *aggregate.View, key resource.Key) (names []string) {
 	for _, s := range v.Explain(key).Shadowed {
 		names = append(names, s.Source)
@@ -143,7 +144,7 @@ func sourceNames(cs []aggregate.Candidate) (names []string) {
 	return names
 }
 
-func TestNextWinnerIsAnUpdate(t *testing.T) {
+func TestNextWinner_IsUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
 		put(a, entry("of a"))
@@ -173,7 +174,7 @@ func TestNextWinnerIsAnUpdate(t *testing.T) {
 	})
 }
 
-func TestCommitsOfASourceAreNotSplit(t *testing.T) {
+func TestSourceCommits_NotSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := memstore.New()
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: a})
@@ -206,7 +207,7 @@ func TestSyncedWhenAllRequiredSourcesAre(t *testing.T) {
 	})
 }
 
-func TestNoSourcesIsSynced(t *testing.T) {
+func TestViewWithoutSources_IsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view := aggregate.New()
 		require.False(t, view.Synced(), "not before Run has looked")
