@@ -8,7 +8,7 @@ import (
 )
 
 // An address with a zone is refused wherever an object may have an address; one without is not.
-func TestZonesAreRefused(t *testing.T) {
+func TestZonedAddress_Refused(t *testing.T) {
 	for field, doc := range map[string]struct{ kind, spec string }{
 		"spec.addresses[0]": {
 			"ServiceEntry",

@@ -11,8 +11,8 @@ import (
 	_ "tributary/internal/testutil" // of the property tests
 )
 
-// parts of which texts are made: what is usual, what goes to the YAML parser, lists, what is wrong, what is warned of, what is not
-// ours, what has anchors, and what is no document.
+// parts of random texts: usual documents, documents for the YAML parser, lists, invalid documents, documents with
+// warnings, foreign objects, anchors, and texts without a document.
 var parts = []string{
 	"apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: a, namespace: one}\nspec: {servers: [{port: {number: 80, name: " +
 		"http, protocol: HTTP}, hosts: ['*']}]}\n",
@@ -37,11 +37,12 @@ var parts = []string{
 	"%YAML 1.1\n",
 }
 
-// TestDecodeAgain holds that a text comes out as it would if nothing were known of earlier ones, over random histories of a file.
+// TestDecodeAgain compares decoding with the result of earlier texts to decoding from scratch, over random histories of
+// a file.
 func TestDecodeAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := Options{Validate: true, ForeignKinds: rapid.SampledFrom([]Foreign{ForeignIgnore, ForeignWarn}).Draw(t, "foreign")}
-		known := new(Decoded)
+		earlier := new(Decoded)
 		path := "f.yaml"
 		for range rapid.IntRange(1, 5).Draw(t, "texts") {
 			var text strings.Builder
@@ -52,15 +53,15 @@ func TestDecodeAgain(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "renamed") == 0 {
 				path = "g.yaml"
 			}
-			var again []Document
-			again, known = DecodeAgain(path, []byte(text.String()), opts, known)
-			requireSame(t, Decode(path, []byte(text.String()), opts), again)
+			var decodedAgain []Document
+			decodedAgain, earlier = DecodeAgain(path, []byte(text.String()), opts, earlier)
+			requireSame(t, Decode(path, []byte(text.String()), opts), decodedAgain)
 		}
 	})
 }
 
 func requireSame(t require.TestingT, want, got []Document) {
-	say := func(docs []Document) (all []string) {
+	say := func(docs []Document) (lines []string) {
 		for _, d := range docs {
 			text := fmt.Sprintf("%d %v %t %v %v", d.Line, d.Key, d.Foreign, d.Errors, d.Warnings)
 			if r := d.Resource; r != nil {
@@ -68,51 +69,51 @@ func requireSame(t require.TestingT, want, got []Document) {
 				// Istio says the same in other words each time
 				text += fmt.Sprintf(" %v %s %d %d", r.Meta(), r.Version(), len(warnings), len(ErrorsIn(err)))
 			}
-			all = append(all, text)
+			lines = append(lines, text)
 		}
-		return all
+		return lines
 	}
 	require.Equal(t, say(want), say(got))
 }
 
-// TestDecodeAgainTakesOver holds that what has not changed is not decoded again.
+// TestDecodeAgainTakesOver checks that unchanged parts are not decoded again.
 func TestDecodeAgainTakesOver(t *testing.T) {
 	text := func(first string) []byte { return []byte(first + "---\n" + parts[1] + "---\n" + parts[2]) }
-	_, known := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true}, new(Decoded))
-	before, known := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true}, known)
-	same, known := DecodeAgain("f.yaml", text(strings.Replace(parts[0], "80", "81", 1)), Options{Validate: true}, known)
+	_, earlier := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true}, new(Decoded))
+	before, earlier := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true}, earlier)
+	same, earlier := DecodeAgain("f.yaml", text(strings.Replace(parts[0], "80", "81", 1)), Options{Validate: true}, earlier)
 	require.NotEqual(t, before[0].Resource.Version(), same[0].Resource.Version())
 	for i := 1; i < 3; i++ {
 		require.Same(t, before[i].Resource, same[i].Resource)
 	}
-	moved, _ := DecodeAgain("f.yaml", text("# a line more\n"+parts[0]), Options{Validate: true}, known)
+	moved, _ := DecodeAgain("f.yaml", text("# a line more\n"+parts[0]), Options{Validate: true}, earlier)
 	for i := 1; i < 3; i++ {
 		require.Equal(t, before[i].Line+1, moved[i].Line)
 		require.Same(t, &before[i].Resource.Body()[0], &moved[i].Resource.Body()[0], "the bytes are the same ones")
 	}
-	others, _ := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true, DefaultNamespace: "other"}, known)
-	require.Equal(t, "other", others[1].Resource.Key().Namespace)
+	renamespaced, _ := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true, DefaultNamespace: "other"}, earlier)
+	require.Equal(t, "other", renamespaced[1].Resource.Key().Namespace)
 }
 
-// TestDecodeAgainCounts holds that what is taken over counts for the budget as it did.
+// TestDecodeAgainCounts checks that reused parts count for the budget as before.
 func TestDecodeAgainCounts(t *testing.T) {
 	for _, text := range parts {
 		fresh := newFile("f.yaml", []byte(text), Options{})
 		fresh.decode([]byte(text))
-		_, known := DecodeAgain("f.yaml", []byte(text), Options{}, new(Decoded))
-		again := newFile("f.yaml", []byte(text), Options{})
-		again.earlier, again.parts = known.parts, make(map[[16]byte]part)
-		again.decode([]byte(text))
-		require.Equal(t, fresh.budget.objects.Load(), again.budget.objects.Load(), text)
+		_, earlier := DecodeAgain("f.yaml", []byte(text), Options{}, new(Decoded))
+		second := newFile("f.yaml", []byte(text), Options{})
+		second.earlier, second.parts = earlier.parts, make(map[[16]byte]part)
+		second.decode([]byte(text))
+		require.Equal(t, fresh.budget.objects.Load(), second.budget.objects.Load(), text)
 	}
 }
 
-// What is known of a text counts by its parts as well, of which there may be many without a document.
-func TestSizeOfWhatIsKnown(t *testing.T) {
+// The size of an earlier result includes its parts; there may be many parts without a document.
+func TestDecodedSize_IncludesParts(t *testing.T) {
 	var text strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: List\nmetadata: {name: l%d}\nitems: []\n", i)
 	}
-	docs, known := DecodeAgain("x.yaml", []byte(text.String()), Options{}, new(Decoded))
-	require.Equal(t, len(docs)+1000, known.Size())
+	docs, earlier := DecodeAgain("x.yaml", []byte(text.String()), Options{}, new(Decoded))
+	require.Equal(t, len(docs)+1000, earlier.Size())
 }

@@ -81,18 +81,18 @@ func BenchmarkMarshalYAML(b *testing.B) {
 	}
 }
 
-// BenchmarkDecodeAgain decodes a file of 100 objects of which one has changed, with and without knowing what it was.
+// BenchmarkDecodeAgain decodes a file of 100 objects after a change of one, with and without the earlier result.
 func BenchmarkDecodeAgain(b *testing.B) {
 	text := func(change int) []byte {
-		var all []byte
+		var file []byte
 		for i := range 100 {
-			all = append(all, fmt.Sprintf("---\n# %d\n", i)...)
+			file = append(file, fmt.Sprintf("---\n# %d\n", i)...)
 			if i == 50 {
-				all = append(all, fmt.Sprintf("# change %d\n", change)...)
+				file = append(file, fmt.Sprintf("# change %d\n", change)...)
 			}
-			all = append(all, typical(b)...)
+			file = append(file, typical(b)...)
 		}
-		return all
+		return file
 	}
 	opts := Options{Validate: true}
 	b.Run("unknown", func(b *testing.B) {
@@ -103,9 +103,9 @@ func BenchmarkDecodeAgain(b *testing.B) {
 	})
 	b.Run("known", func(b *testing.B) {
 		b.ReportAllocs()
-		_, known := DecodeAgain("x.yaml", text(-1), opts, new(Decoded))
+		_, earlier := DecodeAgain("x.yaml", text(-1), opts, new(Decoded))
 		for i := range b.N {
-			_, known = DecodeAgain("x.yaml", text(i), opts, known)
+			_, earlier = DecodeAgain("x.yaml", text(i), opts, earlier)
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestBudget(t *testing.T) {
 			"{name: a}}\n" +
 			strings.Repeat("- *a\n", 100_000), "aliases (*name) stand for too much"},
 		{"no object many times", "apiVersion: v1\nkind: List\nitems: [" + strings.Repeat("0,", 300_000) + "0]\n", "more than 262144 objects"},
-		{"many lists of nothing", strings.Repeat("---\napiVersion: v1\nkind: List\nitems: []\n", 300_000), "more than 262144 objects"},
+		{"many empty lists", strings.Repeat("---\napiVersion: v1\nkind: List\nitems: []\n", 300_000), "more than 262144 objects"},
 		{"aliases in many documents", strings.Repeat(laughs()+"---\n", 50), "aliases (*name) stand for too much"},
 	} {
 		for _, path := range []string{"x.yaml", "x.json"} {
@@ -83,7 +83,7 @@ func TestBudgetLeavesNeighbours(t *testing.T) {
 	}
 }
 
-// Each merge key costs as much as all that it merges, so how deep they are nested is bounded, well above what people write.
+// Each merge key costs as much as the mappings that it merges, so their nesting is bounded, well above usual files.
 func TestMergeKeysWithinMergeKeys(t *testing.T) {
 	nested := func(n int) string {
 		labels, keys := "{z: z}", strings.Builder{}

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// TestRanksKeepTheOrderOfTiers has objects pass through tiers. Who reads the last of them sees the order of its sources, and
-// within each the order of the tier before.
+// TestRanks_PreserveTierOrder has objects pass through tiers. A reader of the last tier sees the order of its sources,
+// and within each the order of the tier before.
 func TestRanksKeepTheOrderOfTiers(t *testing.T) {
 	object := FromBody(Meta{Key: Key{Kind: Gateway, Namespace: "n", Name: "x"}}, nil)
 	through := func(r *Resource, places ...int) *Resource {
@@ -23,7 +23,7 @@ func TestRanksKeepTheOrderOfTiers(t *testing.T) {
 			require.NoError(t, proto.Unmarshal(b, &a))
 			read, err := DecodeMCP("networking.istio.io/v1/Gateway", &a)
 			require.NoError(t, err)
-			require.Equal(t, r.Version(), read.Version(), "who reads it computes the same")
+			require.Equal(t, r.Version(), read.Version(), "the reader computes the same version")
 			require.Equal(t, r.Created(), read.Created())
 			r = read
 		}
@@ -37,24 +37,25 @@ func TestRanksKeepTheOrderOfTiers(t *testing.T) {
 		require.True(t, Equal(object, read.Unranked()))
 		last = read.Rank()
 	}
-	require.Same(t, object, object.Ranked(0), "what needs no rank costs nothing")
+	require.Same(t, object, object.Ranked(0), "an object without a rank is not copied")
 	most := through(object, 1<<20, 1<<20, 1<<20, 1<<20)
 	require.Less(t, most.Created().Year(), 2005)
 	require.Zero(t, most.Own())
 
-	own := object.WithCreated(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
-	require.NotEqual(t, object.Version(), own.Version(), "a time of its own is content")
-	require.Same(t, own, own.Ranked(3))
-	require.Equal(t, own.Created(), through(own, 3, 4).Created())
-	require.Zero(t, own.Rank())
-	require.Equal(t, FromBody(own.Meta(), nil).Version(), own.Version())
-	require.Equal(t, object.Version(), object.WithSeen(own.Created()).Version(), "when it was first seen is not")
+	dated := object.WithCreated(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
+	require.NotEqual(t, object.Version(), dated.Version(), "a time of its own is content")
+	require.Same(t, dated, dated.Ranked(3))
+	require.Equal(t, dated.Created(), through(dated, 3, 4).Created())
+	require.Zero(t, dated.Rank())
+	require.Equal(t, FromBody(dated.Meta(), nil).Version(), dated.Version())
+	require.Equal(t, object.Version(), object.WithSeen(dated.Created()).Version(), "when it was first seen is not")
 
 	mesh := FromBody(Meta{Key: Key{Kind: MeshConfig, Name: "mesh"}}, nil)
 	require.Same(t, mesh, mesh.Ranked(3), "there is no place for it on the wire")
 }
 
-// TestDocumentsHaveNoRanks: a time that would be a rank is none, so that what is written and read again is the same.
+// TestDocumentsHaveNoRanks: a creation time in the form of a rank is no rank, so that an object is the same after it is
+// written and read again.
 func TestDocumentsHaveNoRanks(t *testing.T) {
 	read := func(text string) *Resource {
 		ds := Decode("x.yaml", []byte(text), Options{})

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestDecodeGolden compares what Decode makes of the files in testdata/decode with the golden files beside them. Files
-// named *.lenient.* are decoded with unknown fields as warnings.
+// TestDecodeGolden compares the result of Decode for the files in testdata/decode with the golden files beside them.
+// Files named *.lenient.* are decoded with unknown fields as warnings.
 func TestDecodeGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/decode/*.*")
 	require.NoError(t, err)
@@ -103,8 +103,8 @@ func TestDecodeManyDocuments(t *testing.T) {
 	}
 }
 
-// TestOnlyObjectsAreQuoted has files of secrets that somebody had us read: no message may have a part of them.
-func TestOnlyObjectsAreQuoted(t *testing.T) {
+// TestErrors_QuoteOnlyObjects has files of secrets, read by mistake: no message may have a part of them.
+func TestErrors_QuoteOnlyObjects(t *testing.T) {
 	for _, text := range []string{
 		"hunter2", "hunter2: hunter2", "a: *hunter2", "*hunter2", "hunter2: 1\nhunter2: 2\n", "- hunter2\n- hunter2: [hunter2]\n",
 		"root:hunter2:19000::::\nbob:hunter2\n", "? [hunter2]\n: hunter2\n", "hunter2\n--- hunter2\n... hunter2\n", "kind: hunter2\n",
@@ -125,7 +125,7 @@ func TestOnlyObjectsAreQuoted(t *testing.T) {
 
 // TestDecodeForms shows forms of text that do not survive in a file of an editor, or that are too big for one.
 func TestDecodeForms(t *testing.T) {
-	one := fmt.Sprintf(service, "one")
+	entry := fmt.Sprintf(service, "one")
 	huge := fmt.Sprintf(service, "huge") + "# " + strings.Repeat("x", 10<<20) + "\n"
 	deep := func(n int) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: deep}\nspec: {configPatches: [{patch: {value: " +
@@ -146,28 +146,28 @@ func TestDecodeForms(t *testing.T) {
 		{"blank", "\n\n  \n", 0, ""},
 		{"comments only", "# nothing\n---\n# here\n---\n...\n", 0, ""},
 		{"null", "null\n---\n~\n", 0, ""},
-		{"byte order mark", "\ufeff" + one, 1, ""},
-		{"CRLF", strings.ReplaceAll(one+"---\n"+fmt.Sprintf(service, "two"), "\n", "\r\n"), 2, ""},
-		{"directive", "%YAML 1.2\n---\n" + one, 1, ""},
+		{"byte order mark", "\ufeff" + entry, 1, ""},
+		{"CRLF", strings.ReplaceAll(entry+"---\n"+fmt.Sprintf(service, "two"), "\n", "\r\n"), 2, ""},
+		{"directive", "%YAML 1.2\n---\n" + entry, 1, ""},
 		{
-			"content on the mark's line", "--- {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" + "--- # comment\n" + one,
+			"content on the mark's line", "--- {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" + "--- # comment\n" + entry,
 			2, "",
 		},
-		{"end mark", one + "...\n" + fmt.Sprintf(service, "two") + "...\n", 2, ""},
+		{"end mark", entry + "...\n" + fmt.Sprintf(service, "two") + "...\n", 2, ""},
 		{"mark in a block scalar", "a: |\n  ---\n", 0, "apiVersion and kind are missing"},
 		{
-			"several values of JSON", `{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}` + "\n---\n" + one, 2,
+			"several values of JSON", `{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}` + "\n---\n" + entry, 2,
 			"",
 		},
 		{"binary", "\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x90", 0, "x.yaml:1:10: not valid UTF-8"},
-		{"binary beside good", one + "---\n\xff\xfe\n---\n" + fmt.Sprintf(service, "two"), 2, "x.yaml:6:1: not valid UTF-8"},
+		{"binary beside good", entry + "---\n\xff\xfe\n---\n" + fmt.Sprintf(service, "two"), 2, "x.yaml:6:1: not valid UTF-8"},
 		{"control characters", "a: \x00b\n", 0, "control characters are not allowed"},
 		{"tab", "apiVersion: v1\nmetadata:\n\tname: a\n", 0, "x.yaml:3:1: a tab indents this line"},
 		{
-			"unclosed", one + "---\nspec: {hosts: [a\n---\n" + fmt.Sprintf(service, "two"), 2,
+			"unclosed", entry + "---\nspec: {hosts: [a\n---\n" + fmt.Sprintf(service, "two"), 2,
 			"want a comma or a ] before this, or quotes around a value",
 		},
-		{"unclosed quote", "kind: \"Gateway\n---\n" + one, 1, "a quote is not closed"},
+		{"unclosed quote", "kind: \"Gateway\n---\n" + entry, 1, "a quote is not closed"},
 		{"not a mapping", "just text\n", 0, "want an object"},
 		{"list", "- a\n- b\n", 0, "want an object"},
 		{"unknown anchor", "a: *b\n", 0, "an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes"},
@@ -200,8 +200,9 @@ func TestDecodeForms(t *testing.T) {
 	}
 }
 
-// TestKindsArePrinted has kinds and versions that a terminal or a page would obey: they are quoted, and are the key of nothing.
-func TestKindsArePrinted(t *testing.T) {
+// TestKinds_EscapedInErrors has kinds and versions with control characters for terminals or pages: errors quote them,
+// and no key has them.
+func TestKinds_EscapedInErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"apiVersion: networking.istio.io/v1\nkind: \"K\\u202eEVIL\"\nmetadata: {name: " +
 			"a}\n": `x.yaml:2:7: kind: want printable ASCII, got "K\u202eEVIL"`,
@@ -249,15 +250,15 @@ func TestLinesOfFaults(t *testing.T) {
 		strings.Repeat("a: *b\n", 2) + "# c\n c\n": "x.yaml:1: an alias (*) of an anchor (&) that is not there before it; a value that begins " +
 			"with * wants quotes",
 	} {
-		var found []string
+		var keyless []string
 		for _, d := range Decode("x.yaml", []byte(text), Options{}) {
 			for _, e := range d.Errors {
 				if e.Key == (Key{}) && !strings.Contains(e.Error(), "missing") {
-					found = append(found, e.Error())
+					keyless = append(keyless, e.Error())
 				}
 			}
 		}
-		assert.Equal(t, []string{want}, found, "%q", text)
+		assert.Equal(t, []string{want}, keyless, "%q", text)
 	}
 }
 
@@ -305,8 +306,8 @@ func TestDecodeJSONFile(t *testing.T) {
 	}
 }
 
-// TestProblemsAreBounded shows that a document with many problems reports the first, and that there are more.
-func TestProblemsAreBounded(t *testing.T) {
+// TestErrorsOfDocument_Bounded shows that a document with many problems reports the first, and that there are more.
+func TestErrorsOfDocument_Bounded(t *testing.T) {
 	data := fmt.Sprintf(service, "one") + "bad:\n" + strings.Repeat("more: 1\n", 1000)
 	docs := Decode("x.yaml", []byte(data), Options{})
 	require.Len(t, docs, 1)

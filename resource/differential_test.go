@@ -79,7 +79,7 @@ func compareWithKubectl(t *testing.T, path string, c chunk) int {
 		return 1
 	}
 	for _, e := range docs[0].Errors {
-		// Two things that we refuse and kubectl takes: what is beside the spec, and null within lists.
+		// Tributary refuses two things that kubectl accepts: fields beside the spec, and null within lists.
 		if strings.HasPrefix(e.Err.Error(), "unknown field") || strings.Contains(e.Error(), "got null") {
 			continue
 		}
@@ -272,7 +272,7 @@ func randomValue(rng *rand.Rand, depth int) *structpb.Value {
 // TestWellKnownTypes shows that Istio's API has no types of google.protobuf that have a form of their own in JSON and
 // that wellKnown does not know.
 func TestWellKnownTypes(t *testing.T) {
-	known := map[protoreflect.Name]bool{
+	supported := map[protoreflect.Name]bool{
 		"Duration": true, "Timestamp": true, "Struct": true, "Value": true, "ListValue": true, "BoolValue": true, "StringValue": true,
 		"Int32Value": true, "UInt32Value": true, "Int64Value": true, "UInt64Value": true, "DoubleValue": true, "FloatValue": true,
 		"BytesValue": true,
@@ -284,7 +284,7 @@ func TestWellKnownTypes(t *testing.T) {
 			return
 		}
 		seen[md.FullName()] = true
-		if md.ParentFile().Package() == "google.protobuf" && !md.IsMapEntry() && !known[md.Name()] {
+		if md.ParentFile().Package() == "google.protobuf" && !md.IsMapEntry() && !supported[md.Name()] {
 			t.Errorf("%s is not known", md.FullName())
 		}
 		for i := range md.Fields().Len() {

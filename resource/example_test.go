@@ -6,7 +6,7 @@ import (
 	"tributary/resource"
 )
 
-// A file is decoded and validated; what is good can be served although its neighbour is broken.
+// A file is decoded and validated; its valid objects can be served although another one is broken.
 func Example() {
 	const text = `
 apiVersion: networking.istio.io/v1

@@ -8,8 +8,8 @@ import (
 	"tributary/internal/testutil"
 )
 
-// FuzzDecode expects no panic of any text, and of what can be decoded that it is served, shown, and decoded again as the
-// same. It is decoded as YAML and as JSON, and once more with a line above it, which moves what is known of it.
+// FuzzDecode expects no panic of any text. Each decoded object must be encodable, printable, and equal after another
+// decoding. The text is decoded as YAML and as JSON, and once more with a line above it, which moves the earlier parts.
 func FuzzDecode(f *testing.F) {
 	for _, text := range seeds(f) {
 		f.Add(text)
@@ -33,10 +33,10 @@ func FuzzDecode(f *testing.F) {
 					checkDocument(t, d)
 				}
 			}
-			_, known := DecodeAgain(path, data, Options{Validate: true}, new(Decoded))
+			_, earlier := DecodeAgain(path, data, Options{Validate: true}, new(Decoded))
 			moved := append([]byte("# a line\n---\n"), data...)
-			again, _ := DecodeAgain(path, moved, Options{Validate: true}, known)
-			requireSame(t, Decode(path, moved, Options{Validate: true}), again)
+			movedDocuments, _ := DecodeAgain(path, moved, Options{Validate: true}, earlier)
+			requireSame(t, Decode(path, moved, Options{Validate: true}), movedDocuments)
 		}
 	})
 }
@@ -67,10 +67,10 @@ func checkDocument(t *testing.T, d Document) {
 	for path, marshal := range map[string]func(*Resource) ([]byte, error){"x.yaml": MarshalYAML, "x.json": MarshalJSON} {
 		text, err := marshal(d.Resource)
 		require.NoError(t, err)
-		again := Decode(path, text, Options{})
-		require.Len(t, again, 1, "%s", text)
-		require.Empty(t, again[0].Errors, "%s", text)
-		if !Equal(d.Resource, again[0].Resource) || !d.Resource.Created().Equal(again[0].Resource.Created()) {
+		decodedAgain := Decode(path, text, Options{})
+		require.Len(t, decodedAgain, 1, "%s", text)
+		require.Empty(t, decodedAgain[0].Errors, "%s", text)
+		if !Equal(d.Resource, decodedAgain[0].Resource) || !d.Resource.Created().Equal(decodedAgain[0].Resource.Created()) {
 			t.Fatalf("decoded again, %s differs:\n%s", path, text)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// A panic is one of the caller, who can recover, also while a long text is decoded on several processors.
-func TestAPanicIsTheCallers(t *testing.T) {
+// A panic occurs in the caller's goroutine, where it can be recovered, also while several processors decode a long
+// text.
+func TestDecodePanic_ReachesCaller(t *testing.T) {
 	var text strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: x%d}\nspec: {hosts: [a.example]}\n", i)
@@ -21,8 +22,8 @@ func TestAPanicIsTheCallers(t *testing.T) {
 	require.Panics(t, func() { Decode("a.yaml", []byte(text.String()), Options{}) })
 }
 
-// What Istio's validator would compare each with each is bounded before.
-func TestHostsOfAVirtualServiceAreBounded(t *testing.T) {
+// Lists that Istio's validator compares pairwise are bounded first.
+func TestVirtualServiceHosts_Bounded(t *testing.T) {
 	spec := &networking.VirtualService{
 		Http: []*networking.HTTPRoute{{Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "a.example"}}}}},
 	}

@@ -61,7 +61,8 @@ spec:
 		`"spec":{"hosts":["reviews"],"http":[{"route":[{"destination":{"host":"reviews"},"weight":100}],"timeout":"-1.5s"}]}}`, string(text))
 }
 
-// TestMarshalOddStrings covers what YAML has a special mind of, also where kubectl's own writer gets it wrong.
+// TestMarshalOddStrings covers strings with a special meaning in YAML, including those that kubectl's own writer gets
+// wrong.
 func TestMarshalOddStrings(t *testing.T) {
 	odd := append([]string{
 		"\x7f", "\u0085", "\ufeff", "a\u0085b", "a\x00b", "\x1b[0m", "\ue000\U0010ffff", "a\rb", "\r", "\n", "\n\n a",

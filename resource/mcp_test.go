@@ -98,7 +98,7 @@ func TestEncodeMCPForIstiod(t *testing.T) {
 	require.NoError(t, a.UnmarshalTo(&m))
 	assert.Equal(t, "shop/a", m.GetMetadata().GetName())
 	assert.Equal(t, r.Version(), m.GetMetadata().GetVersion())
-	require.NotNil(t, m.GetMetadata().GetCreateTime(), "istiod up to 1.13 refuses what has none")
+	require.NotNil(t, m.GetMetadata().GetCreateTime(), "istiod up to 1.13 refuses metadata without a creation time")
 	assert.Equal(t, time.Unix(0, 0).UTC(), m.GetMetadata().GetCreateTime().AsTime())
 	body, err := m.GetBody().UnmarshalNew()
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestDecodeMCP(t *testing.T) {
 	yearOne := wrap(&mcp.Resource{Metadata: &mcp.Metadata{Name: "ns/a", CreateTime: timestamppb.New(time.Time{})}, Body: body})
 	r, err = DecodeMCP(se, yearOne)
 	require.NoError(t, err)
-	assert.True(t, r.Created().IsZero(), "what istiod sends for files")
+	assert.True(t, r.Created().IsZero(), "istiod sends this for files")
 
 	meshAny, err := anypb.New(&mesh.MeshConfig{IngressClass: "x"})
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"tributary/resource"
 )
 
-// series is n elements of a list in YAML, in which # is their number.
+// series is a list in YAML with n elements; # in the element is its number.
 func series(n int, element string) string {
 	var list []string
 	for i := range n {
@@ -79,7 +79,7 @@ func TestCheckProducts(t *testing.T) {
 	}
 }
 
-// What an object counts does not depend on the order of the fields in its body: a server may send them in any.
+// The count of an object does not depend on the order of the fields in its body: a server may send them in any order.
 func TestMultiplied_OrderOfFields(t *testing.T) {
 	for _, object := range []string{
 		"ServiceEntry\nspec: {resolution: STATIC, endpoints: [{address: 10.0.0.1}], hosts: " + series(80, "h#.example.com") +

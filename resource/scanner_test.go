@@ -26,7 +26,7 @@ func scanned(t *testing.T, s *scanner, text []byte) bool {
 	}
 	parsed, fault := yamldoc.Parse(text) // to its end
 	if fault != nil {
-		t.Fatalf("the scanner reads what is wrong to the parser: %v\n%s\n%q", fault, text, text)
+		t.Fatalf("the scanner accepts a text that the parser refuses: %v\n%s\n%q", fault, text, text)
 	}
 	require.NotNil(t, parsed, "%q", text)
 	if !sameNode(parsed, root) {
@@ -49,7 +49,8 @@ func sameNode(a, b *yaml.Node) bool {
 	return true
 }
 
-// TestScannerReads shows what is not left to the parser, and TestScannerLeaves what is.
+// TestScannerReads has texts that the scanner reads itself, and TestScannerLeaves has texts that it leaves to the
+// parser.
 func TestScannerReads(t *testing.T) {
 	for _, text := range []string{
 		string(typical(t)),
@@ -78,15 +79,15 @@ func TestScannerLeaves(t *testing.T) {
 	}
 }
 
-// TestScannerAsParser compares the scanner and the parser on all the YAML there is here, and on what becomes of it when it
-// is changed at random, with one scanner for all.
+// TestScannerAsParser compares the scanner and the parser on the YAML texts of the repository, and on random changes of
+// them, with one scanner for all texts.
 func TestScannerAsParser(t *testing.T) {
 	var s scanner
 	rng := rand.New(rand.NewPCG(5, 6))
-	read, all := 0, 0
+	read, total := 0, 0
 	for _, text := range yamlHere(t) {
 		for _, c := range split(text) {
-			if all++; scanned(t, &s, c.text) {
+			if total++; scanned(t, &s, c.text) {
 				read++
 			}
 			for range 300 {
@@ -94,8 +95,8 @@ func TestScannerAsParser(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d documents are read by the scanner", read, all)
-	require.Greater(t, read, all/3)
+	t.Logf("%d of %d documents are read by the scanner", read, total)
+	require.Greater(t, read, total/3)
 }
 
 // TestScannerAsParserOnRandomText compares them on random text in the letters that mean something.
@@ -130,16 +131,16 @@ var pieces = []string{
 func mutate(rng *rand.Rand, text []byte) []byte {
 	s := string(text)
 	for range 1 + rng.IntN(3) {
-		at := rng.IntN(len(s) + 1)
-		to := min(len(s), at+rng.IntN(4))
+		begin := rng.IntN(len(s) + 1)
+		to := min(len(s), begin+rng.IntN(4))
 		switch rng.IntN(3) {
 		case 0:
-			s = s[:at] + s[to:]
+			s = s[:begin] + s[to:]
 		case 1:
-			s = s[:at] + pieces[rng.IntN(len(pieces))] + s[to:]
+			s = s[:begin] + pieces[rng.IntN(len(pieces))] + s[to:]
 		case 2:
 			from := rng.IntN(len(s) + 1)
-			s = s[:at] + s[from:min(len(s), from+rng.IntN(40))] + s[at:]
+			s = s[:begin] + s[from:min(len(s), from+rng.IntN(40))] + s[begin:]
 		}
 	}
 	return []byte(s)

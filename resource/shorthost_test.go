@@ -9,7 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-func TestShortHostsAreWarnedOf(t *testing.T) {
+func TestShortHosts_Warned(t *testing.T) {
 	to := func(host string) *networking.Destination { return &networking.Destination{Host: host} }
 	r, err := New(Meta{Key: Key{VirtualService, "shop", "reviews"}, Origin: Origin{Place: "vs.yaml:1"}}, &networking.VirtualService{
 		Hosts: []string{"reviews", "*.example.com", "reviews.shop.svc.cluster.local"},
@@ -38,8 +38,8 @@ func TestShortHostsAreWarnedOf(t *testing.T) {
 	}, got)
 }
 
-// TestHostsAreCompletedAsByIstiod shows which hosts are completed, and that all others stay.
-func TestHostsAreCompletedAsByIstiod(t *testing.T) {
+// TestShortHosts_CompletedAsByIstiod shows which hosts are completed, and that all others stay.
+func TestShortHosts_CompletedAsByIstiod(t *testing.T) {
 	text := `
 apiVersion: networking.istio.io/v1
 kind: VirtualService

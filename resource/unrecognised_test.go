@@ -32,7 +32,7 @@ func restricts(path string, text []byte) bool {
 	return false
 }
 
-// A policy whose group or kind is mistyped within Istio's own names is a policy, or may be one.
+// A policy with a mistyped group or kind within Istio's own names is a policy, or may be one.
 func TestMistypedPoliciesMayRestrict(t *testing.T) {
 	const rest = "metadata: {name: deny, namespace: shop}\nspec: {action: DENY, rules: [{}]}\n"
 	for _, apiVersion := range []string{
@@ -55,14 +55,14 @@ func TestMistypedPoliciesMayRestrict(t *testing.T) {
 
 // A policy that is cut off at any byte is a policy, or may be one.
 func TestTruncatedPoliciesMayRestrict(t *testing.T) {
-	for _, whole := range denying {
+	for _, policy := range denying {
 		for _, form := range encodings {
 			for _, path := range []string{"a.yaml", "a.json"} {
-				text := form.encode(whole)
+				text := form.encode(policy)
 				for n := 1; n <= len(text); n++ {
 					part := text[:n]
 					if Blank(path, part) || len(bytes.Trim(part, "\x00\xff\xfe\xef\xbb\xbf")) == 0 {
-						continue // nothing is in it
+						continue // the prefix is empty
 					}
 					require.True(t, restricts(path, part), "%s %s: %q", path, form.name, part)
 				}
@@ -111,8 +111,8 @@ func wide(order binary.AppendByteOrder, s string) (text []byte) {
 	return text
 }
 
-// What is another object, or is broken and mentions no policy, restricts nothing.
-func TestOtherDocumentsDoNotRestrict(t *testing.T) {
+// Other objects, and broken texts that mention no policy, restrict no requests.
+func TestOtherDocuments_RestrictNoRequests(t *testing.T) {
 	for name, text := range map[string]string{
 		"comment":        "# an AuthorizationPolicy of security.istio.io stands elsewhere\napiVersion: v1\nkind: Service\nmetadata: {name: a}\n",
 		"ConfigMap":      "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: 'kind: AuthorizationPolicy'}\n",

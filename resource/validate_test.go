@@ -115,19 +115,19 @@ func TestValidate(t *testing.T) {
 // sameVerdict expects that text, validated while it is decoded, is judged as r is, which was decoded from it without.
 func sameVerdict(t *testing.T, text string, r *Resource) {
 	t.Helper()
-	said := func(all Errors) (out []string) {
-		for _, e := range all {
+	lines := func(errs Errors) (out []string) {
+		for _, e := range errs {
 			out = append(out, fmt.Sprint(e.Key, e.Rule, e.Err))
 		}
 		return out
 	}
 	warnings, err := Validate(r)
-	at := Decode("x.yaml", []byte(text), Options{Validate: true})[0].Resource
-	require.NotNil(t, at.verdict)
-	atOnce, atOnceErr := Validate(at)
-	require.Equal(t, said(warnings), said(atOnce))
-	require.Equal(t, said(ErrorsIn(err)), said(ErrorsIn(atOnceErr)))
-	require.True(t, Equal(r, at))
+	validated := Decode("x.yaml", []byte(text), Options{Validate: true})[0].Resource
+	require.NotNil(t, validated.verdict)
+	atOnce, atOnceErr := Validate(validated)
+	require.Equal(t, lines(warnings), lines(atOnce))
+	require.Equal(t, lines(ErrorsIn(err)), lines(ErrorsIn(atOnceErr)))
+	require.True(t, Equal(r, validated))
 }
 
 // TestValidateKnowsLines shows findings of Istio's validation with the places of the fields that they are about.
@@ -170,27 +170,27 @@ func TestValidateKnowsLines(t *testing.T) {
 		require.Len(t, docs, 1)
 		require.NoError(t, docs[0].Errors.Err())
 		warnings, err := Validate(docs[0].Resource)
-		var found []string
+		var messages []string
 		for _, e := range append(ErrorsIn(err), warnings...) {
-			found = append(found, e.Origin.Place+": "+e.Err.Error())
+			messages = append(messages, e.Origin.Place+": "+e.Err.Error())
 		}
-		assert.True(t, slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, test.want) }), "%s: %q in %q", test.kind,
-			test.want, found)
+		assert.True(t, slices.ContainsFunc(messages, func(s string) bool { return strings.HasPrefix(s, test.want) }), "%s: %q in %q", test.kind,
+			test.want, messages)
 	}
 }
 
-// TestValidateSaysThingsOnce shows an object of which Istio's validation says the same of each of its ports.
+// TestValidate_ReportsOnce has an object with the same fault in each of its ports, according to Istio's validation.
 func TestValidateSaysThingsOnce(t *testing.T) {
 	text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hosts: [a.example], resolution: DNS, " +
 		"ports: [" +
 		strings.TrimSuffix(strings.Repeat("{number: 80000, name: x}, ", 5), ", ") + "]}\n"
 	_, err := Validate(Decode("x.yaml", []byte(text), Options{})[0].Resource)
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	for _, e := range ErrorsIn(err) {
-		require.False(t, said[e.Error()], e.Error())
-		said[e.Error()] = true
+		require.False(t, reported[e.Error()], e.Error())
+		reported[e.Error()] = true
 	}
-	require.NotEmpty(t, said)
+	require.NotEmpty(t, reported)
 }
 
 func TestLenient(t *testing.T) {
@@ -227,7 +227,7 @@ spec: {hosts: [a.example.com], ports: [{number: 0, name: x}, {number: 70000, nam
 	assert.GreaterOrEqual(t, len(ErrorsIn(err)), 3, "%v", err)
 }
 
-// TestValidateMeta is about what sources other than files may get wrong.
+// TestValidateMeta has the mistakes that sources other than files can make.
 func TestValidateMeta(t *testing.T) {
 	spec := typicalResource(t).Body()
 	for _, test := range []struct {

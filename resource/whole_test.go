@@ -17,10 +17,10 @@ import (
 	"tributary/internal/yamldoc"
 )
 
-// TestNothingIsPassedOver shows texts of which a part stands where a parser that stops at the end of the first document
-// does not look. Each must be refused, or all of it be read.
-func TestNothingIsPassedOver(t *testing.T) {
-	one, two := fmt.Sprintf(service, "one"), fmt.Sprintf(service, "two")
+// TestWholeText_ReadOrRefused has texts with a part that a parser that stops at the end of the first document would
+// miss. Each text must be refused, or be read completely.
+func TestWholeText_ReadOrRefused(t *testing.T) {
+	first, two := fmt.Sprintf(service, "one"), fmt.Sprintf(service, "two")
 	flow := func(name string) string {
 		return fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: %s}}`, name)
 	}
@@ -42,19 +42,19 @@ func TestNothingIsPassedOver(t *testing.T) {
 		{"garbage after a flow object", flow("one") + " ]]]] garbage", "", "x.yaml:1"},
 		{"garbage after a JSON object", object("one") + " ]]]] garbage", "", "x.yaml:1"},
 		{"garbage in the next line", object("one") + "\n]]]]\n", "", "x.yaml:2"},
-		{"carriage returns only", strings.ReplaceAll(one+"---\n"+two, "\n", "\r"), "one two", ""},
-		{"a comment that a carriage return ends", "# comment\r" + one, "one", ""},
-		{"a comment that a line separator ends", "# comment\u2028" + one, "one", ""},
-		{"a comment that a next-line character ends", "# comment\u0085" + one, "one", ""},
-		{"text behind the end of a document", one + "... " + flow("two") + "\n", "one", "x.yaml:5"},
-		{"a comment behind the end of a document", one + "... # end\n" + two, "one two", ""},
+		{"carriage returns only", strings.ReplaceAll(first+"---\n"+two, "\n", "\r"), "one two", ""},
+		{"a comment that a carriage return ends", "# comment\r" + first, "one", ""},
+		{"a comment that a line separator ends", "# comment\u2028" + first, "one", ""},
+		{"a comment that a next-line character ends", "# comment\u0085" + first, "one", ""},
+		{"text behind the end of a document", first + "... " + flow("two") + "\n", "one", "x.yaml:5"},
+		{"a comment behind the end of a document", first + "... # end\n" + two, "one two", ""},
 		{"a null that is none", "!!null " + "text\n", "", "x.yaml:1"},
-		{"a spec that is tagged null", strings.Replace(one, "spec: ", "spec: !!null x #", 1), "", "x.yaml:4"},
-		{"what else is in a list", "apiVersion: v1\nkind: List\nitems: []\nspec: {hosts: [a]}\n", "", "x.yaml:4:1: unknown field \"spec\""},
-		{"an unknown directive", "%FOO bar\n---\n" + one, "one", "x.yaml:1"},
-		{"a directive", "%YAML 1.2\n%TAG ! tag:example.com:\n---\n" + one, "one", ""},
-		{"a directive in the middle", one + "%YAML 1.1\n---\n" + two, "two", "x.yaml:"},
-		{"a mark of order in the middle", one + "---\n\ufeff" + two, "one", "x.yaml:6"},
+		{"a spec that is tagged null", strings.Replace(first, "spec: ", "spec: !!null x #", 1), "", "x.yaml:4"},
+		{"an unknown field in a list", "apiVersion: v1\nkind: List\nitems: []\nspec: {hosts: [a]}\n", "", "x.yaml:4:1: unknown field \"spec\""},
+		{"an unknown directive", "%FOO bar\n---\n" + first, "one", "x.yaml:1"},
+		{"a directive", "%YAML 1.2\n%TAG ! tag:example.com:\n---\n" + first, "one", ""},
+		{"a directive in the middle", first + "%YAML 1.1\n---\n" + two, "two", "x.yaml:"},
+		{"a mark of order in the middle", first + "---\n\ufeff" + two, "one", "x.yaml:6"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var good []string
@@ -75,7 +75,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 	}
 }
 
-// wholeRoots parses all documents of a text with nothing but the YAML parser. ok is false if that finds a fault.
+// wholeRoots parses all documents of a text with the YAML parser alone. ok is false if the parser finds a fault.
 func wholeRoots(text []byte) (roots []*yaml.Node, ok bool) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for {
@@ -91,8 +91,8 @@ func wholeRoots(text []byte) (roots []*yaml.Node, ok bool) {
 	}
 }
 
-// plainComments replaces what the parser does not take for characters in lines that are comments: where there is nothing else, they
-// are not parsed, and in whatever encoding somebody has written them, nothing is lost.
+// plainComments replaces characters in comment lines that the parser refuses: the decoder does not parse pure comment
+// lines, so their encoding does not matter.
 func plainComments(text []byte) (plain []byte) {
 	for line := range yamldoc.Lines(text) {
 		if bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")) {
@@ -111,15 +111,15 @@ func plainComments(text []byte) (plain []byte) {
 // withoutBlanks leaves out the lines of blanks, and the comments that stand alone.
 func withoutBlanks(text []byte) (rest []byte) {
 	for line := range yamldoc.Lines(text) {
-		if said := bytes.TrimSpace(line); len(said) > 0 && said[0] != '#' {
+		if content := bytes.TrimSpace(line); len(content) > 0 && content[0] != '#' {
 			rest = append(rest, line...)
 		}
 	}
 	return rest
 }
 
-// checkWhole expects of a text in which Decode finds no fault that the parser, which reads it from its begin to its end as
-// one stream, finds none either, and the same objects, in the same order.
+// checkWhole expects that the parser accepts each text that Decode accepts, as one stream from beginning to end, and
+// finds the same objects in the same order.
 func checkWhole(t *testing.T, text []byte, opts Options) {
 	t.Helper()
 	text = plainComments(text)
@@ -130,7 +130,7 @@ func checkWhole(t *testing.T, text []byte, opts Options) {
 		}
 	}
 	if bytes.HasPrefix(text, []byte("{")) || bytes.Contains(text, []byte("\n{")) || bytes.Contains(text, []byte("%")) {
-		return // a stream of JSON, which YAML does not know; a directive, of which the parser knows but one version
+		return // YAML has no streams of JSON; the parser supports only one version of directives
 	}
 	roots, ok := wholeRoots(text)
 	if !ok { // lines of blanks and comments between documents are empty, also where they begin with a tab
@@ -155,9 +155,8 @@ func checkWhole(t *testing.T, text []byte, opts Options) {
 	}
 }
 
-// TestWholeOfMutatedTexts runs checkWhole on all the YAML there is here, and on what becomes of it when it is changed at
-// random.
-func TestWholeOfMutatedTexts(t *testing.T) {
+// TestMutatedTexts_ReadWhole runs checkWhole on the YAML texts of the repository, and on random changes of them.
+func TestMutatedTexts_ReadWhole(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, text := range yamlHere(t) {
 		for _, c := range split(text) {
