@@ -17,7 +17,7 @@ import (
 
 // comments are the comments above the fields of structs, by "package.Type.Field".
 var comments = sync.OnceValue(func() map[string]string {
-	all := make(map[string]string)
+	commentByName := make(map[string]string)
 	for _, dir := range []string{".", "../sources/transform"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
@@ -36,7 +36,7 @@ var comments = sync.OnceValue(func() map[string]string {
 				if s, ok := spec.Type.(*ast.StructType); ok {
 					for _, f := range s.Fields.List {
 						for _, id := range f.Names {
-							all[file.Name.Name+"."+spec.Name.Name+"."+id.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+							commentByName[file.Name.Name+"."+spec.Name.Name+"."+id.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
 						}
 					}
 				}
@@ -44,15 +44,16 @@ var comments = sync.OnceValue(func() map[string]string {
 			})
 		}
 	}
-	return all
+	return commentByName
 })
 
-// fields returns the fields of a struct and of what it embeds. The tag jsonschema of each is the comment above it.
+// fields returns the fields of a struct and of its embedded structs. The tag jsonschema of each is the comment above
+// it.
 func fields(typ reflect.Type) []reflect.StructField {
-	var all []reflect.StructField
+	var structFields []reflect.StructField
 	for f := range typ.Fields() {
 		if f.Anonymous && keyOf(f) == "" {
-			all = append(all, fields(bare(f.Type))...)
+			structFields = append(structFields, fields(bare(f.Type))...)
 			continue
 		}
 		comment := comments()[typ.String()+"."+f.Name]
@@ -62,9 +63,9 @@ func fields(typ reflect.Type) []reflect.StructField {
 			}
 		}
 		f.Tag += reflect.StructTag(` jsonschema:` + strconv.Quote(comment))
-		all = append(all, f)
+		structFields = append(structFields, f)
 	}
-	return all
+	return structFields
 }
 
 // annotate gives the properties of a struct's schema, and of the structs in it, their descriptions and defaults.

@@ -349,10 +349,10 @@ func TestLoadAndFind(t *testing.T) {
 	require.EqualError(t, err, "no configuration file; tried "+missing+", "+present)
 
 	require.NoError(t, os.WriteFile(present, []byte("configSources: [{address: 'fs:///a'}]"), 0o600))
-	found, err := config.Find([]string{missing, present})
+	path, err := config.Find([]string{missing, present})
 	require.NoError(t, err)
-	assert.Equal(t, present, found)
-	_, err = config.Load(found)
+	assert.Equal(t, present, path)
+	_, err = config.Load(path)
 	require.NoError(t, err)
 
 	_, err = config.Load(missing)
@@ -363,13 +363,13 @@ func TestLoadAndFind(t *testing.T) {
 func TestRecognize(t *testing.T) {
 	assert.True(t, config.Recognize([]byte("configSources: []")))
 	assert.True(t, config.Recognize([]byte("listen: {}\nmisspelt: 1")))
-	assert.True(t, config.Recognize([]byte("configSource: []")), "a slip is told as one of ours")
+	assert.True(t, config.Recognize([]byte("configSource: []")), "a configuration with a misspelt key is recognized")
 	assert.False(t, config.Recognize([]byte("apiVersion: networking.istio.io/v1\nkind: ServiceEntry")))
 	assert.False(t, config.Recognize([]byte("\x00")))
 	assert.False(t, config.Recognize(nil))
 }
 
-// lineBreaks are what YAML counts as ends of lines.
+// lineBreaks are the line ends in YAML.
 var lineBreaks = regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]")
 
 // FuzzParse holds Parse to never panicking, and to stating a place in the file, or just behind its end, for whatever it
@@ -409,9 +409,9 @@ func TestPartialStart(t *testing.T) {
 	}
 }
 
-// TestASlipInAParameter has parameters that are let pass, as they may be for consumers and providers, and are like one
+// TestUnusedParameters_Warned has parameters that are let pass, as they may be for consumers and providers, and are like one
 // that counts.
-func TestASlipInAParameter(t *testing.T) {
+func TestUnusedParameters_Warned(t *testing.T) {
 	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
 - {name: a, address: "zookeeper://a?bakcup=b:2181&timeout=1000&application=x"}
 - {name: b, address: "nacos://a?kind=services&Namespace=dev"}
@@ -420,9 +420,9 @@ func TestASlipInAParameter(t *testing.T) {
 - {name: e, address: "consul://a:8500?kind=dubbo&datacenter=x&group=g"}
 `))
 	require.NoError(t, err)
-	var all []string
+	var warnings []string
 	for _, w := range c.Warnings {
-		all = append(all, w.String())
+		warnings = append(warnings, w.String())
 	}
 	assert.Equal(t, []string{
 		"/etc/t.yaml:2:22: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
@@ -431,7 +431,7 @@ func TestASlipInAParameter(t *testing.T) {
 			"the address",
 		"/etc/t.yaml:6:22: configSources[4].address: the parameter datacenter is passed over; did you mean dc?",
 		"/etc/t.yaml:6:22: configSources[4].address: the parameter group is passed over: Consul has no groups, but dc, ns and partition",
-	}, all)
+	}, warnings)
 }
 
 // TestParse_CredentialParameters has parameters with secrets, of clouds and of Dubbo, that the sources would ignore.

@@ -51,7 +51,7 @@ func TestLoadReadsADirectory(t *testing.T) {
 }
 
 // A directory that names no source is at fault as a whole.
-func TestADirectoryWithoutASourceIsAnError(t *testing.T) {
+func TestDirectoryWithoutSource_Refused(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yaml"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(map[string]string{"a.yaml": "compression: none\n"}[name]), 0o600))

@@ -11,7 +11,7 @@ import (
 	"tributary/sources/guard"
 )
 
-// TestDocumentedDefaultsOfTheGuard checks that the settings of which the docs say that they are the defaults are these.
+// TestDocumentedDefaultsOfTheGuard checks the guard's documented defaults.
 func TestDocumentedDefaultsOfTheGuard(t *testing.T) {
 	text, err := os.ReadFile("../docs/failing-safely.md")
 	require.NoError(t, err)

@@ -50,8 +50,8 @@ func TestDubbo(t *testing.T) {
 	}
 }
 
-// TestDoubtsAreWarnings has slips of the pen that are let pass, with their places.
-func TestDoubtsAreWarnings(t *testing.T) {
+// TestSuspiciousSettings_AreWarnings has slips of the pen that are let pass, with their places.
+func TestSuspiciousSettings_AreWarnings(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`configSources:
 - address: zookeeper://zk1:2181?bakcup=zk2:2181&version=1.0.0
   servicePorts: {dubo: 20000}

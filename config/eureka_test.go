@@ -18,13 +18,13 @@ func TestEureka(t *testing.T) {
   secureServicePort: 443
 `))
 	require.NoError(t, err)
-	one := c.ConfigSources[0]
-	s := one.Settings.(*config.Eureka).Source()
+	first := c.ConfigSources[0]
+	s := first.Settings.(*config.Eureka).Source()
 	require.Equal(t, []string{"ORDERS"}, s.Apps)
 	require.Equal(t, time.Minute, s.Hold)
 	require.Equal(t, "east", s.Mapping.Region)
 	require.Equal(t, 443, s.Mapping.SecureServicePort)
-	require.Equal(t, "eureka", one.Name)
+	require.Equal(t, "eureka", first.Name)
 
 	for source, message := range map[string]string{
 		"{address: 'eureka://'}":         "configSources[0].address: nothing after",
@@ -70,10 +70,10 @@ func TestShown_NoCredentials(t *testing.T) {
 		"fs://./a@b":    "fs://./a@b",
 		"xds://h:16010": "xds://h:16010",
 	} {
-		with := config.Source{Address: address, Settings: new(config.Eureka)}
-		without := config.Source{Address: want, Settings: new(config.Eureka)}
-		require.Equal(t, want, with.Shown())
-		require.Equal(t, without.Identity(), with.Identity())
+		source := config.Source{Address: address, Settings: new(config.Eureka)}
+		shownSource := config.Source{Address: want, Settings: new(config.Eureka)}
+		require.Equal(t, want, source.Shown())
+		require.Equal(t, shownSource.Identity(), source.Identity())
 	}
 	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'eureka://me:word@h1:8761'}]"))
 	require.NoError(t, err)

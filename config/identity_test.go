@@ -10,7 +10,8 @@ import (
 	"tributary/config"
 )
 
-// TestIdentity holds what makes another source of one, what makes another reading of it, and what neither.
+// TestIdentity has settings that change a source's identity, settings that change only its reading, and settings that
+// change neither.
 func TestIdentity(t *testing.T) {
 	source := func(text string) config.Source {
 		c, err := config.Parse("/etc/tributary/t.yaml", []byte("configSources: [{"+text+"}]"))
@@ -102,20 +103,20 @@ func TestIdentity(t *testing.T) {
 	} {
 		base := source(scheme.base)
 		places, readings := map[string]bool{base.Identity(): true}, map[string]bool{base.Reading(): true}
-		for _, more := range scheme.same {
-			s := source(scheme.base + ", " + more)
-			require.Equal(t, base.Identity(), s.Identity(), more)
-			require.Equal(t, base.Reading(), s.Reading(), more)
+		for _, setting := range scheme.same {
+			s := source(scheme.base + ", " + setting)
+			require.Equal(t, base.Identity(), s.Identity(), setting)
+			require.Equal(t, base.Reading(), s.Reading(), setting)
 		}
-		for _, more := range scheme.readings {
-			s := source(scheme.base + ", " + more)
-			require.Equal(t, base.Identity(), s.Identity(), more)
-			require.False(t, readings[s.Reading()], more)
+		for _, setting := range scheme.readings {
+			s := source(scheme.base + ", " + setting)
+			require.Equal(t, base.Identity(), s.Identity(), setting)
+			require.False(t, readings[s.Reading()], setting)
 			readings[s.Reading()] = true
 		}
-		for _, more := range scheme.another {
-			s := source(scheme.base + ", " + more)
-			require.False(t, places[s.Identity()], more)
+		for _, setting := range scheme.another {
+			s := source(scheme.base + ", " + setting)
+			require.False(t, places[s.Identity()], setting)
 			places[s.Identity()] = true
 		}
 	}

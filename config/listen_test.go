@@ -29,7 +29,7 @@ configSources: [{address: "fs:///a"}]
 	}, c.Listen)
 }
 
-// What a SPIFFE Workload API says stands for files.
+// A SPIFFE Workload API can replace the files.
 func TestListenWithAWorkloadAPI(t *testing.T) {
 	c, err := config.Parse("/etc/t/tributary.yaml", []byte(`
 listen:
@@ -48,9 +48,9 @@ configSources:
 		Certificate: "spiffe://example.org/relay", ClientCAs: "/etc/t/ca.crt", ClientAuth: "require",
 		MinVersion: "1.2",
 	}, c.Listen.AdminTLS)
-	made := c.ConfigSources[0].Settings.(*config.XDS).Source().TLS
-	assert.Equal(t, "spiffe://", made.ClientCertificate)
-	assert.NotNil(t, made.WorkloadAPI)
+	sourceTLS := c.ConfigSources[0].Settings.(*config.XDS).Source().TLS
+	assert.Equal(t, "spiffe://", sourceTLS.ClientCertificate)
+	assert.NotNil(t, sourceTLS.WorkloadAPI)
 
 	_, err = config.Parse("t.yaml",
 		[]byte("configSources:\n- address: xds://a:1\n  tlsSettings: {mode: SIMPLE, caCertificates: 'spiffe://'}\n"))

@@ -16,16 +16,17 @@ import (
 	"tributary/config"
 )
 
-//go:generate go test . -run TestPageIsCurrent -update
+//go:generate go test . -run TestPageTables_Current -update
 
 const pageFile = "../docs/configuration.md"
 
-// TestPageIsCurrent holds the tables of docs/configuration.md to what the structs say. `go generate ./config` writes them.
-func TestPageIsCurrent(t *testing.T) {
+// TestPageTables_Current compares the tables of docs/configuration.md with the structs. `go generate ./config` writes
+// them.
+func TestPageTables_Current(t *testing.T) {
 	const begin, end = "<!-- keys: begin -->\n", "<!-- keys: end -->"
-	have, err := os.ReadFile(pageFile)
+	page, err := os.ReadFile(pageFile)
 	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(have), begin)
+	before, rest, ok := strings.Cut(string(page), begin)
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
@@ -34,14 +35,14 @@ func TestPageIsCurrent(t *testing.T) {
 		require.NoError(t, os.WriteFile(pageFile, []byte(want), 0o644)) //nolint:gosec // for everybody to read
 		return
 	}
-	require.Equal(t, want, string(have), "run `go generate ./config`")
+	require.Equal(t, want, string(page), "run `go generate ./config`")
 }
 
-// TestDocumentedDefaultsAreTaken holds of each default of the page that is a value that it can be written as one.
-func TestDocumentedDefaultsAreTaken(t *testing.T) {
+// TestDocumentedDefaults_Accepted holds of each default of the page that is a value that it can be written as one.
+func TestDocumentedDefaults_Accepted(t *testing.T) {
 	value := regexp.MustCompile("^`(.+)`$")
 	tried := 0
-	try := func(typ reflect.Type, within string) {
+	try := func(typ reflect.Type, prefix string) {
 		for _, f := range fields(typ) {
 			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if f.Anonymous || key == "" || key == "-" {
@@ -53,12 +54,12 @@ func TestDocumentedDefaultsAreTaken(t *testing.T) {
 				continue
 			}
 			tried++
-			text := fmt.Sprintf(within, key+": "+strconv.Quote(literal[1]))
+			text := fmt.Sprintf(prefix, key+": "+strconv.Quote(literal[1]))
 			if k := bare(f.Type).Kind(); k == reflect.Int || k == reflect.Int64 && bare(f.Type) != reflect.TypeFor[config.Duration]() ||
 				k == reflect.Bool {
-				text = fmt.Sprintf(within, key+": "+literal[1])
+				text = fmt.Sprintf(prefix, key+": "+literal[1])
 			} else if k == reflect.Slice {
-				text = fmt.Sprintf(within, key+": ["+strconv.Quote(literal[1])+"]")
+				text = fmt.Sprintf(prefix, key+": ["+strconv.Quote(literal[1])+"]")
 			}
 			_, err := config.Parse("t.yaml", []byte(text))
 			require.NoError(t, err, text)
@@ -89,23 +90,23 @@ type section struct {
 func keys(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	own := map[reflect.Type]string{ // what has a section of its own, by what its place calls it
+	sectionByType := map[reflect.Type]string{ // types with a section of their own, and its name
 		reflect.TypeFor[config.Source]():      "configSources",
 		reflect.TypeFor[config.TLSSettings](): "tlsSettings",
 	}
 	sections := []section{{"The file", "Keys of the file itself.", reflect.TypeFor[config.Config]()}}
 	for _, f := range fields(reflect.TypeFor[config.Config]()) {
 		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
-			own[typ] = key
+			sectionByType[typ] = key
 			sections = append(sections, section{key, f.Tag.Get("jsonschema"), typ})
 		} else if key != "" && typ.Kind() == reflect.Slice && bare(typ.Elem()).Kind() == reflect.Struct {
-			own[bare(typ.Elem())] = key
+			sectionByType[bare(typ.Elem())] = key
 			sections = append(sections, section{key, "A list. " + f.Tag.Get("jsonschema"), bare(typ.Elem())})
 		}
 	}
 	for _, f := range fields(reflect.TypeFor[config.Source]()) {
 		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
-			own[typ] = key
+			sectionByType[typ] = key
 			sections = append(sections, section{key, "Of each source. " + f.Tag.Get("jsonschema"), typ})
 		}
 	}
@@ -126,13 +127,13 @@ func keys(t *testing.T) string {
 	})
 	for _, s := range sections {
 		_, _ = fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| key | type | default | what it says |\n| --- | --- | --- | --- |\n", s.title, s.intro)
-		rows(t, &b, "", s.typ, own)
+		rows(t, &b, "", s.typ, sectionByType)
 	}
 	return b.String() + "\n"
 }
 
 // rows writes a row for each key of a mapping, and for those of the mappings in it.
-func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, own map[reflect.Type]string) {
+func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, sectionByType map[reflect.Type]string) {
 	t.Helper()
 	for _, f := range fields(typ) {
 		key := keyOf(f)
@@ -140,52 +141,52 @@ func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, own 
 			continue
 		}
 		require.NotEmpty(t, f.Tag.Get("jsonschema"), f.Name)
-		what, byDefault := describe(f)
+		description, byDefault := describe(f)
 		inner, list := bare(f.Type), ""
 		if inner.Kind() == reflect.Slice {
 			inner, list = bare(inner.Elem()), "[]"
 		}
 		name := typeName(t, f)
-		place, elsewhere := own[inner]
+		place, elsewhere := sectionByType[inner]
 		if elsewhere {
 			name = fmt.Sprintf("[%s](#%s)", name, strings.ToLower(place))
 		}
-		_, _ = fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", under+key, name, byDefault, what)
+		_, _ = fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", under+key, name, byDefault, description)
 		if inner.Kind() == reflect.Struct && !elsewhere {
-			rows(t, b, under+key+list+".", inner, own)
+			rows(t, b, under+key+list+".", inner, sectionByType)
 		}
 	}
 }
 
 var (
-	// sayingDefault is the sentence of a description that says what holds without the key.
+	// sayingDefault matches the sentence with the default in a description.
 	sayingDefault = regexp.MustCompile(`\s*Default:? (.+?)\.(\s|$)`)
-	// literal is a default that is written as it is said.
+	// literal matches a default that is a value.
 	literal = regexp.MustCompile(`^([0-9][0-9.]*(?:ns|us|ms|s|m|h|%)?(?:[0-9]+[smh])*|[0-9.]*:[0-9]+|[0-9.]+/[0-9]+|gzip|true|false|` +
 		`{[a-z]+}\S*|[A-Z_]{2,}|[a-z]+(?:-[a-z]+)*)((?:(?:;|:|, which|, since) .*)?)$`)
 )
 
-// spoken are the words by which a default is told that are no values.
+// spoken are words in defaults that are no values.
 var spoken = []string{"never", "derived", "all", "everything", "none"}
 
-// describe returns what the description of a key says, and apart from it the default.
-func describe(f reflect.StructField) (what, byDefault string) {
-	what = strings.ReplaceAll(f.Tag.Get("jsonschema"), "|", `\|`)
-	m := sayingDefault.FindStringSubmatchIndex(what)
+// describe splits the description of a key into its text and its default.
+func describe(f reflect.StructField) (description, byDefault string) {
+	description = strings.ReplaceAll(f.Tag.Get("jsonschema"), "|", `\|`)
+	m := sayingDefault.FindStringSubmatchIndex(description)
 	if m == nil {
 		if !strings.Contains(f.Tag.Get("json"), ",omit") {
 			byDefault = "**required**"
 		} else if bare(f.Type).Kind() == reflect.Bool {
 			byDefault = "`false`"
 		}
-		return what, byDefault
+		return description, byDefault
 	}
-	byDefault = what[m[2]:m[3]]
-	what = strings.TrimSpace(what[:m[0]] + " " + strings.TrimSpace(what[m[4]:]))
+	byDefault = description[m[2]:m[3]]
+	description = strings.TrimSpace(description[:m[0]] + " " + strings.TrimSpace(description[m[4]:]))
 	if l := literal.FindStringSubmatch(byDefault); l != nil && bare(f.Type).Kind() != reflect.Struct && !slices.Contains(spoken, l[1]) {
 		byDefault = "`" + l[1] + "`" + l[2]
 	}
-	return what, byDefault
+	return description, byDefault
 }
 
 // defaultOf is the default of a key in JSON, if its description has one that is a value.
@@ -204,10 +205,10 @@ func defaultOf(f reflect.StructField) json.RawMessage {
 	return json.RawMessage(strconv.Quote(value[1]))
 }
 
-// literalDefault is a default that is a value, whatever is said of it besides.
+// literalDefault matches a default that is a value, without its remarks.
 var literalDefault = regexp.MustCompile("^`([^`]+)`")
 
-// typeName is what a value of a key is called, with its unit.
+// typeName is the type of a key in the page, with its unit.
 func typeName(t *testing.T, f reflect.StructField) string {
 	t.Helper()
 	typ := bare(f.Type)

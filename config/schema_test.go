@@ -19,21 +19,21 @@ import (
 
 var update = flag.Bool("update", false, "write docs/config.schema.json anew")
 
-//go:generate go test . -run TestSchemaIsCurrent -update
+//go:generate go test . -run TestSchema_Current -update
 
 const schemaFile = "../docs/config.schema.json"
 
-// TestSchemaIsCurrent holds docs/config.schema.json to what the structs say. `go generate ./config` writes it.
-func TestSchemaIsCurrent(t *testing.T) {
+// TestSchema_Current compares docs/config.schema.json with the structs. `go generate ./config` writes it.
+func TestSchema_Current(t *testing.T) {
 	data, err := json.MarshalIndent(schema(t), "", "  ")
 	require.NoError(t, err)
 	data = append(data, '\n')
 	if *update {
 		require.NoError(t, os.WriteFile(schemaFile, data, 0o644))
 	}
-	have, err := os.ReadFile(schemaFile)
+	stored, err := os.ReadFile(schemaFile)
 	require.NoError(t, err)
-	require.Equal(t, string(data), string(have), "run `go generate ./config`")
+	require.Equal(t, string(data), string(stored), "run `go generate ./config`")
 }
 
 // TestSchemaAgreesWithParse checks that an editor that knows the schema says the same as the program.
@@ -115,8 +115,8 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 	s, err := jsonschema.For[config.Source](opts)
 	require.NoError(t, err)
 	annotate(s, reflect.TypeFor[config.Source]())
-	s.AdditionalProperties = nil // of which each scheme has its own
-	var all []string
+	s.AdditionalProperties = nil // each scheme has its own properties
+	var sourceNames []string
 	for _, scheme := range config.Schemes() {
 		settings, err := jsonschema.ForType(reflect.TypeOf(scheme.Settings()).Elem(), opts)
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 		for _, name := range scheme.Names {
 			names = append(names, regexp.QuoteMeta(name))
 		}
-		all = append(all, names...)
+		sourceNames = append(sourceNames, names...)
 		address := &jsonschema.Schema{Pattern: addresses(names)}
 		switch first := slices.IndexFunc(config.Schemes(), func(s config.Scheme) bool { return slices.Equal(s.Names, scheme.Names) }); {
 		// the others of that name have kinds
@@ -137,8 +137,8 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 			address.Not = &jsonschema.Schema{Pattern: `[?&]kind=`}
 		case scheme.Kind == "":
 		case config.Schemes()[first].Kind == scheme.Kind: // which goes without saying
-			is := &jsonschema.Schema{Pattern: kindIs(scheme.Kind)}
-			address = &jsonschema.Schema{Pattern: address.Pattern, AnyOf: []*jsonschema.Schema{{Not: &jsonschema.Schema{Pattern: `[?&]kind=`}}, is}}
+			sameKind := &jsonschema.Schema{Pattern: kindIs(scheme.Kind)}
+			address = &jsonschema.Schema{Pattern: address.Pattern, AnyOf: []*jsonschema.Schema{{Not: &jsonschema.Schema{Pattern: `[?&]kind=`}}, sameKind}}
 		default:
 			address.AllOf = []*jsonschema.Schema{{Pattern: kindIs(scheme.Kind)}}
 		}
@@ -147,9 +147,9 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 			Then: settings,
 		})
 	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	s.Properties["address"].Pattern = addresses(all)
+	slices.Sort(sourceNames)
+	sourceNames = slices.Compact(sourceNames)
+	s.Properties["address"].Pattern = addresses(sourceNames)
 	return s
 }
 

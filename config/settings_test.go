@@ -21,13 +21,13 @@ func TestSettingsReachTheirSource(t *testing.T) {
 		given := reflect.ValueOf(settings).Elem()
 		names := fill(given)
 		require.NotEmpty(t, names)
-		made := reflect.ValueOf(settings).MethodByName("Source").Call(nil)[0]
+		sourceOptions := reflect.ValueOf(settings).MethodByName("Source").Call(nil)[0]
 		for _, name := range names {
 			if name == "TLSSettings" || name == "LabelTags" || name == "PartialStart" { // which have tests of their own
 				continue
 			}
-			got := made.FieldByName(name)
-			if mapping := made.FieldByName("Mapping"); mapping.IsValid() && (!got.IsValid() || got.Kind() == reflect.Interface) {
+			got := sourceOptions.FieldByName(name)
+			if mapping := sourceOptions.FieldByName("Mapping"); mapping.IsValid() && (!got.IsValid() || got.Kind() == reflect.Interface) {
 				got = mapping.FieldByName(name)
 			}
 			require.True(t, got.IsValid() && !got.IsZero(), "%s: %s", given.Type(), name)
@@ -64,18 +64,19 @@ func fill(v reflect.Value) (names []string) {
 	return names
 }
 
-// What is derived is another reading of the same files; to derive nothing is the one that there always was.
-func TestDeriveIsOfTheReading(t *testing.T) {
+// The derive setting changes the reading of the same files; without it, the reading is the same as before the setting
+// existed.
+func TestDerive_ChangesReading(t *testing.T) {
 	source := func(text string) *config.Source {
 		c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///x', "+text+"}]"))
 		require.NoError(t, err)
 		return &c.ConfigSources[0]
 	}
-	none, some := source("quietDelay: 1s"), source("derive: {}")
-	require.NotEqual(t, none.Reading(), some.Reading())
-	require.NotEqual(t, some.Reading(), source("derive: {gatewayClasses: [a, b], ingressClass: x}").Reading())
+	plain, derived := source("quietDelay: 1s"), source("derive: {}")
+	require.NotEqual(t, plain.Reading(), derived.Reading())
+	require.NotEqual(t, derived.Reading(), source("derive: {gatewayClasses: [a, b], ingressClass: x}").Reading())
 	require.Equal(t, source("derive: {gatewayClasses: [a, b]}").Reading(), source("derive: {gatewayClasses: [b, a]}").Reading())
-	require.Nil(t, none.Settings.(*config.File).Source().Derive)
+	require.Nil(t, plain.Settings.(*config.File).Source().Derive)
 	got := source("derive: {domainSuffix: d, allServices: true, ingressNamespace: n}").Settings.(*config.File).Source().Derive
 	require.Equal(t, &derive.Options{DomainSuffix: "d", AllServices: true, IngressNamespace: "n"}, got)
 	_, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///x', derive: {ingressControllerMode: strict}}]"))

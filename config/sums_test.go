@@ -35,7 +35,7 @@ import (
 // sumLimits are small, so that the floods of these tests are short.
 var sumLimits = intake.Limits{Answer: 4 << 20, Memory: 16 << 20, Objects: 4 << 20}
 
-// floodRow is a server whose answers do not end, and one that behaves.
+// floodRow has a server with endless responses, and a well-behaved one.
 type floodRow struct {
 	query   string // of the address
 	hostile func(t *testing.T) string
@@ -65,8 +65,8 @@ func honestNacos(t *testing.T) string {
 	return host
 }
 
-// TestSums runs every source against a server whose answers expand without end: the memory stays below the budget, the health names the
-// address, the figure and the key, and the source recovers when the server behaves.
+// TestSums runs every source against a server with responses that expand without end: the memory stays below the
+// budget, the health names the address, the figure and the key, and the source recovers when the server behaves.
 func TestSums(t *testing.T) {
 	for _, scheme := range config.Schemes() {
 		label := scheme.Names[0]
@@ -87,7 +87,7 @@ func TestSums(t *testing.T) {
 				address, _, _ = strings.Cut(address, "?")
 			}
 			source := &config.Source{Address: address + row.query, Settings: scheme.Settings()}
-			if kube, is := source.Settings.(*config.Kube); is {
+			if kube, isKube := source.Settings.(*config.Kube); isKube {
 				kube.TLSSettings = &config.TLSSettings{Mode: "DISABLE"}
 			}
 			read, err := source.New(config.Parts{})
@@ -253,7 +253,7 @@ func (packedCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 func (packedCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// storedGzip says gzip, and sends what is compressed already.
+// storedGzip declares gzip, and sends already compressed bytes.
 type storedGzip struct{}
 
 func (storedGzip) Name() string                                 { return "gzip" }
@@ -290,7 +290,7 @@ func serveGRPC(t *testing.T, server *grpc.Server) string {
 	return listener.Addr().String()
 }
 
-// emptyServer has nothing of any type.
+// emptyServer has no resources of any type.
 type emptyServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 }

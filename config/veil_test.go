@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoProblemShowsASecret has addresses that are wrong, in which nobody knows what is the password.
-func TestNoProblemShowsASecret(t *testing.T) {
+// TestErrors_ShowNoSecret has invalid addresses; the position of the password in them is ambiguous.
+func TestErrors_ShowNoSecret(t *testing.T) {
 	for _, text := range []string{
 		"configSources: [{name: a, address: 'consul://127.0.0.1:1?token=s3cr3tpw'}]",
 		"configSources: [{name: a, address: 'xds://reader:s3cr3tpw@127.0.0.1:1'}]",

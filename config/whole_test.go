@@ -13,8 +13,8 @@ import (
 	"tributary/config"
 )
 
-// TestNothingIsPassedOver shows configurations of which a part stands where nobody would look for it.
-func TestNothingIsPassedOver(t *testing.T) {
+// TestWholeText_ReadOrRefused has configurations with a part in an unexpected place.
+func TestWholeText_ReadOrRefused(t *testing.T) {
 	good := "configSources: [{address: 'fs:///rules'}]\n"
 	_, err := config.Parse("t.yaml", []byte(good))
 	require.NoError(t, err)
