@@ -157,7 +157,7 @@ func TestMergedEndpoints(t *testing.T) {
 	}
 }
 
-func TestMisfits(t *testing.T) {
+func TestMergeConflicts(t *testing.T) {
 	lead := func() *networking.ServiceEntry {
 		return withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil))
 	}

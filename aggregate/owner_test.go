@@ -105,8 +105,8 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 	})
 }
 
-// TestManyEntriesOfAHost counts the bytes that it takes to merge entries of one host, alike or with a port each.
-func TestManyEntriesOfAHost(t *testing.T) {
+// TestMergeOfManyEntries_Memory counts the bytes that it takes to merge entries of one host, alike or with a port each.
+func TestMergeOfManyEntries_Memory(t *testing.T) {
 	takes := func(n int, port func(i int) uint32) uint64 {
 		var members []*member
 		for i := range n {

@@ -65,8 +65,8 @@ func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 	})
 }
 
-// TestNameOutlivesSources checks that the merged entry is updated, never deleted and added, while any source lists it.
-func TestNameOutlivesSources(t *testing.T) {
+// TestMergedEntry_UpdatedAcrossSources checks that the merged entry is updated, never deleted and added, while any source lists it.
+func TestMergedEntry_UpdatedAcrossSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
 		list(t, a, "x", "10.0.0.1")

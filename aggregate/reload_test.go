@@ -130,8 +130,8 @@ func TestRemovedSourceComesBack(t *testing.T) {
 	})
 }
 
-// TestUnreadSourceLeavesAsItWas replaces a source by one that cannot be read.
-func TestUnreadSourceLeavesAsItWas(t *testing.T) {
+// TestUnreadSource_KeepsServedObjects replaces a source by one that cannot be read.
+func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 	source := func(name string, s *memstore.Store) aggregate.Source { return aggregate.Source{Name: name, Reader: s} }
 	synctest.Test(t, func(t *testing.T) {
 		a := synced(gateway("x", "a"), gateway("y", "a"), gateway("z", "a"))

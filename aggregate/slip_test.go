@@ -37,7 +37,7 @@ func TestChangeBetweenReadAndWait_Seen(t *testing.T) {
 	})
 }
 
-func TestSyncedComesWithAllOfTheContent(t *testing.T) {
+func TestSynced_WithCompleteContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slipping{Store: memstore.New()}
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: s})

@@ -190,7 +190,7 @@ func TestSourceCommits_NotSplit(t *testing.T) {
 	})
 }
 
-func TestSyncedWhenAllRequiredSourcesAre(t *testing.T) {
+func TestSynced_WithRequiredSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, optional := memstore.New(), memstore.New(), memstore.New()
 		view := aggregate.New(

@@ -30,7 +30,7 @@ configSources: [{address: "fs:///a"}]
 	assert.Equal(t, config.Debounce{Quiet: config.Duration(20 * time.Millisecond), Max: config.Duration(200 * time.Millisecond)}, c.Debounce)
 }
 
-func TestRequestsLargerThanTheMemoryForAll(t *testing.T) {
+func TestRequestBytes_WithinRequestMemory(t *testing.T) {
 	for limits, says := range map[string]string{
 		"requestBytes: 67108865": "t.yaml:1:24: limits.requestBytes: want at most limits.requestMemory, 67108864 " +
 			"if it is not given, got 67108865",

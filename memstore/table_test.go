@@ -88,7 +88,7 @@ func TestFirstSeen_Preserved(t *testing.T) {
 	require.Equal(t, revision, now.Revision(), "not telling a time is no change")
 }
 
-func TestCompareAndSwapNeedsTheVeryResource(t *testing.T) {
+func TestCompareAndSwap_RequiresSamePointer(t *testing.T) {
 	var table Table
 	a := gateway("a", "1")
 	require.False(t, table.CompareAndSwap(a.Key(), a, gateway("a", "2")))

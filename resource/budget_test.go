@@ -54,9 +54,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetLeavesNeighbours shows that a document that asks for too much does not take along those beside it, and that
+// TestBudget_RefusesOnlyLargeDocuments shows that a document that asks for too much does not take along those beside it, and that
 // which ones are refused does not depend on chance.
-func TestBudgetLeavesNeighbours(t *testing.T) {
+func TestBudget_RefusesOnlyLargeDocuments(t *testing.T) {
 	greedy := func(name string) string { return strings.Replace(laughs(), "name: a", "name: "+name, 1) }
 	var text strings.Builder
 	for i := range 200 {

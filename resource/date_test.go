@@ -12,7 +12,7 @@ import (
 
 // TestRanks_PreserveTierOrder has objects pass through tiers. A reader of the last tier sees the order of its sources,
 // and within each the order of the tier before.
-func TestRanksKeepTheOrderOfTiers(t *testing.T) {
+func TestRanks_PreserveTierOrder(t *testing.T) {
 	object := FromBody(Meta{Key: Key{Kind: Gateway, Namespace: "n", Name: "x"}}, nil)
 	through := func(r *Resource, places ...int) *Resource {
 		for _, place := range places {

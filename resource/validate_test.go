@@ -130,7 +130,7 @@ func sameVerdict(t *testing.T, text string, r *Resource) {
 	require.True(t, Equal(r, validated))
 }
 
-// TestValidateKnowsLines shows findings of Istio's validation with the places of the fields that they are about.
+// TestValidate_ReportsLines shows findings of Istio's validation with the places of the fields that they are about.
 // TestDetectedProtocol accepts the text that istiod writes for a port without protocol, and no other unknown one.
 func TestDetectedProtocol(t *testing.T) {
 	const entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: b}\n" +
@@ -142,7 +142,7 @@ func TestDetectedProtocol(t *testing.T) {
 	}
 }
 
-func TestValidateKnowsLines(t *testing.T) {
+func TestValidate_ReportsLines(t *testing.T) {
 	for _, test := range []struct{ kind, spec, want string }{
 		{
 			"ServiceEntry", "\n  hosts: [a.example]\n  ports:\n  - number: 80000\n    name: http\n  resolution: DNS\n",
@@ -180,7 +180,7 @@ func TestValidateKnowsLines(t *testing.T) {
 }
 
 // TestValidate_ReportsOnce has an object with the same fault in each of its ports, according to Istio's validation.
-func TestValidateSaysThingsOnce(t *testing.T) {
+func TestValidate_ReportsOnce(t *testing.T) {
 	text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hosts: [a.example], resolution: DNS, " +
 		"ports: [" +
 		strings.TrimSuffix(strings.Repeat("{number: 80000, name: x}, ", 5), ", ") + "]}\n"

@@ -80,7 +80,7 @@ func conditions(configs []*statusv3.ClientConfig) map[string][]string {
 
 const first, second = "sidecar~10.0.0.1~web.shop~shop.svc", "sidecar~10.0.0.2~web.shop~shop.svc"
 
-func TestCSDSTellsHowClientsStand(t *testing.T) {
+func TestCSDS_ReportsSyncState(t *testing.T) {
 	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
 	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)

@@ -90,7 +90,7 @@ func TestGatewayPortConflict_FollowsOlderGateway(t *testing.T) {
 
 // A host of a server has the routes of all VirtualServices that cover it, exactly or by a wildcard; a more specific
 // host has only the routes of its own VirtualService.
-func TestVirtualServicesOfSeveralWidths(t *testing.T) {
+func TestVirtualServices_ExactAndWildcardHosts(t *testing.T) {
 	rules := ""
 	for name, host := range map[string]string{"exact": "a.example.com", "narrow": "*.example.com", "wide": "*"} {
 		rules += answeringAt(name, host, "g", "http: [{name: "+name+", match: [{uri: {prefix: /"+name+"}}], directResponse: {status: 204}}]")
@@ -128,7 +128,7 @@ func TestVirtualServiceWithoutRoutes_TakesNoHost(t *testing.T) {
 }
 
 // A VirtualService that is bound to two Gateways which share a port has the routes there that are for either.
-func TestTwoGatewaysOfOnePortHaveTheRoutesOfEither(t *testing.T) {
+func TestGatewaysOnSharedPort_ServeRoutesOfBoth(t *testing.T) {
 	const (
 		server = `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}`
 		routes = `http: [

@@ -140,7 +140,7 @@ func TestMutualServersNeedAnIdentity(t *testing.T) {
 }
 
 // When a MUTUAL policy with the files of an identity is deleted, the identity keeps its secrets.
-func TestIdentityOutlivesPoliciesOfItsFiles(t *testing.T) {
+func TestIdentitySecrets_KeptAfterPolicyDeletion(t *testing.T) {
 	table := new(memstore.Table)
 	table.Apply(decoded(t, mutualMesh+`---
 apiVersion: networking.istio.io/v1

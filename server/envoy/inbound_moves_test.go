@@ -27,7 +27,7 @@ func withAddresses(addresses string, n *corev3.Node) *corev3.Node {
 
 // The oldest service decides the protocol of a port, also if the services are of different addresses of the client, and when their ages
 // change.
-func TestAgesOfServicesAtSeveralAddresses(t *testing.T) {
+func TestPortProtocol_FollowsOldestService(t *testing.T) {
 	service := func(name, protocol, address string, day int) string {
 		text := strings.Replace(serviceAt(name, 80, "{address: "+address+"}"), "protocol: HTTP", "protocol: "+protocol, 1)
 		return strings.Replace(text, "namespace: shop}", fmt.Sprintf("namespace: shop, creationTimestamp: '2026-01-%02dT00:00:00Z'}", day), 1)
@@ -56,7 +56,7 @@ func TestAddressesOf_IgnoresZonedAddresses(t *testing.T) {
 }
 
 // A rule for the name of an ingress listener that no service has comes and goes.
-func TestRuleForAnIngressWithoutAService(t *testing.T) {
+func TestIngressWithoutService_FollowsRule(t *testing.T) {
 	s := newSteps(Options{}, decoded(t, `
 apiVersion: networking.istio.io/v1
 kind: Sidecar

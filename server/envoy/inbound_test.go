@@ -167,7 +167,7 @@ func chainsOf(t *testing.T, l *listenerv3.Listener) (chains []string) {
 
 // A client without an identity accepts plaintext, unless mutual TLS is strict: then it accepts no connections on the
 // port, and none on ports without a service.
-func TestWithoutAnIdentityStrictRefuses(t *testing.T) {
+func TestStrictWithoutIdentity_RefusesConnections(t *testing.T) {
 	for _, tt := range []struct {
 		secured model.Security
 		want    []string
@@ -233,7 +233,7 @@ func TestSecurityFilters_PrecedeInboundFilters(t *testing.T) {
 }
 
 // An ingress listener comes before that of a service at its address, which comes back when it goes.
-func TestIngressAndAServiceAtOneAddress(t *testing.T) {
+func TestIngress_PrecedesServiceAtSameAddress(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
 	c := catalogOfTable(&table)
@@ -271,7 +271,7 @@ spec: {ingress: [{port: {number: 80, protocol: HTTP, name: a}, bind: 127.0.0.1, 
 }
 
 // An ingress listener that needs the address of its workload has that of the client, and there is none as long as it is not known.
-func TestIngressAtTheAddressOfTheWorkload(t *testing.T) {
+func TestIngress_NeedsWorkloadAddress(t *testing.T) {
 	const sidecar = `
 apiVersion: networking.istio.io/v1
 kind: Sidecar

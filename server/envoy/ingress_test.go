@@ -15,7 +15,7 @@ import (
 )
 
 // A VirtualService of all hosts has the hosts of all servers of a port.
-func TestServersOfOnePortShareAVirtualService(t *testing.T) {
+func TestServersOnSharedPort_ShareVirtualService(t *testing.T) {
 	server := func(host string) *networking.Server {
 		return &networking.Server{Port: &networking.Port{Number: 80, Name: "http", Protocol: "HTTP"}, Hosts: []string{host}}
 	}

@@ -34,7 +34,7 @@ func host(domains string, clusters ...string) string {
 	return s + `]}`
 }
 
-func TestClustersToBeIntroduced(t *testing.T) {
+func TestPreannounceRoutes_Dependencies(t *testing.T) {
 	const weighted = `{"name":"h","domains":["a"],"routes":[
 		{"match":{"prefix":""},"route":{"weighted_clusters":{"clusters":[{"name":"x","weight":1},{"name":"off","weight":0}]}}},
 		{"match":{"prefix":"","query_parameters":[{"name":"q"}]},"route":{"cluster":"q"}},
@@ -146,7 +146,7 @@ func TestInterimRoutes(t *testing.T) {
 	}
 }
 
-func TestClustersWithinACluster(t *testing.T) {
+func TestAggregatedClusters(t *testing.T) {
 	entry := func(c string) *xds.Entry {
 		var m clusterv3.Cluster
 		require.NoError(t, protojson.Unmarshal([]byte(c), &m))

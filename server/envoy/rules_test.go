@@ -14,7 +14,7 @@ import (
 )
 
 // A wildcard stands for whatever ends as it does, also within a label, and of several the longest comes first.
-func TestWildcardsEndAnywhere(t *testing.T) {
+func TestWildcard_MatchesWithinLabel(t *testing.T) {
 	resources := dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry

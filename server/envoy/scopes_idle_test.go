@@ -313,7 +313,7 @@ func TestUnenforcedObject_LoggedOnce(t *testing.T) {
 
 // When the last object goes that distinguishes a client from others, its streams ask for their collections again: else the types that it
 // asks for later would be of another scope.
-func TestClientsAskAgainWhenASelectorGoes(t *testing.T) {
+func TestRemovedSelector_ReviewsClients(t *testing.T) {
 	s := newSteps(Options{}, decoded(t, shared+"---"+selecting0)...)
 	reviews := 0
 	s.c.SetReview(func() { reviews++ })

@@ -97,7 +97,7 @@ func TestSidecar(t *testing.T) {
 }
 
 // Where a route leads that is for requests from another namespace, clients with a Sidecar do not know.
-func TestSidecarKnowsWhereItsOwnRoutesLead(t *testing.T) {
+func TestSidecar_SeesTargetsOfOwnRoutesOnly(t *testing.T) {
 	const mesh = `
 apiVersion: networking.istio.io/v1
 kind: Sidecar

@@ -356,7 +356,7 @@ func (r reviewing) Review() { r() }
 
 // Revisions and namespaces without objects share one family. Before an object with such a revision arrives, the clients
 // that requested it get a family of their own.
-func TestMadeUpFiltersShareOneFamily(t *testing.T) {
+func TestUnknownFilters_ShareFamily(t *testing.T) {
 	store := memstore.New(resource.Schemas()...)
 	c := New(store, Options{})
 	familyCount, reviews := 0, 0

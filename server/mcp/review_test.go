@@ -34,7 +34,7 @@ func (g *gated) Collection(ctx context.Context, node *corev3.Node, typeURL strin
 
 // Clients that share a family until an object separates them do not delay the commit of that object: their own families
 // are made after it, and each client moves to its own.
-func TestCommitsWaitForNoFamily(t *testing.T) {
+func TestCommit_DoesNotWaitForFamilies(t *testing.T) {
 	const typeURL = "networking.istio.io/v1/ServiceEntry"
 	store := memstore.New(resource.Schemas()...)
 	c := &gated{Catalog: New(store, Options{})}

@@ -210,7 +210,7 @@ func TestFlow(t *testing.T) {
 	}))
 }
 
-func TestFlowShowsSourcesInTrouble(t *testing.T) {
+func TestFlow_ShowsUnhealthySources(t *testing.T) {
 	st := admin.Status{}
 	for i := range 20 {
 		st.Sources = append(st.Sources, admin.SourceState{
@@ -277,7 +277,7 @@ func TestCommands_Quoted(t *testing.T) {
 		shellFor("h:1", true, "").Command("explain", "se", "it's"))
 }
 
-func TestCommandsNameTheirServers(t *testing.T) {
+func TestCommands_NameTheServer(t *testing.T) {
 	for want, got := range map[string]string{
 		"tributary status --admin 127.0.0.1:16014": shellFor("127.0.0.1:16014", false,
 			"127.0.0.1:16010").Command("status"),
@@ -524,7 +524,7 @@ func TestHeaders(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(t, h, "/page/none").Code)
 }
 
-func TestSwitchedOff(t *testing.T) {
+func TestPage_WithoutDebug(t *testing.T) {
 	p := shop(t, 1)
 	p.off = true
 	body := get(t, newHandler(p), "/").Body.String()
@@ -533,7 +533,7 @@ func TestSwitchedOff(t *testing.T) {
 	assert.NotContains(t, body, "<script")
 }
 
-func TestEventsHaveNewestState(t *testing.T) {
+func TestEvents_SendNewestState(t *testing.T) {
 	p := shop(t, 1)
 	h := newHandler(p)
 	server := httptest.NewServer(h)

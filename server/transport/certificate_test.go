@@ -226,7 +226,7 @@ func TestHandshakes_DuringCertificateReplacement(t *testing.T) {
 	writer.Wait()
 }
 
-func TestClientsShowTheirCertificates(t *testing.T) {
+func TestClientCertificates_Verified(t *testing.T) {
 	a, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	client := func(issuer *testutil.Authority, notAfter time.Time) *tls.Config {
 		pair := issuer.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: notAfter})

@@ -108,7 +108,7 @@ func (s *fairServer) ask(host, path string) net.Conn {
 	return conn
 }
 
-func TestIdleConnectionsGiveWayToNewOnes(t *testing.T) {
+func TestFairListener_ClosesIdleConnections(t *testing.T) {
 	for name, secure := range map[string]bool{"plaintext": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newFairServer(t, 8, secure)
@@ -152,7 +152,7 @@ func TestFairListener_ReplacesTheOldestOfTheHostWithMost(t *testing.T) {
 }
 
 // Hosts that keep requests under way leave connections to others, also to those that have requests under way themselves.
-func TestBusyHostsGiveWayToOthers(t *testing.T) {
+func TestFairListener_BusyHostsLeaveConnections(t *testing.T) {
 	for _, hosts := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"2001:db8::1", "2001:db8::2"}, {"127.0.0.1", "10.0.0.1"}} {
 		t.Run(hosts[0], func(t *testing.T) {
 			s := newFairServer(t, 32, false)

@@ -53,7 +53,7 @@ func TestRefusedStream_KeptOpenForDelay(t *testing.T) {
 	w.delta().silence() // and is let go when the server closes: the test ends
 }
 
-func TestLeavingMakesRoom(t *testing.T) {
+func TestStreamEnd_FreesSlot(t *testing.T) {
 	w := newFixture(t, Limits{Streams: 1, StreamsPerPeer: 1})
 	w.set(testType, "a")
 	for range 3 {

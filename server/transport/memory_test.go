@@ -143,7 +143,7 @@ func TestCompressedRequests_Bounded(t *testing.T) {
 }
 
 // Every request of a connection is freed by itself.
-func TestRequestsOfOneConnectionTakeTheirOwnMemory(t *testing.T) {
+func TestRequestsOfConnection_FreedSeparately(t *testing.T) {
 	w := &fixture{t: t, limiter: NewLimiter(noEngine{}, Limits{RequestBytes: 1 << 20, RequestMemory: 3 << 20}, nil)}
 	ours, theirs := net.Pipe()
 	defer func() { require.NoError(t, theirs.Close()) }()

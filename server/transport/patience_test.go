@@ -43,7 +43,7 @@ func TestHandshake_TimesOut(t *testing.T) {
 }
 
 // Silent connections end in time.
-func TestSilentConnectionsEndInTime(t *testing.T) {
+func TestSilentConnections_EndAfterTimeout(t *testing.T) {
 	w := newFixture(t, Limits{HandshakeTimeout: 100 * time.Millisecond})
 	for range 20 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
@@ -54,7 +54,7 @@ func TestSilentConnectionsEndInTime(t *testing.T) {
 }
 
 // Streams of an address begin at its rate. Other addresses do not wait.
-func TestStreamsWaitForTheirTurn(t *testing.T) {
+func TestStreamRate_PerAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(noEngine{}, Limits{StreamsPerSecond: 100}, slog.New(slog.DiscardHandler))
 		began := time.Now()
@@ -81,7 +81,7 @@ func TestStreamsWaitForTheirTurn(t *testing.T) {
 }
 
 // A reset stream keeps its place on the connection until its turn, so that gRPC reads no further. Other clients do not notice.
-func TestResetStreamsWaitForTheirTurn(t *testing.T) {
+func TestResetStreams_HoldPlaceUntilTurn(t *testing.T) {
 	w := newFixture(t, Limits{StreamsPerSecond: 1, StreamsPerConnection: 5})
 	w.set(testType, "a")
 	c := w.delta()

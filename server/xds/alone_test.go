@@ -3,7 +3,7 @@ package xds
 import "testing"
 
 // A secret that the client rejects does not affect others: each has a delta response of its own, however the response is made.
-func TestSecretsComeAlone(t *testing.T) {
+func TestSecrets_OnePerResponse(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(SecretURL, "a", "b", "c")
 	c := w.delta(SecretURL)

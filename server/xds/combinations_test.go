@@ -32,7 +32,7 @@ func (w *fixture) together(change func()) {
 
 // A client by name that acknowledges each response gets the removals and the changes of a later type, and no further
 // responses.
-func TestRemovalByNameAndAChangeOfALaterType(t *testing.T) {
+func TestNamedRemoval_WithChangeOfLaterType(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a", "b")
 	w.set(EndpointURL, "a", "b")
@@ -67,7 +67,7 @@ func TestWildcardAfterNames_SendsRemovals(t *testing.T) {
 	c.silence()
 }
 
-func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
+func TestResumedStream_NamesChangeBeforeFirstResponse(t *testing.T) {
 	resume := func(c *client, initial map[string]string, names ...string) {
 		require.NoError(c.t, c.send(&discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: testType, InitialResourceVersions: initial, ResourceNamesSubscribe: names,
@@ -338,7 +338,7 @@ func TestWildcardAfterNames_SendsRemainingClusters(t *testing.T) {
 }
 
 // A client that resumes asks for clusters first, and for routes later; so deleted clusters stay for now.
-func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
+func TestResumedClusters_KeptUntilAckTimeout(t *testing.T) {
 	resumed := func(timeout time.Duration) *client {
 		w := newFixture(t, Options{AckTimeout: timeout})
 		w.set(ClusterURL, "new")

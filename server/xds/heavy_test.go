@@ -11,7 +11,7 @@ import (
 )
 
 // Both ways to look up names in a state have the same result.
-func TestWantsOfAState(t *testing.T) {
+func TestSubscriptionNames_OfState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var changes []change

@@ -119,7 +119,7 @@ func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
 }
 
 // A client with a wildcard gets an answer for each name that it unsubscribes from.
-func TestUnsubscribingCountsToo(t *testing.T) {
+func TestUnsubscribedNames_CountAgainstLimit(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 10}})
 	c := w.delta(testType)
 	c.ask(testType)

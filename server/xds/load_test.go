@@ -69,7 +69,7 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 }
 
 // An idle stream does not keep responses: the encoded pages, which are held weakly, are freed.
-func TestIdleStreamsKeepNoResponses(t *testing.T) {
+func TestIdleStream_ReleasesResponses(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)

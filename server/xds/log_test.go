@@ -35,7 +35,7 @@ func TestConnections_Logged(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "client disconnected"), "a client without requests has no log line")
 }
 
-func TestWhyAStreamEnded(t *testing.T) {
+func TestEndReason(t *testing.T) {
 	require.Equal(t, "client closed the stream", whyEnded(nil))
 	require.Equal(t, "client closed the stream", whyEnded(io.EOF))
 	require.Equal(t, "the connection ended, or the client ended the stream", whyEnded(status.Error(codes.Canceled, "context canceled")))

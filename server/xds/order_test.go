@@ -45,7 +45,7 @@ func TestUnsyncedOrderedType_ResumedDeltaGetsNoResponse(t *testing.T) {
 	}
 }
 
-func TestStaleCutForATypeAskedForLater(t *testing.T) {
+func TestLaterType_UsesCurrentSnapshot(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "c")
 	w.set(RouteURL, "r")

@@ -273,7 +273,7 @@ func TestIntroduction_SecondIsPaced(t *testing.T) {
 }
 
 // Requests do not wait meanwhile.
-func TestAnotherRouteDuringAnIntroduction(t *testing.T) {
+func TestIntroduction_OtherRouteMeanwhile(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
 		k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})

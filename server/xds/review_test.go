@@ -160,7 +160,7 @@ func TestReview_RefusalEndsStream(t *testing.T) {
 }
 
 // Whatever happens meanwhile, clients end up with the catalog's last choice, and all other collections are released.
-func TestReviewsWhileClientsComeAndAnswer(t *testing.T) {
+func TestReview_DuringConnectsAndAnswers(t *testing.T) {
 	ws := newGroupsFixture(t, testType)
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // it is a test
 	names := []string{"a", "b", "c", "d"}

@@ -28,7 +28,7 @@ func bothVariants(t *testing.T, f func(t *testing.T, w *fixture, dial func(strin
 	})
 }
 
-func TestFirstRequestMayHaveAnyNonce(t *testing.T) {
+func TestFirstRequest_AcceptsAnyNonce(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
 		w.set(testType, "a")
 		c := dial(testType)
@@ -365,7 +365,7 @@ func TestRule13EndpointsResentAfterCluster(t *testing.T) {
 	})
 }
 
-func TestRule13AlsoAfterReconnecting(t *testing.T) {
+func TestRule13AppliesAfterReconnect(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ClusterURL, "a@2", "b")
 	w.set(EndpointURL, "a", "b")
@@ -379,7 +379,7 @@ func TestRule13AlsoAfterReconnecting(t *testing.T) {
 	c.expect(EndpointURL, "a@1")
 }
 
-func TestRule15NamedStateOfTheWorldAsGRPCClientsUseIt(t *testing.T) {
+func TestRule15NamedSotWOfGRPCClients(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(ListenerURL, "svc", "other")
 	c := w.sotw(ListenerURL)

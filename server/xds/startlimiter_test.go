@@ -49,7 +49,7 @@ func (w *fixture) haveTurns(n int) bool {
 	return true
 }
 
-func TestStreamsBeginInTurns(t *testing.T) {
+func TestStartLimiter_StreamsTakeTurns(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.server.startLimiter = newStartLimiter(2)
 	w.server.startLimiter.readTime = time.Hour
@@ -145,8 +145,8 @@ func TestStartLimiter_DrainEndsWaitingStream(t *testing.T) {
 	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.ended()))
 }
 
-// TestAddressesBeginInTurns: many slow streams from one address delay another address by one of them.
-func TestAddressesBeginInTurns(t *testing.T) {
+// TestStartLimiter_AddressesTakeTurns: many slow streams from one address delay another address by one of them.
+func TestStartLimiter_AddressesTakeTurns(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.startLimiter.readTime = time.Hour
 	w.large(testType)

@@ -14,7 +14,7 @@ import (
 
 // A resumed client ends up with exactly its subscription, whatever versions it sent, and gets no current resource
 // again.
-func TestResumingAgainstAModel(t *testing.T) {
+func TestResumption_AgreesWithModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	name := func() string { return fmt.Sprintf("n%02d", r.IntN(80)) }
 	version := func() string { return fmt.Sprint(r.IntN(2)) }

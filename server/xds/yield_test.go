@@ -10,7 +10,7 @@ import (
 )
 
 // Other goroutines run while a stream works on very many names.
-func TestManyNamesGiveWay(t *testing.T) {
+func TestManyNames_YieldProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var ran atomic.Bool
 	stopped := make(chan struct{})

@@ -251,7 +251,7 @@ func TestPolicyTargets(t *testing.T) {
 }
 
 // A policy that comes or goes concerns the hosts on derived Gateways, which clients of other namespaces run without a policy only.
-func TestTargetsTouchTheirGateway(t *testing.T) {
+func TestPolicyTarget_TouchesGatewayHosts(t *testing.T) {
 	t.Parallel()
 	m := targetMesh(t)
 	policy := &securityv1beta1.AuthorizationPolicy{TargetRef: &typev1beta1.PolicyTargetReference{

@@ -179,7 +179,7 @@ func TestUnusableProvidersDeny(t *testing.T) {
 
 // A provider of HTTP does not decide on connections: rules that apply to them close them, unless Warn is set. A dry run
 // asks no provider.
-func TestProvidersOfRequestsCloseConnections(t *testing.T) {
+func TestHTTPProvider_ClosesConnections(t *testing.T) {
 	config := asks(&httpProvider{Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000})
 	m := newMesh(t, fmt.Sprintf(custom, "default", "to: [{operation: {ports: ['9000']}}]"), config)
 	s := m.Security(workload(), nil)

@@ -9,7 +9,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-func TestSomeClientsTakeLargerExpressions(t *testing.T) {
+func TestRegexProblem_DependsOnProgramSize(t *testing.T) {
 	large := "/" + strings.Repeat("[0-9a-f]", 100)
 	require.NotEmpty(t, model.RegexProblem(large, model.PlainProgram))
 	require.Empty(t, model.RegexProblem(large, model.LargeProgram))
