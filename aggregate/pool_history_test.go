@@ -249,7 +249,7 @@ func testMergedHistory(t *rapid.T) {
 				}
 			}
 			revision = now.Revision()
-			require.Equal(t, want, mirror, "who follows Changes")
+			require.Equal(t, want, mirror, "a follower of Changes")
 			checkProvenance(t, view, configured, refused)
 		},
 	})

@@ -99,7 +99,7 @@ func TestReplacedSource_KeepsObjects(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, map[string]string{"ns/kept": "1", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()),
 					"the unread half of the new source has no effect yet")
-				require.Equal(t, []string{name, "files"}, shadowed(view, gateway("kept", "").Key()), "not what retires")
+				require.Equal(t, []string{name, "files"}, shadowed(view, gateway("kept", "").Key()), "without the retiring source")
 
 				fresh.MarkSynced()
 				synctest.Wait()

@@ -49,7 +49,7 @@ access:
 	require.Nil(t, c.Identity.Settings())
 	c, err = config.Parse("t.yaml", []byte(head+"access: []\n"))
 	require.NoError(t, err)
-	require.NotNil(t, c.Rules(), "nobody sees anything")
+	require.NotNil(t, c.Rules(), "no client sees any object")
 }
 
 // TestAccess_InvalidRules: a missing key has no limit, so an empty key, as of a template, and an impossible rule are

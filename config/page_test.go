@@ -32,7 +32,7 @@ func TestPageTables_Current(t *testing.T) {
 	require.True(t, ok)
 	want := before + begin + keys(t) + end + after
 	if *update {
-		require.NoError(t, os.WriteFile(pageFile, []byte(want), 0o644)) //nolint:gosec // for everybody to read
+		require.NoError(t, os.WriteFile(pageFile, []byte(want), 0o644)) //nolint:gosec // a public file
 		return
 	}
 	require.Equal(t, want, string(page), "run `go generate ./config`")

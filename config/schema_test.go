@@ -17,7 +17,7 @@ import (
 	"tributary/config"
 )
 
-var update = flag.Bool("update", false, "write docs/config.schema.json anew")
+var update = flag.Bool("update", false, "rewrite docs/config.schema.json")
 
 //go:generate go test . -run TestSchema_Current -update
 

@@ -30,7 +30,7 @@ func TestApplyReturnsNetChanges(t *testing.T) {
 		deletes []resource.Key
 		want    []Change
 	}{
-		{name: "nothing"},
+		{name: "no change"},
 		{name: "add", puts: []*resource.Resource{a1}, want: []Change{{nil, a1}}},
 		{name: "update", before: []*resource.Resource{a1}, puts: []*resource.Resource{a2}, want: []Change{{a1, a2}}},
 		{name: "equal", before: []*resource.Resource{a1}, puts: []*resource.Resource{gateway("a", "1")}},

@@ -82,7 +82,7 @@ func TestConflicts(t *testing.T) {
 			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"b/x", "a/x"}, "own namespace"}},
 		},
 		{
-			name: "nobody sees both",
+			name: "no namespace sees both",
 			objects: []obj{
 				{se, "a", "x", 0, serviceEntry("x.example", 80, ".")},
 				{se, "b", "x", 0, serviceEntry("x.example", 80, "b")},

@@ -52,7 +52,7 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 		revision = snap.Revision()
 	}
 	const random = "patch: {operation: MERGE, value: {lb_policy: RANDOM}}"
-	expectPatched("nothing", false, false, false, false, false, false)
+	expectPatched("no patch", false, false, false, false, false, false)
 	change(envoyFilter("default", "a", "{workloadSelector: {labels: {app: two}}, configPatches: [{applyTo: CLUSTER, "+random+"}]}"))
 	expectPatched("labels", false, true, false, false, false, false)
 	change(envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND}, "+random+"}]}"))
@@ -72,7 +72,7 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 		return resource.Key{Kind: resource.EnvoyFilter, Namespace: namespace, Name: name}
 	}
 	change("", key("default", "a"), key("istio-system", "b"))
-	expectPatched("nothing left", false, false, false, false, false, false)
+	expectPatched("no patch left", false, false, false, false, false, false)
 	fresh := catalogOfTable(&table)
 	for _, n := range clients {
 		want, got := dump(t, fresh, n), dump(t, c, n)

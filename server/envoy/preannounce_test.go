@@ -57,7 +57,7 @@ func TestPreannounceRoutes_Dependencies(t *testing.T) {
 			"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"),
 			[]xds.Dependency{{From: []string{"z"}, To: []string{"y"}}},
 		},
-		{"nothing before", host(`"a"`), host(`"a"`, "y"), nil},
+		{"no route before", host(`"a"`), host(`"a"`, "y"), nil},
 		{
 			"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"),
 			[]xds.Dependency{{From: []string{"x"}, To: []string{"y"}}},

@@ -73,7 +73,7 @@ func TestPolicyChange_AffectsSelectedGateways(t *testing.T) {
 	s.apply(decoded(t, policyIn("shop", `"/c"`)+"  \n"))
 	require.Empty(t, changed(), "it says the same")
 	s.apply(decoded(t, policyIn("other", "/d")))
-	require.Empty(t, changed(), "nobody is there")
+	require.Empty(t, changed(), "no client is affected")
 	s.apply(decoded(t, policyIn(model.RootNamespace, "/d")))
 	require.Len(t, changed(), 2, "both gateways, and no outbound listener")
 	s.apply(nil, resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "p"})

@@ -225,7 +225,7 @@ func TestIntroduction_EndsOnRejection(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
 		k.preannounce()
-		k.answer(&rpcstatus.Status{Message: "what is that"})
+		k.answer(&rpcstatus.Status{Message: "unknown version"})
 		k.hear(RouteURL, "r@c1/2")
 	})
 }

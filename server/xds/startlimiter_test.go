@@ -40,8 +40,8 @@ func (w *fixture) asking() (n int) {
 func (w *fixture) haveTurns(n int) bool {
 	turns := w.server.startLimiter.turns
 	for range n {
-		if turn := turns.Queue("nobody else"); turn != nil {
-			turns.GiveUp("nobody else", turn)
+		if turn := turns.Queue("another host"); turn != nil {
+			turns.GiveUp("another host", turn)
 			return false
 		}
 		defer turns.Leave()

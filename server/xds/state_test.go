@@ -70,7 +70,7 @@ func TestStateAgreesWithModel(t *testing.T) {
 			delete(got, e.Name)
 		}
 		for _, e := range d.puts {
-			require.NotEqual(t, got[e.Name], e.Version, "only what differs")
+			require.NotEqual(t, got[e.Name], e.Version, "only different entries")
 			got[e.Name] = e.Version
 		}
 		require.Equal(t, models[j], got)

@@ -45,7 +45,7 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 		}
 		require.Equal(t, tt.fields, fields, "%T", tt.value)
 	}
-	keys := map[model.Key]string{Key((&model.View{})): "nothing"}
+	keys := map[model.Key]string{Key((&model.View{})): "an empty view"}
 	different := func(v model.View, part string) {
 		t.Helper()
 		k := Key(&v)
@@ -64,13 +64,13 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
 	r := &model.Rule[*networking.VirtualService]{Version: "1"}
 	different(model.View{Host: "a"}, "host")
-	different(model.View{Observability: &model.Observation{}}, "what is logged")
+	different(model.View{Observability: &model.Observation{}}, "logs")
 	different(model.View{Observability: &model.Observation{From: "a"}}, "origin of the logs")
-	different(model.View{Security: &model.Security{}}, "what is secured")
+	different(model.View{Security: &model.Security{}}, "security")
 	different(model.View{Security: &model.Security{From: "a"}}, "origin of the security")
 	different(model.View{Mutual: &model.Mutual{}}, "mutual TLS")
 	different(model.View{Mutual: &model.Mutual{From: "a"}}, "origin of the mutual TLS")
-	different(model.View{Inbound: &model.Inbound{}}, "what comes in")
+	different(model.View{Inbound: &model.Inbound{}}, "inbound ports")
 	different(model.View{Inbound: &model.Inbound{From: "a"}}, "origin of the inbound ports")
 	different(model.View{Patches: &model.Extension{}}, "extension")
 	different(model.View{Patches: &model.Extension{From: "a"}}, "origin of an extension")

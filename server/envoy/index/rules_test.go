@@ -45,6 +45,6 @@ func TestRulesOfAHost(t *testing.T) {
 	require.Empty(t, rs.wildcards)
 	require.Empty(t, rs.lengths)
 	for range rs.forHost("a-b.internal") {
-		t.Fatal("there is nothing")
+		t.Fatal("no rule found")
 	}
 }

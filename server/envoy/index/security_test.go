@@ -149,7 +149,7 @@ func TestSecurity_ChangesWithItsObjects(t *testing.T) {
 	put(t, m, resource.RequestAuthentication, "b", "t", 0, nil)
 	change("no tokens", false, true)
 	put(t, m, resource.ServiceEntry, "c", "keys", 0, nil)
-	change("nothing leads there", false, false)
+	change("no route leads there", false, false)
 
 	config := &meshv1alpha1.MeshConfig{TrustDomain: "td", ExtensionProviders: []*meshv1alpha1.MeshConfig_ExtensionProvider{{
 		Name: "p", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{

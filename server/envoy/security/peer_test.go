@@ -46,7 +46,7 @@ func TestCompose(t *testing.T) {
 		mode  model.MutualTLS
 		on    map[uint32]model.MutualTLS
 	}{
-		"nothing":           {nil, model.Permissive, nil},
+		"no policy":         {nil, model.Permissive, nil},
 		"mesh":              {[]*model.PeerAuthentication{peer("istio-system", 1, strict, nil)}, model.Strict, nil},
 		"mesh unset":        {[]*model.PeerAuthentication{peer("istio-system", 1, unset, nil)}, model.Permissive, nil},
 		"workloads of mesh": {[]*model.PeerAuthentication{peer("istio-system", 1, strict, empty)}, model.Permissive, nil},
@@ -107,7 +107,7 @@ func TestStrictWithoutIdentity(t *testing.T) {
 func TestFingerprintOfPeers(t *testing.T) {
 	config := &meshv1alpha1.MeshConfig{}
 	objects := Objects{Config: &model.MeshConfig{Spec: config}}
-	seen := map[string]string{Translate(objects).From: "nothing"}
+	seen := map[string]string{Translate(objects).From: "no objects"}
 	different := func(change string) {
 		t.Helper()
 		from := Translate(objects).From
