@@ -18,7 +18,7 @@ import (
 )
 
 // TestBundleHasNoSecrets plants secrets wherever a configuration, the files that it names and a log can have them, as
-// TestPlantedSecretsAreNowhere does for the pages.
+// TestSecrets_AppearOnNoPage does for the pages.
 func TestBundleHasNoSecrets(t *testing.T) {
 	dir := t.TempDir()
 	const planted = "pl4nted"

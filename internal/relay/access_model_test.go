@@ -40,8 +40,8 @@ import (
 	"tributary/server/xds"
 )
 
-// The model of access: of some objects, each with a mark that nothing else has, a client is sent what it asks for of
-// those that its rule allows, as if there were no others; and in all bytes that it is sent there is no mark of another.
+// The model of access: each object has a mark that no other object has. A client gets the objects that it requests and
+// that its rule allows, as if there were no others; no byte of its responses contains the mark of another object.
 
 var (
 	someNamespaces = []string{"prod", "prod-eu", "test", "web"}
@@ -55,7 +55,7 @@ var (
 // mark is that of an object, which is also its name.
 func mark(n int) string { return fmt.Sprintf("mark%03dq", n) }
 
-// marked makes an object. Its host is one that others may have as well, of which only one of them may be allowed.
+// marked makes an object. Other objects may have the same host, and a rule may allow only one of them.
 func marked(t require.TestingT, n int, kind resource.Kind, namespace, source string, shared bool) *resource.Resource {
 	name, host := mark(n), mark(n)+".example"
 	if shared {
@@ -102,9 +102,9 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 	return r
 }
 
-// simple is the model of what is allowed: none of the globs that are drawn has a star but at its end.
+// simple is the model of a rule. The patterns that the test draws have a star only at their end.
 func simple(a access.Permissions, r *resource.Resource) bool {
-	in := func(list []string, text string) bool {
+	contains := func(list []string, text string) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(glob string) bool {
 			if cut, ok := strings.CutSuffix(glob, "*"); ok {
 				return strings.HasPrefix(text, cut)
@@ -113,11 +113,11 @@ func simple(a access.Permissions, r *resource.Resource) bool {
 		})
 	}
 	for source := range strings.SplitSeq(r.Origin().Source, ", ") {
-		if !in(a.Sources, source) {
+		if !contains(a.Sources, source) {
 			return false
 		}
 	}
-	return in(a.Kinds, string(r.Key().Kind)) && in(a.Namespaces, r.Key().Namespace)
+	return contains(a.Kinds, string(r.Key().Kind)) && contains(a.Namespaces, r.Key().Namespace)
 }
 
 // guarded is a server behind a guard.
@@ -152,9 +152,9 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
 		restricted: newRestrictedViews(s.store, func(part memstore.Reader, rights *access.Rights) *envoy.Catalog {
-			one := envoy.New(part, envoy.Options{Log: log, Sees: rights.AllowsNamespace})
-			one.SetReview(engine.Review) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
-			return one
+			catalog := envoy.New(part, envoy.Options{Log: log, Sees: rights.AllowsNamespace})
+			catalog.SetReview(engine.Review) // clients with changed labels request their profile again
+			return catalog
 		}),
 	}
 	engine = xds.NewServer(c, xds.Options{Log: log, Namespace: "tributary"})
@@ -179,23 +179,23 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	return s
 }
 
-// watcher is a stream that keeps what it was sent.
+// watcher is a stream that records its responses.
 type watcher struct {
-	mu      sync.Mutex
-	bytes   []byte                       // all that came
-	have    map[string]map[string]string // by type: name to version
-	removed map[string]bool
-	answers int
-	err     error
-	ended   chan struct{}
+	mu       sync.Mutex
+	bytes    []byte                       // all that came
+	versions map[string]map[string]string // by type: name to version
+	removed  map[string]bool
+	answers  int
+	err      error
+	ended    chan struct{}
 }
 
-func (w *watcher) note(raw proto.Message, typeURL string, change func(have map[string]string) map[string]string) {
+func (w *watcher) note(raw proto.Message, typeURL string, change func(versions map[string]string) map[string]string) {
 	text, _ := proto.Marshal(raw)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.bytes = append(w.bytes, text...)
-	w.have[typeURL] = change(w.have[typeURL])
+	w.versions[typeURL] = change(w.versions[typeURL])
 	w.answers++
 }
 
@@ -212,7 +212,7 @@ func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token str
 	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-	w := &watcher{have: make(map[string]map[string]string), removed: make(map[string]bool), ended: make(chan struct{})}
+	w := &watcher{versions: make(map[string]map[string]string), removed: make(map[string]bool), ended: make(chan struct{})}
 	client := discovery.NewAggregatedDiscoveryServiceClient(conn)
 	if delta {
 		stream, err := client.DeltaAggregatedResources(ctx)
@@ -235,20 +235,20 @@ func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token str
 					w.err = err
 					return
 				}
-				w.note(r, r.GetTypeUrl(), func(have map[string]string) map[string]string {
-					if have == nil {
-						have = make(map[string]string)
+				w.note(r, r.GetTypeUrl(), func(versions map[string]string) map[string]string {
+					if versions == nil {
+						versions = make(map[string]string)
 					}
-					for _, one := range r.GetResources() {
-						if one.GetResource() != nil {
-							have[one.GetName()] = one.GetVersion()
+					for _, received := range r.GetResources() {
+						if received.GetResource() != nil {
+							versions[received.GetName()] = received.GetVersion()
 						}
 					}
 					for _, name := range r.GetRemovedResources() {
-						delete(have, name)
+						delete(versions, name)
 						w.removed[name] = true
 					}
-					return have
+					return versions
 				})
 				_ = stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
 			}
@@ -297,8 +297,8 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each draw
 		require.NoError(rt, err)
-		pick := func(what string, from []string) []string {
-			return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 2, func(s string) string { return s }).Draw(rt, what)
+		pick := func(field string, from []string) []string {
+			return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 2, func(s string) string { return s }).Draw(rt, field)
 		}
 		var allows []access.Permissions
 		rules := access.Rules{}
@@ -347,7 +347,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 			"asked of Envoy") {
 			asks = append(asks, ask{typeURL: url})
 		}
-		var said []string
+		var steps []string
 		for i := range asks {
 			asks[i].names = []string{"*"}
 			if rapid.Bool().Draw(rt, "by name") {
@@ -357,7 +357,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 				asks[i].resume = names
 			}
 			if asks[i].resume != nil || asks[i].names[0] != "*" {
-				said = names
+				steps = names
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -385,7 +385,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 					mine = append(mine, r)
 					continue
 				}
-				require.NotContains(rt, without(w.bytes, said), r.Key().Name, "%+v sees %s of %s", allow, r.Key(), r.Origin().Source)
+				require.NotContains(rt, masked(w.bytes, steps), r.Key().Name, "%+v sees %s of %s", allow, r.Key(), r.Origin().Source)
 			}
 			if len(mine) < len(objects) {
 				seen["some hidden"]++
@@ -402,7 +402,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 						require.Fail(rt, "the stream ended", "%v", w.err)
 					default:
 					}
-					require.True(rt, time.Now().Before(deadline), "%+v: %v of %v: %v", allow, w.have, asks, objects)
+					require.True(rt, time.Now().Before(deadline), "%+v: %v of %v: %v", allow, w.versions, asks, objects)
 				}
 			}
 			for _, a := range asks {
@@ -426,7 +426,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 				wait(func() bool {
 					w.mu.Lock()
 					defer w.mu.Unlock()
-					return w.have[a.typeURL] != nil && maps.Equal(w.have[a.typeURL], want)
+					return w.versions[a.typeURL] != nil && maps.Equal(w.versions[a.typeURL], want)
 				})
 			}
 		}
@@ -446,12 +446,12 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 				}
 			}
 		}
-		// Objects change their namespaces and sources, which is another object, and what they are.
+		// Objects change their content, and also their namespaces and sources, which makes them other objects.
 		for n := range rapid.IntRange(0, 4).Draw(rt, "changes") {
-			at := rapid.IntRange(0, len(objects)-1).Draw(rt, "at")
+			i := rapid.IntRange(0, len(objects)-1).Draw(rt, "at")
 			next := draw(100 + n)
-			s.store.Apply([]*resource.Resource{next}, []resource.Key{objects[at].Key()})
-			objects[at] = next
+			s.store.Apply([]*resource.Resource{next}, []resource.Key{objects[i].Key()})
+			objects[i] = next
 		}
 		if slices.ContainsFunc(asks, func(a ask) bool { return !slices.Contains(a.names, "*") }) {
 			check()
@@ -460,12 +460,12 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 		settled()
 		check()
 	})
-	for _, what := range []string{"refused", "some hidden", "some seen", "resumed what is hidden"} {
-		require.NotZero(t, seen[what], "the test shows nothing of this: %v", seen)
+	for _, event := range []string{"refused", "some hidden", "some seen", "resumed what is hidden"} {
+		require.NotZero(t, seen[event], "the test does not show: %v", seen)
 	}
 }
 
-// toldOf returns what a client is told of some objects, if there are no others and no rules.
+// toldOf returns the responses to a client if these are the only objects and there are no rules.
 func toldOf(t require.TestingT, node *corev3.Node, typeURL string, objects []*resource.Resource) map[string]string {
 	store := memstore.New(resource.Schemas()...)
 	store.Apply(objects, nil)
@@ -489,16 +489,16 @@ func toldOf(t require.TestingT, node *corev3.Node, typeURL string, objects []*re
 	coll, release = ask() // now that it is known which labels tell clients apart
 	defer release()
 	require.True(t, coll.Synced())
-	told := make(map[string]string)
+	responses := make(map[string]string)
 	for e := range coll.All() {
-		told[e.Name] = e.Version
+		responses[e.Name] = e.Version
 	}
-	return told
+	return responses
 }
 
-// without returns bytes without names that the client has said itself, which may come back as those of what is not
-// there.
-func without(b []byte, names []string) string {
+// without returns bytes without the names that the client sent itself, since a response may repeat the names of missing
+// resources.
+func masked(b []byte, names []string) string {
 	names = slices.SortedFunc(slices.Values(names), func(a, b string) int { return len(b) - len(a) }) // those given may be on their way
 	for _, name := range names {
 		b = bytes.ReplaceAll(b, []byte(name), nil)

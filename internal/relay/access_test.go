@@ -74,15 +74,15 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 		tokens, lines = append(tokens, token), append(lines, line)
 	}
 	write(t, dir+"/tokens", strings.Join(lines, ""))
-	const prod, all = "- {who: {token: [prod]}, allow: {namespaces: [prod]}}\n", "- {who: {token: [all]}}\n"
-	restricted(t, dir, "access:\n"+prod+all+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: "+
+	const prod, everything = "- {who: {token: [prod]}, allow: {namespaces: [prod]}}\n", "- {who: {token: [all]}}\n"
+	restricted(t, dir, "access:\n"+prod+everything+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: "+
 		"[reflection]}}\n")
 	r := start(t, dir)
 	r.awaitReady(t)
 
-	one, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"),
+	first, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"),
 		subscribe(t, r, "", "reader-1")
-	one.gets(t, 2)
+	first.gets(t, 2)
 	two.gets(t, 5)
 	three.gets(t, 2)
 	reader.gets(t, 3)
@@ -108,21 +108,22 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	require.Equal(t, "the token is unknown or revoked", message)
 	require.Equal(t, 1, strings.Count(r.log.String(), `msg="client refused" peer=127.0.0.1 identity=token:prod`))
 
-	// A reload ends the streams of clients whose rights it changes, and no others. They come back with their new rights.
-	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+all+
+	// A reload ends the streams of clients whose rights it changes, and no other streams. These clients return with their
+	// new rights.
+	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+everything+
 		"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
 	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	require.Empty(t, r.reloader.Status().Restart)
-	for _, changed := range []*subscriber{one, reader} {
+	for _, changed := range []*subscriber{first, reader} {
 		code, message = changed.ends(t)
 		require.Equal(t, codes.Unavailable, code)
 		require.Equal(t, "the rights of this client have changed: connect again", message)
 	}
-	one, reader = subscribe(t, r, tokens[0], "a"), subscribe(t, r, "", "reader-1")
-	one.gets(t, 2)
+	first, reader = subscribe(t, r, tokens[0], "a"), subscribe(t, r, "", "reader-1")
+	first.gets(t, 2)
 	reader.gets(t, 5)
-	restricted(t, dir, "access:\n"+prod+strings.Replace(all, "}}", "}, allow: {namespaces: [test]}}", 1))
+	restricted(t, dir, "access:\n"+prod+strings.Replace(everything, "}}", "}, allow: {namespaces: [test]}}", 1))
 	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	code, message = two.ends(t)
@@ -130,16 +131,16 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	require.Equal(t, "the rights of this client have changed: connect again", message)
 	code, _ = reader.ends(t)
 	require.Equal(t, codes.PermissionDenied, code)
-	again := subscribe(t, r, tokens[1], "b")
-	again.gets(t, 3)
-	code, _ = one.ends(t)
+	returned := subscribe(t, r, tokens[1], "b")
+	returned.gets(t, 3)
+	code, _ = first.ends(t)
 	require.Equal(t, codes.Unavailable, code)
-	one = subscribe(t, r, tokens[0], "a")
-	one.gets(t, 2)
+	first = subscribe(t, r, tokens[0], "a")
+	first.gets(t, 2)
 	write(t, dir+"/rules/more.yaml", entries("prod", "q", 1))
-	one.gets(t, 3)
+	first.gets(t, 3)
 
-	// Who a client has proven to be is shown wherever clients are.
+	// Each list of clients shows the identity that a client proved.
 	for path, want := range map[string]string{
 		"/debug/clients": `"identity":"token:all"`, "/debug/status": `"identity":"token:all"`,
 		"/": "Authenticated as <q>token:all</q>",
@@ -157,10 +158,10 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	restricted(t, dir, "access: []\n")
 	_, err = r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
-	code, _ = one.ends(t)
+	code, _ = first.ends(t)
 	require.Equal(t, codes.PermissionDenied, code)
 
-	// Nothing that people look at shows a token, or its hash.
+	// No page and no log shows a token or its hash.
 	for _, path := range []string{
 		"/debug/status", "/debug/syncz", "/debug/sources", "/debug/configz", "/metrics",
 		"/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/",
@@ -178,7 +179,7 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	require.Contains(t, r.page(t, "/metrics"), `tributary_access_refusals_total{reason="changed"} 4`)
 }
 
-// page is what the admin server answers.
+// page returns the response of the admin server.
 func (r *rig) page(t *testing.T, path string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+path, nil)
@@ -200,7 +201,7 @@ func mustRead(t *testing.T, file string) string {
 }
 
 // Secrets of every sort that the configuration has, of sources that all fail, are on no page and in no line of the log.
-func TestPlantedSecretsAreNowhere(t *testing.T) {
+func TestSecrets_AppearOnNoPage(t *testing.T) {
 	dir := t.TempDir()
 	const planted = "pl4nted"
 	token, line, err := identity.NewToken("ci")

@@ -93,8 +93,8 @@ func (b *balancer) pass(conn net.Conn) {
 	passing.Wait()
 }
 
-// A replica that joins gets its share of the clients, all of which were connected before, and none of them misses anything meanwhile.
-func TestClientsMoveToAReplicaThatJoins(t *testing.T) {
+// A replica that joins gets its share of the connected clients. No client misses an object meanwhile.
+func TestClientsMoveToJoiningReplica(t *testing.T) {
 	b := newBalancer(t)
 	replica := func() *rig {
 		dir := t.TempDir()
@@ -108,25 +108,25 @@ func TestClientsMoveToAReplicaThatJoins(t *testing.T) {
 		b.add(lis.Addr().String())
 		return r
 	}
-	all := []string{"ServiceEntry prod/p00", "ServiceEntry prod/p01", "ServiceEntry prod/p02"}
-	one := replica()
+	names := []string{"ServiceEntry prod/p00", "ServiceEntry prod/p01", "ServiceEntry prod/p02"}
+	old := replica()
 	var clients []*client
 	for i := range 10 {
-		c := look(t, b.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], never(t, all...))
-		c.sees(t, all...)
+		c := look(t, b.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], never(t, names...))
+		c.sees(t, names...)
 		clients = append(clients, c)
 	}
 	two := replica()
 	eventually(t, func() error {
-		if n, m := one.engine.Streams(), two.engine.Streams(); n < 3 || m < 3 {
+		if n, m := old.engine.Streams(), two.engine.Streams(); n < 3 || m < 3 {
 			return fmt.Errorf("%d and %d streams", n, m)
 		}
 		return nil
 	})
-	for _, r := range []*rig{one, two} {
+	for _, r := range []*rig{old, two} {
 		write(t, r.dir+"/rules/all.yaml", entries("prod", "p", 4))
 	}
 	for _, c := range clients {
-		c.sees(t, append(all, "ServiceEntry prod/p03")...)
+		c.sees(t, append(names, "ServiceEntry prod/p03")...)
 	}
 }

@@ -17,15 +17,15 @@ import (
 	"tributary/server/mcp"
 )
 
-// BenchmarkServe brings 100,000 objects of one source or of two from their tables to what is sent.
+// BenchmarkServe takes 100,000 objects of one source or of two from their tables to the responses.
 func BenchmarkServe(b *testing.B) {
 	const size = 100_000
-	for _, of := range []int{1, 2} {
-		b.Run(fmt.Sprintf("sources=%d", of), func(b *testing.B) {
+	for _, sourceCount := range []int{1, 2} {
+		b.Run(fmt.Sprintf("sources=%d", sourceCount), func(b *testing.B) {
 			var inputs []aggregate.Source
-			for s := range of {
+			for s := range sourceCount {
 				var rs []*resource.Resource
-				for i := range size / of {
+				for i := range size / sourceCount {
 					name := fmt.Sprintf("s%d-%06d", s, i)
 					r, err := resource.New(
 						resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}, Labels: map[string]string{"app": name}},

@@ -19,7 +19,7 @@ import (
 	"tributary/server/xds"
 )
 
-// expected asks what an Envoy with this node should have.
+// expected requests the resources of an Envoy with this node.
 func (r *rig) expected(t *testing.T, node string) (status int, text string) {
 	t.Helper()
 	page := "http://" + r.Admin().String() + "/debug/expected?node=" + url.QueryEscape(node)
@@ -44,7 +44,7 @@ func TestExpected_Node(t *testing.T) {
 	r.awaitReady(t)
 	var status int
 	var text string
-	eventually(t, func() error { // what was read is translated in a moment
+	eventually(t, func() error { // the translation of a changed view takes a moment
 		if status, text = r.expected(t, `{"id": "web"}`); status != http.StatusOK {
 			return errors.New(text)
 		}

@@ -55,21 +55,21 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	r := startAt(t, dir, "off")
 	r.awaitReady(t)
 
-	certificate := func(by *testutil.Authority, until time.Time) *tls.Certificate {
+	certificate := func(issuer *testutil.Authority, expires time.Time) *tls.Certificate {
 		id, err := url.Parse("spiffe://e/a")
 		require.NoError(t, err)
-		pair := by.Sign(&x509.Certificate{
-			URIs: []*url.URL{id}, NotAfter: until,
+		pair := issuer.Sign(&x509.Certificate{
+			URIs: []*url.URL{id}, NotAfter: expires,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}).TLS()
 		return &pair
 	}
-	token := func(until time.Time) string {
+	token := func(expires time.Time) string {
 		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
 		require.NoError(t, err)
 		raw, err := jwt.Signed(signer).Claims(jwt.Claims{
 			Issuer: "https://i", Subject: "a", Audience: jwt.Audience{"tributary"},
-			Expiry: jwt.NewNumericDate(until),
+			Expiry: jwt.NewNumericDate(expires),
 		}).Serialize()
 		require.NoError(t, err)
 		return raw
@@ -87,7 +87,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	for _, s := range []*subscriber{stays, signed, untrusted} {
 		s.gets(t, 2)
 	}
-	soon := time.Now().Add(5 * time.Second) // who comes when it is over is told something else
+	soon := time.Now().Add(5 * time.Second) // a client that connects after the expiry gets another message
 	for _, s := range []*subscriber{over(certificate(authority, soon), ""), over(nil, token(soon))} {
 		code, message := s.ends(t)
 		require.Equal(t, codes.Unauthenticated, code)
@@ -128,8 +128,8 @@ func subscribeTo(t *testing.T, address string, creds credentials.TransportCreden
 	return &subscriber{s}
 }
 
-// Each service besides xDS is allowed by its own name, and by no other.
-func TestServicesBesidesXDS(t *testing.T) {
+// A rule allows each service other than xDS by its own name only.
+func TestServices_AllowedByName(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"reflection", "channelz", "csds", "debug", "admin"}
 	tokens, lines, rules := make(map[string]string), "", "access:\n"
@@ -184,13 +184,13 @@ func TestServicesBesidesXDS(t *testing.T) {
 			if name == service {
 				require.NoError(t, err, service)
 			} else {
-				require.Equal(t, codes.PermissionDenied, status.Code(err), "%s for who may %q: %v", service, name, err)
+				require.Equal(t, codes.PermissionDenied, status.Code(err), "%s for a client that may %q: %v", service, name, err)
 			}
 		}
 	}
 }
 
-// once returns what sends one request on a stream, and waits for what comes of it.
+// once returns a function that sends one request on a stream and waits for the response.
 func once[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], err error) func(*Req) error {
 	return func(req *Req) error {
 		if err != nil {
@@ -206,8 +206,8 @@ func once[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], err error) func(
 	}
 }
 
-// What a client asks for by NAMESPACES is of what its rule allows.
-func TestAFilterOfTheClientIsWithinItsRule(t *testing.T) {
+// A client with NAMESPACES gets only objects that its rule allows.
+func TestNamespacesOfClient_WithinItsRule(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3)+entries("web", "w", 4))
 	write(t, dir+"/tokens", "")
@@ -224,10 +224,10 @@ func TestAFilterOfTheClientIsWithinItsRule(t *testing.T) {
 	}
 	// The same filter holds after a change of objects. A change of the rule ends the stream; the next one has the new
 	// rights.
-	one := watching("prod,web")
-	one.gets(t, 2)
+	watcher := watching("prod,web")
+	watcher.gets(t, 2)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3)+entries("web", "w", 5))
-	one.gets(t, 3)
+	watcher.gets(t, 3)
 	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test, web]}}]\n")
 	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ const (
 	sightSpec = "spec: {action: DENY, rules: [{}]}\n"
 )
 
-// sights are forms of a policy that denies all, none of which can be enforced, and of a MeshConfig.
+// sights are forms of a policy that denies all requests, none of which can be enforced, and of a MeshConfig.
 var sights = map[string]string{
 	"no name":                sightHead + "metadata: {namespace: shop}\n" + sightSpec,
 	"empty name":             sightHead + "metadata: {name: '', namespace: shop}\n" + sightSpec,
@@ -81,10 +81,10 @@ var sights = map[string]string{
 }
 
 // sightWide has each byte of an ASCII text as two, at is where that is.
-func sightWide(s string, at, other int) string {
+func sightWide(s string, offset, fill int) string {
 	text := make([]byte, 2*len(s))
 	for i := range len(s) {
-		text[2*i+at], text[2*i+other] = s[i], 0
+		text[2*i+offset], text[2*i+fill] = s[i], 0
 	}
 	return string(text)
 }
@@ -116,13 +116,13 @@ func sightGateways() (text string) {
 }
 
 // sightConfig writes a configuration with the files of a directory as its source.
-func sightConfig(t *testing.T, dir, more string) {
+func sightConfig(t *testing.T, dir, settings string) {
 	t.Helper()
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://"+
-		dir+"/rules', defaultNamespace: shop"+more+"}]\n")
+		dir+"/rules', defaultNamespace: shop"+settings+"}]\n")
 }
 
-// A MeshConfig mends what it says; a broken policy is mended or removed: then nothing is refused any longer. In warn mode nothing is.
+// A valid MeshConfig, and a policy that is valid or removed, end the refusal. In warn mode, no request is refused.
 func TestRefusalOfAFirstSightEnds(t *testing.T) {
 	for _, end := range []string{sightHead + sightMeta + "spec: {action: AUDIT}\n", "", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " +
 		"AuthorizationPolicy}\n# security.istio.io\n"} {
@@ -148,8 +148,8 @@ func TestRefusalOfAFirstSightEnds(t *testing.T) {
 	}
 }
 
-// A policy that was valid once keeps its last good version, and nothing else is refused.
-func TestALastGoodVersionIsASight(t *testing.T) {
+// A policy that was valid once keeps its last good version, and no other request is refused.
+func TestFirstSight_LastGoodVersionServes(t *testing.T) {
 	dir := t.TempDir()
 	sightConfig(t, dir, "")
 	write(t, dir+"/rules/gateways.yaml", sightGateways())
@@ -203,7 +203,7 @@ func TestFirstSightOutlivesARestart(t *testing.T) {
 			r.stop()
 
 			require.NoError(t, os.Rename(dir+"/rules", dir+"/away"))
-			for range 2 { // also by what a process without a read left
+			for range 2 { // also by a process that ended without a read
 				r = start(t, dir)
 				r.awaitReady(t)
 				require.True(t, refuses(t, r, "shop"), text)

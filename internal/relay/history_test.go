@@ -46,7 +46,7 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 	put(3)
 	r = start(t, dir)
 	r.awaitReady(t)
-	changes(2) // while it was served as it had been, or by comparison with what was served last
+	changes(2) // during a time when it was served, or by comparison with its last served version
 	put(4)
 	require.Len(t, changes(3), 3)
 }

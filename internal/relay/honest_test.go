@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// honest are files of an ordinary folder, none of which is a policy.
+// honest are files of an ordinary folder. None of them is a policy.
 var honest = map[string]string{
 	"values.yaml":                  "global:\n  hub: x\nmeshConfig:\n  accessLogFile: /dev/stdout\n",
 	"values-policy.yaml":           "authorizationPolicy:\n  enabled: true\nreplicas: 2\n",

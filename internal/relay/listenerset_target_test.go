@@ -14,7 +14,7 @@ import (
 	"tributary/server/xds"
 )
 
-// A policy whose target is a Gateway is for the listeners of its ListenerSets, too, if a Service selects the Envoys.
+// A policy that targets a Gateway applies to the listeners of its ListenerSets, also if a Service selects the Envoys.
 func TestPolicyOfAGatewayWithListenerSets(t *testing.T) {
 	const objects = `
 apiVersion: v1

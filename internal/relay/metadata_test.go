@@ -8,7 +8,7 @@ import (
 	"tributary/config"
 )
 
-// Only what comes over MCP may have names that Kubernetes refuses.
+// Only objects over MCP may have names that Kubernetes refuses.
 func TestLenientMetadata(t *testing.T) {
 	for _, settings := range []config.Settings{&config.XDS{}, &config.File{}, &config.Consul{}} {
 		_, overMCP := settings.(*config.XDS)

@@ -23,21 +23,21 @@ import (
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
 // everySource has one of each.
-func everySource(dir string) (all []string) {
+func everySource(dir string) (sources []string) {
 	for index, scheme := range config.Schemes() {
 		address := strings.ReplaceAll(scheme.Address, "%s", "127.0.0.1:1")
 		if scheme.Names[0] == file.Scheme {
 			address = "fs://" + dir + "/rules"
 		}
-		all = append(all, fmt.Sprintf("name: s%d, address: '%s'", index, address))
+		sources = append(sources, fmt.Sprintf("name: s%d, address: '%s'", index, address))
 	}
-	return all
+	return sources
 }
 
 // metric is a line of the page: a metric of ours.
 type metric struct{ name, kind, labels, help string }
 
-// A Desc has no other way to tell what it says.
+// only its text has the names of a Desc
 var descForm = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: ("(?:[^"\\]|\\.)*"), unit: "[^"]*", constLabels: \{([^}]*)\}, ` +
 	`variableLabels: \{([^}]*)\}\}$`)
 
@@ -52,7 +52,7 @@ func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {
 	descs := make(chan *prometheus.Desc, 10_000)
 	registry.Describe(descs)
 	close(descs)
-	all := make(map[string]metric)
+	metrics := make(map[string]metric)
 	for d := range descs {
 		parts := descForm.FindStringSubmatch(d.String())
 		require.NotNil(t, parts, d.String())
@@ -73,12 +73,12 @@ func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {
 		for i := range labels {
 			labels[i] = "`" + labels[i] + "`"
 		}
-		all[name] = metric{name, kind, strings.Join(labels, " "), strings.ReplaceAll(strings.Trim(parts[2], `"`), `|`, `\|`)}
+		metrics[name] = metric{name, kind, strings.Join(labels, " "), strings.ReplaceAll(strings.Trim(parts[2], `"`), `|`, `\|`)}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	return slices.SortedFunc(maps.Values(metrics), func(a, b metric) int { return strings.Compare(a.name, b.name) })
 }
 
-// What docs/metrics.md lists is what a tributary with all that there is tells.
+// docs/metrics.md lists the metrics of a tributary that has all features.
 func TestMetricsPage(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
@@ -87,7 +87,7 @@ func TestMetricsPage(t *testing.T) {
 	registry, ok := r.sources.metrics.(*prometheus.Registry)
 	require.True(t, ok)
 
-	// What has labels is told of once there is something to tell.
+	// A metric with labels appears with its first value.
 	eventually(t, func() error {
 		for _, status := range r.supervisor.Status() {
 			if status.State == sources.Starting {
@@ -111,8 +111,8 @@ func TestMetricsPage(t *testing.T) {
 		_, _ = fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", m.name, m.kind, m.labels, m.help)
 	}
 	const file, begin, end = "../../docs/metrics.md", "<!-- metrics: begin -->\n", "<!-- metrics: end -->"
-	was := mustRead(t, file)
-	before, rest, ok := strings.Cut(was, begin)
+	page := mustRead(t, file)
+	before, rest, ok := strings.Cut(page, begin)
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
@@ -121,7 +121,7 @@ func TestMetricsPage(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(want), 0o644)) //nolint:gosec // for everybody to read
 		return
 	}
-	require.Equal(t, want, was, "go test ./internal/relay -run TestMetricsPage -update")
+	require.Equal(t, want, page, "go test ./internal/relay -run TestMetricsPage -update")
 }
 
 // How long a change is on its way is counted from when the file was read to when the client has acknowledged it.

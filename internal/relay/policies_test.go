@@ -42,7 +42,7 @@ spec: {mtls: {mode: DISABLE}}
 
 // A client may say that it is in any namespace. It is sent only the policies of those that its rule has, and of the root namespace; where
 // others would apply, everything is refused.
-func TestPoliciesOfNamespacesThatARuleDoesNotHave(t *testing.T) {
+func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 	for _, envoys := range []string{"", "envoy: {unenforced: warn}\n"} {
 		dir := t.TempDir()
 		gateways := ""
@@ -50,9 +50,9 @@ func TestPoliciesOfNamespacesThatARuleDoesNotHave(t *testing.T) {
 			gateways += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: %s}\n"+
 				"spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n", namespace)
 		}
-		all := policies("peers")
+		keys := policies("peers")
 		write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+gateways+policies("secret")+policies("istio-system")+
-			all[strings.LastIndex(all, "---"):])
+			keys[strings.LastIndex(keys, "---"):])
 		token, line, err := identity.NewToken("prod")
 		require.NoError(t, err)
 		write(t, dir+"/tokens", line)

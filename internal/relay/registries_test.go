@@ -19,8 +19,9 @@ import (
 // kindOfRegistry is a registry of some kind, in memory.
 type kindOfRegistry struct {
 	start func(t *testing.T) registered
-	// options of its source, each of which may be added and removed. Those of a Consul by which services are selected are left out: what an
-	// earlier run knew of its names cannot be compared then, so that a Consul that was told a part of its data again is not found out.
+	// options of its source, each of which a reload may add and remove. Options that select services of a Consul are left
+	// out: the stored names of an earlier run cannot be compared then, so that a loss of a part of the data is not
+	// noticed.
 	options []string
 }
 
@@ -28,7 +29,7 @@ type kindOfRegistry struct {
 type registered struct {
 	address string
 	put     func(service, address string)
-	wipe    func() // has it be as one that was started anew, without its data
+	wipe    func() // restarts the registry without its data
 }
 
 var always = []string{
@@ -63,11 +64,11 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 	}, always...)},
 	"consul": {func(t *testing.T) registered {
 		s := consultest.New(t)
-		all := map[string][]*api.ServiceEntry{}
+		services := map[string][]*api.ServiceEntry{}
 		return registered{"consul://" + s.Address(), func(service, address string) {
-			all[service] = append(all[service], consultest.Instance(service, address, address, 8080))
-			s.Put(service, all[service]...)
-		}, func() { clear(all); s.Wipe() }}
+			services[service] = append(services[service], consultest.Instance(service, address, address, 8080))
+			s.Put(service, services[service]...)
+		}, func() { clear(services); s.Wipe() }}
 	}, append([]string{
 		"labelPrefix: p", "namespace: mesh", "vips: all", "hostTemplate: '{service}.x'", "servicePort: 999", "defaultProtocol: http",
 		"aliases: none",
@@ -84,22 +85,22 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 	}, append([]string{"registerMode: interface", "interfaces: ['com.*']"}, ofDubbo...)},
 	"dubbo in consul": {func(t *testing.T) registered {
 		s := consultest.New(t)
-		all := map[string][]*api.ServiceEntry{}
+		services := map[string][]*api.ServiceEntry{}
 		return registered{"consul://" + s.Address() + "?kind=dubbo", func(service, address string) {
 			e := consultest.Instance(service, address, address, 20880)
 			e.Service.Tags = []string{"dubbo"}
 			e.Service.Meta = map[string]string{
 				"url": "dubbo://" + address + ":20880/" + service + "?application=a&env=e&group=g&version=1.0.0&interface=" + service,
 			}
-			all[service] = append(all[service], e)
-			s.Put(service, all[service]...)
-		}, func() { clear(all); s.Wipe() }}
+			services[service] = append(services[service], e)
+			s.Put(service, services[service]...)
+		}, func() { clear(services); s.Wipe() }}
 	}, ofDubbo},
 }
 
-// TestReloadsOfRegistries is a model of what is in doubt while the options of its source change. A registry loses its data and is told some
-// or all of it again, the options change by reloads and by restarts, and nothing that ran all the time is ever missing. In the end all is
-// as after a fresh start.
+// TestReloadsOfRegistries is a model of held endpoints while the options of their source change. A registry loses its
+// data and gets some or all of it again; the options change by reloads and by restarts. No instance that ran all the
+// time is ever missing. At the end, the state is that of a fresh start.
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloadsOfRegistries -reloads.seed N -reloads 2000.
 func TestReloadsOfRegistries(t *testing.T) {
@@ -132,13 +133,13 @@ type doubts struct {
 }
 
 // running are the services, each with the addresses of all that run.
-func running() (all [][2]string) {
+func running() (instances [][2]string) {
 	for i := range 3 {
 		for j := range 4 {
-			all = append(all, [2]string{fmt.Sprint("com.acme.s", i), fmt.Sprintf("10.0.%d.%d", i, j+1)})
+			instances = append(instances, [2]string{fmt.Sprint("com.acme.s", i), fmt.Sprintf("10.0.%d.%d", i, j+1)})
 		}
 	}
-	return all
+	return instances
 }
 
 func (m *doubts) run(n int) {
@@ -155,23 +156,23 @@ func (m *doubts) run(n int) {
 	for range n {
 		switch m.rand.IntN(6) {
 		case 0:
-			m.did("it loses its data")
+			m.logStep("it loses its data")
 			m.wipe()
 			m.missing = running()
 		case 1:
-			m.did("some register anew")
+			m.logStep("some register anew")
 			m.register(m.rand.IntN(1 + len(m.missing)))
 		case 2:
 			m.converge()
 		case 3:
 			m.edit()
-			m.did("restart: %s", m.source())
+			m.logStep("restart: %s", m.source())
 			m.relay.stop()
 			configured(m.t, m.dir, m.source())
 			m.begin()
 		default:
 			m.edit()
-			m.did("reload: %s", m.source())
+			m.logStep("reload: %s", m.source())
 			m.relay.reload(m.t, m.source())
 			if m.rand.IntN(2) == 0 {
 				m.awaitRead(m.relay)
@@ -184,7 +185,7 @@ func (m *doubts) run(n int) {
 	m.converge()
 }
 
-func (m *doubts) did(format string, args ...any) {
+func (m *doubts) logStep(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf(format, args...))
 }
 
@@ -198,15 +199,15 @@ func (m *doubts) edit() {
 		m.options = slices.Delete(slices.Clone(m.options), 0, 1)
 		return
 	}
-	one := m.kind.options[m.rand.IntN(len(m.kind.options))]
-	key, _, _ := strings.Cut(one, ":")
-	m.options = append(slices.DeleteFunc(slices.Clone(m.options), func(o string) bool { return strings.HasPrefix(o, key+":") }), one)
+	option := m.kind.options[m.rand.IntN(len(m.kind.options))]
+	key, _, _ := strings.Cut(option, ":")
+	m.options = append(slices.DeleteFunc(slices.Clone(m.options), func(o string) bool { return strings.HasPrefix(o, key+":") }), option)
 }
 
-// register has the first n that are missing register anew.
+// register registers the first n missing instances again.
 func (m *doubts) register(n int) {
-	for _, one := range m.missing[:n] {
-		m.put(one[0], one[1])
+	for _, instance := range m.missing[:n] {
+		m.put(instance[0], instance[1])
 	}
 	m.missing = m.missing[n:]
 }
@@ -220,8 +221,8 @@ func (m *doubts) begin() {
 	looking.Go(func() {
 		for {
 			changed := r.view.Changed()
-			if gone := absent(r); len(gone) > 0 {
-				m.t.Errorf("missing: %v", gone)
+			if missing := absent(r); len(missing) > 0 {
+				m.t.Errorf("missing: %v", missing)
 				return
 			}
 			select {
@@ -241,7 +242,7 @@ func (m *doubts) begin() {
 }
 
 // absent are the addresses that run and are not served.
-func absent(r *rig) (gone []string) {
+func absent(r *rig) (missing []string) {
 	served := map[string]bool{}
 	for res := range r.view.Snapshot().All() {
 		spec, err := res.Spec()
@@ -257,12 +258,12 @@ func absent(r *rig) (gone []string) {
 			served[is.Address] = true
 		}
 	}
-	for _, one := range running() {
-		if !served[one[1]] {
-			gone = append(gone, one[1])
+	for _, instance := range running() {
+		if !served[instance[1]] {
+			missing = append(missing, instance[1])
 		}
 	}
-	return gone
+	return missing
 }
 
 func (m *doubts) awaitRead(r *rig) {
@@ -275,10 +276,10 @@ func (m *doubts) awaitRead(r *rig) {
 	})
 }
 
-// converge has all register anew, and waits until what is served is what a fresh start serves.
+// converge registers all instances, and waits until the relay serves the same as a fresh start.
 func (m *doubts) converge() {
 	m.t.Helper()
-	m.did("all register anew")
+	m.logStep("all register anew")
 	m.register(len(m.missing))
 	dir := m.t.TempDir()
 	configured(m.t, dir, m.source())

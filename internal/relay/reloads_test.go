@@ -24,10 +24,11 @@ var (
 	reloads = flag.Int("reloads", 25, "how many reloads each run of TestReloads makes")
 )
 
-// TestReloads is a model of reloads. Configurations follow each other at random, in which sources are renamed, trade places, take
-// over, merge, transform, come and go, some are refused, while places cannot be read, change, and the relay restarts. Clients of both
-// variants of the protocol, and a reader of the view, look all the time: what the old and the new configuration both have is never missing.
-// In the end all see what a fresh start with the same configuration and everything within reach would serve.
+// TestReloads is a model of reloads. Random configurations follow each other: sources are renamed, trade places,
+// replace others, merge, transform, come and go; some configurations are refused. Meanwhile places change or cannot be
+// read, and the relay restarts. Clients of both protocol variants and a reader of the view check all the time that no
+// object of both the old and the new configuration is missing. At the end they see the same as a fresh start with the
+// same configuration and all places reachable.
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloads -reloads.seed N -reloads 2000.
 func TestReloads(t *testing.T) {
@@ -45,24 +46,24 @@ func TestReloads(t *testing.T) {
 
 // model is the world of one run.
 type model struct {
-	t      *testing.T
-	rand   *rand.Rand
-	dir    string
-	places []*place
-	config []modelled
-	relay  *rig
-	at     string // where it listens
+	t       *testing.T
+	rand    *rand.Rand
+	dir     string
+	places  []*place
+	config  []modelled
+	relay   *rig
+	address string // where it listens
 	promise
 	clients []*client
-	fresh   map[string]contents // what configurations serve, by themselves and the state of the places
+	fresh   map[string]contents // the content of configurations, by themselves and the state of the places
 	edits   int
-	history []string // what was done
+	history []string // the steps of the test
 }
 
 // place is somewhere to read from.
 type place struct {
 	name    string
-	first   int            // what of its objects is different from those of other places, so that it shows when it was read
+	first   int            // differs from objects of other places, so that it shows when it was read
 	objects map[string]int // to a port, by "kind namespace/name"
 	text    string         // the same
 	away    bool
@@ -96,7 +97,7 @@ func (s modelled) String() string {
 	return s.at(address) + settings
 }
 
-// at is the source, if what it reads is at address.
+// at returns the source as it is configured with the address of its place.
 func (s modelled) at(address string) string {
 	text := fmt.Sprintf("name: %s, address: '%s', precedence: %d, guard: off%s", s.name, address, s.precedence, transforms[s.transform])
 	if s.merge {
@@ -123,11 +124,11 @@ func newModel(t *testing.T, seed uint64) *model {
 	for _, name := range []string{"a", "b", "c"} {
 		m.config = append(m.config, m.source(name))
 	}
-	m.at = down(t)
+	m.address = down(t)
 	configured(t, m.dir, m.texts()...)
 	m.begin()
 	for _, mode := range []adsc.Mode{adsc.SotW, adsc.Delta} {
-		m.clients = append(m.clients, look(t, m.at, mode, m.check))
+		m.clients = append(m.clients, look(t, m.address, mode, m.check))
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -139,10 +140,10 @@ func newModel(t *testing.T, seed uint64) *model {
 
 func (m *model) run(n int) {
 	m.converge()
-	for done := 0; done < n && !m.t.Failed(); {
+	for steps := 0; steps < n && !m.t.Failed(); {
 		switch k := m.rand.IntN(100); {
 		case k < 55:
-			done++
+			steps++
 			m.reload()
 		case k < 65:
 			m.toggle()
@@ -162,7 +163,7 @@ func (m *model) run(n int) {
 	m.converge()
 }
 
-func (m *model) did(format string, args ...any) {
+func (m *model) logStep(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf(format, args...))
 }
 
@@ -187,7 +188,7 @@ func (m *model) edit(p *place) {
 	m.edits++
 	kind := []string{"ServiceEntry", "ServiceEntry", "Gateway"}[m.rand.IntN(3)]
 	key := fmt.Sprintf("%s %s/%s", kind, []string{"one", "two"}[m.rand.IntN(2)], []string{"a", "b", "c", "d"}[m.rand.IntN(4)])
-	if _, there := p.objects[key]; there && len(p.objects) > 1 && m.pick(2) {
+	if _, exists := p.objects[key]; exists && len(p.objects) > 1 && m.pick(2) {
 		delete(p.objects, key)
 	} else {
 		p.objects[key] = p.first + 1 + m.rand.IntN(3)
@@ -210,14 +211,14 @@ func (m *model) edit(p *place) {
 	write(m.t, m.dir+"/mirror/"+p.name+"/f.yaml", p.text)
 }
 
-// publish has the relay see what was edited.
+// publish lets the relay see the edits.
 func (m *model) publish(p *place) { write(m.t, m.dir+"/"+p.name+"/f.yaml", p.text) }
 
-// oracle is what a fresh start with the configuration serves, if everything is within reach.
-func (m *model) oracle() contents { return m.without(nil) }
+// oracle returns the content that a fresh start with the configuration serves if all places are reachable.
+func (m *model) oracle() contents { return m.servedWithout(nil) }
 
 // without is the oracle for the configuration without its sources of some places.
-func (m *model) without(places []*place) contents {
+func (m *model) servedWithout(places []*place) contents {
 	var texts []string
 	for _, s := range m.config {
 		if !slices.Contains(places, s.place) {
@@ -228,8 +229,8 @@ func (m *model) without(places []*place) contents {
 		return contents{}
 	}
 	id := fmt.Sprint(m.edits, texts)
-	if known, ok := m.fresh[id]; ok {
-		return known
+	if served, ok := m.fresh[id]; ok {
+		return served
 	}
 	dir := m.dir + "/oracle"
 	require.NoError(m.t, os.RemoveAll(dir))
@@ -247,8 +248,9 @@ func (m *model) without(places []*place) contents {
 	return served
 }
 
-// partial is what may be served of the configuration until all of it can be read: what is served without each set of places that are away.
-func (m *model) partial() (all []contents) {
+// partial returns the contents that may be served until all places can be read: those without each set of unreachable
+// places.
+func (m *model) partial() (allowed []contents) {
 	var away []*place
 	for _, s := range m.config {
 		if s.place.away && !slices.Contains(away, s.place) {
@@ -262,23 +264,23 @@ func (m *model) partial() (all []contents) {
 				missing = append(missing, p)
 			}
 		}
-		all = append(all, m.without(missing))
+		allowed = append(allowed, m.servedWithout(missing))
 	}
-	return all
+	return allowed
 }
 
-// viewed is what a relay's view has, as clients see it.
+// viewed returns the view of a relay, as clients see it.
 func viewed(r *rig) contents {
-	all := contents{}
+	content := contents{}
 	for res := range r.view.Snapshot().All() {
-		all[keyOf(res)] = contentOf(res.Labels(), res.Body())
+		content[keyOf(res)] = contentOf(res.Labels(), res.Body())
 	}
-	return all
+	return content
 }
 
 // begin starts the relay, and has its view looked at.
 func (m *model) begin() {
-	m.relay = startAt(m.t, m.dir, m.at)
+	m.relay = startAt(m.t, m.dir, m.address)
 	r, ctx := m.relay, context.WithoutCancel(m.t.Context())
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
@@ -307,7 +309,7 @@ func (m *model) begin() {
 // reload changes the configuration in one to three respects.
 func (m *model) reload() {
 	next := slices.Clone(m.config)
-	at := func() *modelled { return &next[m.rand.IntN(len(next))] }
+	pick := func() *modelled { return &next[m.rand.IntN(len(next))] }
 	unused := func() string {
 		for {
 			name := string(rune('a' + m.rand.IntN(8)))
@@ -319,12 +321,12 @@ func (m *model) reload() {
 	for range 1 + m.rand.IntN(3) {
 		switch m.rand.IntN(10) {
 		case 0: // rename
-			at().name = unused()
+			pick().name = unused()
 		case 1: // trade places
-			a, b := at(), at()
+			a, b := pick(), pick()
 			a.place, b.place = b.place, a.place
 		case 2: // trade names
-			a, b := at(), at()
+			a, b := pick(), pick()
 			a.name, b.name = b.name, a.name
 		case 3: // take over
 			if len(next) > 1 {
@@ -334,17 +336,17 @@ func (m *model) reload() {
 					next = slices.Delete(next, j, j+1)
 				}
 			}
-		case 4: // split: one has what the other leaves out
-			if a := at(); len(next) < 5 {
+		case 4: // split: one source has the objects that the other excludes
+			if a := pick(); len(next) < 5 {
 				a.transform = 2
 				b := *a
 				b.name, b.transform, b.place = unused(), 0, m.places[m.rand.IntN(len(m.places))]
 				next = append(next, b)
 			}
 		case 5:
-			at().transform = m.rand.IntN(len(transforms))
+			pick().transform = m.rand.IntN(len(transforms))
 		case 6:
-			s := at()
+			s := pick()
 			s.precedence, s.merge, s.delay = m.rand.IntN(2), m.pick(3), m.rand.IntN(3)
 		case 7:
 			m.rand.Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
@@ -359,10 +361,12 @@ func (m *model) reload() {
 			}
 		}
 	}
-	merging := func(all []modelled) bool { return slices.ContainsFunc(all, func(s modelled) bool { return s.merge }) }
+	merging := func(sources []modelled) bool {
+		return slices.ContainsFunc(sources, func(s modelled) bool { return s.merge })
+	}
 	loose := merging(m.config) || merging(next)
 	m.config = next
-	m.did("reload: %s", strings.Join(m.texts(), "\n        "))
+	m.logStep("reload: %s", strings.Join(m.texts(), "\n        "))
 	m.narrow(m.oracle(), loose)
 	m.admit(m.partial())
 	m.relay.reload(m.t, m.texts()...)
@@ -370,14 +374,14 @@ func (m *model) reload() {
 	m.converge()
 }
 
-// refused asks for a configuration that is not right, at the end of one that is: nothing of it happens.
+// refused requests a configuration with an error at its end. It changes nothing.
 func (m *model) refused() {
 	next := append(m.texts()[1:], m.source("z").String(), []string{
 		"name: z, address: 'fs://./p0'",
 		"name: y, address: 'fs://./p0', rescanInterval: never",
 		"name: y, address: 'fs://./p0', transform: {labels: {add: {'': c}}}",
 	}[m.rand.IntN(3)])
-	m.did("a reload that is refused: %s", next[len(next)-1])
+	m.logStep("a reload that is refused: %s", next[len(next)-1])
 	configured(m.t, m.dir, next...)
 	_, err := m.relay.reloader.Reload(m.t.Context(), "the test")
 	require.Error(m.t, err)
@@ -393,7 +397,7 @@ func (m *model) toggle() {
 		m.converge()
 		return
 	}
-	m.did("%s is out of reach", p.name)
+	m.logStep("%s is out of reach", p.name)
 	p.away = true
 	if p.relay != nil {
 		p.relay.stop()
@@ -403,7 +407,7 @@ func (m *model) toggle() {
 }
 
 func (m *model) bring(p *place) {
-	m.did("%s is back", p.name)
+	m.logStep("%s is back", p.name)
 	p.away = false
 	if p.relay != nil {
 		p.relay = startAt(m.t, m.dir+"/above-"+p.name, p.at)
@@ -412,14 +416,14 @@ func (m *model) bring(p *place) {
 	require.NoError(m.t, os.Rename(m.dir+"/"+p.name+".away", m.dir+"/"+p.name))
 }
 
-// change edits a place that can be reached, if all that is configured is read: what is not read is not known to the model either.
+// change edits a reachable place if all configured places were read: the model does not know unread content.
 func (m *model) change() {
 	p := m.places[m.rand.IntN(len(m.places))]
 	if p.away || !m.settled() {
 		return
 	}
 	m.edit(p)
-	m.did("%s is changed: %v", p.name, p.objects)
+	m.logStep("%s is changed: %v", p.name, p.objects)
 	m.narrow(m.oracle(), slices.ContainsFunc(m.config, func(s modelled) bool { return s.merge }))
 	if readers := slices.DeleteFunc(slices.Clone(m.config), func(s modelled) bool { return s.place != p }); len(readers) > 1 {
 		m.blur() // each reads for itself
@@ -433,7 +437,7 @@ func (m *model) restart() {
 	if !m.settled() {
 		return
 	}
-	m.did("restart")
+	m.logStep("restart")
 	m.relay.stop()
 	m.begin()
 	m.relay.awaitReady(m.t)
@@ -442,11 +446,11 @@ func (m *model) restart() {
 
 // settled reports whether all that is configured is read.
 func (m *model) settled() bool {
-	all := m.relay.view.Sources()
-	if len(all) != len(m.config) {
+	statuses := m.relay.view.Sources()
+	if len(statuses) != len(m.config) {
 		return false
 	}
-	for _, s := range all {
+	for _, s := range statuses {
 		if !s.Synced || s.Retiring || !slices.ContainsFunc(m.config, func(c modelled) bool { return c.name == s.Name }) {
 			return false
 		}
@@ -454,8 +458,8 @@ func (m *model) settled() bool {
 	return true
 }
 
-// converge waits until everybody sees what the oracle says, if all can be read that is configured, and was not read before. It
-// then promises no less.
+// converge waits until all readers see the content of the oracle, if all configured places can be read and were not
+// read before. From then on it promises no less.
 func (m *model) converge() {
 	m.t.Helper()
 	want := m.oracle()
@@ -480,20 +484,21 @@ func (m *model) converge() {
 	}
 }
 
-// promise is what nobody may miss at any look.
+// promise has the content that no reader may miss.
 type promise struct {
 	mu   sync.Mutex
-	keys map[string]map[string]bool // to what it may be; nil for anything
+	keys map[string]map[string]bool // to the allowed contents; nil for any content
 }
 
-// narrow leaves of the promise what a state has, too. What is different there may be either, or if loose anything.
+// narrow limits the promise to keys that a state also has. A key with another content there may have either, or any if
+// loose.
 func (p *promise) narrow(next contents, loose bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, allowed := range p.keys {
-		content, there := next[key]
+		content, exists := next[key]
 		switch {
-		case !there:
+		case !exists:
 			delete(p.keys, key)
 		case loose && strings.HasPrefix(key, "ServiceEntry"):
 			p.keys[key] = nil
@@ -504,7 +509,7 @@ func (p *promise) narrow(next contents, loose bool) {
 	}
 }
 
-// admit lets what is promised be as in one of other states, too.
+// admit also allows the contents of other states for promised keys.
 func (p *promise) admit(states []contents) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -517,7 +522,7 @@ func (p *promise) admit(states []contents) {
 	}
 }
 
-// blur lets what may be different be anything.
+// blur allows any content for keys that may differ.
 func (p *promise) blur() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -538,22 +543,22 @@ func (p *promise) exactly(state contents) {
 	}
 }
 
-// check holds what somebody sees to the promise.
-func (m *model) check(by string, now contents) {
+// check compares the content that a reader sees with the promise.
+func (m *model) check(reader string, now contents) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, allowed := range m.keys {
-		content, there := now[key]
+		content, exists := now[key]
 		switch {
-		case !there:
-			m.t.Errorf("%s misses %s", by, key)
+		case !exists:
+			m.t.Errorf("%s misses %s", reader, key)
 		case allowed != nil && !allowed[content]:
-			m.t.Errorf("%s sees %s as %q, which may be %q", by, key, content, slices.Collect(maps.Keys(allowed)))
+			m.t.Errorf("%s sees %s as %q, which may be %q", reader, key, content, slices.Collect(maps.Keys(allowed)))
 		}
 	}
 }
 
-// contentOf is what clients compare objects by.
+// contentOf returns the text by which clients compare objects.
 func contentOf(labels map[string]string, body []byte) string {
 	return fmt.Sprintf("%v %q", labels, body)
 }

@@ -43,33 +43,33 @@ type publication struct {
 	states        [][]*resource.Resource
 }
 
-// TestReplicasSendTheSameBytes starts two replicas at different times, and has them learn of the same changes in different
-// order; one of them restarts in between. What they answer in the end is the same, byte for byte.
+// TestReplicasSendTheSameBytes starts two replicas at different times. They get the same changes in different order,
+// and one of them restarts in between. At the end, their responses are the same bytes.
 func TestReplicasSendTheSameBytes(t *testing.T) {
 	for seed := range int64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			names := []string{"first", "second", "third"}
 			random := rand.New(rand.NewSource(seed)) //nolint:gosec // a history
 			merge := random.Intn(2) == 0
-			var all []publication
+			var publications []publication
 			for _, source := range names {
 				for g := range 3 {
 					p := publication{source: source, group: fmt.Sprint("g", g)}
 					for range 1 + random.Intn(3) {
 						p.states = append(p.states, drawObjects(t, random))
 					}
-					all = append(all, p)
+					publications = append(publications, p)
 				}
 			}
 			synctest.Test(t, func(t *testing.T) {
-				one := newReplica(t, names, merge)
-				one.learn(all, random, false)
-				before := one.answers(t)
+				first := newReplica(t, names, merge)
+				first.learn(publications, random, false)
+				before := first.answers(t)
 				time.Sleep(1000 * time.Hour)
 				two := newReplica(t, names, merge)
-				two.learn(all, random, true)
+				two.learn(publications, random, true)
 				require.Equal(t, before, two.answers(t))
-				require.Equal(t, before, one.answers(t), "it does not change with time")
+				require.Equal(t, before, first.answers(t), "it does not change with time")
 			})
 		})
 	}
@@ -105,7 +105,7 @@ func drawObjects(t *testing.T, random *rand.Rand) (rs []*resource.Resource) {
 	return rs
 }
 
-// replica is all of a relay but its sources, which say what a test has them say, and its ports.
+// replica is a relay without its real sources, which a test replaces, and without its ports.
 type replica struct {
 	t       *testing.T
 	names   []string
@@ -147,11 +147,11 @@ func (r *replica) start() {
 				return ctx.Err()
 			}),
 		})
-		in := aggregate.Source{Name: name, Reader: table}
+		source := aggregate.Source{Name: name, Reader: table}
 		if r.merge && i > 0 {
-			in.Merge = &aggregate.Merge{}
+			source.Merge = &aggregate.Merge{}
 		}
-		inputs = append(inputs, in)
+		inputs = append(inputs, source)
 	}
 	require.NoError(r.t, supervisor.Reconfigure(specs))
 	view := aggregate.New(inputs...)
@@ -177,29 +177,29 @@ func (r *replica) start() {
 	synctest.Wait()
 }
 
-// learn publishes what the sources say, hours apart: of a group one state after the other, of several in any order. If
-// restarts, it begins anew with what it has kept when half of all is said.
-func (r *replica) learn(all []publication, random *rand.Rand, restarts bool) {
+// learn publishes the states of the sources, hours apart: those of a group in order, groups in any order. If restarts
+// is set, the replica restarts from its stored state after half of them.
+func (r *replica) learn(publications []publication, random *rand.Rand, restarts bool) {
 	var order []int
-	for i, p := range all {
+	for i, p := range publications {
 		for range p.states {
 			order = append(order, i)
 		}
 	}
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	said := make([]int, len(all))
+	published := make([]int, len(publications))
 	say := func(i int) {
-		p := all[i]
-		_ = r.sinks[p.source].ReplaceAll([]sources.Content{{Group: p.group, Resources: slices.Clone(p.states[said[i]-1])}})
+		p := publications[i]
+		_ = r.sinks[p.source].ReplaceAll([]sources.Content{{Group: p.group, Resources: slices.Clone(p.states[published[i]-1])}})
 	}
 	for n, i := range order {
-		said[i]++
+		published[i]++
 		say(i)
 		time.Sleep(time.Duration(1+random.Intn(100)) * time.Minute)
 		if restarts && n == len(order)/2 {
 			r.stop()
 			r.start()
-			for i, n := range said {
+			for i, n := range published {
 				if n > 0 {
 					say(i)
 				}
@@ -213,7 +213,7 @@ func (r *replica) learn(all []publication, random *rand.Rand, restarts bool) {
 }
 
 // answers are those to the first requests of clients of both variants, without the nonces.
-func (r *replica) answers(t *testing.T) (all [][]byte) {
+func (r *replica) answers(t *testing.T) (responses [][]byte) {
 	conn, err := grpc.NewClient("passthrough:///replica", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.address.DialContext(ctx) }))
 	require.NoError(t, err)
@@ -225,7 +225,7 @@ func (r *replica) answers(t *testing.T) (all [][]byte) {
 	take := func(m proto.Message) {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		require.NoError(t, err)
-		all = append(all, b)
+		responses = append(responses, b)
 	}
 	for _, url := range []string{
 		"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1alpha3/VirtualService",
@@ -234,10 +234,10 @@ func (r *replica) answers(t *testing.T) (all [][]byte) {
 		sotw, err := ads.StreamAggregatedResources(ctx)
 		require.NoError(t, err)
 		require.NoError(t, sotw.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url}))
-		whole, err := sotw.Recv()
+		response, err := sotw.Recv()
 		require.NoError(t, err)
-		whole.Nonce = ""
-		take(whole)
+		response.Nonce = ""
+		take(response)
 		require.NoError(t, sotw.CloseSend())
 		_, err = sotw.Recv()
 		require.ErrorIs(t, err, io.EOF)
@@ -250,7 +250,7 @@ func (r *replica) answers(t *testing.T) (all [][]byte) {
 		first.Nonce = ""
 		take(first)
 	}
-	return all
+	return responses
 }
 
 // runs is a source made of a function.
@@ -271,10 +271,10 @@ func TestRanksPassThroughTiers(t *testing.T) {
 		r.awaitReady(t)
 		return r
 	}
-	one, two := lower("sz", "sy"), lower("sx", "sw")
+	first, two := lower("sz", "sy"), lower("sx", "sw")
 	dir := t.TempDir()
 	write(t, dir+"/own/x.yaml", entry("shop", "sv", 80))
-	configured(t, dir, "name: one, address: 'xds://"+one.XDS().String()+"'", "name: own, address: 'fs://./own'",
+	configured(t, dir, "name: one, address: 'xds://"+first.XDS().String()+"'", "name: own, address: 'fs://./own'",
 		"name: two, address: 'xds://"+two.XDS().String()+"'")
 	upper := start(t, dir)
 	upper.awaitReady(t)
@@ -304,7 +304,7 @@ func TestRanksPassThroughTiers(t *testing.T) {
 		return times
 	}
 	times := created(upper)
-	require.Equal(t, times, created(relay), "who has nothing of its own changes nothing")
+	require.Equal(t, times, created(relay), "a source without objects changes no object")
 	since2014 := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix() - 1_400_000_000
 	require.EqualValues(t, since2014, times["dated"].Nanosecond())
 	for i, names := range [][2]string{{"sz", "sy"}, {"sy", "dated"}, {"dated", "sv"}, {"sv", "sx"}, {"sx", "sw"}} {

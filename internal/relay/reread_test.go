@@ -15,8 +15,8 @@ import (
 	"tributary/sources"
 )
 
-// troubled makes a place of which nearly everything is served though it is not there: an object that has become
-// invalid, one whose file cannot be read, and 40 that are held. It returns the names of them all.
+// troubled makes a place that serves nearly all objects although it cannot be read: an invalid object, an object in an
+// unreadable file, and 40 held objects. It returns their names.
 func troubled(t *testing.T, dir, settings string) (*rig, []string) {
 	t.Helper()
 	write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
@@ -59,9 +59,9 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 // another source nor another reading.
 func TestReread_UnrelatedSettings(t *testing.T) {
 	dir := t.TempDir()
-	r, all := troubled(t, dir, quick)
-	clients := both(t, r, never(t, all...))
-	see(t, clients, all...)
+	r, names := troubled(t, dir, quick)
+	clients := subscribeBoth(t, r, never(t, names...))
+	see(t, clients, names...)
 	table := r.sources.active[0].table
 	for _, settings := range []string{
 		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
@@ -73,11 +73,11 @@ func TestReread_UnrelatedSettings(t *testing.T) {
 	r.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
 	require.Same(t, table, r.sources.active[0].table)
 	r.awaitHeld(t, 40)
-	see(t, clients, all...)
+	see(t, clients, names...)
 }
 
-// TestReread: a setting that changes what is made of a source has that read anew. What then cannot be read, is not
-// valid or is held is as it was, also after a restart, and also if that comes before everything was read.
+// TestReread: a setting that changes the objects of a source makes it read them again. Unreadable, invalid and held
+// objects stay as they were, also after a restart, and also if the restart comes before the first read.
 func TestReread(t *testing.T) {
 	for _, settings := range []string{
 		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh",
@@ -85,9 +85,9 @@ func TestReread(t *testing.T) {
 	} {
 		t.Run(settings, func(t *testing.T) {
 			dir := t.TempDir()
-			r, all := troubled(t, dir, quick)
-			clients := both(t, r, never(t, all...))
-			see(t, clients, all...)
+			r, names := troubled(t, dir, quick)
+			clients := subscribeBoth(t, r, never(t, names...))
+			see(t, clients, names...)
 			why := r.awaitHeld(t, 40)
 			r.reload(t, "name: b, address: 'fs://./one'"+quick+settings)
 			eventually(t, func() error {
@@ -97,18 +97,18 @@ func TestReread(t *testing.T) {
 				return nil
 			})
 			assert.Equal(t, why, r.awaitHeld(t, 40))
-			see(t, clients, all...)
+			see(t, clients, names...)
 			labelled := 0
 			for res := range r.view.Snapshot().All() {
 				if res.Meta().Labels["team"] == "x" {
 					labelled++
 				}
 			}
-			assert.Equal(t, strings.Contains(settings, "team"), labelled == 1, "what can be read")
+			assert.Equal(t, strings.Contains(settings, "team"), labelled == 1, "readable objects")
 			for range 2 {
 				r.stop()
 				r = start(t, dir)
-				see(t, both(t, r, nil), all...)
+				see(t, subscribeBoth(t, r, nil), names...)
 				r.awaitHeld(t, 40)
 			}
 			write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
@@ -121,7 +121,7 @@ func TestReread(t *testing.T) {
 				return nil
 			})
 			require.NoError(t, os.Remove(dir+"/one/broken.yaml"))
-			see(t, both(t, r, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
+			see(t, subscribeBoth(t, r, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
 		})
 	}
 }
@@ -146,7 +146,7 @@ func TestReread_BySettings(t *testing.T) {
 			t.Run(settings+", by a "+how, func(t *testing.T) {
 				dir := t.TempDir()
 				write(t, dir+"/one/f.yaml", c.text)
-				partial := ", partialStart: true" // of what is not valid before there is nothing else
+				partial := ", partialStart: true" // of an invalid object before another object exists
 				configured(t, dir, "name: a, address: 'fs://./one'"+partial+quick)
 				r := start(t, dir)
 				serves := func(want string) {
@@ -172,8 +172,8 @@ func TestReread_BySettings(t *testing.T) {
 	}
 }
 
-// TestRereadIsNoLoss: what a source lacks by other settings is not held, however much that is, neither after a reload
-// nor after a restart, and no more if something is held already.
+// TestRereadIsNoLoss: objects that a source lacks because of other settings are not held, whatever their number,
+// neither after a reload nor after a restart, and also not during a hold.
 func TestRereadIsNoLoss(t *testing.T) {
 	const moving, leaving = ", transform: {namespaces: {shop: other}}", ", transform: {exclude: [{names: [s*]}]}"
 	for _, how := range []string{"reload", "restart"} {
@@ -201,7 +201,7 @@ func TestRereadIsNoLoss(t *testing.T) {
 						want = append(want, strings.Replace(name, "shop", namespace, 1))
 					}
 				}
-				see(t, both(t, r, nil), want...)
+				see(t, subscribeBoth(t, r, nil), want...)
 				require.Nil(t, r.supervisor.Status()[0].Held)
 				if how == "reload" {
 					eventually(t, func() error {
@@ -214,9 +214,9 @@ func TestRereadIsNoLoss(t *testing.T) {
 			})
 		}
 		t.Run(how+" while something is held", func(t *testing.T) {
-			r, all := troubled(t, t.TempDir(), quick)
+			r, names := troubled(t, t.TempDir(), quick)
 			r = edit(t, r, ", transform: {exclude: [{names: [well]}]}")
-			see(t, both(t, r, nil), slices.DeleteFunc(all, func(name string) bool { return name == "ServiceEntry shop/well" })...)
+			see(t, subscribeBoth(t, r, nil), slices.DeleteFunc(names, func(name string) bool { return name == "ServiceEntry shop/well" })...)
 			r.awaitHeld(t, 40)
 		})
 	}
@@ -224,7 +224,7 @@ func TestRereadIsNoLoss(t *testing.T) {
 
 // described names the objects that a relay's view has, VirtualServices with their first host.
 func described(t *testing.T, r *rig) string {
-	var all []string
+	var names []string
 	for res := range r.view.Snapshot().All() {
 		name := keyOf(res)
 		spec, err := res.Spec()
@@ -232,38 +232,38 @@ func described(t *testing.T, r *rig) string {
 		if vs, ok := spec.(*networking.VirtualService); ok {
 			name += " " + vs.GetHosts()[0]
 		}
-		all = append(all, name)
+		names = append(names, name)
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(names, ", ")
 }
 
-// TestRereadByARestart is the same where the configuration was edited while nothing ran.
+// TestRereadByARestart is TestReread for a configuration that was edited while no process ran.
 func TestRereadByARestart(t *testing.T) {
 	dir := t.TempDir()
-	r, all := troubled(t, dir, quick)
+	r, names := troubled(t, dir, quick)
 	r.stop()
 	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}"+quick)
 	for range 2 {
 		r = start(t, dir)
 		r.awaitReady(t)
-		clients := both(t, r, never(t, all...))
-		see(t, clients, all...)
+		clients := subscribeBoth(t, r, never(t, names...))
+		see(t, clients, names...)
 		r.awaitHeld(t, 40)
 		r.stop()
 	}
-	eventually(t, func() error { // what the former reading left is forgotten, by and by
+	eventually(t, func() error { // the state of the former settings is removed later
 		r = start(t, dir)
 		defer r.stop()
 		r.awaitReady(t)
-		if kept, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(kept) != 1 {
+		if states, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(states) != 1 {
 			return errNot
 		}
 		return nil
 	})
 }
 
-// TestRereadThatMoves: a transform that gives everything another namespace does so with all that can be read. What
-// cannot be stays under the name that it has, for as long as it cannot.
+// TestRereadThatMoves: a transform that changes the namespace of all objects moves all readable objects. Unreadable
+// objects keep their name until they can be read.
 func TestRereadThatMoves(t *testing.T) {
 	dir := t.TempDir()
 	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)
@@ -271,7 +271,7 @@ func TestRereadThatMoves(t *testing.T) {
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 40))
 	moving := "name: a, address: 'fs://./one', transform: {namespaces: {shop: other}}" + quick
 	staying := "name: a, address: 'fs://./one'" + quick
-	at := func(namespace string) (names []string) {
+	served := func(namespace string) (names []string) {
 		for _, name := range numbered(40) {
 			names = append(names, strings.Replace(name, "shop", namespace, 1))
 		}
@@ -279,8 +279,8 @@ func TestRereadThatMoves(t *testing.T) {
 	}
 	configured(t, dir, staying)
 	r := start(t, dir)
-	clients := both(t, r, nil)
-	see(t, clients, append(at("shop"), x)...)
+	clients := subscribeBoth(t, r, nil)
+	see(t, clients, append(served("shop"), x)...)
 	write(t, dir+"/one/x.yaml", broken)
 	eventually(t, func() error {
 		if len(r.supervisor.Status()[0].Quarantined) != 1 {
@@ -289,26 +289,26 @@ func TestRereadThatMoves(t *testing.T) {
 		return nil
 	})
 	r.reload(t, moving)
-	see(t, clients, append(at("other"), x)...)
+	see(t, clients, append(served("other"), x)...)
 	moving = strings.Replace(moving, "name: a", "name: b", 1) // and its name
 	r.reload(t, moving)
-	see(t, clients, append(at("other"), x)...)
+	see(t, clients, append(served("other"), x)...)
 	write(t, dir+"/one/x.yaml", "# still\n"+broken)
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39))
-	see(t, clients, append(at("other")[:39], x)...)
+	see(t, clients, append(served("other")[:39], x)...)
 	r.stop()
 	r = start(t, dir)
-	clients = both(t, r, nil)
-	see(t, clients, append(at("other")[:39], x)...)
+	clients = subscribeBoth(t, r, nil)
+	see(t, clients, append(served("other")[:39], x)...)
 	for _, n := range []int{38, 37, 39} { // after a restart, time and again
 		write(t, dir+"/one/x.yaml", fmt.Sprintf("# still, beside %d\n%s", n, broken))
 		write(t, dir+"/one/rest.yaml", entries("shop", "s", n))
-		see(t, clients, append(at("other")[:n], x)...)
+		see(t, clients, append(served("other")[:n], x)...)
 	}
 	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
-	see(t, clients, append(at("other")[:39], "ServiceEntry other/x")...)
+	see(t, clients, append(served("other")[:39], "ServiceEntry other/x")...)
 
-	// A document that cannot be told may be anything, but not what is there under another name.
+	// An unreadable document may be any object, but not one that exists under another name.
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39)+"a: [\n")
 	eventually(t, func() error {
 		if len(r.supervisor.Status()[0].Quarantined) != 1 {
@@ -317,10 +317,10 @@ func TestRereadThatMoves(t *testing.T) {
 		return nil
 	})
 	r.reload(t, staying)
-	see(t, clients, append(at("shop")[:39], x)...)
+	see(t, clients, append(served("shop")[:39], x)...)
 	r.stop()
 	r = start(t, dir)
-	see(t, both(t, r, nil), append(at("shop")[:39], x)...)
+	see(t, subscribeBoth(t, r, nil), append(served("shop")[:39], x)...)
 }
 
 // TestReload_ReportsOrder: the order of sources decides which of them wins.
@@ -328,13 +328,13 @@ func TestReload_ReportsOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))
-	one, two := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick
-	configured(t, dir, one, two)
+	first, two := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick
+	configured(t, dir, first, two)
 	r := start(t, dir)
 	r.awaitReady(t)
-	configured(t, dir, two, one)
-	said, err := r.reloader.Reload(t.Context(), "the test")
+	configured(t, dir, two, first)
+	result, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
-	require.Contains(t, said, "the order of the sources is another")
+	require.Contains(t, result, "the order of the sources is another")
 	require.Contains(t, r.log.String(), "reordered=true")
 }

@@ -30,14 +30,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("XDG_STATE_HOME", os.DevNull) // no test reads what another one has left there
+	_ = os.Setenv("XDG_STATE_HOME", os.DevNull) // no test reads the state of another test
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what must happen.
+// patience limits the time that a test waits.
 const patience = 60 * time.Second
 
-// eventually waits until look finds nothing to complain of.
+// eventually waits until look returns no error.
 func eventually(t *testing.T, look func() error) {
 	t.Helper()
 	var err error
@@ -57,7 +57,7 @@ type rig struct {
 	log  *testutil.Buffer
 }
 
-// configured writes the configuration in dir: sources, each a mapping without braces, on top of what is said of the rest.
+// configured writes the configuration: sources, each a mapping without braces, after the other settings.
 func configured(t *testing.T, dir string, sources ...string) {
 	t.Helper()
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources:\n"
@@ -141,7 +141,7 @@ func (r *rig) reload(t *testing.T, sources ...string) {
 	require.NoError(t, err)
 }
 
-// ready is what /-/ready says.
+// ready returns the status of /-/ready.
 func (r *rig) ready(t *testing.T) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/-/ready", nil)
@@ -163,7 +163,7 @@ func (r *rig) awaitReady(t *testing.T) {
 	})
 }
 
-// contents is what somebody sees: from "kind namespace/name" to content.
+// contents is the content that a reader sees: from "kind namespace/name" to content.
 type contents map[string]string
 
 func (c contents) names() string { return strings.Join(slices.Sorted(maps.Keys(c)), " ") }
@@ -171,19 +171,19 @@ func (c contents) names() string { return strings.Join(slices.Sorted(maps.Keys(c
 // client looks at a relay all the time, by one variant of the protocol, also across its restarts.
 type client struct {
 	name  string
-	check func(by string, now contents)
+	check func(reader string, now contents)
 
-	mu   sync.Mutex
-	have map[string]contents // by type URL
+	mu        sync.Mutex
+	resources map[string]contents // by type URL
 }
 
 // typeURLs are those that clients look at.
 var typeURLs = []string{"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1/Gateway"}
 
 // look starts a client that ends with the test. check, if there is one, is called with whatever it has after each answer.
-func look(t *testing.T, address string, mode adsc.Mode, check func(by string, now contents)) *client {
+func look(t *testing.T, address string, mode adsc.Mode, check func(reader string, now contents)) *client {
 	t.Helper()
-	c := &client{name: map[adsc.Mode]string{adsc.SotW: "sotw", adsc.Delta: "delta"}[mode], check: check, have: map[string]contents{}}
+	c := &client{name: map[adsc.Mode]string{adsc.SotW: "sotw", adsc.Delta: "delta"}[mode], check: check, resources: map[string]contents{}}
 	cfg := adsc.Config{
 		Addresses: []string{address}, Mode: mode, Log: slog.New(slog.DiscardHandler),
 		Node: &corev3.Node{Id: "looker", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
@@ -211,11 +211,11 @@ func look(t *testing.T, address string, mode adsc.Mode, check func(by string, no
 func (c *client) take(r *adsc.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	have := c.have[r.TypeURL]
-	if r.Complete || have == nil {
-		have = contents{}
+	resources := c.resources[r.TypeURL]
+	if r.Complete || resources == nil {
+		resources = contents{}
 	} else {
-		have = maps.Clone(have)
+		resources = maps.Clone(resources)
 	}
 	for _, res := range r.Resources {
 		var m mcp.Resource
@@ -223,23 +223,23 @@ func (c *client) take(r *adsc.Response) error {
 			return err
 		}
 		name := m.GetMetadata().GetName()
-		have[name] = contentOf(m.GetMetadata().GetLabels(), m.GetBody().GetValue())
+		resources[name] = contentOf(m.GetMetadata().GetLabels(), m.GetBody().GetValue())
 	}
 	for _, name := range r.Removed {
-		delete(have, name)
+		delete(resources, name)
 	}
-	c.have[r.TypeURL] = have
+	c.resources[r.TypeURL] = resources
 	if c.check != nil {
 		c.check(c.name, c.all())
 	}
 	return nil
 }
 
-// all is what the client has. The caller holds mu.
+// all returns the content of the client. The caller holds mu.
 func (c *client) all() contents {
 	all := contents{}
-	for url, have := range c.have {
-		for name, content := range have {
+	for url, resources := range c.resources {
+		for name, content := range resources {
 			all[url[strings.LastIndex(url, "/")+1:]+" "+name] = content
 		}
 	}
@@ -265,23 +265,23 @@ func (c *client) sees(t *testing.T, names ...string) {
 }
 
 // never is a check that some objects are never missing, once all of them were there.
-func never(t *testing.T, missing ...string) func(by string, now contents) {
+func never(t *testing.T, missing ...string) func(reader string, now contents) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
-	return func(by string, now contents) {
+	return func(reader string, now contents) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, name := range missing {
-			_, there := now[name]
-			if seen[by] && !there {
-				t.Errorf("%s: %s is missing: %s", by, name, now.names())
+			_, exists := now[name]
+			if seen[reader] && !exists {
+				t.Errorf("%s: %s is missing: %s", reader, name, now.names())
 			}
 		}
-		seen[by] = seen[by] || !slices.ContainsFunc(missing, func(name string) bool { _, there := now[name]; return !there })
+		seen[reader] = seen[reader] || !slices.ContainsFunc(missing, func(name string) bool { _, exists := now[name]; return !exists })
 	}
 }
 
-// down is an address at which nobody listens.
+// down is an address without a listener.
 func down(t *testing.T) string {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

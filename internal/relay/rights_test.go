@@ -32,13 +32,13 @@ import (
 	"tributary/server/identity"
 )
 
-// What was proven once on a connection holds no longer than what it was proven by.
+// An identity of a connection ends with the credential that proved it.
 
 // certified is a certificate of a client, of an authority.
-func certified(t *testing.T, by *testutil.Authority) tls.Certificate {
+func certified(t *testing.T, authority *testutil.Authority) tls.Certificate {
 	id, err := url.Parse("spiffe://e/b")
 	require.NoError(t, err)
-	return by.Sign(&x509.Certificate{
+	return authority.Sign(&x509.Certificate{
 		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}).TLS()
@@ -119,7 +119,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 }
 
 // A unix socket's other end is named as its owner likes.
-func TestAUnixSocketHasNoAddress(t *testing.T) {
+func TestAccess_UnixSocketHasNoAddress(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("secret", "s", 3))
@@ -131,13 +131,13 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 `)
 	r := startAt(t, dir, "unix://"+dir+"/x.sock?mode=0666")
 	r.awaitReady(t)
-	for _, own := range []string{"", "10.1.2.3:80"} {
+	for _, forwarded := range []string{"", "10.1.2.3:80"} {
 		conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				var d net.Dialer
-				if own != "" {
-					_ = os.Remove(own) // of a dial before
-					d.LocalAddr = &net.UnixAddr{Name: own, Net: "unix"}
+				if forwarded != "" {
+					_ = os.Remove(forwarded) // of a dial before
+					d.LocalAddr = &net.UnixAddr{Name: forwarded, Net: "unix"}
 				}
 				return d.DialContext(ctx, "unix", dir+"/x.sock")
 			}))
@@ -145,7 +145,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 		t.Cleanup(func() { _ = conn.Close() })
 		resp, err := open(t, conn).stream.Recv()
 		require.NoError(t, err)
-		require.Len(t, resp.GetResources(), 2, own)
+		require.Len(t, resp.GetResources(), 2, forwarded)
 	}
 }
 
@@ -154,12 +154,12 @@ func TestStream_EndsWithExpiredAuthority(t *testing.T) {
 	dir, authority := t.TempDir(), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
-	sign := func(made, by *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
+	sign := func(template, issuer *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
 		var err error
-		made.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<60))
+		template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<60))
 		require.NoError(t, err)
-		made.NotBefore = time.Now().Add(-time.Hour)
-		der, err := x509.CreateCertificate(rand.Reader, made, by, &key.PublicKey, signer)
+		template.NotBefore = time.Now().Add(-time.Hour)
+		der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
 		require.NoError(t, err)
 		c, err := x509.ParseCertificate(der)
 		require.NoError(t, err)
@@ -170,18 +170,18 @@ func TestStream_EndsWithExpiredAuthority(t *testing.T) {
 		require.NoError(t, err)
 		return k
 	}
-	of, own := key(), key()
+	parentKey, own := key(), key()
 	short := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "short"}, NotAfter: time.Now().Add(5 * time.Second), IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	short = sign(short, short, of, of)
+	short = sign(short, short, parentKey, parentKey)
 	id, err := url.Parse("spiffe://e/b")
 	require.NoError(t, err)
 	leaf := sign(&x509.Certificate{
 		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, short, own, of)
+	}, short, own, parentKey)
 	write(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: short.Raw})))
 	write(t, dir+"/tributary.yaml", `
 listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
@@ -207,18 +207,18 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	require.Contains(t, message, "expired")
 }
 
-// One reload brings a source and the rule that hides it, or takes both away: nobody is sent what one of them does not
-// allow.
-func TestAReloadOfSourcesAndRules(t *testing.T) {
+// One reload adds a source and the rule that hides it, or removes both: no client gets an object that one of the two
+// does not allow.
+func TestReload_SourcesWithRules(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/all.yaml", entries("prod", "p", 2))
 	write(t, dir+"/two/all.yaml", entries("secret", "planted", 20))
 	token, line, err := identity.NewToken("web")
 	require.NoError(t, err)
 	write(t, dir+"/tokens", line)
-	configure := func(both bool) {
+	configure := func(withSecret bool) {
 		allow, second := "", ""
-		if both {
+		if withSecret {
 			allow, second = ", allow: {namespaces: [prod]}", "- {name: two, address: 'fs://"+dir+"/two', guard: off}\n"
 		}
 		write(t, dir+"/tributary.yaml", `listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}
@@ -234,16 +234,16 @@ configSources:
 	r := start(t, dir)
 	r.awaitReady(t)
 	for i := range 40 {
-		var all []*subscriber
+		var subscribers []*subscriber
 		for range 3 {
 			s := subscribe(t, r, token, "n")
 			s.gets(t, 2)
-			all = append(all, s)
+			subscribers = append(subscribers, s)
 		}
 		configure(i%2 == 0)
 		_, err := r.reloader.Reload(t.Context(), "the test")
 		require.NoError(t, err)
-		for _, s := range all {
+		for _, s := range subscribers {
 			if i%2 == 1 { // it may see more with its next stream, and goes on
 				continue
 			}

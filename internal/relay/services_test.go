@@ -15,32 +15,32 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// callAll calls each method of each service that clients can reach, and returns what came of it.
+// callAll calls each method of each service that clients can reach, and returns the codes.
 func callAll(t *testing.T, r *rig) map[string]codes.Code {
 	t.Helper()
 	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close() //nolint:errcheck // of a test
-	all := map[string]codes.Code{}
+	codesByMethod := map[string]codes.Code{}
 	for service, info := range r.grpc.GetServiceInfo() {
 		for _, m := range info.Methods {
 			method := "/" + service + "/" + m.Name
 			if !m.IsClientStream && !m.IsServerStream {
-				all[method] = status.Code(conn.Invoke(t.Context(), method, &emptypb.Empty{}, &emptypb.Empty{}))
+				codesByMethod[method] = status.Code(conn.Invoke(t.Context(), method, &emptypb.Empty{}, &emptypb.Empty{}))
 				continue
 			}
 			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: m.IsClientStream, ServerStreams: m.IsServerStream}, method)
 			require.NoError(t, err)
 			_ = stream.SendMsg(&emptypb.Empty{}) // it may have ended
 			_ = stream.CloseSend()
-			all[method] = status.Code(stream.RecvMsg(&emptypb.Empty{}))
+			codesByMethod[method] = status.Code(stream.RecvMsg(&emptypb.Empty{}))
 		}
 	}
-	return all
+	return codesByMethod
 }
 
 // Every service that is registered is bounded by the limits of streams and by the rules, also one that is added later.
-func TestEveryServiceIsBounded(t *testing.T) {
+func TestServices_LimitConcurrentCalls(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	write(t, dir+"/tokens", "")
@@ -53,9 +53,9 @@ func TestEveryServiceIsBounded(t *testing.T) {
 	}
 
 	restricted(t, dir, "access: []\n")
-	other := start(t, dir)
-	other.awaitReady(t)
-	called := callAll(t, other)
+	secondDir := start(t, dir)
+	secondDir.awaitReady(t)
+	called := callAll(t, secondDir)
 	for _, open := range []string{"Check", "List"} {
 		method := "/grpc.health.v1.Health/" + open
 		require.Equal(t, codes.OK, called[method], method)
@@ -69,7 +69,7 @@ func TestEveryServiceIsBounded(t *testing.T) {
 	}))
 }
 
-func TestHealthOfUnknownServicesIsNotWatched(t *testing.T) {
+func TestHealth_UnknownServiceIsNotWatched(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	configured(t, dir, "address: 'fs://"+dir+"/rules'")
@@ -83,17 +83,17 @@ func TestHealthOfUnknownServicesIsNotWatched(t *testing.T) {
 		require.NoError(t, err)
 		return stream
 	}
-	whole := watch("")
-	for is := healthpb.HealthCheckResponse_UNKNOWN; is != healthpb.HealthCheckResponse_SERVING; { // a moment after it is ready
-		got, err := whole.Recv()
+	server := watch("")
+	for state := healthpb.HealthCheckResponse_UNKNOWN; state != healthpb.HealthCheckResponse_SERVING; { // a moment after it is ready
+		got, err := server.Recv()
 		require.NoError(t, err)
-		is = got.GetStatus()
+		state = got.GetStatus()
 	}
 	_, err = watch(strings.Repeat("x", 1<<20)).Recv()
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
-func TestLargeRequestsOnTheAdminPortAreRefused(t *testing.T) {
+func TestAdminPort_RefusesLargeRequests(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	configured(t, dir, "address: 'fs://"+dir+"/rules'")

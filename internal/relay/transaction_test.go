@@ -20,7 +20,7 @@ import (
 )
 
 // both looks by both variants of the protocol.
-func both(t *testing.T, r *rig, check func(by string, now contents)) []*client {
+func subscribeBoth(t *testing.T, r *rig, check func(reader string, now contents)) []*client {
 	t.Helper()
 	return []*client{look(t, r.XDS().String(), adsc.SotW, check), look(t, r.XDS().String(), adsc.Delta, check)}
 }
@@ -37,7 +37,7 @@ const x, w, z = "ServiceEntry shop/x", "ServiceEntry shop/w", "ServiceEntry shop
 // quick are settings of files that change soon.
 const quick = ", quietDelay: 1ms, rescanInterval: 100ms"
 
-// TestTrade has two sources trade directories, both of which cannot be read just then.
+// TestTrade lets two sources trade directories while both cannot be read.
 func TestTrade(t *testing.T) {
 	for _, unreadable := range []bool{false, true} {
 		dir := t.TempDir()
@@ -45,7 +45,7 @@ func TestTrade(t *testing.T) {
 		write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 		configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
 		r := start(t, dir)
-		clients := both(t, r, never(t, x, w))
+		clients := subscribeBoth(t, r, never(t, x, w))
 		see(t, clients, x, w)
 		if unreadable {
 			require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
@@ -60,40 +60,40 @@ func TestTrade(t *testing.T) {
 	}
 }
 
-// TestTakeover has a source take over what another one had, which cannot be read any more.
+// TestTakeover lets a source replace another one that cannot be read any more.
 func TestTakeover(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
 	r := start(t, dir)
-	clients := both(t, r, never(t, w))
+	clients := subscribeBoth(t, r, never(t, w))
 	see(t, clients, x, w)
 	require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
 	r.reload(t, "name: a, address: 'fs://./two'"+quick)
 	see(t, clients, w)
 	assert.Equal(t, http.StatusOK, r.ready(t))
 
-	r.stop() // what was kept was made of the address, not of the name
+	r.stop() // the stored state belongs to the address, not to the name
 	r = start(t, dir)
 	r.awaitReady(t)
-	see(t, both(t, r, nil), w)
+	see(t, subscribeBoth(t, r, nil), w)
 }
 
-// TestOneOfTwoAlikeIsLeft has two sources that read the same, of which one is removed: what was kept of the other is
-// there at a restart with everything out of reach.
-func TestOneOfTwoAlikeIsLeft(t *testing.T) {
-	for _, left := range []string{"a", "b"} {
+// TestRemovedSource_KeepsStateOfItsTwin has two sources of the same address, one of which is removed: a restart with all places
+// unreachable serves the stored objects of the other one.
+func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
+	for _, remaining := range []string{"a", "b"} {
 		dir := t.TempDir()
 		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 		a, b := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./one'"+quick
 		configured(t, dir, a, b)
 		r := start(t, dir)
 		r.awaitReady(t)
-		r.reload(t, map[string]string{"a": a, "b": b}[left])
-		eventually(t, func() error { // nothing is kept of the other one
-			if kept, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(kept) != 1 {
-				return fmt.Errorf("%v, %w", kept, err)
+		r.reload(t, map[string]string{"a": a, "b": b}[remaining])
+		eventually(t, func() error { // the state of the removed source is gone
+			if states, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(states) != 1 {
+				return fmt.Errorf("%v, %w", states, err)
 			}
 			return nil
 		})
@@ -101,13 +101,13 @@ func TestOneOfTwoAlikeIsLeft(t *testing.T) {
 		require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
 		r = start(t, dir)
 		r.awaitReady(t)
-		see(t, both(t, r, nil), x)
+		see(t, subscribeBoth(t, r, nil), x)
 		r.stop()
 	}
 }
 
-// TestTwoAlikeKeepTheirHolds has two sources that read the same, of which one holds a loss: it does after a restart,
-// whichever was written last, and also if the other one was added while nothing ran.
+// TestTwoAlikeKeepTheirHolds has two sources of the same address, one of which holds a loss. It still does after a
+// restart, whichever state was written last, and also if the other source was added while no process ran.
 func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 	a, b := "name: a, address: 'fs://./one', guard: off"+quick, "name: b, address: 'fs://./one'"+quick
 	for _, began := range [][]string{{a, b}, {b}} {
@@ -142,7 +142,7 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 				r = start(t, dir)
 				r.awaitReady(t)
 				held()
-				see(t, both(t, r, nil), append(numbered(40), "ServiceEntry shop/well")...)
+				see(t, subscribeBoth(t, r, nil), append(numbered(40), "ServiceEntry shop/well")...)
 				r.stop()
 				require.Contains(t, r.log.String(), "source b reads the same as source a")
 			})
@@ -150,7 +150,7 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 	}
 }
 
-// TestExcludedForAnAddedSource has a source leave out what an added one is to have, which takes long to be reached.
+// TestExcludedForAnAddedSource lets a source exclude objects that an added one will have, which is slow to be reached.
 func TestExcludedForAnAddedSource(t *testing.T) {
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
@@ -158,10 +158,10 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 	write(t, dir+"/all/f.yaml", entry("shop", "x", 80)+entry("shop", "w", 80))
 	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
 	r := start(t, dir)
-	clients := both(t, r, never(t, x, w))
+	clients := subscribeBoth(t, r, never(t, x, w))
 	see(t, clients, x, w)
-	at := down(t)
-	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}"+quick, "name: up, address: 'xds://"+at+"'")
+	address := down(t)
+	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}"+quick, "name: up, address: 'xds://"+address+"'")
 	assert.Equal(t, http.StatusOK, r.ready(t), "all is served")
 	eventually(t, func() error {
 		if p := r.reloader.Status().Pending; !strings.Contains(r.log.String(), "to=unreachable") || !slices.Equal(p, []string{"up"}) {
@@ -170,7 +170,7 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 		return nil
 	})
 	see(t, clients, x, w)
-	startAt(t, above, at)
+	startAt(t, above, address)
 	eventually(t, func() error { // it is that of the added source that is served in the end
 		for shadow := range r.view.Snapshot().All() {
 			if keyOf(shadow) == x && shadow.Origin().Source != "up" {
@@ -188,9 +188,8 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 	see(t, clients, x, w)
 }
 
-// TestRestartBeforeAnAddedSourceWasRead adds a source that cannot be reached, and restarts: nothing at all is known of
-// it then.
-func TestRestartBeforeAnAddedSourceWasRead(t *testing.T) {
+// TestRestart_BeforeAddedSourceWasRead adds an unreachable source and restarts: the new process has no state of it.
+func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "w", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
@@ -198,13 +197,13 @@ func TestRestartBeforeAnAddedSourceWasRead(t *testing.T) {
 	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
 	r := start(t, dir)
 	r.awaitReady(t)
-	at := down(t)
-	r.reload(t, "name: a, address: 'fs://./all'"+quick, "name: up, address: 'xds://"+at+"'")
+	address := down(t)
+	r.reload(t, "name: a, address: 'fs://./all'"+quick, "name: up, address: 'xds://"+address+"'")
 	require.Equal(t, http.StatusOK, r.ready(t))
 	r.stop()
 
 	r = start(t, dir)
-	clients := both(t, r, nil)
+	clients := subscribeBoth(t, r, nil)
 	eventually(t, func() error {
 		for _, s := range r.supervisor.Status() {
 			if s.Synced != (s.Name == "a") || s.Name == "up" && s.State != sources.Unreachable {
@@ -217,20 +216,20 @@ func TestRestartBeforeAnAddedSourceWasRead(t *testing.T) {
 	for _, c := range clients {
 		require.Empty(t, c.now(), "nothing, of any source")
 	}
-	startAt(t, above, at)
+	startAt(t, above, address)
 	see(t, clients, x, w)
 	require.Equal(t, http.StatusOK, r.ready(t))
 }
 
-// TestASourceThatCannotBeMade has a configuration that is right as far as can be told, and of which a source cannot be
-// made all the same: nothing of it happens.
-func TestASourceThatCannotBeMade(t *testing.T) {
+// TestReload_SourceThatCannotBeCreated has a valid configuration with a source that cannot be created: the reload changes
+// nothing.
+func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
 	r := start(t, dir)
-	clients := both(t, r, never(t, x))
+	clients := subscribeBoth(t, r, never(t, x))
 	see(t, clients, x)
 	before := r.sources.active
 	configured(t, dir, "name: b, address: 'fs://./two'"+quick)
@@ -247,7 +246,7 @@ func TestASourceThatCannotBeMade(t *testing.T) {
 	see(t, clients, x, w)
 }
 
-// TestTransformRemoved removes a transform from a source that asks only for what is different.
+// TestTransformRemoved removes a transform from a source that requests only differences.
 func TestTransformRemoved(t *testing.T) {
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
@@ -256,7 +255,7 @@ func TestTransformRemoved(t *testing.T) {
 	address := "name: up, address: 'xds://" + up.XDS().String() + "'"
 	configured(t, dir, address+", transform: {namespaces: {shop: other}}")
 	r := start(t, dir)
-	clients := both(t, r, nil)
+	clients := subscribeBoth(t, r, nil)
 	see(t, clients, "ServiceEntry other/x")
 	r.reload(t, address)
 	see(t, clients, x)
@@ -264,7 +263,7 @@ func TestTransformRemoved(t *testing.T) {
 	r.stop()
 	configured(t, dir, address+", transform: {namespaces: {shop: third}}")
 	r = start(t, dir)
-	see(t, both(t, r, nil), "ServiceEntry third/x")
+	see(t, subscribeBoth(t, r, nil), "ServiceEntry third/x")
 }
 
 // TestReload_ForgetsOldState adds a source with saved objects of an earlier configuration: they are outdated, and not
@@ -276,21 +275,21 @@ func TestReload_ForgetsOldState(t *testing.T) {
 	two := "name: b, address: 'fs://./two'" + quick
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick, two)
 	r := start(t, dir)
-	see(t, both(t, r, nil), append(numbered(20), "ServiceEntry shop/old")...)
+	see(t, subscribeBoth(t, r, nil), append(numbered(20), "ServiceEntry shop/old")...)
 	r.stop()
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
 	r = start(t, dir)
-	clients := both(t, r, never(t, numbered(20)...))
+	clients := subscribeBoth(t, r, never(t, numbered(20)...))
 	see(t, clients, numbered(20)...)
 
-	// What was in one moves to two, which cannot be read yet.
+	// The objects of one move to two, which cannot be read yet.
 	require.NoError(t, os.RemoveAll(dir+"/two"))
 	r.reload(t, two)
 	assert.Equal(t, http.StatusOK, r.ready(t))
 	see(t, clients, numbered(20)...)
 	files, err := filepath.Glob(dir + "/state/sources/*.db")
 	require.NoError(t, err)
-	require.Len(t, files, 1, "nothing of another time is there for who starts again before two is read")
+	require.Len(t, files, 1, "a process that restarts before two is read has no older state of it")
 	write(t, dir+"/two.new/f.yaml", entries("shop", "s", 20)+entry("shop", "z", 80))
 	require.NoError(t, os.Rename(dir+"/two.new", dir+"/two"))
 	see(t, clients, append(numbered(20), z)...)
@@ -303,62 +302,61 @@ func numbered(n int) (names []string) {
 	return names
 }
 
-// TestStateThatCannotBeRemoved has a reload that cannot forget what is kept of a source: it happens all the same, and
-// whole.
-func TestStateThatCannotBeRemoved(t *testing.T) {
+// TestReload_StateThatCannotBeRemoved has a reload that cannot remove the state of a source: it succeeds as a whole.
+func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 	write(t, dir+"/three/f.yaml", entry("shop", "z", 80))
-	one, two, three := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
-	configured(t, dir, one, two, three)
+	first, two, three := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
+	configured(t, dir, first, two, three)
 	r := start(t, dir)
-	clients := both(t, r, never(t, x))
+	clients := subscribeBoth(t, r, never(t, x))
 	see(t, clients, x, w, z)
-	kept := func() []string {
+	states := func() []string {
 		files, err := filepath.Glob(dir + "/state/sources/*.db")
 		require.NoError(t, err)
 		return files
 	}
 	eventually(t, func() error {
-		if len(kept()) != 3 {
+		if len(states()) != 3 {
 			return errNot
 		}
 		return nil
 	})
-	for _, file := range kept() { // directories, in the place of the files, that cannot be removed
+	for _, file := range states() { // directories, in the place of the files, that cannot be removed
 		eventually(t, func() error { return errors.Join(os.RemoveAll(file), os.MkdirAll(file+"/in/the/way", 0o700)) })
 	}
-	r.reload(t, one)
+	r.reload(t, first)
 	see(t, clients, x)
-	told := func() int {
+	warnings := func() int {
 		return strings.Count(r.log.String(), `level=WARN msg="the files of a retired source cannot be removed"`)
 	}
 	eventually(t, func() error {
-		if told() == 0 {
+		if warnings() == 0 {
 			return errNot
 		}
 		return nil
 	})
-	r.reload(t, one, two, three)
+	r.reload(t, first, two, three)
 	see(t, clients, x, w, z)
 
-	r.reload(t, one)
+	r.reload(t, first)
 	see(t, clients, x)
-	for _, file := range kept() { // now they can be
+	for _, file := range states() { // now they can be
 		require.NoError(t, os.RemoveAll(file+"/in"))
 	}
-	r.reload(t, one)
+	r.reload(t, first)
 	eventually(t, func() error {
-		if len(kept()) > 1 {
+		if len(states()) > 1 {
 			return errNot
 		}
 		return nil
 	})
 }
 
-// TestRenameWhileTheUpstreamIsDown renames a source that cannot be reached, and restarts.
-func TestRenameWhileTheUpstreamIsDown(t *testing.T) {
+// TestRename_WhileUpstreamIsDown renames a source that cannot be reached, and restarts.
+func TestRename_WhileUpstreamIsDown(t *testing.T) {
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
@@ -366,7 +364,7 @@ func TestRenameWhileTheUpstreamIsDown(t *testing.T) {
 	address := ", address: 'xds://" + up.XDS().String() + "'"
 	configured(t, dir, "name: a"+address)
 	r := start(t, dir)
-	clients := both(t, r, never(t, x))
+	clients := subscribeBoth(t, r, never(t, x))
 	see(t, clients, x)
 	up.stop()
 	r.reload(t, "name: b"+address)
@@ -374,19 +372,19 @@ func TestRenameWhileTheUpstreamIsDown(t *testing.T) {
 	assert.Equal(t, http.StatusOK, r.ready(t))
 	r.stop()
 	r = start(t, dir)
-	see(t, both(t, r, nil), x)
+	see(t, subscribeBoth(t, r, nil), x)
 }
 
-// TestRenameKeepsWhatIsHeld renames a source of which a loss is held back.
-func TestRenameKeepsWhatIsHeld(t *testing.T) {
+// TestRename_KeepsHold renames a source during a hold.
+func TestRename_KeepsHold(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
 	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
 	r := start(t, dir)
-	all := append(numbered(40), z)
-	clients := both(t, r, never(t, all...))
-	see(t, clients, all...)
+	objects := append(numbered(40), z)
+	clients := subscribeBoth(t, r, never(t, objects...))
+	see(t, clients, objects...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
 	held := func(name string) {
 		t.Helper()
@@ -404,23 +402,23 @@ func TestRenameKeepsWhatIsHeld(t *testing.T) {
 	held("b")
 	r.reload(t, "name: c, address: 'fs://./one', quietDelay: 2ms, rescanInterval: 100ms, guard: {min: 11}, precedence: 3")
 	held("c")
-	see(t, clients, all...)
+	see(t, clients, objects...)
 	r.stop()
 	r = start(t, dir)
 	held("c")
-	see(t, both(t, r, nil), all...)
+	see(t, subscribeBoth(t, r, nil), objects...)
 }
 
 // TestReload_LogsRemovedObjects: the objects of a removed source and of an address that has become empty are not held,
 // since the user edited the configuration. Both are logged in the same way.
 func TestReload_LogsRemovedObjects(t *testing.T) {
-	for what, next := range map[string]string{
+	for name, next := range map[string]string{
 		"removed":               "",
 		"mistyped, and empty":   "name: b, address: 'fs://./c'",
 		"under another name":    "name: d, address: 'fs://./b'",
 		"another, with a share": "name: b, address: 'fs://./e'",
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir+"/a/x.yaml", entry("shop", "kept", 80))
 			write(t, dir+"/b/x.yaml", entries("shop", "gone", 3))
@@ -436,7 +434,7 @@ func TestReload_LogsRemovedObjects(t *testing.T) {
 			r.reload(t, all...)
 			const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
 				`of_sources=%s names="ServiceEntry shop/gone`
-			of, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[what]
+			source, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[name]
 			eventually(t, func() error {
 				if r.view.Snapshot().Len() != 4-n {
 					return errNot
@@ -446,15 +444,15 @@ func TestReload_LogsRemovedObjects(t *testing.T) {
 			if n == 0 {
 				require.NotContains(t, r.log.String(), "the reload removed objects")
 				r.reload(t, "name: a, address: 'fs://./a'") // so that there is something to tell
-				of, n = "d", 3
+				source, n = "d", 3
 			}
 			eventually(t, func() error {
-				if !strings.Contains(r.log.String(), fmt.Sprintf(line, n, of)) {
+				if !strings.Contains(r.log.String(), fmt.Sprintf(line, n, source)) {
 					return errNot
 				}
 				return nil
 			})
-			require.Equal(t, 1, strings.Count(r.log.String(), fmt.Sprintf(line, n, of)))
+			require.Equal(t, 1, strings.Count(r.log.String(), fmt.Sprintf(line, n, source)))
 		})
 	}
 }
