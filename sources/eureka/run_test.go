@@ -256,8 +256,8 @@ func TestNew(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestWhatIsLeftOut has instances that are not to be called, or cannot be.
-func TestWhatIsLeftOut(t *testing.T) {
+// TestLeftOut_NamesInstances has instances that are not to be called, or cannot be.
+func TestLeftOut_NamesInstances(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	put(server, "orders", "10.0.0.1", "0.0.0.0")
 	for id, change := range map[string]func(map[string]any){

@@ -343,8 +343,8 @@ func TestReplicasServeTheSamePort(t *testing.T) {
 	require.EqualValues(t, 9090, port(early, at(2*time.Hour), on(8080)), "while others are in doubt it stays")
 }
 
-// TestWhatIsLeftOut is the table of what is said of an instance that is not served.
-func TestWhatIsLeftOut(t *testing.T) {
+// TestLeftOut_NamesInstances is the table of what is said of an instance that is not served.
+func TestLeftOut_NamesInstances(t *testing.T) {
 	for why, change := range map[string]func(*client.Instance){
 		"":            func(*client.Instance) {},
 		"weight 0":    func(i *client.Instance) { i.Weight = 0 },
@@ -377,8 +377,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 		"in doubt it is served")
 }
 
-// TestNothingIsServedWithoutAWord is the table of what is said when nothing is served.
-func TestNothingIsServedWithoutAWord(t *testing.T) {
+// TestEmptyRegistry_ExplainedByStatus is the table of what is said when nothing is served.
+func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 	dubbo := has("10.0.0.1")
 	dubbo[0].Metadata = map[string]string{"dubbo.metadata.revision": "x"}
 	for want, c := range map[string]struct {

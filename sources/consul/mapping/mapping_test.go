@@ -82,7 +82,7 @@ func TestNamesThatClash(t *testing.T) {
 
 // Names that differ by case only are one service to Consul, which answers for each with the instances of all (seen:
 // Consul 1.22.7).
-func TestNamesThatDifferByCase(t *testing.T) {
+func TestServiceNames_DifferByCase(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
 	m.Names([]string{"SHOP", "Shop", "shop"})
 	for _, name := range []string{"Shop", "SHOP"} {

@@ -293,7 +293,7 @@ func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
 	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g2"}, one[0].ID)
 }
 
-func TestBothLevelsAreOneEndpoint(t *testing.T) {
+func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	inst, meta := lines(t, "testdata/instances-java.txt"), map[string]string{}
 	for _, l := range lines(t, "testdata/metadata-java.txt") {
 		key, doc, _ := strings.Cut(l, " ")
