@@ -68,7 +68,7 @@ func TestAsksForEachTypeOnceAndIntroducesItselfOnce(t *testing.T) {
 	assert.Equal(t, []string{"x", "y"}, second.GetResourceNames())
 }
 
-func TestAcknowledgesWhatTheHandlerTookAndRejectsWhatItRefused(t *testing.T) {
+func TestHandler_DecidesACKOrNACK(t *testing.T) {
 	answers := make(chan *discoveryv3.DiscoveryRequest, 10)
 	address := serve(t, func(_ int, s stream) error {
 		if _, err := s.Recv(); err != nil {
@@ -111,7 +111,7 @@ func TestAcknowledgesWhatTheHandlerTookAndRejectsWhatItRefused(t *testing.T) {
 	assert.Nil(t, next.GetErrorDetail())
 }
 
-func TestReasonOfARejectionIsBoundedAndValid(t *testing.T) {
+func TestNACKMessage_BoundedAndValid(t *testing.T) {
 	answers := make(chan *discoveryv3.DiscoveryRequest, 1)
 	address := serve(t, func(_ int, s stream) error {
 		if _, err := s.Recv(); err != nil {
@@ -157,10 +157,10 @@ func TestReconnectsWithVersionsAndWithoutNonces(t *testing.T) {
 	run(t, cfg)
 
 	receive(t, firsts)
-	again := receive(t, firsts)
-	assert.Equal(t, "n1", again.GetNode().GetId(), "each stream is introduced")
-	assert.Equal(t, "v7", again.GetVersionInfo())
-	assert.Empty(t, again.GetResponseNonce())
+	resumed := receive(t, firsts)
+	assert.Equal(t, "n1", resumed.GetNode().GetId(), "each stream is introduced")
+	assert.Equal(t, "v7", resumed.GetVersionInfo())
+	assert.Empty(t, resumed.GetResponseNonce())
 }
 
 func TestFailsOverToTheNextAddress(t *testing.T) {
@@ -176,21 +176,21 @@ func TestFailsOverToTheNextAddress(t *testing.T) {
 		from <- r.Server
 		return nil
 	}})
-	cfg.Addresses = []string{"127.0.0.1:1", address} // nothing listens on port 1
+	cfg.Addresses = []string{"127.0.0.1:1", address} // no server listens on port 1
 	cfg.Backoff = retries(1)
 	run(t, cfg)
 	assert.Equal(t, address, receive(t, from))
 }
 
-func TestLeavesAServerThatNeverAnswersIfThereAreOthers(t *testing.T) {
+func TestSilentServer_LeftForAnother(t *testing.T) {
 	silent := serve(t, func(_ int, s stream) error {
 		<-s.Context().Done()
 		return nil
 	})
-	other := serve(t, answering(t))
+	responsive := serve(t, answering(t))
 	handler, heard := teller()
 	cfg := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: handler})
-	cfg.Addresses = append(cfg.Addresses, other)
+	cfg.Addresses = append(cfg.Addresses, responsive)
 	cfg.AnswerTimeout = 50 * time.Millisecond
 	cfg.Backoff = retries(1_000_000) // the other one may be late, too
 	run(t, cfg)
@@ -255,7 +255,7 @@ func TestRunEnds(t *testing.T) {
 	t.Run("while it waits to reconnect", func(t *testing.T) {
 		cfg := quiet("127.0.0.1:1", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		waiting := make(chan struct{})
-		cfg.Backoff = func() backoff.BackOff { return &forever{asked: waiting} }
+		cfg.Backoff = func() backoff.BackOff { return &forever{calls: waiting} }
 		stop, result := run(t, cfg)
 		receive(t, waiting)
 		stop()
@@ -282,10 +282,10 @@ func TestRunEnds(t *testing.T) {
 }
 
 // forever is a backoff that tells when it was asked, and never lets a retry happen.
-type forever struct{ asked chan struct{} }
+type forever struct{ calls chan struct{} }
 
 func (f *forever) NextBackOff() time.Duration {
-	close(f.asked)
+	close(f.calls)
 	return time.Hour
 }
 func (f *forever) Reset() {}
@@ -386,8 +386,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfAnUnknownTypeIsNoAnswer: there is another server to ask.
-func TestAnAnswerOfAnUnknownTypeIsNoAnswer(t *testing.T) {
+// TestUnknownType_IsNoAnswer: there is another server to ask.
+func TestUnknownType_IsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		streams := 0
