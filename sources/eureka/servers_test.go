@@ -34,7 +34,7 @@ func newCluster(t *testing.T, count int) *cluster {
 	return created
 }
 
-// begun returns a run of the source that has taken back what the sink has.
+// begun returns a run of the source that has restored the sink's state.
 func begun(source *Source, sink sources.Sink, now time.Time) *run {
 	created := source.newRun()
 	created.Begin(sink, now)
