@@ -11,7 +11,7 @@ import (
 )
 
 func TestCluster(t *testing.T) {
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		status int
 		body   string
 		want   string
@@ -28,7 +28,7 @@ func TestCluster(t *testing.T) {
 		"a very old Consul":           {200, "{}", "", false},
 		"the datacenter is not there": {500, "No path to datacenter", "", true},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				assert.Equal(t, "/v1/connect/ca/roots", r.URL.Path)
 				assert.True(t, r.URL.Query().Has("consistent"))
