@@ -42,7 +42,7 @@ func quiet(address string, subs ...adsc.Subscription) adsc.Config {
 
 func accept(context.Context, *adsc.Response) error { return nil }
 
-func TestAsksForEachTypeOnceAndIntroducesItselfOnce(t *testing.T) {
+func TestStream_SubscribesWithOneNode(t *testing.T) {
 	requests := make(chan *discoveryv3.DiscoveryRequest, 10)
 	address := serve(t, func(_ int, s stream) error {
 		for {
@@ -132,7 +132,7 @@ func TestNACKMessage_BoundedAndValid(t *testing.T) {
 	assert.True(t, strings.HasPrefix(reason, "�éé"))
 }
 
-func TestReconnectsWithVersionsAndWithoutNonces(t *testing.T) {
+func TestReconnect_SendsVersionsWithoutNonces(t *testing.T) {
 	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
 	address := serve(t, func(n int, s stream) error {
 		first, err := s.Recv()
@@ -163,7 +163,7 @@ func TestReconnectsWithVersionsAndWithoutNonces(t *testing.T) {
 	assert.Empty(t, resumed.GetResponseNonce())
 }
 
-func TestFailsOverToTheNextAddress(t *testing.T) {
+func TestFailover_ToNextAddress(t *testing.T) {
 	address := serve(t, func(_ int, s stream) error {
 		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
 			return err
@@ -197,7 +197,7 @@ func TestSilentServer_LeftForAnother(t *testing.T) {
 	receive(t, heard)
 }
 
-func TestLeavesAnExhaustedServerAloneForLonger(t *testing.T) {
+func TestExhaustedServer_WaitsLonger(t *testing.T) {
 	for name, c := range map[string]struct {
 		code codes.Code
 		want time.Duration
@@ -221,7 +221,7 @@ func TestLeavesAnExhaustedServerAloneForLonger(t *testing.T) {
 	}
 }
 
-func TestReconnectIntroducesTheClientAgain(t *testing.T) {
+func TestReconnect_SendsNodeAgain(t *testing.T) {
 	firsts := make(chan string, 2)
 	address := serve(t, func(_ int, s stream) error {
 		r, err := s.Recv()
@@ -290,9 +290,9 @@ func (f *forever) NextBackOff() time.Duration {
 }
 func (f *forever) Reset() {}
 
-// TestBackoffStartsAfreshOnlyAfterAStableStream counts streams to a server that refuses each at once: resetting on every
+// TestBackoff_ResetAfterStableStreamOnly counts streams to a server that refuses each at once: resetting on every
 // opened stream would hammer it.
-func TestBackoffStartsAfreshOnlyAfterAStableStream(t *testing.T) {
+func TestBackoff_ResetAfterStableStreamOnly(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		stableAfter time.Duration
@@ -325,7 +325,7 @@ func (c *counting) NextBackOff() time.Duration {
 }
 func (c *counting) Reset() { c.resets++ }
 
-func TestIgnoresATypeNotAskedFor(t *testing.T) {
+func TestUnsubscribedType_Ignored(t *testing.T) {
 	address := serve(t, func(_ int, s stream) error {
 		if err := s.Send(response(t, typeB, "v", "n", "b")); err != nil {
 			return err
@@ -344,7 +344,7 @@ func TestIgnoresATypeNotAskedFor(t *testing.T) {
 	assert.Equal(t, typeA, receive(t, got).TypeURL)
 }
 
-func TestTakesResponsesAboveGRPCsDefaultLimit(t *testing.T) {
+func TestResponses_AboveDefaultGRPCLimit(t *testing.T) {
 	address := serve(t, func(_ int, s stream) error {
 		if err := s.Send(response(t, typeA, "v", "n", strings.Repeat("x", 20<<20))); err != nil {
 			return err
@@ -366,18 +366,18 @@ func TestTakesResponsesAboveGRPCsDefaultLimit(t *testing.T) {
 	require.ErrorContains(t, receive(t, result), "larger than max")
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_RefusesInvalidConfig(t *testing.T) {
 	sub := adsc.Subscription{TypeURL: typeA, Handler: accept}
 	for name, c := range map[string]struct {
 		cfg  adsc.Config
 		want string
 	}{
-		"no address":    {adsc.Config{Subscriptions: []adsc.Subscription{sub}}, "no server address"},
-		"no port":       {adsc.Config{Addresses: []string{"host"}, Subscriptions: []adsc.Subscription{sub}}, `"host"`},
-		"nothing":       {adsc.Config{Addresses: []string{"h:1"}}, "no subscriptions"},
-		"no handler":    {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{TypeURL: typeA}}}, "has no handler"},
-		"no type":       {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{Handler: accept}}}, "without a type URL"},
-		"type repeated": {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{sub, sub}}, "two subscriptions to " + typeA},
+		"no address":      {adsc.Config{Subscriptions: []adsc.Subscription{sub}}, "no server address"},
+		"no port":         {adsc.Config{Addresses: []string{"host"}, Subscriptions: []adsc.Subscription{sub}}, `"host"`},
+		"no subscription": {adsc.Config{Addresses: []string{"h:1"}}, "no subscriptions"},
+		"no handler":      {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{TypeURL: typeA}}}, "has no handler"},
+		"no type":         {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{Handler: accept}}}, "without a type URL"},
+		"type repeated":   {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{sub, sub}}, "two subscriptions to " + typeA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adsc.New(c.cfg)

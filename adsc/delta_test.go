@@ -234,7 +234,7 @@ func TestChunkedFirstResponse_CompleteWithLastChunk(t *testing.T) {
 	assert.Equal(t, []bool{false, false, true, true}, synced)
 }
 
-func TestNamesCanBeChangedWhileItRuns(t *testing.T) {
+func TestDelta_ChangesNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to               []string
 		subscribe, unsubscribe []string
@@ -268,7 +268,7 @@ func TestNamesCanBeChangedWhileItRuns(t *testing.T) {
 	}
 }
 
-func TestAutoFallsBack(t *testing.T) {
+func TestAuto_FallsBack(t *testing.T) {
 	t.Run("from a server without delta", func(t *testing.T) {
 		address := serve(t, func(_ int, s stream) error {
 			if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {

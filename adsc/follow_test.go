@@ -142,8 +142,8 @@ func TestSlowHandler_SlowsServer(t *testing.T) {
 	require.LessOrEqual(t, receive(t, result), int64(4), "responses that the server was ahead: one handled, one read, and a few in transit")
 }
 
-// TestFollower_OfResumedType: the client has not received the resources that its caller already has, so their
-// references are unknown.
+// TestFollower_OfResumedType: the client never received the resources that its caller already has, so their references
+// are unknown.
 func TestFollower_OfResumedType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept, Versions: map[string]string{"c": "1"}},

@@ -33,7 +33,7 @@ func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 		token      string
 		want       string
 	}{
-		"nothing":                            {nil, "", ""},
+		"empty":                              {nil, "", ""},
 		"certificate":                        {[]string{"spiffe://cluster.local/ns/istio-system/sa/x"}, "", "istio-system"},
 		"certificate of another domain":      {[]string{"spiffe://td.example/ns/mesh/sa/x"}, "", "mesh"},
 		"second URI":                         {[]string{"https://a.example/ns/a/sa/x", "spiffe://td/ns/b/sa/x"}, "", "b"},

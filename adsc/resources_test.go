@@ -18,7 +18,7 @@ import (
 	"tributary/adsc"
 )
 
-// watched is a client in a bubble whose handler returns reject, and its reports of absent resources.
+// watched is a client in a bubble with a handler that returns reject, and its reports of absent resources.
 type watched struct {
 	client  *adsc.Client
 	mu      sync.Mutex
@@ -131,7 +131,7 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 			w := watch(t, adsc.SotW, adsc.EndpointType, serving(adsc.EndpointType, send), nil, "a", "b")
 			send <- []*anypb.Any{endpoints("a")}
 			send <- []*anypb.Any{endpoints("b")}
-			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1"}, w.states(adsc.EndpointType), "absence says nothing")
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1"}, w.states(adsc.EndpointType), "absence is no removal")
 			assert.Empty(t, w.absent())
 		})
 	})
@@ -239,8 +239,8 @@ func TestInitialVersion_IsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestNameOfMayPanicOrAskTheClient: it is not called under a lock.
-func TestNameOfMayPanicOrAskTheClient(t *testing.T) {
+// TestNameOf_MayPanicOrCallClient: it is not called under a lock.
+func TestNameOf_MayPanicOrCallClient(t *testing.T) {
 	for name, nameOf := range map[string]func(c *adsc.Client) string{
 		"asks":   func(c *adsc.Client) string { c.Synced(typeA); return "a" },
 		"panics": func(*adsc.Client) string { panic("a body of the server's making") },
@@ -370,5 +370,5 @@ func TestAnswer_QueuedForHandlerCounts(t *testing.T) {
 			}
 		})
 	}
-	assert.Zero(t, wrong, "of 10: b was answered after 1 s, and told to be absent after 15 s")
+	assert.Zero(t, wrong, "of 10: b was answered after 1 s, and reported absent after 15 s")
 }

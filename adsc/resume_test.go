@@ -68,8 +68,8 @@ func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 	})
 }
 
-// TestResumingWithTooMuchComesThrough has servers that do not take all the versions that a client brings along in a request.
-func TestResumingWithTooMuchComesThrough(t *testing.T) {
+// TestResume_WithTooManyVersionsRecovers has servers that do not take all the versions that a client brings along in a request.
+func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 	coming := func(t *testing.T, address, typeURL string, n int) {
 		synced, connected := make(chan struct{}, 10), make(chan struct{}, 10)
 		cfg := quiet(address, adsc.Subscription{TypeURL: typeURL, Handler: accept})

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSotW_ChangesNames: on a stream with an earlier name, an empty list unsubscribes.
-func TestNamesCanBeChangedInAStateOfTheWorld(t *testing.T) {
+func TestSotW_ChangesNames(t *testing.T) {
 	wildcard := []string(nil)
 	for name, c := range map[string]struct {
 		steps [][]string // subscribed names, in order

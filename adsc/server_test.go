@@ -138,7 +138,7 @@ func receive[T any](t *testing.T, ch <-chan T) T {
 	case v := <-ch:
 		return v
 	case <-time.After(patience):
-		require.FailNow(t, "nothing came")
+		require.FailNow(t, "no message came")
 		panic("unreachable")
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // Certificates of a SPIFFE Workload API on both sides: the client reads them for each connection, and keeps the last
 // ones if the API is away.
-func TestTLSOfAWorkloadAPI(t *testing.T) {
+func TestTLS_OfWorkloadAPI(t *testing.T) {
 	authority, otherAuthority, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	api.Give(authority, spiffetest.Domains{"spiffe://other.test": otherAuthority}, spiffetest.Sign(authority, "spiffe://example.org/client", time.Time{}))
 	server := func(issuer *testutil.Authority, id string) string {

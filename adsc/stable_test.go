@@ -70,7 +70,7 @@ func TestHandlerRefusal_EndsStream(t *testing.T) {
 		}, nil)
 		_, result := run(t, cfg)
 		require.ErrorContains(t, <-result, "not from you")
-		require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, got, "nothing that followed")
+		require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, got, "no response after the refusal")
 		require.Len(t, failed, 3)
 		for _, err := range failed {
 			require.True(t, adsc.Denied(err))
@@ -112,9 +112,9 @@ func TestSilentStream_IsConnected(t *testing.T) {
 	})
 }
 
-// TestPingsLessOftenIfTheServerSaysSo has a server of grpc-go's defaults, which ends connections that it is pinged on more
+// TestPings_SlowDownOnServerRequest has a server of grpc-go's defaults, which ends connections that it is pinged on more
 // often than every five minutes.
-func TestPingsLessOftenIfTheServerSaysSo(t *testing.T) {
+func TestPings_SlowDownOnServerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		cfg.Backoff = retries(1000)

@@ -148,7 +148,7 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 	}
 }
 
-func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
+func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 	a := newAuthority(t)
 	end := make(chan struct{})
 	address := serve(t, func(n int, s stream) error {

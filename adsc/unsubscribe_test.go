@@ -10,8 +10,8 @@ import (
 	"tributary/adsc"
 )
 
-// TestUnsubscribe_IgnoresLateResponse has a server whose last response crosses the request that unsubscribes the type:
-// the client replies, and calls no handler.
+// TestUnsubscribe_IgnoresLateResponse has a server with a last response that crosses the request to unsubscribe the
+// type: the client replies, and calls no handler.
 func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
 		for name, c := range map[string]struct{ names, unsubscribe []string }{

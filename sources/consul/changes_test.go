@@ -58,7 +58,7 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 		w, r := crowd(t, 1000)
 		before := r.unwatchedReads(w)
 		pass(9 * time.Minute)
-		require.Equal(t, before, r.unwatchedReads(w), "nothing changes")
+		require.Equal(t, before, r.unwatchedReads(w), "no service changes")
 
 		name := r.unwatched()
 		ill := sick("1")
@@ -95,7 +95,7 @@ func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 	})
 }
 
-func TestMarksDiffer(t *testing.T) {
+func TestCheckDigests_Differ(t *testing.T) {
 	a := checkDigests{{service: "a"}: 1, {service: "b"}: 2, {node: "n"}: 3}
 	require.Empty(t, differences(a, a))
 	require.Equal(t, map[changeKey]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},

@@ -13,7 +13,7 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// Services whose names make the same host keep different hosts across a restart.
+// Services with names that make the same host keep different hosts across a restart.
 func TestHostClash_PersistsAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

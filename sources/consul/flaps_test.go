@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestResetHoldEndsThoughConsulFlaps has a Consul that lost its data and is away for a few seconds, more often than the
+// TestResetHold_EndsDespiteFlaps has a Consul that lost its data and is away for a few seconds, more often than the
 // hold lasts. Services that do not come back go after the hold. Outages do not count towards it.
-func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
+func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 	for name, restarts := range map[string]bool{"one run": false, "restarts during outages": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

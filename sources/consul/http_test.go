@@ -180,7 +180,7 @@ func TestWipedConsulOverHTTP_HoldsServices(t *testing.T) {
 				require.True(t, r.serves("web") && r.serves("api"))
 				return
 			}
-			r.await("the other one is withdrawn", func() bool { return !r.serves("api") })
+			r.await("the other service is withdrawn", func() bool { return !r.serves("api") })
 			require.True(t, r.serves("web"))
 			r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 		})
@@ -211,7 +211,7 @@ func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	takes.Store(true)
 	s.Remove("web")
 	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-	r.await("it is told", func() bool {
+	r.await("the status reports it", func() bool {
 		st := r.status()
 		return st.State == sources.Unreachable && strings.Contains(st.Message, "not Consul's")
 	})
@@ -228,7 +228,7 @@ func TestTooManyRequestsOverHTTP(t *testing.T) {
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 	s.Misbehave(consultest.Busy)
 	r := runSource(t, s, Settings{})
-	r.await("it is told", func() bool {
+	r.await("the status reports it", func() bool {
 		st := r.status()
 		return st.State == sources.Unreachable && strings.Contains(st.Message, "rate limited")
 	})

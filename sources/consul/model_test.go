@@ -157,7 +157,7 @@ func (m *model) check(ok bool, format string, args ...any) {
 	}
 }
 
-// pass lets time pass, in which agents register lost instances again.
+// pass lets time pass, while agents register lost instances again.
 func (m *model) pass(d time.Duration) {
 	for range int(d / time.Second) {
 		pass(time.Second)

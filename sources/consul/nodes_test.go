@@ -119,7 +119,7 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 	}
 }
 
-// A service whose reads always fail with a 503 is held alone, also when two others go.
+// A service with reads that always fail with a 503 is held alone, also when two others go.
 func TestFailingService_DoesNotBlockNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

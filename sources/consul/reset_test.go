@@ -321,7 +321,7 @@ func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 	})
 }
 
-// slowRights is a world in which queries about rights are slow.
+// slowRights is a world with slow queries about rights.
 type slowRights struct {
 	*world
 	rights time.Duration

@@ -67,7 +67,7 @@ func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 		s.Wipe()
 		r.await("it is suspected", func() bool { return r.status().State == sources.Degraded })
 		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "3", "10.0.0.4", 80))
-		r.await("what is new", func() bool { return r.endpoints("web") == 3 })
+		r.await("the new instance is served", func() bool { return r.endpoints("web") == 3 })
 		before := len(s.Asked("/v1/health/service/"))
 		reload()
 		r.await("it is read again", func() bool {
@@ -85,7 +85,7 @@ func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 		require.Equal(t, 1, r.endpoints("api"))
 		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80),
 			consultest.Instance("web", "5", "10.0.0.5", 80))
-		r.await("what is new", func() bool { return r.endpoints("web") == 4 })
+		r.await("the new instance is served", func() bool { return r.endpoints("web") == 4 })
 	})
 }
 
@@ -172,7 +172,7 @@ func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *ap
 
 // A token is narrowed to the nodes of one rack; the hidden instances stay, also across a reload and a restart, until
 // they are visible again.
-func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) {
+func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	var narrow atomic.Bool
 	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)

@@ -23,7 +23,7 @@ func TestLostToken_KeepsServices(t *testing.T) {
 		state   sources.State
 		message string
 	}{
-		"nothing is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set " +
+		"no service is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set " +
 			"tokenFile or CONSUL_HTTP_TOKEN"},
 		"some is shown": {
 			map[string]bool{"api": true},
@@ -58,7 +58,7 @@ func TestLostToken_KeepsServices(t *testing.T) {
 }
 
 func TestRestartWithoutToken_KeepsServices(t *testing.T) {
-	for name, shows := range map[string]map[string]bool{"nothing is shown": {}, "some is shown": {"api": true}} {
+	for name, shows := range map[string]map[string]bool{"no service is shown": {}, "some is shown": {"api": true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -145,7 +145,7 @@ func TestWithoutACLs_RemovalsCount(t *testing.T) {
 	}
 }
 
-func TestStrangersMay(t *testing.T) {
+func TestMayRead_Anonymous(t *testing.T) {
 	s := consultest.New(t)
 	c := dialed(t, s, Settings{})
 	rights := []dial.Right{}

@@ -47,7 +47,7 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 		w.change(local, func(f *fakeDomain) { f.set("s7", sick("1")) })
 		pass(0)
 		require.Len(t, w.lastPublished("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, w.allReads(), "the watch that told is followed by the next one")
+		require.Equal(t, 2001, w.allReads(), "the next watch follows the one with the change")
 	})
 }
 
@@ -63,7 +63,7 @@ func TestUnchangedContent_NotPublishedAgain(t *testing.T) {
 	})
 }
 
-func TestDomainsFailOnTheirOwn(t *testing.T) {
+func TestDomains_FailIndependently(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
 		hides bool
@@ -121,7 +121,7 @@ func TestDomains_FailTogether(t *testing.T) {
 	}
 }
 
-func TestGoneForGoodAfterTheGrace(t *testing.T) {
+func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
@@ -168,7 +168,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 	})
 }
 
-func TestListedWithoutInstances(t *testing.T) {
+func TestListedService_WithoutInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // all of them are filtered out, say
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })

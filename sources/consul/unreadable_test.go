@@ -12,7 +12,7 @@ import (
 	"tributary/sources/consul/consultest"
 )
 
-// Consul accepts services whose names HTTP cannot express. They block no others, and are quarantined by name.
+// Consul accepts services with names that HTTP cannot express. They block no others, and are quarantined by name.
 func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 	for _, name := range []string{"a\u00a0b", "a\tb", "a\nb", ".", "..", "a//b", "/x"} {
 		for variant, withOther := range map[string]bool{"beside another": true, "alone": false} {

@@ -13,8 +13,8 @@ import (
 	"tributary/sources/derive"
 )
 
-// TestServiceImportNeedsAGrant: a ServiceImport of another namespace is refused like a Service.
-func TestServiceImportNeedsAGrant(t *testing.T) {
+// TestServiceImport_RequiresGrant: a ServiceImport of another namespace is refused like a Service.
+func TestServiceImport_RequiresGrant(t *testing.T) {
 	const refs = "{group: multicluster.x-k8s.io, kind: ServiceImport, name: ledger, namespace: bank, port: 80}"
 	for _, tt := range []struct {
 		name, to, host string
@@ -228,9 +228,9 @@ func TestUnreadParentField_ServesNoRequest(t *testing.T) {
 	}
 }
 
-// TestBackendTLSVerifiesTheHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of roots that it does
+// TestBackendTLS_VerifiesHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of roots that it does
 // not have.
-func TestBackendTLSVerifiesTheHostname(t *testing.T) {
+func TestBackendTLS_VerifiesHostname(t *testing.T) {
 	const refs = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]"
 	for validation, want := range map[string]string{
 		"hostname: a.example, wellKnownCACertificates: System":              "system, a.example of [a.example]",
@@ -259,9 +259,9 @@ const (
 	altNames = "subjectAltNames: [{type: Hostname, hostname: b.example}, {type: URI, uri: 'spiffe://c'}]"
 )
 
-// TestPolicyOfAPort holds that a BackendTLSPolicy with a sectionName is for the port of that name only, and that it comes before one of the
+// TestBackendTLSPolicy_OfPort holds that a BackendTLSPolicy with a sectionName is for the port of that name only, and that it comes before one of the
 // whole Service there.
-func TestPolicyOfAPort(t *testing.T) {
+func TestBackendTLSPolicy_OfPort(t *testing.T) {
 	const service = "{ports: [{name: web, port: 80, protocol: TCP}, {name: secure, port: 443}]}"
 	const entry = "{hosts: [web.shop.svc.cluster.local], resolution: DNS, ports: [{name: web, number: 80}, {name: secure, number: 443}]}"
 	policy := func(section, hostname string) string {

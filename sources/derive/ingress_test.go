@@ -127,7 +127,7 @@ func TestIngressProblems(t *testing.T) {
 }
 
 // Ingresses that share a host have one VirtualService, with the routes of the oldest first where paths are equal.
-func TestIngressesOfOneHost(t *testing.T) {
+func TestIngresses_OfSharedHost(t *testing.T) {
 	rules := func(service string) string {
 		return "ingressClassName: istio, rules: [{host: a.example, " + strings.Replace(paths, "name: a", "name: "+service, 1) + "}]"
 	}

@@ -45,7 +45,7 @@ func TestBackendTLSPolicy_WithoutChecksRefused(t *testing.T) {
 	}
 }
 
-// series is a YAML list of n elements, in which # stands for the index.
+// series is a YAML list of n elements, with the index in the place of each #.
 func series(n int, element string) string {
 	var list []string
 	for i := range n {

@@ -9,7 +9,7 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// BenchmarkKnows has 2,000 interfaces of 5 providers, each in its application, whose instances have no readable
+// BenchmarkKnows has 2,000 interfaces of 5 providers, each in its application, and their instances have no readable
 // metadata. It checks every instance for services at interface level, as each metadata read does.
 func BenchmarkKnows(b *testing.B) {
 	const interfaces, providersEach = 2000, 5

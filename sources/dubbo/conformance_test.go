@@ -257,7 +257,7 @@ func (interfaces) put(s *zktest.Server, name string, revision int) {
 
 func (interfaces) remove(s *zktest.Server, name string) { s.Delete("/dubbo/" + name) }
 
-// applications have one instance each, whose node changes in place.
+// applications have one instance each, and its node changes in place.
 type applications struct{}
 
 func (applications) put(s *zktest.Server, name string, revision int) {

@@ -118,9 +118,9 @@ func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
 	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
 }
 
-// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host: one fails, the other has no
+// TestConsulUnheardCheck_SavesNoOtherPort has two providers of an application on one host: one fails, the other has no
 // check result.
-func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
+func TestConsulUnheardCheck_SavesNoOtherPort(t *testing.T) {
 	on := func(port int, status, output string) *api.ServiceEntry {
 		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
 		e.Service.ID = fmt.Sprint(port)
@@ -268,7 +268,7 @@ func TestRestartInConsul(t *testing.T) {
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
-// restartInConsul runs a new source on what the old one published and kept.
+// restartInConsul runs a new source on the state that the old one published.
 func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
 	b.t.Helper()
 	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{

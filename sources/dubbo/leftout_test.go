@@ -27,7 +27,7 @@ func (b *rig) awaitLeftOut(want ...string) {
 	})
 }
 
-// TestConsulFailingInstances_AreLeftOut has instances at both levels whose checks fail, until they pass again.
+// TestConsulFailingInstances_AreLeftOut has instances with failing checks at both levels, until the checks pass again.
 func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
@@ -133,7 +133,7 @@ func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
 }
 
-// TestLeftOut_CountsProvidersWithCommonPrefix has malformed providers whose long names differ only near the end.
+// TestLeftOut_CountsProvidersWithCommonPrefix has malformed providers with long names that differ only near the end.
 func TestLeftOut_CountsProvidersWithCommonPrefix(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)

@@ -42,8 +42,8 @@ func TestNacosMapping_ServesWithoutMetadata(t *testing.T) {
 	})
 }
 
-// TestInNacosRulesCount has the configurators of an administrator, in the life of his session.
-func TestInNacosRulesCount(t *testing.T) {
+// TestNacosConfigurators_Apply has the configurators of an administrator, in the life of his session.
+func TestNacosConfigurators_Apply(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
 		map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))

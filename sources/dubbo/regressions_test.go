@@ -14,7 +14,7 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestHasServices_IgnoresFailingRegistration has a provider whose check fails at interface level, and an instance at
+// TestHasServices_IgnoresFailingRegistration has a provider with a failing check at interface level, and an instance at
 // its address that the mapping could serve.
 func TestHasServices_IgnoresFailingRegistration(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
@@ -74,7 +74,7 @@ func patientMethods(ctx context.Context, i provider.Instance) (metadata provider
 	return provider.Metadata{Revision: i.Revision}, "the third method", ctx.Err()
 }
 
-// TestFind_WaitsForEachMethodOfAnInstance has an instance whose port does not answer the first methods.
+// TestFind_WaitsForEachMethodOfAnInstance has an instance with a port that does not answer the first methods.
 func TestFind_WaitsForEachMethodOfAnInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := sourceOf(t, zktest.New(), patiently())

@@ -34,7 +34,7 @@ func TestMapping_ReadForUnresolvedInstancesOnly(t *testing.T) {
 	b.awaitUnresolved()
 	require.Less(t, s.Reads(), 100)
 	instanceOf(s, "other", "10.0.0.2:20880", "r1")
-	b.await("those of the other one", func() bool { return len(b.show()) == 201 })
+	b.await("the services of the other application", func() bool { return len(b.show()) == 201 })
 }
 
 // askedOf are instances that answer, refuse or hang, by their host.
@@ -120,7 +120,7 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 	require.EqualValues(t, 4, tries.Load(), "then it is believed")
 }
 
-// TestMetadataOverLimit_DegradesStatus has an application whose metadata exceed the limit, and a provider at interface
+// TestMetadataOverLimit_DegradesStatus has an application with metadata over the limit, and a provider at interface
 // level.
 func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
 	s := zktest.New()
@@ -129,20 +129,20 @@ func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
 	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
 	b := startWithin(t, intake.Limits{Objects: 10_000}, s, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")
-	b.await("it is said", func() bool {
+	b.await("the status reports it", func() bool {
 		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)
 	})
 	s.Delete("/services/app/10.0.0.1:20880")
 	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
 }
 
-// TestMalformedInstance_ReportedOnce has an instance without a revision whose endpoints cannot be read.
+// TestMalformedInstance_ReportedOnce has an instance without a revision and with unreadable endpoints.
 func TestMalformedInstance_ReportedOnce(t *testing.T) {
 	s := zktest.New()
 	s.Put("/services/app/10.0.0.1:20880",
 		`{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
 	b := start(t, s, patiently())
-	b.await("it is said", func() bool { return b.status().State == sources.Degraded })
+	b.await("the status reports it", func() bool { return b.status().State == sources.Degraded })
 	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`,
 		b.status().Message)
 }
@@ -162,12 +162,13 @@ func (silentRegistry) Metadata(context.Context, string, string) ([]byte, error) 
 // TestStatus_StartingBeforeConnection shows that a registry that was not tried yet is not said to be unreachable.
 func TestStatus_StartingBeforeConnection(t *testing.T) {
 	b := start(t, zktest.New(), patiently(), func(s *Source) { s.registry = silentRegistry{} })
-	b.await("it is said", func() bool { return b.status().Message != "" })
+	b.await("the status reports it", func() bool { return b.status().Message != "" })
 	require.Equal(t, sources.Starting, b.status().State)
 	require.Equal(t, "not connected yet", b.status().Message)
 }
 
-// TestLookup_DroppedWithItsLastInstance has an application whose instance has the revision for no services, and goes.
+// TestLookup_DroppedWithItsLastInstance has an application with an instance of the revision for no services, and
+// removes it.
 func TestLookup_DroppedWithItsLastInstance(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	r.workers, r.ctx = worker.New(t.Context())
@@ -194,7 +195,7 @@ func TestMappingOverLimit_ReturnsError(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.Watch(watching, nobody{}, registry.Wanted{})
+		_ = r.Watch(watching, ignorer{}, registry.Wanted{})
 	}()
 	var mapped map[string][]string
 	require.Eventually(t, func() bool {
@@ -208,14 +209,14 @@ func TestMappingOverLimit_ReturnsError(t *testing.T) {
 	<-ended
 }
 
-// nobody ignores every event.
-type nobody struct{ registry.Listener }
+// ignorer ignores every event.
+type ignorer struct{ registry.Listener }
 
-func (nobody) Parts([]registry.Part, error)                             {}
-func (nobody) Applications([]string, error)                             {}
-func (nobody) Registered(registry.Part, []registry.Registration, error) {}
-func (nobody) Instances(string, []string, error)                        {}
-func (nobody) Instance(string, string, provider.Instance, bool, error)  {}
-func (nobody) Others(int)                                               {}
-func (nobody) Connection(registry.Connection)                           {}
-func (nobody) Healed(string)                                            {}
+func (ignorer) Parts([]registry.Part, error)                             {}
+func (ignorer) Applications([]string, error)                             {}
+func (ignorer) Registered(registry.Part, []registry.Registration, error) {}
+func (ignorer) Instances(string, []string, error)                        {}
+func (ignorer) Instance(string, string, provider.Instance, bool, error)  {}
+func (ignorer) Others(int)                                               {}
+func (ignorer) Connection(registry.Connection)                           {}
+func (ignorer) Healed(string)                                            {}

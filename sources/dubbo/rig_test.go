@@ -131,7 +131,7 @@ func (b *rig) awaitAll(want ...string) {
 	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
 }
 
-// patiently returns settings whose holds outlast a test.
+// patiently returns settings with holds that outlast a test.
 func patiently() Settings {
 	s := quickly()
 	s.Hold, s.KeepEmpty, s.Grace = time.Hour, time.Hour, time.Hour

@@ -18,7 +18,7 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-func TestLastProviderLeavesNoEndpoints(t *testing.T) {
+func TestLastProvider_LeavesNoEndpoints(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
@@ -62,7 +62,7 @@ func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 		how(s)
 		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
-		s.Delete(first) // its session has ended, and the provider has not registered again
+		s.Delete(first) // its session has ended, and the provider comes back later
 		s.Reconnect()
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoint is not listed and stays") })
 		s.Delete(second) // late: after it was seen in the new session
@@ -196,7 +196,7 @@ func TestResumedSession_ReadsAgain(t *testing.T) {
 	}
 }
 
-func TestRule3AfterACrashTheNewRegistrationCounts(t *testing.T) {
+func TestRule3CrashedProvider_NewRegistrationCounts(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)
 	b := start(t, s, patiently())
@@ -268,7 +268,7 @@ func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100 10.0.0.4:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 }
 
-func TestRegisterModeAndNamesSelect(t *testing.T) {
+func TestRegisterModeAndNames_Select(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
@@ -304,7 +304,7 @@ func report(s *zktest.Server, root, app, revision string, services ...string) {
 
 func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "weight=7", 0), leaf) // a moment before its instance, whose metadata have no weight
+	s.Put(node("a", "10.0.0.1:20880", "weight=7", 0), leaf) // a moment before its instance, and metadata without a weight
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
 	b := start(t, s, patiently())
@@ -323,7 +323,7 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	instanceOf(s, "app", "10.0.0.2:20880", "r2")
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(s, "app", "10.0.0.2:20880", "r3") // whose metadata come later, as Java writes them
+	instanceOf(s, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
 	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 0 })
 	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(), "its earlier services stay meanwhile")
 	report(s, "/dubbo/metadata", "app", "r3", "b")
@@ -374,8 +374,8 @@ func TestMapping_ServesUnresolvedInstances(t *testing.T) {
 	b.await("the status says so", func() bool { return strings.Contains(b.status().Message, "mapped") })
 }
 
-// TestUnresolvedInstance_StatusNamesReason has instances without readable metadata, one of which registers its
-// interface as well, until the metadata report has them.
+// TestUnresolvedInstance_StatusNamesReason has instances without readable metadata, until the metadata report has them.
+// One of them registers its interface as well.
 func TestUnresolvedInstance_StatusNamesReason(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
@@ -434,7 +434,7 @@ func TestInterfaceNames_DifferByCase(t *testing.T) {
 	b := start(t, s, patiently())
 	b.awaitAll("x-demo 10.0.0.1:20880*100")
 	s.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
-	b.await("the other one makes way", func() bool {
+	b.await("the other interface gets a suffix", func() bool {
 		lines := b.show()
 		return len(lines) == 2 && lines[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(lines[1], "x-demo-") &&
 			strings.HasSuffix(lines[1], " 10.0.0.1:20880*100")
@@ -460,7 +460,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "zookeeper /root/g/", source.place)
 }
 
-func TestRule12AGroupMovesEverything(t *testing.T) {
+func TestRule12GroupMovesEveryPath(t *testing.T) {
 	s := zktest.New()
 	s.Put("/g/a/providers/"+url.QueryEscape("dubbo://10.0.0.1:20880/a?application=x&interface=a"), leaf)
 	s.Put("/g/mapping/b", "app")

@@ -136,8 +136,8 @@ func TestUnresolvedInstance_SavesNoOtherPort(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20881*100")
 }
 
-// TestUnresolvedInstance_SavesNoRemovedInterface has a provider that removes one of its interfaces, and whose instance
-// has no readable metadata.
+// TestUnresolvedInstance_SavesNoRemovedInterface has a provider that removes one of its interfaces, and an instance of
+// it without readable metadata.
 func TestUnresolvedInstance_SavesNoRemovedInterface(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
@@ -380,7 +380,7 @@ func (s *state) endpoints() (n int) {
 }
 
 // TestRules_RemovedWithInterface has ZooKeeper lose an interface, with the reads of its nodes in any order.
-func TestRulesGoWithTheirInterface(t *testing.T) {
+func TestRules_RemovedWithInterface(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
 	rule, err := provider.ParseURL("override://0.0.0.0/b?category=configurators&disabled=true")
 	require.NoError(t, err)

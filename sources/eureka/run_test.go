@@ -214,7 +214,7 @@ func TestEmptySelection_ReportedInStatus(t *testing.T) {
 	server.Put("orders", eurekatest.Instance("10.0.0.1", "10.0.0.1", 80, nil))
 	server.Put("carts", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
 	stop := s.runs(t, server, func(settings *Settings) { settings.Apps = []string{"order"} })
-	s.awaits(t, "it is said", func() bool {
+	s.awaits(t, "the status reports it", func() bool {
 		state, text := s.state()
 		return state == sources.Healthy && text == "none of 2 applications is selected"
 	})
@@ -227,7 +227,7 @@ func TestHealth(t *testing.T) {
 	stop := s.runs(t, server)
 	s.awaits(t, "it is denied", func() bool { state, _ := s.state(); return state == sources.Denied })
 	server.Ask("")
-	s.awaits(t, "there is nothing", func() bool {
+	s.awaits(t, "the registry is empty", func() bool {
 		state, text := s.state()
 		return state == sources.Healthy && text == "there is no instance"
 	})

@@ -264,11 +264,11 @@ func TestMassLoss(t *testing.T) {
 	}
 }
 
-// TestAnotherServerBehindOneAddress has a balancer turn to another server.
-func TestAnotherServerBehindOneAddress(t *testing.T) {
+// TestBalancer_SwitchesServer has a balancer turn to another server.
+func TestBalancer_SwitchesServer(t *testing.T) {
 	addresses := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}
 	for name, listed := range map[string][]wire.Instance{
-		"it has nothing":            nil,
+		"it is empty":               nil,
 		"it has two":                registered(2, addresses[:2]...),
 		"it has as many, of others": registered(2, "10.0.0.1", "10.0.0.2", "10.0.0.6", "10.0.0.7", "10.0.0.8"),
 		"it does not have one":      registered(2, addresses[:4]...),
@@ -318,8 +318,8 @@ func TestRestart_KeepsPublishedEndpoints(t *testing.T) {
 		first              reading
 		atOnce, after, end []string
 	}{
-		"neither is there": {listing(nil), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}, []string{}},
-		"one of them is there": {
+		"neither is listed": {listing(nil), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}, []string{}},
+		"one is listed": {
 			listing(up("10.0.0.1")),
 			[]string{"10.0.0.1", "10.0.0.2"},
 			[]string{"10.0.0.1", "10.0.0.2"},
@@ -366,9 +366,9 @@ func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
 	}
 }
 
-// TestHoldsEndThoughEverythingRestarts restarts tributary, the server, or both, more often than a hold, as the clock
+// TestHolds_EndDespiteRestarts restarts tributary, the server, or both, more often than a hold, as the clock
 // goes or jumps back.
-func TestHoldsEndThoughEverythingRestarts(t *testing.T) {
+func TestHolds_EndDespiteRestarts(t *testing.T) {
 	for name, test := range map[string]struct {
 		ours bool
 		jump time.Duration // of the clock, at our first restart
@@ -411,9 +411,9 @@ func TestExpiredLease_OfReplacedInstanceIgnored(t *testing.T) {
 	}
 }
 
-// TestTwoApplicationsAtOnePlace has two applications at one address, as behind a gateway. A server that was restarted
+// TestApplications_AtSharedAddress has two applications at one address, as behind a gateway. A server that was restarted
 // lists them one by one, and then a third one.
-func TestTwoApplicationsAtOnePlace(t *testing.T) {
+func TestApplications_AtSharedAddress(t *testing.T) {
 	application := func(name string) wire.Instance {
 		instance := up("10.0.0.1")[0]
 		instance.App, instance.ID, instance.VIP = name, name, name
@@ -488,8 +488,8 @@ func TestMalformedInstance_KeepsLastVersion(t *testing.T) {
 	require.Empty(t, b.problems)
 }
 
-// TestReplicasServeTheSamePort has two replicas with the same instances, one of which ran earlier.
-func TestReplicasServeTheSamePort(t *testing.T) {
+// TestReplicas_ServeSamePort has two replicas with the same instances. One of them ran earlier.
+func TestReplicas_ServeSamePort(t *testing.T) {
 	on := func(ports ...int) (instances []wire.Instance) {
 		for index, port := range ports {
 			instance := up(fmt.Sprintf("10.0.0.%d", index+1))[0]

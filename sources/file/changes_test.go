@@ -15,7 +15,7 @@ import (
 	"tributary/sources"
 )
 
-func TestReadsATree(t *testing.T) {
+func TestDirectoryTree_Read(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a1", "a1.example.com"), entry("a2", "a2.example.com"))
 	l.write("deep/er/b.yml", entry("b", "b.example.com"))
@@ -36,7 +36,7 @@ func TestReadsATree(t *testing.T) {
 	require.Equal(t, l.path("deep/er/b.yml")+":1", l.place("b"))
 }
 
-func TestReadsOneFile(t *testing.T) {
+func TestSingleFile_Read(t *testing.T) {
 	l := prepare(t)
 	l.write("rules.conf", entry("a", "a1.example.com")) // whatever it is called
 	l.write("other.yaml", entry("b", "b.example.com"))
@@ -131,7 +131,7 @@ func (l *live) awaitPlace(name, place string) {
 	l.await(name+" is at "+place, func() bool { return l.place(name) == l.path(place) })
 }
 
-func TestDirectoriesComeGoAndMove(t *testing.T) {
+func TestDirectories_AddedRemovedAndMoved(t *testing.T) {
 	l := prepare(t)
 	l.write("keep.yaml", entry("keep", "keep.example.com"))
 	l.startSynced()
@@ -467,7 +467,7 @@ func TestEmptiedFile(t *testing.T) {
 	}
 }
 
-func TestConflictFirstInOrderOfPathWins(t *testing.T) {
+func TestConflict_FirstPathWins(t *testing.T) {
 	l := prepare(t)
 	l.write("b.yaml", entry("x", "b.example.com"))
 	l.startSynced()
@@ -489,7 +489,7 @@ func TestConflictFirstInOrderOfPathWins(t *testing.T) {
 	l.awaitHost("x", "")
 }
 
-func TestRootComesAndGoes(t *testing.T) {
+func TestRoot_RemovedAndRestored(t *testing.T) {
 	t.Run("missing with its parents", func(t *testing.T) {
 		l := prepare(t)
 		l.root = l.path("not/yet/there")
@@ -613,7 +613,7 @@ func TestContinuousChanges_PublishedWithinMaxDelay(t *testing.T) {
 	l.neverDeleted("a")
 }
 
-func TestAnotherDirectoryTakesOver(t *testing.T) {
+func TestChangedRoot_ReplacesObjects(t *testing.T) {
 	l := prepare(t)
 	l.write("both.yaml", entry("both", "old.example.com"))
 	l.write("old.yaml", entry("old", "old.example.com"), entry("moved", "old.example.com"))

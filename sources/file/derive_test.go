@@ -56,7 +56,7 @@ spec: {parentRefs: [{name: nowhere}], rules: [{}]}
 `
 
 // Objects of several files make one. Unresolved references are warnings with the file and the line.
-func TestDerivedOfSeveralFiles(t *testing.T) {
+func TestDerivation_FromSeveralFiles(t *testing.T) {
 	l := prepare(t)
 	l.write("gateway.yaml", `apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -88,7 +88,7 @@ spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTT
 	require.Contains(t, warnings[0], l.path("routes/a.yaml")+":21: HTTPRoute default/lonely: spec.parentRefs[0]")
 
 	l.write("again.yaml", strings.ReplaceAll(route("a", "a2"), `group: "", kind: Service, name: a`, "name: edge"))
-	l.await("the other one is named", func() bool { return len(l.status().Warnings) == 2 })
+	l.await("the other warning", func() bool { return len(l.status().Warnings) == 2 })
 	require.Contains(t, strings.Join(l.status().Warnings, "\n"), l.path("routes/a.yaml")+":12: HTTPRoute default/a is also at "+
 		l.path("again.yaml")+":1, which comes first")
 }

@@ -17,7 +17,7 @@ import (
 
 const brokenYAML = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: x\n"
 
-func TestBrokenDocumentLeavesTheOthers(t *testing.T) {
+func TestBrokenDocument_KeepsOthers(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("first", "v1.example.com"), entry("broken", "v1.example.com"), entry("last", "v1.example.com"))
 	l.write("b.yaml", entry("b", "v1.example.com"))

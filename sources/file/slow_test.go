@@ -12,7 +12,7 @@ import (
 	"tributary/sources"
 )
 
-// hampered blocks the parsing of every file whose text contains a word until release is called.
+// hampered blocks the parsing of every file that contains a word until release is called.
 func (l *live) hampered(word string) (release func()) {
 	gate := make(chan struct{})
 	l.patience = 20 * time.Millisecond
@@ -155,7 +155,7 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 	})
 }
 
-// A file whose content makes the decoder panic is quarantined, and does not affect others.
+// A file that makes the decoder panic is quarantined, and does not affect others.
 func TestPanickingFile_Quarantined(t *testing.T) {
 	l := prepare(t)
 	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {

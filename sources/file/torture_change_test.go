@@ -62,8 +62,8 @@ func (x *torture) change() {
 		{"allow all", 2, x.allow},
 		{"kill", 3, func() { x.kill(); x.start() }},
 		{"kill and change", 2, func() { x.kill(); x.write(p, x.text()); _ = os.Rename(x.path(), q); x.start() }},
-		{"start from nothing", 1, x.startFromNothing},
-		{"break everything and start from nothing", 1, func() { x.breakAll(); x.startFromNothing() }},
+		{"start without state", 1, x.startWithoutState},
+		{"break everything and start without state", 1, func() { x.breakAll(); x.startWithoutState() }},
 		{"repair", 1, func() { x.repair(); x.checkAll() }},
 	}
 	sum := 0
@@ -189,8 +189,8 @@ func (x *torture) allow() {
 	}
 }
 
-// startFromNothing kills the program, starts it without its state, and waits until its synced status is right.
-func (x *torture) startFromNothing() {
+// startWithoutState kills the program, starts it without its state, and waits until its synced status is right.
+func (x *torture) startWithoutState() {
 	x.t.Helper()
 	x.kill()
 	state := filepath.Join(x.base, "state")

@@ -112,7 +112,7 @@ func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	require.True(t, strings.HasPrefix(r.place("a"), moved))
 }
 
-func TestRestartKnowsWarnings(t *testing.T) {
+func TestRestart_KeepsWarnings(t *testing.T) {
 	r := prepareRestarting(t)
 	r.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
 	settings := Settings{Texts: sources.Texts{UnknownFields: "warn"}}

@@ -95,8 +95,8 @@ func lookAt(t *rapid.T, root string, w *watcher, path string) {
 	require.NoError(t, err)
 }
 
-// TestDirectoryFoundUnderItsNewNameFirst: a look comes across a directory that was renamed before the events of that have arrived.
-func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
+// TestDirectory_FoundUnderNewNameFirst: a look comes across a directory that was renamed before the events of that have arrived.
+func TestDirectory_FoundUnderNewNameFirst(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	below := func(p string) string { return filepath.Join(root, p) }
 	require.NoError(t, os.MkdirAll(below("old/sub"), 0o700))

@@ -74,7 +74,7 @@ func TestPartialLists_AfterOutageKeepEndpoints(t *testing.T) {
 	later := 10 * time.Minute
 	b.connected(timeAt(later), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
-	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later)), "nothing is listed")
+	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later)), "no service is listed")
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, healthyInstances("10.0.0.3"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, b.believed(timeAt(later+time.Second)), "one that is new counts at once")
@@ -120,7 +120,7 @@ func TestRestoredEndpoints_StayUntilRead(t *testing.T) {
 	b.restore("DEFAULT_GROUP@@orders", published(t, restored), Settings{})
 	require.Empty(t, b.Contents(timeAt(0)))
 	b.takeNames("DEFAULT_GROUP", nil, errors.New("no"))
-	require.False(t, b.settled(), "nothing was read")
+	require.False(t, b.settled(), "no list was read")
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.True(t, b.settled())
 	_, port, _ := registry.ReadEntry(b.Contents(timeAt(0))[0].Resources[0])
@@ -300,8 +300,8 @@ func TestUnreadGroup_DelaysSync(t *testing.T) {
 	require.False(t, r.gather(timeAt(2*time.Second)).Synced, "synced is reported once")
 }
 
-// TestClusters_NotReadFromLabels disables an instance of an earlier run, or lists it unchanged, in clusters whose names
-// are valid labels or not.
+// TestClusters_NotReadFromLabels disables an instance of an earlier run, or lists it unchanged, in clusters with names
+// that are valid labels or not.
 func TestClusters_NotReadFromLabels(t *testing.T) {
 	for _, cluster := range []string{"", "DEFAULT", "east", "上海"} {
 		i := healthyInstances("10.0.0.1")[0]
@@ -320,8 +320,8 @@ func TestClusters_NotReadFromLabels(t *testing.T) {
 	}
 }
 
-// TestReplicasServeTheSamePort has two replicas with the same instances, one of which ran earlier.
-func TestReplicasServeTheSamePort(t *testing.T) {
+// TestReplicas_ServeSamePort has two replicas with the same instances. One of them ran earlier.
+func TestReplicas_ServeSamePort(t *testing.T) {
 	on := func(ports ...int) (instances []client.Instance) {
 		for n, port := range ports {
 			i := healthyInstances(fmt.Sprintf("10.0.0.%d", n+1))[0]

@@ -220,7 +220,7 @@ func TestSelectors(t *testing.T) {
 		settings Settings
 		taken    bool
 	}{
-		"nothing said":         {Settings{}, true},
+		"no settings":          {Settings{}, true},
 		"by kind":              {Settings{Include: []Selector{{Kinds: []string{"se"}}}}, true},
 		"by another kind":      {Settings{Include: []Selector{{Kinds: []string{"Gateway"}}}}, false},
 		"by namespace":         {Settings{Include: []Selector{{Namespaces: []string{"sh*"}}}}, true},
@@ -326,14 +326,14 @@ func TestUndecodableBody_Kept(t *testing.T) {
 	require.Equal(t, "b", after.Labels()["a"])
 }
 
-func TestCreationTimeStays(t *testing.T) {
+func TestCreationTime_Kept(t *testing.T) {
 	r, err := New(Settings{Hosts: []Host{{Match: "*.consul", To: "{1}"}}})
 	require.NoError(t, err)
 	created := time.Unix(5, 0).UTC()
 	require.Equal(t, created, r.Apply(object(t, entry).WithCreated(created)).Created())
 }
 
-func TestMistakesNameTheirKey(t *testing.T) {
+func TestInvalidSettings_NameTheirKey(t *testing.T) {
 	for want, s := range map[string]Settings{
 		`include[0]: selects everything; name kinds, namespaces, names, labels or ` +
 			`hosts`: {Include: []Selector{{}}},

@@ -33,7 +33,7 @@ func address(t require.TestingT, table *vip.Table, host string) string {
 }
 
 // These addresses are in files and in configurations of users: they may not change from one release to the next.
-func TestAddressesStayForever(t *testing.T) {
+func TestAddresses_Stable(t *testing.T) {
 	table, err := vip.New(vip.Default)
 	require.NoError(t, err)
 	require.Equal(t, "241.99.121.208", address(t, table, "reviews.service.consul"))
@@ -95,7 +95,7 @@ func TestFile(t *testing.T) {
 	table := newTable(t, "10.0.0.0/24")
 	require.NoError(t, table.Load(path), "there need not be one")
 	require.NoError(t, table.Save(path))
-	require.NoFileExists(t, path, "nothing to save")
+	require.NoFileExists(t, path, "no address to save")
 
 	b, a := address(t, table, "b.example.com"), address(t, table, "a.example.com")
 	require.NoError(t, table.Save(path))

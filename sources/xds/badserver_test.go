@@ -71,7 +71,7 @@ func TestPort_WithoutGRPCServer(t *testing.T) {
 		shown string
 	}{
 		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "it closed the connection at once"},
-		{"it says nothing", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
+		{"it is silent", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
 		{
 			"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) },
 			"it does not answer as a server of gRPC does",
@@ -192,7 +192,7 @@ func TestMalformedResponse_KeepsResources(t *testing.T) {
 	}
 }
 
-// TestServerCertificate_ExpiresDuringStream has a server whose certificate expires while a stream is open.
+// TestServerCertificate_ExpiresDuringStream has a server with a certificate that expires while a stream is open.
 func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 	certs := testutil.NewAuthority(t)
 	var current atomic.Pointer[switched]
@@ -305,8 +305,8 @@ func (d *deltaServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscovery
 	}
 }
 
-// TestComplaintsOfADeltaServerEndWithTheirCause: a stream of changes is one that no complete set follows on.
-func TestComplaintsOfADeltaServerEndWithTheirCause(t *testing.T) {
+// TestDeltaComplaints_EndWithTheirCause: a stream of changes is one that no complete set follows on.
+func TestDeltaComplaints_EndWithTheirCause(t *testing.T) {
 	nacks := make(chan string, 200)
 	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
 	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))

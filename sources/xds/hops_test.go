@@ -71,7 +71,7 @@ func TestLoops_Refused(t *testing.T) {
 		await(t, "a reads", func() bool { return a.reader.table.Synced() })
 		b.read(t, a)
 		await(t, "it is refused", func() bool { return b.refused() != "" })
-		require.Empty(t, a.refused(), "one of them goes on")
+		require.Empty(t, a.refused(), "the other direction stays")
 
 		a.reader.stop()
 		await(t, "the loop is gone", func() bool { return b.reader.table.Synced() && b.refused() == "" })
@@ -82,7 +82,7 @@ func TestLoops_Refused(t *testing.T) {
 			l.read(t, tiers[(i+1)%len(tiers)])
 			await(t, "it reads, or is refused", func() bool { return l.reader.table.Synced() || l.refused() != "" })
 		}
-		await(t, "one of them is refused", func() bool {
+		await(t, "a reader is refused", func() bool {
 			return slices.ContainsFunc(tiers, func(l *looped) bool { return l.refused() != "" })
 		})
 	})
@@ -182,7 +182,8 @@ type counted struct{ waits *atomic.Int32 }
 func (c counted) NextBackOff() time.Duration { c.waits.Add(1); return time.Millisecond }
 func (counted) Reset()                       {}
 
-// TestLoop_RefusedByInstancesType has a server whose header never names us, and whose instances resource does so later.
+// TestLoop_RefusedByInstancesType has a server with a header that never names us, and an instances resource that does
+// so later.
 func TestLoop_RefusedByInstancesType(t *testing.T) {
 	const upstream = "00000000000000bb"
 	var closed, streams, waits atomic.Int32

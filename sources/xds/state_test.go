@@ -167,8 +167,8 @@ func TestFaults_Bounded(t *testing.T) {
 	require.Contains(t, state.complaints[unnamed], "100000 resources cannot be read")
 }
 
-// TestSetsHaveABound counts the resources of one response and of several.
-func TestSetsHaveABound(t *testing.T) {
+// TestSets_Bounded counts the resources of one response and of several.
+func TestSets_Bounded(t *testing.T) {
 	state := newState("")
 	part := &adsc.Response{TypeURL: entriesV1, Complete: true, More: true, Resources: make([]adsc.Resource, maxResources/2)}
 	for range 2 {
@@ -288,7 +288,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, []string{"networking.istio.io/v1alpha3/VirtualService"}, s.kinds[2].typeURLs)
 }
 
-func TestNodeIntroducesTheSource(t *testing.T) {
+func TestNode_IdentifiesSource(t *testing.T) {
 	s, err := New("xds://a:1", Settings{
 		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"},
 	})
@@ -333,7 +333,7 @@ func TestNode_NamespaceOfTheToken(t *testing.T) {
 	read(t, settings, address).awaitState(t, sources.Denied, "leave out nodeID, or give it the namespace of the identity")
 }
 
-// replayed is a stream whose first request is already read.
+// replayed is a stream with a first request that is already read.
 type replayed struct {
 	stream
 	first *discoveryv3.DiscoveryRequest

@@ -139,7 +139,7 @@ func (s *server) rest(t testing.TB, view memstore.Reader) *server {
 	return next
 }
 
-func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
+func TestFailover_ToEqualReplicaSendsDifferences(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"delta", "sotw"} {
 		t.Run(mode, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
 
 			r.traffic.reset()
 			first.stop()
-			await(t, "the other one is used", func() bool {
+			await(t, "the second server is used", func() bool {
 				return len(second.engine.Clients()) == 1 && len(second.engine.Clients()[0].Types) == len(r.source.kinds)
 			})
 			if mode == "delta" {

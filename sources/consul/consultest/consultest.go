@@ -126,7 +126,7 @@ func (s *Server) WipeTo(index uint64, but ...string) {
 	s.HTTP.CloseClientConnections()
 }
 
-// Asked returns the requests whose path and query contain each of parts.
+// Asked returns the requests that contain each of parts in their path and query.
 func (s *Server) Asked(parts ...string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ func TestCluster(t *testing.T) {
 		"a proxy does not let it":     {403, "no", "", false},
 		"a proxy does not know it":    {404, "no", "", false},
 		"a page":                      {200, "<html>", "", false},
-		"nothing":                     {200, "null", "", false},
+		"no content":                  {200, "null", "", false},
 		"a very old Consul":           {200, "{}", "", false},
 		"the datacenter is not there": {500, "No path to datacenter", "", true},
 	} {

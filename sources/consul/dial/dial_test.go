@@ -73,7 +73,7 @@ func TestPasswordsInAddress_NotShown(t *testing.T) {
 	require.NotContains(t, err.Error(), "s3cr3t")
 }
 
-func TestParseTakesTheHostFromTheEnvironment(t *testing.T) {
+func TestParse_HostFromEnvironment(t *testing.T) {
 	for value, want := range map[string]Address{
 		"b:8500":                {Host: "b:8500"},
 		"http://b:8500":         {Host: "b:8500"},
@@ -322,7 +322,7 @@ func TestClassifyErrors(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, lis.Close())
-	require.Equal(t, Unreachable, Classify(read(t, client(t, "consul://"+lis.Addr().String(), Settings{}))).Kind, "nobody listens")
+	require.Equal(t, Unreachable, Classify(read(t, client(t, "consul://"+lis.Addr().String(), Settings{}))).Kind, "no server listens")
 	require.Equal(t, Unreachable, Classify(fmt.Errorf("get: %w", context.DeadlineExceeded)).Kind)
 	require.Equal(t, Canceled, Classify(fmt.Errorf("get: %w", context.Canceled)).Kind)
 	require.Equal(t, Unreachable, Classify(errors.New("x509: expired")).Kind)

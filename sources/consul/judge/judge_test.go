@@ -54,8 +54,8 @@ func TestPresenceAndAbsence(t *testing.T) {
 		"one less, filtered":                                      {c: fewer(1), a: filtered, want: Partial},
 		"one less, without a leader":                              {c: fewer(1), a: leaderless, want: Foreign},
 		"none, by a watch":                                        {c: fewer(3), a: watch, want: Doubt},
-		"nothing, for certain":                                    {c: fewer(3), a: certain, want: Believe},
-		"nothing, filtered":                                       {c: fewer(3), a: filtered, want: Denied},
+		"none, for certain":                                       {c: fewer(3), a: certain, want: Believe},
+		"none, filtered":                                          {c: fewer(3), a: filtered, want: Denied},
 		"none, without a leader":                                  {c: fewer(3), a: leaderless, want: Foreign},
 		"none, without an index":                                  {c: fewer(3), a: strange, want: Foreign},
 		"none, without an index, by a watch":                      {c: fewer(3), a: Answer{}, want: Foreign},
@@ -131,14 +131,14 @@ func TestLossOfData(t *testing.T) {
 	assert.False(t, Reset(Compared{Before: 10, Missing: 10, Outage: true, OneByOne: true}, certain), "a first answer has no baseline")
 }
 
-func TestOther(t *testing.T) {
+func TestIsOtherCluster(t *testing.T) {
 	assert.True(t, IsOtherCluster("a", "b"))
 	assert.False(t, IsOtherCluster("a", "a"))
 	assert.False(t, IsOtherCluster("", "b"), "the earlier identity is unknown")
 	assert.False(t, IsOtherCluster("a", ""), "the present identity is unknown")
 }
 
-func TestMade(t *testing.T) {
+func TestCreateIndexes_Compare(t *testing.T) {
 	before := CreateIndexes{"kept": 3, "remade": 4, "gone": 5, "unknown": 0}
 	var c Compared
 	before.Compare(CreateIndexes{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &c)

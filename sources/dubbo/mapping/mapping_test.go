@@ -315,8 +315,8 @@ func TestProtocols_LimitedForService(t *testing.T) {
 	require.Contains(t, warnings[0], "9939 protocols are left out")
 }
 
-// TestRestoredEndpointsHaveTheirApplications has names that no label can have.
-func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
+// TestRestoredEndpoints_KeepApplications has names that no label can have.
+func TestRestoredEndpoints_KeepApplications(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}

@@ -14,7 +14,7 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// clientOf returns a client whose instances answer, refuse or hang, by their host.
+// clientOf returns a client with instances that answer, refuse or hang, by their host.
 func clientOf(reply func(host string) (hangs bool, err error)) *Client {
 	c := New()
 	c.ways = func(i provider.Instance) []way {

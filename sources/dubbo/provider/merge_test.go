@@ -30,7 +30,7 @@ func TestMerge_CombinesParametersOfBothLevels(t *testing.T) {
 			i: map[string]string{"weight": "0", "release": golang}, weight: 7,
 		},
 		"Java's 0 says something": {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "0"}, weight: 0},
-		"nobody has one":          {weight: DefaultWeight},
+		"neither has one":         {weight: DefaultWeight},
 		"one level is disabled":   {p: map[string]string{"disabled": "true"}, weight: 0},
 		"the newer level is enabled": {
 			p: map[string]string{"disabled": "true"}, i: map[string]string{"enabled": "true"},
@@ -75,9 +75,9 @@ func TestMerge_CombinesParametersOfBothLevels(t *testing.T) {
 	}
 }
 
-// TestOfOneLevelTheNewestCountsAlone has the node of a crashed provider beside that of the new one, which no longer has a weight of its
+// TestMerge_NewestOfLevelCounts has the node of a crashed provider beside that of the new one, which no longer has a weight of its
 // own.
-func TestOfOneLevelTheNewestCountsAlone(t *testing.T) {
+func TestMerge_NewestOfLevelCounts(t *testing.T) {
 	old := Provider{
 		ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1,
 		Params: map[string]string{"weight": "7", "disabled": "true"}, Timestamp: 1, Levels: OfInterfaces,

@@ -68,7 +68,7 @@ func TestRule1NodesDecodedOnceAndSplitByHand(t *testing.T) {
 	require.Equal(t, "demo-0.demo", providerOf(t, `dubbo%3A%2F%2Fdemo-0.demo%3A20880%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo`).Host)
 }
 
-func TestRule3TheNewestRegistrationCounts(t *testing.T) {
+func TestRule3NewestRegistrationCounts(t *testing.T) {
 	before := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService`+
 		`%26timestamp%3D1795246696889%26weight%3D50`)
 	after := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService`+
@@ -254,14 +254,14 @@ func TestRule8SpringCloudInstancesIgnored(t *testing.T) {
 	require.NotEmpty(t, instancesOf(t, "java"))
 }
 
-func TestRule9ParentsCarryDataOfTheirOwn(t *testing.T) {
+func TestRule9ParentNodesHaveForeignData(t *testing.T) {
 	for language, content := range map[string]string{"Java": "127.0.0.1", "dubbo-go": ""} {
 		_, _, err := ParseInstance("demo", []byte(content))
 		require.Error(t, err, language)
 	}
 }
 
-func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
+func TestRule11HostOfInstancePortOfService(t *testing.T) {
 	m, skipped, err := ParseMetadata([]byte(
 		`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1",` +
 			`"version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},` +
@@ -403,8 +403,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestAddressesAsJavaWritesThem has IPv6 without brackets, where the last colon is before the port.
-func TestAddressesAsJavaWritesThem(t *testing.T) {
+// TestAddresses_InJavaFormat has IPv6 without brackets, where the last colon is before the port.
+func TestAddresses_InJavaFormat(t *testing.T) {
 	for address, want := range map[string]string{
 		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00::5 20880", "fd00:0:0:0:0:0:0:5%4:20880": "fd00::5 20880",
 		"[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
@@ -444,9 +444,9 @@ func TestIPv6BothLevels_MakeOneEndpoint(t *testing.T) {
 	}
 }
 
-// TestTruthValuesHaveNoCase has truth values as Dubbo for Java reads them (Boolean.parseBoolean): any text but true, in
+// TestTruthValues_IgnoreCase has truth values as Dubbo for Java reads them (Boolean.parseBoolean): any text but true, in
 // any case, is false, and an empty text is unset.
-func TestTruthValuesHaveNoCase(t *testing.T) {
+func TestTruthValues_IgnoreCase(t *testing.T) {
 	for params, weight := range map[string]uint32{
 		"disabled=true": 0, "disabled=TRUE": 0, "disabled=True": 0, "disabled=FALSE": 100, "disabled=yes": 100, "disabled=": 100,
 		"disabled=no&enabled=false": 100,

@@ -31,9 +31,9 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestServersMayGrantLongerSessions has a server that grants a longer session than requested. Pings follow the granted
+// TestSession_LongerThanRequested has a server that grants a longer session than requested. Pings follow the granted
 // session, so only the first answer has the short deadline of the request.
-func TestServersMayGrantLongerSessions(t *testing.T) {
+func TestSession_LongerThanRequested(t *testing.T) {
 	below := &deadlined{}
 	c := newCheckedConn(t.Context(), below, time.Minute, "", &session{})
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
@@ -55,7 +55,7 @@ func (answering) SetReadDeadline(time.Time) error { return nil }
 
 func (answering) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestHTTPPort_Refused has a port that speaks HTTP, whose first four bytes would be the length of an answer: 1.2 GB.
+// TestHTTPPort_Refused has a port that speaks HTTP. Its first four bytes would be the length of an answer: 1.2 GB.
 func TestHTTPPort_Refused(t *testing.T) {
 	s := &session{}
 	read := func(answer io.Reader) (text []byte, err error) {

@@ -341,7 +341,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// review answers an access review: the right is missing for a resource whose fault is the status 403.
+// review answers an access review: the right is missing for a resource with a fault of status 403.
 func (s *Server) review(w http.ResponseWriter, req *http.Request) {
 	var r struct {
 		Spec struct {

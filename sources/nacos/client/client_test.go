@@ -217,7 +217,7 @@ func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
 	l.await(t, "it can be read", func() bool { return len(l.instances["DEFAULT_GROUP@@refused"]) == 1 })
 }
 
-func TestSlowReadsHeal(t *testing.T) {
+func TestResync_RepairsLostPush(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
@@ -227,7 +227,8 @@ func TestSlowReadsHeal(t *testing.T) {
 	l.await(t, "it is found", func() bool { return len(l.instances[orders]) == 2 && l.healed > 0 })
 }
 
-// TestServerClock_StepsBack has a server whose clock is set back by an hour: its later pushes and answers still count.
+// TestServerClock_StepsBack has a server with a clock that is set back by an hour: its later pushes and answers still
+// count.
 func TestServerClock_StepsBack(t *testing.T) {
 	s := nacostest.Start(t)
 	s.SetClock(3_600_000)
@@ -335,11 +336,11 @@ func TestLogin(t *testing.T) {
 
 	_, stranger := follow(t, s.Beside(web, "you:x@"), client.Watched{})
 	stranger.await(t, "it is denied", func() bool { return errors.Is(stranger.errs["DEFAULT_GROUP"], client.ErrDenied) })
-	_, nobody := follow(t, s.Address(), client.Watched{})
-	nobody.await(t, "it is denied", func() bool { return errors.Is(nobody.errs["DEFAULT_GROUP"], client.ErrDenied) })
+	_, anonymous := follow(t, s.Address(), client.Watched{})
+	anonymous.await(t, "it is denied", func() bool { return errors.Is(anonymous.errs["DEFAULT_GROUP"], client.ErrDenied) })
 }
 
-// TestLoginWithoutToken_ReportedByDeniedRequest has servers whose login returns no token: a request that needs one
+// TestLoginWithoutToken_ReportedByDeniedRequest has servers that return no token at a login: a request that needs one
 // reports the reason.
 func TestLoginWithoutToken_ReportedByDeniedRequest(t *testing.T) {
 	noStatus := func(w http.ResponseWriter, r *http.Request) {
@@ -495,7 +496,7 @@ func TestSkippedServices_Reported(t *testing.T) {
 			}
 		},
 	})
-	l.await(t, "the other one is read", func() bool { return len(l.instances[orders]) == 1 })
+	l.await(t, "the selected service is read", func() bool { return len(l.instances[orders]) == 1 })
 	require.Equal(t, []string{"providers:com.acme.Demo::"}, <-passed)
 }
 

@@ -46,7 +46,7 @@ func TestServiceRemovedBetweenPages_HidesNoOther(t *testing.T) {
 			l.await(t, "the one that went is not listed", func() bool {
 				return l.names["DEFAULT_GROUP"] != nil && !slices.Contains(l.names["DEFAULT_GROUP"], "s0000")
 			})
-			l.do(func() { require.False(t, hidden, "the other one was there all the time") })
+			l.do(func() { require.False(t, hidden, "the other service is always listed") })
 		})
 	}
 }
@@ -57,7 +57,7 @@ func TestServiceListShorterThanCount_Fails(t *testing.T) {
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	s.More = 1
 	_, l := follow(t, s.Address(), client.Watched{Interval: time.Minute})
-	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
+	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	require.EqualError(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 1 of 2 came")
 	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has no new name")
 }
@@ -85,7 +85,7 @@ func TestNamesOverLimit_Refused(t *testing.T) {
 	_, l := follow(t, s.Address(), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 	s.Count(100_000)
-	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
+	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	l.do(func() {
 		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 127.0.0.1:")
 		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], " has 100001 or more, and of more than 100000 (maxNames) none are read: have a group "+

@@ -21,7 +21,7 @@ type Server struct {
 	nodes   map[string][]byte // by path
 	down    bool
 	denied  map[string]bool // denied paths, with all paths below
-	broken  map[string]bool // paths whose watches do not fire
+	broken  map[string]bool // paths with watches that do not fire
 	clients map[*client]bool
 	reads   int
 }
