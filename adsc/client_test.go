@@ -42,7 +42,7 @@ func quiet(address string, subs ...adsc.Subscription) adsc.Config {
 
 func accept(context.Context, *adsc.Response) error { return nil }
 
-func TestAsksForEachTypeOnceAndIntroducesItselfOnce(t *testing.T) {
+func TestStream_SubscribesWithOneNode(t *testing.T) {
 	requests := make(chan *discoveryv3.DiscoveryRequest, 10)
 	address := serve(t, func(_ int, s stream) error {
 		for {
@@ -68,7 +68,7 @@ func TestAsksForEachTypeOnceAndIntroducesItselfOnce(t *testing.T) {
 	assert.Equal(t, []string{"x", "y"}, second.GetResourceNames())
 }
 
-func TestAcknowledgesWhatTheHandlerTookAndRejectsWhatItRefused(t *testing.T) {
+func TestHandler_DecidesACKOrNACK(t *testing.T) {
 	answers := make(chan *discoveryv3.DiscoveryRequest, 10)
 	address := serve(t, func(_ int, s stream) error {
 		if _, err := s.Recv(); err != nil {
@@ -111,7 +111,7 @@ func TestAcknowledgesWhatTheHandlerTookAndRejectsWhatItRefused(t *testing.T) {
 	assert.Nil(t, next.GetErrorDetail())
 }
 
-func TestReasonOfARejectionIsBoundedAndValid(t *testing.T) {
+func TestNACKMessage_BoundedAndValid(t *testing.T) {
 	answers := make(chan *discoveryv3.DiscoveryRequest, 1)
 	address := serve(t, func(_ int, s stream) error {
 		if _, err := s.Recv(); err != nil {
@@ -132,7 +132,7 @@ func TestReasonOfARejectionIsBoundedAndValid(t *testing.T) {
 	assert.True(t, strings.HasPrefix(reason, "�éé"))
 }
 
-func TestReconnectsWithVersionsAndWithoutNonces(t *testing.T) {
+func TestReconnect_SendsVersionsWithoutNonces(t *testing.T) {
 	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
 	address := serve(t, func(n int, s stream) error {
 		first, err := s.Recv()
@@ -157,13 +157,13 @@ func TestReconnectsWithVersionsAndWithoutNonces(t *testing.T) {
 	run(t, cfg)
 
 	receive(t, firsts)
-	again := receive(t, firsts)
-	assert.Equal(t, "n1", again.GetNode().GetId(), "each stream is introduced")
-	assert.Equal(t, "v7", again.GetVersionInfo())
-	assert.Empty(t, again.GetResponseNonce())
+	resumed := receive(t, firsts)
+	assert.Equal(t, "n1", resumed.GetNode().GetId(), "each stream is introduced")
+	assert.Equal(t, "v7", resumed.GetVersionInfo())
+	assert.Empty(t, resumed.GetResponseNonce())
 }
 
-func TestFailsOverToTheNextAddress(t *testing.T) {
+func TestFailover_ToNextAddress(t *testing.T) {
 	address := serve(t, func(_ int, s stream) error {
 		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
 			return err
@@ -176,28 +176,28 @@ func TestFailsOverToTheNextAddress(t *testing.T) {
 		from <- r.Server
 		return nil
 	}})
-	cfg.Addresses = []string{"127.0.0.1:1", address} // nothing listens on port 1
+	cfg.Addresses = []string{"127.0.0.1:1", address} // no server listens on port 1
 	cfg.Backoff = retries(1)
 	run(t, cfg)
 	assert.Equal(t, address, receive(t, from))
 }
 
-func TestLeavesAServerThatNeverAnswersIfThereAreOthers(t *testing.T) {
+func TestSilentServer_LeftForAnother(t *testing.T) {
 	silent := serve(t, func(_ int, s stream) error {
 		<-s.Context().Done()
 		return nil
 	})
-	other := serve(t, answering(t))
+	responsive := serve(t, answering(t))
 	handler, heard := teller()
 	cfg := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: handler})
-	cfg.Addresses = append(cfg.Addresses, other)
+	cfg.Addresses = append(cfg.Addresses, responsive)
 	cfg.AnswerTimeout = 50 * time.Millisecond
 	cfg.Backoff = retries(1_000_000) // the other one may be late, too
 	run(t, cfg)
 	receive(t, heard)
 }
 
-func TestLeavesAnExhaustedServerAloneForLonger(t *testing.T) {
+func TestExhaustedServer_WaitsLonger(t *testing.T) {
 	for name, c := range map[string]struct {
 		code codes.Code
 		want time.Duration
@@ -221,7 +221,7 @@ func TestLeavesAnExhaustedServerAloneForLonger(t *testing.T) {
 	}
 }
 
-func TestReconnectIntroducesTheClientAgain(t *testing.T) {
+func TestReconnect_SendsNodeAgain(t *testing.T) {
 	firsts := make(chan string, 2)
 	address := serve(t, func(_ int, s stream) error {
 		r, err := s.Recv()
@@ -255,7 +255,7 @@ func TestRunEnds(t *testing.T) {
 	t.Run("while it waits to reconnect", func(t *testing.T) {
 		cfg := quiet("127.0.0.1:1", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		waiting := make(chan struct{})
-		cfg.Backoff = func() backoff.BackOff { return &forever{asked: waiting} }
+		cfg.Backoff = func() backoff.BackOff { return &forever{calls: waiting} }
 		stop, result := run(t, cfg)
 		receive(t, waiting)
 		stop()
@@ -282,17 +282,17 @@ func TestRunEnds(t *testing.T) {
 }
 
 // forever is a backoff that tells when it was asked, and never lets a retry happen.
-type forever struct{ asked chan struct{} }
+type forever struct{ calls chan struct{} }
 
 func (f *forever) NextBackOff() time.Duration {
-	close(f.asked)
+	close(f.calls)
 	return time.Hour
 }
 func (f *forever) Reset() {}
 
-// TestBackoffStartsAfreshOnlyAfterAStableStream counts streams to a server that refuses each at once: resetting on every
+// TestBackoff_ResetAfterStableStreamOnly counts streams to a server that refuses each at once: resetting on every
 // opened stream would hammer it.
-func TestBackoffStartsAfreshOnlyAfterAStableStream(t *testing.T) {
+func TestBackoff_ResetAfterStableStreamOnly(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		stableAfter time.Duration
@@ -325,7 +325,7 @@ func (c *counting) NextBackOff() time.Duration {
 }
 func (c *counting) Reset() { c.resets++ }
 
-func TestIgnoresATypeNotAskedFor(t *testing.T) {
+func TestUnsubscribedType_Ignored(t *testing.T) {
 	address := serve(t, func(_ int, s stream) error {
 		if err := s.Send(response(t, typeB, "v", "n", "b")); err != nil {
 			return err
@@ -344,7 +344,7 @@ func TestIgnoresATypeNotAskedFor(t *testing.T) {
 	assert.Equal(t, typeA, receive(t, got).TypeURL)
 }
 
-func TestTakesResponsesAboveGRPCsDefaultLimit(t *testing.T) {
+func TestResponses_AboveDefaultGRPCLimit(t *testing.T) {
 	address := serve(t, func(_ int, s stream) error {
 		if err := s.Send(response(t, typeA, "v", "n", strings.Repeat("x", 20<<20))); err != nil {
 			return err
@@ -366,18 +366,18 @@ func TestTakesResponsesAboveGRPCsDefaultLimit(t *testing.T) {
 	require.ErrorContains(t, receive(t, result), "larger than max")
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_RefusesInvalidConfig(t *testing.T) {
 	sub := adsc.Subscription{TypeURL: typeA, Handler: accept}
 	for name, c := range map[string]struct {
 		cfg  adsc.Config
 		want string
 	}{
-		"no address":    {adsc.Config{Subscriptions: []adsc.Subscription{sub}}, "no server address"},
-		"no port":       {adsc.Config{Addresses: []string{"host"}, Subscriptions: []adsc.Subscription{sub}}, `"host"`},
-		"nothing":       {adsc.Config{Addresses: []string{"h:1"}}, "no subscriptions"},
-		"no handler":    {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{TypeURL: typeA}}}, "has no handler"},
-		"no type":       {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{Handler: accept}}}, "without a type URL"},
-		"type repeated": {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{sub, sub}}, "two subscriptions to " + typeA},
+		"no address":      {adsc.Config{Subscriptions: []adsc.Subscription{sub}}, "no server address"},
+		"no port":         {adsc.Config{Addresses: []string{"host"}, Subscriptions: []adsc.Subscription{sub}}, `"host"`},
+		"no subscription": {adsc.Config{Addresses: []string{"h:1"}}, "no subscriptions"},
+		"no handler":      {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{TypeURL: typeA}}}, "has no handler"},
+		"no type":         {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{Handler: accept}}}, "without a type URL"},
+		"type repeated":   {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{sub, sub}}, "two subscriptions to " + typeA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adsc.New(c.cfg)
@@ -386,8 +386,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfAnUnknownTypeIsNoAnswer: there is another server to ask.
-func TestAnAnswerOfAnUnknownTypeIsNoAnswer(t *testing.T) {
+// TestUnknownType_IsNoAnswer: there is another server to ask.
+func TestUnknownType_IsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		streams := 0

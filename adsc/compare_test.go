@@ -14,9 +14,8 @@ import (
 	"tributary/adsc"
 )
 
-// TestAFullCompareHeals has a server that takes no note of versions that a client brings along: it says nothing of what
-// has gone.
-func TestAFullCompareHeals(t *testing.T) {
+// TestFullCompare_RepairsLostChanges has a server that ignores initial_resource_versions: it does not report removals.
+func TestFullCompare_RepairsLostChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler, heard := teller()
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: handler, Versions: map[string]string{"a": "1", "b": "1", "c": "1"}})
@@ -35,7 +34,7 @@ func TestAFullCompareHeals(t *testing.T) {
 			brought = append(brought, maps.Clone(first.GetInitialResourceVersions()))
 			responses := []string{"c@1", "d@1"}
 			switch len(brought) {
-			case 1: // says what is there, and of a and b nothing
+			case 1: // sends its resources, without a and b
 			case 2: // breaks off in the middle of the compare
 				if err := s.SetHeader(chunked); err != nil {
 					return err
@@ -48,7 +47,7 @@ func TestAFullCompareHeals(t *testing.T) {
 					return err
 				}
 				return errRestart
-			default: // b differs, a has gone, and nobody had told of e
+			default: // b differs, a was removed, and e was never reported
 				responses = append(responses, "b@2", "e@1")
 			}
 			if err := s.Send(deltaResponse(t, "n", "v", responses...)); err != nil {
@@ -76,8 +75,8 @@ func TestAFullCompareHeals(t *testing.T) {
 	})
 }
 
-// TestWhatBeganInFullIsNotCompared: it is as the server said.
-func TestWhatBeganInFullIsNotCompared(t *testing.T) {
+// TestFullStart_NeedsNoCompare: it is as the server said.
+func TestFullStart_NeedsNoCompare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		cfg.Mode, cfg.CompareAfter = adsc.Delta, time.Hour
@@ -99,9 +98,9 @@ func TestWhatBeganInFullIsNotCompared(t *testing.T) {
 	})
 }
 
-func TestACompareSurvivesAChangeOfNames(t *testing.T) {
+func TestCompare_CompletesAfterChangeOfNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
+		h := &holder{resources: map[string]string{"a": "1", "x": "1"}}
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.handle, Versions: map[string]string{"a": "1", "x": "1"}})
 		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
 		compared := 0
@@ -134,14 +133,14 @@ func TestACompareSurvivesAChangeOfNames(t *testing.T) {
 		synctest.Wait()
 		t.Log(h.log, "streams", streams)
 		assert.Equal(t, 1, compared, "a compare of 20 days")
-		assert.Equal(t, []string{"a"}, h.has(), "the server has no x any more")
+		assert.Equal(t, []string{"a"}, h.names(), "the server has no x any more")
 	})
 }
 
-// TestACompareOfNamesSurvivesAnotherName: the server does not say which names do not exist, and takes no note of versions.
-func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
+// TestCompareOfNames_CompletesAfterAddedName: the server does not say which names do not exist, and takes no note of versions.
+func TestCompareOfNames_CompletesAfterAddedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
+		h := &holder{resources: map[string]string{"a": "1", "x": "1"}}
 		cfg := quiet("", adsc.Subscription{
 			TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle,
 			Versions: map[string]string{"a": "1", "x": "1"},
@@ -176,12 +175,13 @@ func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
 		synctest.Wait()
 		t.Log(h.log, "streams", streams, c.Resources(typeA))
 		assert.Equal(t, 1, compared, "a compare of 20 days")
-		assert.Equal(t, []string{"a"}, h.has(), "the server has no x any more")
+		assert.Equal(t, []string{"a"}, h.names(), "the server has no x any more")
 	})
 }
 
-// TestAFreshStreamSurvivesNamesToAll: what has gone since an answer that was cut is told of, although all is asked for by then.
-func TestAFreshStreamSurvivesNamesToAll(t *testing.T) {
+// TestFreshStream_CompletesAfterChangeToWildcard: removals since an interrupted response are reported, although the
+// subscription is a wildcard by then.
+func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
 		sub := adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle}
@@ -210,7 +210,7 @@ func TestAFreshStreamSurvivesNamesToAll(t *testing.T) {
 		var c *adsc.Client
 		cfg.Hooks.Connected = h.begin
 		cfg.Hooks.Opened = func(string) {
-			if len(h.has()) == 1 {
+			if len(h.names()) == 1 {
 				assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.handle}))
 			}
 		}
@@ -220,6 +220,6 @@ func TestAFreshStreamSurvivesNamesToAll(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		t.Log(h.log)
-		assert.Equal(t, []string{"a", "b"}, h.has(), "the server has no x any more")
+		assert.Equal(t, []string{"a", "b"}, h.names(), "the server has no x any more")
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"tributary/adsc"
 )
 
-// A server that reads nothing before it has written everything must not meet a client that does the same.
-func TestAServerMayWriteAsMuchAsItLikesBeforeItReads(t *testing.T) {
+// A server that reads only after it has written every response must not deadlock with the client.
+func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 	const responses = 3000
 	nonce := func(i int) string { return fmt.Sprintf("%0100d", i) } // so that acknowledgements fill the windows
 	last := nonce(responses - 1)
@@ -79,8 +79,8 @@ func TestAServerMayWriteAsMuchAsItLikesBeforeItReads(t *testing.T) {
 	})
 }
 
-// TestAServerThatReadsNothingDoesNotFillTheMemory: what it is owed is bounded.
-func TestAServerThatReadsNothingDoesNotFillTheMemory(t *testing.T) {
+// TestUnreadRequests_BoundedMemory: the queue of requests is bounded.
+func TestUnreadRequests_BoundedMemory(t *testing.T) {
 	const n = 100
 	address := serveDelta(t, func(_ int, s deltaStream) error {
 		if _, err := s.Recv(); err != nil {

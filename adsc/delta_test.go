@@ -42,7 +42,7 @@ func deltaResponse(t *testing.T, nonce, version string, items ...string) *discov
 	return r
 }
 
-// summary is what a handler gets, in short.
+// summary describes a handler's response in short.
 func summary(r *adsc.Response) string {
 	s := ""
 	for _, res := range r.Resources {
@@ -98,7 +98,7 @@ func chat(s deltaStream, requests chan<- *deltaRequest, responses ...*discoveryv
 	return nil
 }
 
-// lastChat is chat on a stream that the client ends, so that it comes back for nothing more.
+// lastChat is chat on a stream that the client ends, without another connection.
 func lastChat(s deltaStream, requests chan<- *deltaRequest, responses ...*discoveryv3.DeltaDiscoveryResponse) error {
 	if err := chat(s, requests, responses...); err != nil {
 		return err
@@ -109,7 +109,7 @@ func lastChat(s deltaStream, requests chan<- *deltaRequest, responses ...*discov
 
 var errRestart = status.Error(codes.Unavailable, "restarting")
 
-func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
+func TestDelta_ResumesWithReceivedVersions(t *testing.T) {
 	requests := make(chan *deltaRequest, 100)
 	address := serveDelta(t, func(n int, s deltaStream) error {
 		first, err := s.Recv()
@@ -145,16 +145,16 @@ func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
 	assert.Equal(t, "-b ", receive(t, heard))
 	assert.Nil(t, receive(t, requests).GetErrorDetail())
 
-	again := receive(t, requests)
-	assert.Equal(t, "n1", again.GetNode().GetId())
-	assert.Empty(t, again.GetResponseNonce())
-	assert.Equal(t, map[string]string{"a": "1", "c": "1"}, again.GetInitialResourceVersions(), "what was rejected is not known")
+	resumed := receive(t, requests)
+	assert.Equal(t, "n1", resumed.GetNode().GetId())
+	assert.Empty(t, resumed.GetResponseNonce())
+	assert.Equal(t, map[string]string{"a": "1", "c": "1"}, resumed.GetInitialResourceVersions(), "rejected resources have no version")
 	assert.Equal(t, "a@3 ", receive(t, heard), "not complete: it was resumed")
 }
 
-// What a handler took counts, also if the stream ended while it worked: the server must be told of it, or would not say that
-// it has gone.
-func TestWhatIsHandledWhileTheStreamEndsIsResumed(t *testing.T) {
+// A handler's success counts, also if the stream ended meanwhile: the server needs the version, or it would not report
+// the removal.
+func TestDelta_ResumesWithVersionsHandledDuringEnd(t *testing.T) {
 	requests := make(chan *deltaRequest, 100)
 	handling := make(chan struct{})
 	address := serveDelta(t, func(n int, s deltaStream) error {
@@ -191,7 +191,7 @@ func TestWhatIsHandledWhileTheStreamEndsIsResumed(t *testing.T) {
 	assert.Equal(t, "-b ", receive(t, heard))
 }
 
-func TestAFirstResponseInPiecesIsCompleteWithTheLast(t *testing.T) {
+func TestChunkedFirstResponse_CompleteWithLastChunk(t *testing.T) {
 	requests := make(chan *deltaRequest, 100)
 	address := serveDelta(t, func(n int, s deltaStream) error {
 		if err := s.SetHeader(metadata.Pairs("xds-delta-chunks", "version-at-end")); err != nil {
@@ -234,7 +234,7 @@ func TestAFirstResponseInPiecesIsCompleteWithTheLast(t *testing.T) {
 	assert.Equal(t, []bool{false, false, true, true}, synced)
 }
 
-func TestNamesCanBeChangedWhileItRuns(t *testing.T) {
+func TestDelta_ChangesNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to               []string
 		subscribe, unsubscribe []string
@@ -268,7 +268,7 @@ func TestNamesCanBeChangedWhileItRuns(t *testing.T) {
 	}
 }
 
-func TestAutoFallsBack(t *testing.T) {
+func TestAuto_FallsBack(t *testing.T) {
 	t.Run("from a server without delta", func(t *testing.T) {
 		address := serve(t, func(_ int, s stream) error {
 			if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
@@ -318,8 +318,8 @@ func TestAutoFallsBack(t *testing.T) {
 	})
 }
 
-// TestAResponseCanBeRejectedInPart: what is rejected by name is not known, and all else is.
-func TestAResponseCanBeRejectedInPart(t *testing.T) {
+// TestRejectedNames_KeepOtherVersions: resources rejected by name have no version, and the others have.
+func TestRejectedNames_KeepOtherVersions(t *testing.T) {
 	requests := make(chan *deltaRequest, 100)
 	address := serveDelta(t, func(n int, s deltaStream) error {
 		first, err := s.Recv()
@@ -351,8 +351,8 @@ func TestAResponseCanBeRejectedInPart(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "2", "b": "1", "x": "1"}, receive(t, requests).GetInitialResourceVersions())
 }
 
-// TestWhatIsDroppedWhileItIsHandledIsNotKnown: the caller need not have it any more.
-func TestWhatIsDroppedWhileItIsHandledIsNotKnown(t *testing.T) {
+// TestNameDroppedInHandler_HasNoVersion: the caller need not have it any more.
+func TestNameDroppedInHandler_HasNoVersion(t *testing.T) {
 	firsts := make(chan *deltaRequest, 2)
 	address := serveDelta(t, func(n int, s deltaStream) error {
 		first, err := s.Recv()
@@ -383,13 +383,13 @@ func TestWhatIsDroppedWhileItIsHandledIsNotKnown(t *testing.T) {
 	require.NoError(t, err)
 	start(t, client)
 	receive(t, firsts)
-	again := receive(t, firsts)
-	assert.Equal(t, []string{"a", "b"}, again.GetResourceNamesSubscribe())
-	assert.Equal(t, map[string]string{"b": "1"}, again.GetInitialResourceVersions())
+	resumed := receive(t, firsts)
+	assert.Equal(t, []string{"a", "b"}, resumed.GetResourceNamesSubscribe())
+	assert.Equal(t, map[string]string{"b": "1"}, resumed.GetInitialResourceVersions())
 }
 
-// TestAfterARejectedSetTheNextStreamBeginsWithNothing: of the set it is not known what has gone.
-func TestAfterARejectedSetTheNextStreamBeginsWithNothing(t *testing.T) {
+// TestRejectedFirstSet_NotResumed: after a rejected complete set the client cannot know removals.
+func TestRejectedFirstSet_NotResumed(t *testing.T) {
 	requests := make(chan *deltaRequest, 100)
 	address := serveDelta(t, func(n int, s deltaStream) error {
 		first, err := s.Recv()
@@ -420,11 +420,11 @@ func TestAfterARejectedSetTheNextStreamBeginsWithNothing(t *testing.T) {
 	assert.Empty(t, receive(t, requests).GetInitialResourceVersions())
 }
 
-// TestNamesThatAreDroppedBesideAllTakeNothingFromTheFirstAnswer: it is of everything all the same.
-func TestNamesThatAreDroppedBesideAllTakeNothingFromTheFirstAnswer(t *testing.T) {
-	asked, dropped := make(chan *deltaRequest, 1), make(chan *deltaRequest, 1)
+// TestNameDroppedBesideWildcard_KeepsCompleteness: the first response still has every resource.
+func TestNameDroppedBesideWildcard_KeepsCompleteness(t *testing.T) {
+	subscribed, dropped := make(chan *deltaRequest, 1), make(chan *deltaRequest, 1)
 	address := serveDelta(t, func(_ int, s deltaStream) error {
-		for _, requests := range []chan *deltaRequest{asked, dropped} {
+		for _, requests := range []chan *deltaRequest{subscribed, dropped} {
 			r, err := s.Recv()
 			if err != nil {
 				return err
@@ -445,7 +445,7 @@ func TestNamesThatAreDroppedBesideAllTakeNothingFromTheFirstAnswer(t *testing.T)
 	client, err := adsc.New(deltaConfig(address, sub))
 	require.NoError(t, err)
 	start(t, client)
-	receive(t, asked)
+	receive(t, subscribed)
 	sub.Names = nil
 	require.NoError(t, client.Subscribe(sub))
 	assert.Equal(t, []string{"a"}, receive(t, dropped).GetResourceNamesUnsubscribe())

@@ -18,7 +18,7 @@ import (
 
 const greetings = "example.com/v1/Greeting"
 
-// catalog gives everybody the same collection.
+// catalog serves the same collection to every client.
 type catalog struct{ greetings *xds.Collection }
 
 func (c catalog) Collection(context.Context, *corev3.Node, string) (*xds.Collection, func(), error) {
@@ -44,7 +44,7 @@ func serveGreetings() (address string, coll *xds.Collection, stop func()) {
 	return lis.Addr().String(), coll, server.Stop
 }
 
-// A client that keeps up with all resources of a type, and rejects what it cannot use by name.
+// A client that follows all resources of a type, and rejects unusable ones by name.
 func Example() {
 	address, coll, stop := serveGreetings()
 	defer stop()
@@ -100,8 +100,8 @@ func Example() {
 	// context canceled
 }
 
-// Resources that are asked for by name have a state each, and one that does not exist is told of. A type can be dropped
-// while others go on.
+// Resources that are subscribed by name have a state each, and absent ones are reported. A type can be unsubscribed
+// while others continue.
 func ExampleClient_Resources() {
 	address, _, stop := serveGreetings()
 	defer stop()

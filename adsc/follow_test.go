@@ -50,12 +50,13 @@ func listener(t *testing.T, name string, routes ...string) *anypb.Any {
 	return packed(t, l)
 }
 
-// TestFollowsParents has the client ask for what clusters and listeners refer to, and no more for what they no longer do.
+// TestFollowsParents has the client subscribe to the resources that clusters and listeners refer to, and unsubscribe
+// with the last reference.
 func TestFollowsParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		parent, child string
-		steps         [][]*anypb.Any // what the parent's responses have
-		want          [][]string     // what the child's requests are for that follow the last of the steps
+		steps         [][]*anypb.Any // resources of the parent's responses
+		want          [][]string     // names of the child's requests after the last steps
 	}{
 		"clusters": {
 			adsc.ClusterType, adsc.EndpointType,
@@ -84,12 +85,12 @@ func TestFollowsParents(t *testing.T) {
 					if err := s.Send(r); err != nil {
 						return err
 					}
-					for asked := i < len(c.steps)-len(c.want); !asked; {
+					for requested := i < len(c.steps)-len(c.want); !requested; {
 						r, err := s.Recv()
 						if err != nil {
 							return err
 						}
-						if asked = r.GetTypeUrl() == c.child; asked {
+						if requested = r.GetTypeUrl() == c.child; requested {
 							children <- r.GetResourceNames()
 						}
 					}
@@ -111,8 +112,8 @@ func TestFollowsParents(t *testing.T) {
 	}
 }
 
-// TestASlowHandlerSlowsTheServer has a server send without waiting for answers.
-func TestASlowHandlerSlowsTheServer(t *testing.T) {
+// TestSlowHandler_SlowsServer has a server send without waiting for answers.
+func TestSlowHandler_SlowsServer(t *testing.T) {
 	const responses, size = 200, 1 << 20
 	var sent atomic.Int64
 	content := string(make([]byte, size))
@@ -127,28 +128,29 @@ func TestASlowHandlerSlowsTheServer(t *testing.T) {
 		<-s.Context().Done()
 		return nil
 	})
-	done := make(chan int64)
+	result := make(chan int64)
 	var handled, lead int64
 	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
 		lead = max(lead, sent.Load()-handled)
 		if handled++; handled == responses {
-			done <- lead
+			result <- lead
 		}
 		return nil
 	}})
 	cfg.DialOptions = []grpc.DialOption{grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16)}
 	run(t, cfg)
-	require.LessOrEqual(t, receive(t, done), int64(4), "responses that the server was ahead: one handled, one read, and what the wire has")
+	require.LessOrEqual(t, receive(t, result), int64(4), "responses that the server was ahead: one handled, one read, and a few in transit")
 }
 
-// TestAFollowerOfAResumedType: nobody has told the client what the resources refer to that its caller has already.
-func TestAFollowerOfAResumedType(t *testing.T) {
+// TestFollower_OfResumedType: the client never received the resources that its caller already has, so their references
+// are unknown.
+func TestFollower_OfResumedType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept, Versions: map[string]string{"c": "1"}},
 			adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
 		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
 		var mu sync.Mutex
-		var asked []string
+		var requested []string
 		cfg = bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
 			for {
 				r, err := s.Recv()
@@ -159,7 +161,7 @@ func TestAFollowerOfAResumedType(t *testing.T) {
 					continue
 				}
 				mu.Lock()
-				asked = append(asked, r.GetTypeUrl())
+				requested = append(requested, r.GetTypeUrl())
 				mu.Unlock()
 				out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: r.GetTypeUrl(), Nonce: "n", SystemVersionInfo: "v"}
 				if r.GetTypeUrl() == adsc.ClusterType && r.GetInitialResourceVersions()["c"] != "1" {
@@ -177,13 +179,13 @@ func TestAFollowerOfAResumedType(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		assert.True(t, slices.Contains(asked, adsc.EndpointType), "cluster c has its endpoints from EDS; Synced says %v",
+		assert.True(t, slices.Contains(requested, adsc.EndpointType), "cluster c has its endpoints from EDS; Synced says %v",
 			c.Synced(adsc.EndpointType))
 	})
 }
 
-// TestARejectedParentRefersToNothing: the one before it is in force.
-func TestARejectedParentRefersToNothing(t *testing.T) {
+// TestRejectedParent_AddsNoReference: the one before it is in force.
+func TestRejectedParent_AddsNoReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		reject := func(context.Context, *adsc.Response) error {

@@ -11,20 +11,20 @@ import (
 	"tributary/adsc"
 )
 
-// holder is a caller that keeps the rules of Response: it has what it took, and drops what has gone.
+// holder is a caller that keeps the rules of Response: it stores accepted resources, and drops removed ones.
 type holder struct {
-	mu     sync.Mutex
-	have   map[string]string
-	set    map[string]bool
-	reject func(r *adsc.Response) error // nil takes all
-	log    []string
+	mu        sync.Mutex
+	resources map[string]string
+	set       map[string]bool
+	reject    func(r *adsc.Response) error // nil takes all
+	log       []string
 }
 
 func (h *holder) handle(_ context.Context, r *adsc.Response) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.have == nil {
-		h.have = map[string]string{}
+	if h.resources == nil {
+		h.resources = map[string]string{}
 	}
 	h.log = append(h.log, summary(r))
 	var err error
@@ -32,8 +32,8 @@ func (h *holder) handle(_ context.Context, r *adsc.Response) error {
 		err = h.reject(r)
 	}
 	bad := map[string]bool{}
-	if some, ok := errors.AsType[*adsc.RejectedError](err); ok {
-		for _, n := range some.Names {
+	if rejection, ok := errors.AsType[*adsc.RejectedError](err); ok {
+		for _, n := range rejection.Names {
 			bad[n] = true
 		}
 	} else if err != nil {
@@ -44,36 +44,36 @@ func (h *holder) handle(_ context.Context, r *adsc.Response) error {
 	}
 	for _, res := range r.Resources {
 		if !bad[res.Name] {
-			h.have[res.Name] = res.Version
+			h.resources[res.Name] = res.Version
 		}
 		if r.Complete {
-			h.set[res.Name] = true // of what was rejected the last good one stays
+			h.set[res.Name] = true // a rejected resource keeps its last good version
 		}
 	}
 	for _, n := range r.Removed {
-		delete(h.have, n)
+		delete(h.resources, n)
 	}
 	if r.Complete && !r.More {
-		maps.DeleteFunc(h.have, func(n, _ string) bool { return !h.set[n] })
+		maps.DeleteFunc(h.resources, func(n, _ string) bool { return !h.set[n] })
 		h.set = nil
 	}
 	return err
 }
 
-// begin is a hook of each stream: what the one before began is not gone on with.
+// begin is a hook of each stream: it forgets the set that the previous stream began.
 func (h *holder) begin(string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.set = nil
 }
 
-func (h *holder) has() []string {
+func (h *holder) names() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Sorted(maps.Keys(h.have))
+	return slices.Sorted(maps.Keys(h.resources))
 }
 
-// honest answers the first request by the rules: what differs from the versions brought along, and what has gone.
+// honest answers the first request by the rules: resources that differ from the initial versions, and removals.
 func honest(t *testing.T, s deltaStream, nonce string, content map[string]string) (*deltaRequest, error) {
 	r, err := s.Recv()
 	if err != nil {
@@ -86,7 +86,7 @@ func honest(t *testing.T, s deltaStream, nonce string, content map[string]string
 		}
 	}
 	for n := range r.GetInitialResourceVersions() {
-		if _, there := content[n]; !there {
+		if _, exists := content[n]; !exists {
 			items = append(items, "-"+n)
 		}
 	}

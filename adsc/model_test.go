@@ -28,9 +28,10 @@ var (
 	modelFirst = flag.Uint64("model.first", 1, "the seed of the first")
 )
 
-// TestModel has a client go through random histories: names that change, types that come and go, restarts with and without
-// versions of what the program has, responses that are rejected in whole or in part, and a server that does all that the
-// protocol allows, and takes its time. At rest the handlers have what the server has, and at all times the requests keep to the protocol.
+// TestModel has a client go through random histories: changed names, types that come and go, restarts with and without
+// initial versions, responses that are rejected in whole or in part, and a server with every behaviour that the
+// protocol allows, and delays. At rest the handlers have the server's resources, and at all times the requests keep to
+// the protocol.
 func TestModel(t *testing.T) {
 	for i := range uint64(*modelSeeds) {
 		seed := *modelFirst + i
@@ -40,7 +41,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model is a program that uses a client, and what its handlers have.
+// model is a program that uses a client, and the resources of its handlers.
 type model struct {
 	t      *testing.T
 	rand   *rand.Rand
@@ -48,13 +49,13 @@ type model struct {
 	server *modelServer
 	client *adsc.Client
 	stop   func()
-	wholly bool // some responses are rejected in whole: what was good in them comes with the next stream
+	wholly bool // some responses are rejected in whole: their good resources come with the next stream
 
-	mu    sync.Mutex
-	wants map[string][]string // by type; "*" alone for all
-	have  map[string]map[string]int
-	set   map[string]map[string]int // complete sets on their way, by type
-	good  bool                      // nothing is rejected any more
+	mu         sync.Mutex
+	subscribed map[string][]string // by type; "*" alone for all
+	held       map[string]map[string]int
+	set        map[string]map[string]int // complete sets on their way, by type
+	good       bool                      // handlers reject no response any more
 }
 
 // names is a small set, so that all things happen to each.
@@ -64,7 +65,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
 	m := &model{
 		t: t, rand: r, server: newModelServer(t, rand.New(rand.NewPCG(seed, 1))), //nolint:gosec // no secret
-		wholly: r.IntN(3) == 0, wants: map[string][]string{}, have: map[string]map[string]int{}, set: map[string]map[string]int{},
+		wholly: r.IntN(3) == 0, subscribed: map[string][]string{}, held: map[string]map[string]int{}, set: map[string]map[string]int{},
 	}
 	cfg := adsc.Config{
 		Mode: []adsc.Mode{adsc.SotW, adsc.Delta, adsc.Auto}[r.IntN(3)], Node: &corev3.Node{Id: "n"}, Log: slog.New(slog.DiscardHandler),
@@ -76,7 +77,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	if m.server.forgets || r.IntN(3) == 0 {
 		cfg.CompareAfter = time.Duration(1+r.IntN(10)) * time.Second
 	}
-	cfg.Hooks.Connected = func(string) { // what a stream that ended began is not gone on with
+	cfg.Hooks.Connected = func(string) { // a new stream does not continue the set of the last one
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		clear(m.set)
@@ -115,36 +116,36 @@ func (m *model) handler(typeURL string) adsc.Handler {
 			}
 			got[name] = version
 		}
-		have := m.have[typeURL]
-		if have == nil {
+		held := m.held[typeURL]
+		if held == nil {
 			return errors.New("the type was dropped")
 		}
 		if err != nil && m.wholly && len(r.Resources)%2 == 0 {
-			return err // and nothing of it is taken
+			return err // and none of its resources is stored
 		}
 		if r.Complete {
 			if m.set[typeURL] == nil {
 				m.set[typeURL] = map[string]int{}
 			}
 			maps.Copy(m.set[typeURL], got)
-			for _, name := range rejected { // of which the last good one stays
-				if version, ok := have[name]; ok {
+			for _, name := range rejected { // a rejected resource keeps its last good version
+				if version, ok := held[name]; ok {
 					m.set[typeURL][name] = version
 				}
 			}
 		}
-		maps.Copy(have, got)
+		maps.Copy(held, got)
 		for _, name := range r.Removed {
-			delete(have, name)
+			delete(held, name)
 		}
 		if r.Complete && !r.More {
 			set := m.set[typeURL]
-			maps.DeleteFunc(have, func(name string, _ int) bool { _, there := set[name]; return !there })
+			maps.DeleteFunc(held, func(name string, _ int) bool { _, exists := set[name]; return !exists })
 			delete(m.set, typeURL)
 		}
 		m.prune(typeURL)
 		m.t.Logf("took of %s: %v, complete %v, more %v, removed %v: %v, but %v", typeURL, got, r.Complete, r.More, r.Removed,
-			have, err)
+			held, err)
 		if err != nil {
 			return &adsc.RejectedError{Names: rejected, Err: err}
 		}
@@ -152,81 +153,81 @@ func (m *model) handler(typeURL string) adsc.Handler {
 	}
 }
 
-// prune drops what is not wanted; m.mu is held.
+// prune drops resources outside the subscription; m.mu is held.
 func (m *model) prune(typeURL string) {
-	wants := m.wants[typeURL]
-	maps.DeleteFunc(m.have[typeURL], func(name string, _ int) bool {
-		return !slices.Contains(wants, "*") && !slices.Contains(wants, name)
+	subscribed := m.subscribed[typeURL]
+	maps.DeleteFunc(m.held[typeURL], func(name string, _ int) bool {
+		return !slices.Contains(subscribed, "*") && !slices.Contains(subscribed, name)
 	})
 }
 
 // subscription wants something of a type.
-func (m *model) subscription(typeURL string, wants []string) adsc.Subscription {
-	sub := adsc.Subscription{TypeURL: typeURL, Names: wants, Handler: m.handler(typeURL)}
-	if slices.Equal(wants, []string{"*"}) && m.rand.IntN(2) == 0 {
+func (m *model) subscription(typeURL string, subscribed []string) adsc.Subscription {
+	sub := adsc.Subscription{TypeURL: typeURL, Names: subscribed, Handler: m.handler(typeURL)}
+	if slices.Equal(subscribed, []string{"*"}) && m.rand.IntN(2) == 0 {
 		sub.Names = nil
 	}
 	return sub
 }
 
-// someNames is what may be wanted of a type.
+// someNames returns random names for a subscription to a type.
 func (m *model) someNames() []string {
 	if m.rand.IntN(3) == 0 {
 		return []string{"*"}
 	}
-	var some []string
+	var selected []string
 	for _, name := range names {
 		if m.rand.IntN(2) == 0 {
-			some = append(some, name)
+			selected = append(selected, name)
 		}
 	}
-	if m.rand.IntN(8) == 0 || len(some) == 0 {
-		some = append(some, "*")
+	if m.rand.IntN(8) == 0 || len(selected) == 0 {
+		selected = append(selected, "*")
 	}
-	return some
+	return selected
 }
 
-// start starts a client that wants what was wanted, with what was had as far as that is known.
+// start starts a client with the last subscriptions, and with the versions of held resources if it keeps them.
 func (m *model) start() {
 	m.mu.Lock()
 	m.cfg.Subscriptions = nil
 	keeps := m.rand.IntN(2) == 0
 	clear(m.set)
-	for _, typeURL := range slices.Sorted(maps.Keys(m.wants)) {
-		sub := m.subscription(typeURL, m.wants[typeURL])
-		if !keeps || m.have[typeURL] == nil {
-			m.have[typeURL] = map[string]int{}
+	for _, typeURL := range slices.Sorted(maps.Keys(m.subscribed)) {
+		sub := m.subscription(typeURL, m.subscribed[typeURL])
+		if !keeps || m.held[typeURL] == nil {
+			m.held[typeURL] = map[string]int{}
 		} else if m.cfg.Mode == adsc.Delta {
 			sub.Versions = map[string]string{}
-			for name, version := range m.have[typeURL] {
+			for name, version := range m.held[typeURL] {
 				sub.Versions[name] = strconv.Itoa(version)
 			}
 		}
 		m.cfg.Subscriptions = append(m.cfg.Subscriptions, sub)
 	}
-	m.t.Logf("starts with %v, having %v", m.wants, m.have)
+	m.t.Logf("starts with %v, having %v", m.subscribed, m.held)
 	m.mu.Unlock()
 	client, err := adsc.New(m.cfg)
 	require.NoError(m.t, err)
 	ctx, cancel := context.WithCancel(m.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- client.Run(ctx) }()
+	result := make(chan error, 1)
+	go func() { result <- client.Run(ctx) }()
 	m.client = client
 	m.stop = func() {
 		cancel()
-		require.ErrorIs(m.t, <-done, context.Canceled)
+		require.ErrorIs(m.t, <-result, context.Canceled)
 	}
 }
 
 func (m *model) change(typeURL string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.wants[typeURL] = m.someNames()
-	if m.have[typeURL] == nil {
-		m.have[typeURL] = map[string]int{}
+	m.subscribed[typeURL] = m.someNames()
+	if m.held[typeURL] == nil {
+		m.held[typeURL] = map[string]int{}
 	}
-	m.t.Logf("wants %v of %s", m.wants[typeURL], typeURL)
-	require.NoError(m.t, m.client.Subscribe(m.subscription(typeURL, m.wants[typeURL])))
+	m.t.Logf("wants %v of %s", m.subscribed[typeURL], typeURL)
+	require.NoError(m.t, m.client.Subscribe(m.subscription(typeURL, m.subscribed[typeURL])))
 	m.prune(typeURL)
 }
 
@@ -235,15 +236,15 @@ func (m *model) drop(typeURL string) {
 	defer m.mu.Unlock()
 	m.t.Logf("drops %s", typeURL)
 	m.client.Unsubscribe(typeURL)
-	delete(m.wants, typeURL)
-	delete(m.have, typeURL)
+	delete(m.subscribed, typeURL)
+	delete(m.held, typeURL)
 	delete(m.set, typeURL)
 }
 
 func (m *model) run() {
 	types := []string{typeA, typeB, adsc.EndpointType}
 	for _, typeURL := range types[:1+m.rand.IntN(3)] {
-		m.wants[typeURL] = m.someNames()
+		m.subscribed[typeURL] = m.someNames()
 	}
 	put := func() { // versions come again, as those do that are made of the content
 		m.server.put(types[m.rand.IntN(3)], names[m.rand.IntN(len(names))], max(0, m.rand.IntN(9)-2))
@@ -262,7 +263,7 @@ func (m *model) run() {
 			m.change(typeURL)
 			m.change(typeURL)
 		case 9:
-			if len(m.wants) > 1 {
+			if len(m.subscribed) > 1 {
 				m.drop(typeURL)
 			}
 		case 10:
@@ -287,8 +288,8 @@ func (m *model) rest() {
 	m.server.mu.Lock()
 	m.server.calm = true
 	content := map[string]map[string]int{}
-	for typeURL, all := range m.server.content {
-		content[typeURL] = maps.Clone(all)
+	for typeURL, resources := range m.server.content {
+		content[typeURL] = maps.Clone(resources)
 	}
 	m.server.mu.Unlock()
 	for _, typeURL := range slices.Sorted(maps.Keys(content)) {
@@ -318,15 +319,15 @@ func (m *model) rest() {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, typeURL := range slices.Sorted(maps.Keys(m.wants)) {
+	for _, typeURL := range slices.Sorted(maps.Keys(m.subscribed)) {
 		want, _ := m.server.look(typeURL)
 		maps.DeleteFunc(want, func(name string, _ int) bool {
-			return !slices.Contains(m.wants[typeURL], "*") && !slices.Contains(m.wants[typeURL], name)
+			return !slices.Contains(m.subscribed[typeURL], "*") && !slices.Contains(m.subscribed[typeURL], name)
 		})
-		have := m.have[typeURL]
-		if typeURL == adsc.EndpointType && (m.cfg.Mode == adsc.SotW || m.server.noDelta) { // absence says nothing
-			maps.DeleteFunc(have, func(name string, _ int) bool { _, there := want[name]; return !there })
+		held := m.held[typeURL]
+		if typeURL == adsc.EndpointType && (m.cfg.Mode == adsc.SotW || m.server.noDelta) { // an absent endpoint resource is not a removal
+			maps.DeleteFunc(held, func(name string, _ int) bool { _, exists := want[name]; return !exists })
 		}
-		require.Equal(m.t, want, have, "%s: wanted: %v", typeURL, m.wants[typeURL])
+		require.Equal(m.t, want, held, "%s: wanted: %v", typeURL, m.subscribed[typeURL])
 	}
 }

@@ -22,12 +22,12 @@ import (
 	"tributary/adsc"
 )
 
-// modelServer is a server of both variants that keeps the rules of the protocol, takes its time, crosses the client's
-// requests with its own responses, repeats itself, ends streams, and speaks of what nobody asked for.
+// modelServer is a server of both variants that keeps the rules of the protocol, with delays, responses that cross
+// requests, repetitions, ended streams, and responses of unsubscribed types.
 type modelServer struct {
 	t       *testing.T
 	forgets bool // takes no note of initial_resource_versions
-	chunks  bool // cuts what it has to say in pieces
+	chunks  bool // splits its responses
 	waits   bool // SotW: for the reply to a response before it sends another one
 	noDelta bool
 
@@ -84,7 +84,7 @@ func (m *modelServer) endStreams() {
 	m.ending = make(chan struct{})
 }
 
-// look returns what there is of a type, and which version that is.
+// look returns the content of a type, and its version.
 func (m *modelServer) look(typeURL string) (content map[string]int, round int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,27 +100,27 @@ func (m *modelServer) body(typeURL, name string, version int) *anypb.Any {
 	return packed(m.t, wrapperspb.String(fmt.Sprint(name, "@", version)))
 }
 
-// asking is what a client asked for of a type, on one stream.
-type asking struct {
-	all, named bool
-	names      map[string]bool
-	has        map[string]int // delta: what it was sent, or said to have; 0 for what it was told does not exist
-	sent       []string       // nonces without a reply
-	nonce      string         // SotW: of the last response
-	round      int            // SotW: that it has
-	behind     bool           // SotW: something is to be sent when it has replied
+// typeSubscription is a client's subscription to a type, on one stream.
+type typeSubscription struct {
+	wildcard, named bool
+	names           map[string]bool
+	versions        map[string]int // delta: versions that the client has; 0 for an absent resource
+	sent            []string       // nonces without a reply
+	nonce           string         // SotW: of the last response
+	round           int            // SotW: that it has
+	behind          bool           // SotW: something is to be sent when it has replied
 }
 
-func (a *asking) covers(name string) bool { return a.all || a.names[name] }
+func (a *typeSubscription) covers(name string) bool { return a.wildcard || a.names[name] }
 
 // session is a stream.
 type session[Q any] struct {
 	*modelServer
-	types map[string]*asking
+	types map[string]*typeSubscription
 	n     int // responses
 	node  bool
 	apply func(Q) error
-	tell  func(typeURL string) error // what has changed
+	tell  func(typeURL string) error // sends the changes
 }
 
 func (s *session[Q]) nextNonce() string {
@@ -188,7 +188,7 @@ func (s *session[Q]) run(ctx context.Context, recv func() (Q, error)) error {
 }
 
 // replied checks a reply.
-func (s *session[Q]) replied(a *asking, nonce string) {
+func (s *session[Q]) replied(a *typeSubscription, nonce string) {
 	if len(a.sent) == 0 || a.sent[0] != nonce {
 		s.t.Errorf("reply to %q, want one of %v, the first one first", nonce, a.sent)
 		return
@@ -212,7 +212,7 @@ func (m *modelServer) count() {
 // sotw serves a state-of-the-world stream.
 func (m *modelServer) sotw(_ int, st stream) error {
 	m.count()
-	s := &session[*discoveryv3.DiscoveryRequest]{modelServer: m, types: map[string]*asking{}}
+	s := &session[*discoveryv3.DiscoveryRequest]{modelServer: m, types: map[string]*typeSubscription{}}
 	send := func(typeURL string, only map[string]bool) error {
 		a := s.types[typeURL]
 		content, round := m.look(typeURL)
@@ -230,7 +230,7 @@ func (m *modelServer) sotw(_ int, st stream) error {
 	s.tell = func(typeURL string) error {
 		a := s.types[typeURL]
 		_, round := m.look(typeURL)
-		if !a.all && len(a.names) == 0 || round == a.round && !a.behind && !m.mischief(40) {
+		if !a.wildcard && len(a.names) == 0 || round == a.round && !a.behind && !m.mischief(40) {
 			return nil
 		}
 		if m.waits && len(a.sent) > 0 {
@@ -248,7 +248,7 @@ func (m *modelServer) sotw(_ int, st stream) error {
 		a := s.types[r.GetTypeUrl()]
 		first := a == nil
 		if first {
-			a = &asking{round: -1}
+			a = &typeSubscription{round: -1}
 			s.types[r.GetTypeUrl()] = a
 			if r.GetResponseNonce() != "" {
 				m.t.Errorf("a nonce of another stream: %v", r)
@@ -259,21 +259,21 @@ func (m *modelServer) sotw(_ int, st stream) error {
 		if !first && r.GetResponseNonce() != a.nonce {
 			return nil // stale
 		}
-		had, all := a.names, a.all
-		a.names, a.all = map[string]bool{}, false
+		before, wasWildcard := a.names, a.wildcard
+		a.names, a.wildcard = map[string]bool{}, false
 		added := map[string]bool{}
 		for _, name := range r.GetResourceNames() {
 			a.named = true
 			if name == "*" {
-				a.all = true
+				a.wildcard = true
 				continue
 			}
 			a.names[name] = true
-			if !had[name] {
+			if !before[name] {
 				added[name] = true
 			}
 		}
-		a.all = a.all || len(r.GetResourceNames()) == 0 && !a.named
+		a.wildcard = a.wildcard || len(r.GetResourceNames()) == 0 && !a.named
 		_, round := m.look(r.GetTypeUrl())
 		switch {
 		case first && r.GetVersionInfo() == fmt.Sprint("v", round):
@@ -281,9 +281,9 @@ func (m *modelServer) sotw(_ int, st stream) error {
 			return nil
 		case first:
 			return nil // told by tell
-		case a.all && !all:
+		case a.wildcard && !wasWildcard:
 			return send(r.GetTypeUrl(), nil)
-		case len(added) > 0 && r.GetTypeUrl() == adsc.EndpointType && !a.all:
+		case len(added) > 0 && r.GetTypeUrl() == adsc.EndpointType && !a.wildcard:
 			return send(r.GetTypeUrl(), added) // the others are had
 		case len(added) > 0:
 			return send(r.GetTypeUrl(), nil)
@@ -304,8 +304,8 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 			return err
 		}
 	}
-	s := &session[*discoveryv3.DeltaDiscoveryRequest]{modelServer: m, types: map[string]*asking{}}
-	// send sends what is listed, in pieces if need be.
+	s := &session[*discoveryv3.DeltaDiscoveryRequest]{modelServer: m, types: map[string]*typeSubscription{}}
+	// send sends the listed names, in several responses if it splits them.
 	send := func(typeURL string, resources, removed []string) error {
 		a := s.types[typeURL]
 		content, round := m.look(typeURL)
@@ -319,13 +319,13 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 				r.Resources = append(r.Resources, &discoveryv3.Resource{
 					Name: name, Version: fmt.Sprint(content[name]), Resource: m.body(typeURL, name, content[name]),
 				})
-				a.has[name] = content[name]
+				a.versions[name] = content[name]
 			}
 			resources = resources[n:]
 			if len(resources) == 0 {
 				r.SystemVersionInfo, r.RemovedResources = fmt.Sprint("v", round), removed
 				for _, name := range removed {
-					a.has[name] = 0
+					a.versions[name] = 0
 				}
 			}
 			a.sent = append(a.sent, r.GetNonce())
@@ -338,23 +338,23 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 			}
 		}
 	}
-	// due returns what differs of what is asked for, and has gone.
+	// due returns the subscribed resources that differ, and the removed ones.
 	due := func(typeURL string) (resources, removed []string) {
 		a := s.types[typeURL]
 		content, _ := m.look(typeURL)
 		for name, version := range content {
-			if a.covers(name) && a.has[name] != version {
+			if a.covers(name) && a.versions[name] != version {
 				resources = append(resources, name)
 			}
 		}
-		for name, version := range a.has {
-			if _, there := content[name]; !there && version != 0 && a.covers(name) {
+		for name, version := range a.versions {
+			if _, exists := content[name]; !exists && version != 0 && a.covers(name) {
 				removed = append(removed, name)
 			}
 		}
 		for name := range a.names {
-			_, known := a.has[name]
-			if _, there := content[name]; !there && !known {
+			_, reported := a.versions[name]
+			if _, exists := content[name]; !exists && !reported {
 				removed = append(removed, name)
 			}
 		}
@@ -390,11 +390,11 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 			return nil
 		}
 		if a == nil {
-			a = &asking{names: map[string]bool{}, has: map[string]int{}, all: len(r.GetResourceNamesSubscribe()) == 0}
+			a = &typeSubscription{names: map[string]bool{}, versions: map[string]int{}, wildcard: len(r.GetResourceNamesSubscribe()) == 0}
 			s.types[r.GetTypeUrl()] = a
 			for _, name := range r.GetResourceNamesSubscribe() {
 				if name == "*" {
-					a.all = true
+					a.wildcard = true
 				} else {
 					a.names[name] = true
 				}
@@ -408,7 +408,7 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 					v = -1 // none that there ever is
 				}
 				if !m.forgets {
-					a.has[name] = v
+					a.versions[name] = v
 				}
 			}
 			resources, removed := due(r.GetTypeUrl())
@@ -420,7 +420,7 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 		content, _ := m.look(r.GetTypeUrl())
 		var resources, removed []string
 		answer := func(name string) {
-			if _, there := content[name]; there {
+			if _, exists := content[name]; exists {
 				resources = append(resources, name)
 			} else {
 				removed = append(removed, name)
@@ -428,25 +428,25 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 		}
 		for _, name := range r.GetResourceNamesUnsubscribe() {
 			if name == "*" {
-				if !a.all {
+				if !a.wildcard {
 					m.t.Errorf("unsubscribes from all, which it had not subscribed to: %v", r)
 				}
-				a.all = false
-				maps.DeleteFunc(a.has, func(name string, _ int) bool { return !a.names[name] })
+				a.wildcard = false
+				maps.DeleteFunc(a.versions, func(name string, _ int) bool { return !a.names[name] })
 				continue
 			}
 			if !a.names[name] {
 				m.t.Errorf("unsubscribes from %s, which it had not subscribed to: %v", name, r)
 			}
 			delete(a.names, name)
-			delete(a.has, name)
-			if a.all {
+			delete(a.versions, name)
+			if a.wildcard {
 				answer(name)
 			}
 		}
 		for _, name := range r.GetResourceNamesSubscribe() {
 			if name == "*" {
-				a.all = true // told by tell
+				a.wildcard = true // told by tell
 				continue
 			}
 			a.names[name] = true

@@ -18,18 +18,18 @@ import (
 	"tributary/adsc"
 )
 
-// watched is a client in a bubble whose handler rejects what errs has, and what it said of resources that do not exist.
+// watched is a client in a bubble with a handler that returns reject, and its reports of absent resources.
 type watched struct {
-	client *adsc.Client
-	mu     sync.Mutex
-	gone   [][]string // what the handler was told is absent; guarded by mu
-	reject error
+	client  *adsc.Client
+	mu      sync.Mutex
+	reports [][]string // names that were reported absent; guarded by mu
+	reject  error
 }
 
 func (w *watched) absent() [][]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.gone)
+	return slices.Clone(w.reports)
 }
 
 func (w *watched) states(typeURL string) map[string]string {
@@ -53,7 +53,7 @@ func watch(t *testing.T, mode adsc.Mode, typeURL string, run script, delta delta
 			slices.Sort(names)
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.gone = append(w.gone, names)
+			w.reports = append(w.reports, names)
 		},
 	}), run, delta)
 	cfg.Mode, cfg.Backoff = mode, retries(10)
@@ -61,11 +61,11 @@ func watch(t *testing.T, mode adsc.Mode, typeURL string, run script, delta delta
 	require.NoError(t, err)
 	w.client = client
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- client.Run(ctx) }()
+	result := make(chan error, 1)
+	go func() { result <- client.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
+		require.ErrorIs(t, <-result, context.Canceled)
 	})
 	return w
 }
@@ -79,8 +79,8 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 				select {
 				case <-s.Context().Done():
 					return nil
-				case resources, more := <-send:
-					if !more {
+				case resources, open := <-send:
+					if !open {
 						return errRestart
 					}
 					if err := s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "v1", Nonce: "n", Resources: resources}); err != nil {
@@ -111,7 +111,7 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 
 			w.reject = errRefused
 			send <- []*anypb.Any{cluster("c")}
-			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "rejected v1"}, w.states(adsc.ClusterType), "nothing of it counts")
+			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "rejected v1"}, w.states(adsc.ClusterType), "a rejected response changes no resource")
 			require.ErrorIs(t, w.client.Resources(adsc.ClusterType)[2].Err, errRefused)
 			w.reject = &adsc.RejectedError{Names: []string{"c"}, Err: errRefused}
 			send <- []*anypb.Any{cluster("c"), cluster("a")}
@@ -122,20 +122,20 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 			assert.Equal(t, map[string]string{"a": "absent", "b": "absent", "c": "absent"}, w.states(adsc.ClusterType))
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			assert.Equal(t, [][]string{{"c"}, {"a"}, {"b"}, {"a", "c"}}, w.absent(), "each is told once")
+			assert.Equal(t, [][]string{{"c"}, {"a"}, {"b"}, {"a", "c"}}, w.absent(), "each is reported once")
 		})
 	})
-	t.Run("of a type of which parts come", func(t *testing.T) {
+	t.Run("of a type with partial responses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			send := make(chan []*anypb.Any)
 			w := watch(t, adsc.SotW, adsc.EndpointType, serving(adsc.EndpointType, send), nil, "a", "b")
 			send <- []*anypb.Any{endpoints("a")}
 			send <- []*anypb.Any{endpoints("b")}
-			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1"}, w.states(adsc.EndpointType), "absence says nothing")
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1"}, w.states(adsc.EndpointType), "absence is no removal")
 			assert.Empty(t, w.absent())
 		})
 	})
-	t.Run("the wait begins anew with a stream", func(t *testing.T) {
+	t.Run("the wait restarts with each stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			send := make(chan []*anypb.Any)
 			streams := 0
@@ -183,7 +183,7 @@ func TestResourcesByDelta(t *testing.T) {
 
 		w.reject = &adsc.RejectedError{Names: []string{"a"}, Err: errRefused}
 		send <- deltaResponse(t, "n2", "v", "a@2", "b@1")
-		assert.Equal(t, map[string]string{"a": "rejected 1", "b": "held 1", "c": "absent"}, w.states(typeA), "it has what it took last")
+		assert.Equal(t, map[string]string{"a": "rejected 1", "b": "held 1", "c": "absent"}, w.states(typeA), "it keeps the last accepted version")
 		w.reject = nil
 		send <- nil // the stream ends, and the next one is resumed
 		assert.Equal(t, map[string]string{"a": "rejected 1", "b": "held 1", "c": "absent"}, w.states(typeA))
@@ -197,8 +197,8 @@ func TestResourcesByDelta(t *testing.T) {
 	})
 }
 
-// TestWhatIsBroughtAlongIsNotAbsent: a server that takes note of the version has nothing to say of it.
-func TestWhatIsBroughtAlongIsNotAbsent(t *testing.T) {
+// TestInitialVersion_IsNotAbsent: a server that has the same version sends no resource.
+func TestInitialVersion_IsNotAbsent(t *testing.T) {
 	for _, given := range []bool{true, false} {
 		name := map[bool]string{true: "given as versions", false: "had through all"}[given]
 		t.Run(name, func(t *testing.T) {
@@ -223,9 +223,9 @@ func TestWhatIsBroughtAlongIsNotAbsent(t *testing.T) {
 					return nil
 				}, allowPings)
 				cfg.Hooks.Failed = func(error, time.Duration) { // between two streams
-					by := sub
-					by.Names = []string{"a"}
-					assert.NoError(t, c.Subscribe(by))
+					named := sub
+					named.Names = []string{"a"}
+					assert.NoError(t, c.Subscribe(named))
 				}
 				c, err := adsc.New(cfg)
 				require.NoError(t, err)
@@ -239,8 +239,8 @@ func TestWhatIsBroughtAlongIsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestNameOfMayPanicOrAskTheClient: it is not called under a lock.
-func TestNameOfMayPanicOrAskTheClient(t *testing.T) {
+// TestNameOf_MayPanicOrCallClient: it is not called under a lock.
+func TestNameOf_MayPanicOrCallClient(t *testing.T) {
 	for name, nameOf := range map[string]func(c *adsc.Client) string{
 		"asks":   func(c *adsc.Client) string { c.Synced(typeA); return "a" },
 		"panics": func(*adsc.Client) string { panic("a body of the server's making") },
@@ -274,7 +274,7 @@ func TestNameOfMayPanicOrAskTheClient(t *testing.T) {
 	}
 }
 
-func TestAbsentIsToldOnce(t *testing.T) {
+func TestAbsent_ReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var absent [][]string
 		cfg := quiet("", adsc.Subscription{
@@ -301,16 +301,16 @@ func TestAbsentIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestAWaitBeginsAnewWithItsName: one that was dropped and is asked for again has all the time that there is.
-func TestAWaitBeginsAnewWithItsName(t *testing.T) {
+// TestAbsentWait_RestartsWithName: one that was dropped and is asked for again has all the time that there is.
+func TestAbsentWait_RestartsWithName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var absent []time.Duration
-		var asked time.Time
+		var subscribed time.Time
 		sub := adsc.Subscription{
 			TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept,
 			Absent: func(_ context.Context, n []string) {
 				if slices.Contains(n, "a") {
-					absent = append(absent, time.Since(asked))
+					absent = append(absent, time.Since(subscribed))
 				}
 			},
 		}
@@ -332,7 +332,7 @@ func TestAWaitBeginsAnewWithItsName(t *testing.T) {
 		require.NoError(t, c.Subscribe(sub))
 		synctest.Wait()
 		sub.Names = []string{"a", "b"}
-		asked = time.Now()
+		subscribed = time.Now()
 		require.NoError(t, c.Subscribe(sub))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -341,8 +341,8 @@ func TestAWaitBeginsAnewWithItsName(t *testing.T) {
 	})
 }
 
-// TestAnAnswerThatWaitsForTheHandlerIsOne: a server that answered in time is not silent while a handler works.
-func TestAnAnswerThatWaitsForTheHandlerIsOne(t *testing.T) {
+// TestAnswer_QueuedForHandlerCounts: a server that answered in time is not silent while a handler works.
+func TestAnswer_QueuedForHandlerCounts(t *testing.T) {
 	wrong := 0
 	for range 10 {
 		synctest.Test(t, func(t *testing.T) {
@@ -370,5 +370,5 @@ func TestAnAnswerThatWaitsForTheHandlerIsOne(t *testing.T) {
 			}
 		})
 	}
-	assert.Zero(t, wrong, "of 10: b was answered after 1 s, and told to be absent after 15 s")
+	assert.Zero(t, wrong, "of 10: b was answered after 1 s, and reported absent after 15 s")
 }

@@ -19,8 +19,8 @@ import (
 	"tributary/server/xds"
 )
 
-// TestWhatWasRejectedOfACompleteSetAndWentIsToldOf: the last good one of it stayed.
-func TestWhatWasRejectedOfACompleteSetAndWentIsToldOf(t *testing.T) {
+// TestRemoval_OfResourceRejectedInCompleteSet: the last good one of it stayed.
+func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{reject: func(r *adsc.Response) error {
 			for _, res := range r.Resources {
@@ -64,12 +64,12 @@ func TestWhatWasRejectedOfACompleteSetAndWentIsToldOf(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		t.Log(h.log, brought)
-		assert.Equal(t, []string{"a"}, h.has(), "the server has no r any more")
+		assert.Equal(t, []string{"a"}, h.names(), "the server has no r any more")
 	})
 }
 
-// TestResumingWithTooMuchComesThrough has servers that do not take all the versions that a client brings along in a request.
-func TestResumingWithTooMuchComesThrough(t *testing.T) {
+// TestResume_WithTooManyVersionsRecovers has servers that do not take all the versions that a client brings along in a request.
+func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 	coming := func(t *testing.T, address, typeURL string, n int) {
 		synced, connected := make(chan struct{}, 10), make(chan struct{}, 10)
 		cfg := quiet(address, adsc.Subscription{TypeURL: typeURL, Handler: accept})
@@ -144,8 +144,8 @@ func TestResumingWithTooMuchComesThrough(t *testing.T) {
 	})
 }
 
-// TestRunAgainAfterItWasStoppedInAHandler: what the handler took counts.
-func TestRunAgainAfterItWasStoppedInAHandler(t *testing.T) {
+// TestRunAgain_AfterStopInHandler: the handler's success counts.
+func TestRunAgain_AfterStopInHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
 		var cancel context.CancelFunc
@@ -180,6 +180,6 @@ func TestRunAgainAfterItWasStoppedInAHandler(t *testing.T) {
 			cancel()
 		}
 		t.Log(h.log)
-		assert.Equal(t, []string{"a"}, h.has(), "b has gone between the two")
+		assert.Equal(t, []string{"a"}, h.names(), "b has gone between the two")
 	})
 }

@@ -12,17 +12,17 @@ import (
 	"tributary/adsc"
 )
 
-// TestNamesCanBeChangedInAStateOfTheWorld: on a stream that was once given a name, no names means nothing.
-func TestNamesCanBeChangedInAStateOfTheWorld(t *testing.T) {
-	all := []string(nil)
+// TestSotW_ChangesNames: on a stream with an earlier name, an empty list unsubscribes.
+func TestSotW_ChangesNames(t *testing.T) {
+	wildcard := []string(nil)
 	for name, c := range map[string]struct {
-		steps [][]string // what is wanted, one after the other
-		want  [][]string // what is asked for
+		steps [][]string // subscribed names, in order
+		want  [][]string // requested names
 	}{
 		"others":                {[][]string{{"b", "a"}, {"c", "b"}}, [][]string{{"a", "b"}, {"b", "c"}}},
-		"from all to some":      {[][]string{all, {"a"}}, [][]string{nil, {"a"}}},
-		"from some to all":      {[][]string{{"a"}, all}, [][]string{{"a"}, {"*"}}},
-		"to all and back":       {[][]string{all, {"a"}, all, {"a"}}, [][]string{nil, {"a"}, {"*"}, {"a"}}},
+		"from all to some":      {[][]string{wildcard, {"a"}}, [][]string{nil, {"a"}}},
+		"from some to all":      {[][]string{{"a"}, wildcard}, [][]string{{"a"}, {"*"}}},
+		"to all and back":       {[][]string{wildcard, {"a"}, wildcard, {"a"}}, [][]string{nil, {"a"}, {"*"}, {"a"}}},
 		"all, and some by name": {[][]string{{"*", "a"}, {"*"}}, [][]string{{"*", "a"}, {"*"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestNamesCanBeChangedInAStateOfTheWorld(t *testing.T) {
 	}
 }
 
-// TestAVersionIsNotThatOfOtherNames: to a server that heard it there would be nothing to tell.
-func TestAVersionIsNotThatOfOtherNames(t *testing.T) {
+// TestVersion_NotReusedForOtherNames: the server would send no response for a version that it knows.
+func TestVersion_NotReusedForOtherNames(t *testing.T) {
 	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
 	change := make(chan struct{})
 	address := serve(t, func(n int, s stream) error {
@@ -82,13 +82,13 @@ func TestAVersionIsNotThatOfOtherNames(t *testing.T) {
 	start(t, client)
 	receive(t, firsts)
 	close(change)
-	again := receive(t, firsts)
-	assert.Equal(t, []string{"a", "b"}, again.GetResourceNames())
-	assert.Empty(t, again.GetVersionInfo())
+	resumed := receive(t, firsts)
+	assert.Equal(t, []string{"a", "b"}, resumed.GetResourceNames())
+	assert.Empty(t, resumed.GetVersionInfo())
 }
 
-// TestAVersionOfAResponseThatCrossedOtherNamesIsNotTheirs: the server may have written it for those of before.
-func TestAVersionOfAResponseThatCrossedOtherNamesIsNotTheirs(t *testing.T) {
+// TestVersion_OfResponseBeforeChangedNames: the server may have written it for those of before.
+func TestVersion_OfResponseBeforeChangedNames(t *testing.T) {
 	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
 	changed := make(chan struct{})
 	address := serve(t, func(n int, s stream) error {
@@ -124,13 +124,13 @@ func TestAVersionOfAResponseThatCrossedOtherNamesIsNotTheirs(t *testing.T) {
 	receive(t, firsts)
 	require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept}))
 	close(changed)
-	again := receive(t, firsts)
-	assert.Equal(t, []string{"a", "b"}, again.GetResourceNames())
-	assert.Empty(t, again.GetVersionInfo())
+	resumed := receive(t, firsts)
+	assert.Equal(t, []string{"a", "b"}, resumed.GetResourceNames())
+	assert.Empty(t, resumed.GetVersionInfo())
 }
 
-// TestARejectedVersionIsNotResumedWith: the server would think that it was taken.
-func TestARejectedVersionIsNotResumedWith(t *testing.T) {
+// TestRejectedVersion_NotResumed: the server would think that it was taken.
+func TestRejectedVersion_NotResumed(t *testing.T) {
 	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
 	address := serve(t, func(n int, s stream) error {
 		first, err := s.Recv()

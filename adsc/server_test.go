@@ -18,16 +18,16 @@ import (
 	"tributary/internal/testutil"
 )
 
-// patience is how long a test waits for what must happen.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
 // stream is one stream of a scripted server.
 type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 
-// script is what a server does with its n-th stream, counted from 0.
+// script is the server's side of its n-th stream, counted from 0.
 type script func(n int, s stream) error
 
-// deltaStream is one delta stream of a scripted server, and deltaScript what the server does with its n-th one.
+// deltaStream is one delta stream of a scripted server, and deltaScript the server's side of the n-th one.
 type (
 	deltaStream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
 	deltaScript func(n int, s deltaStream) error
@@ -138,7 +138,7 @@ func receive[T any](t *testing.T, ch <-chan T) T {
 	case v := <-ch:
 		return v
 	case <-time.After(patience):
-		require.FailNow(t, "nothing came")
+		require.FailNow(t, "no message came")
 		panic("unreachable")
 	}
 }

@@ -15,19 +15,19 @@ import (
 	"tributary/internal/testutil"
 )
 
-// Certificates of a SPIFFE Workload API on both sides: the client asks for each connection, and goes on with what was said last when nobody
-// answers.
-func TestTLSOfAWorkloadAPI(t *testing.T) {
-	own, other, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
-	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, "spiffe://example.org/client", time.Time{}))
-	server := func(by *testutil.Authority, id string) string {
+// Certificates of a SPIFFE Workload API on both sides: the client reads them for each connection, and keeps the last
+// ones if the API is away.
+func TestTLS_OfWorkloadAPI(t *testing.T) {
+	authority, otherAuthority, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
+	api.Give(authority, spiffetest.Domains{"spiffe://other.test": otherAuthority}, spiffetest.Sign(authority, "spiffe://example.org/client", time.Time{}))
+	server := func(issuer *testutil.Authority, id string) string {
 		return serve(t, answering(t), grpc.Creds(credentials.NewTLS(&tls.Config{
-			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: own.Pool(),
-			Certificates: []tls.Certificate{spiffetest.Sign(by, id, time.Time{}).TLS()},
+			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
+			Certificates: []tls.Certificate{spiffetest.Sign(issuer, id, time.Time{}).TLS()},
 		})))
 	}
 	const istiod, federated = "spiffe://example.org/istiod", "spiffe://other.test/istiod"
-	ours := server(own, istiod)
+	ours := server(authority, istiod)
 	settings := func(names ...string) *adsc.TLS {
 		return &adsc.TLS{
 			Mode: adsc.TLSMutual, ClientCertificate: spiffe.Scheme, CACertificates: spiffe.Scheme,
@@ -36,12 +36,12 @@ func TestTLSOfAWorkloadAPI(t *testing.T) {
 	}
 	require.NoError(t, outcome(t, ours, settings(istiod)))
 	require.ErrorContains(t, outcome(t, ours, settings("spiffe://example.org/else")), "want one of spiffe://example.org/else")
-	require.NoError(t, outcome(t, server(other, federated), settings(federated)))
+	require.NoError(t, outcome(t, server(otherAuthority, federated), settings(federated)))
 	narrow := settings(federated)
 	narrow.CACertificates = "spiffe://example.org"
-	require.ErrorContains(t, outcome(t, server(other, federated), narrow), "is not of the trust domain spiffe://example.org")
-	require.ErrorContains(t, outcome(t, server(other, istiod), settings(istiod)), "no trusted authority signed its certificate",
-		"who signs for another trust domain does not speak for ours")
+	require.ErrorContains(t, outcome(t, server(otherAuthority, federated), narrow), "is not of the trust domain spiffe://example.org")
+	require.ErrorContains(t, outcome(t, server(otherAuthority, istiod), settings(istiod)), "no trusted authority signed its certificate",
+		"an authority of another trust domain does not sign for ours")
 	another := settings(istiod)
 	another.ClientCertificate = "spiffe://example.org/else"
 	require.ErrorContains(t, outcome(t, ours, another), "clientCertificate: the Workload API does not give this process "+
@@ -54,7 +54,7 @@ func TestTLSOfAWorkloadAPI(t *testing.T) {
 	require.ErrorContains(t, outcome(t, ours, settings(istiod)), "the SPIFFE Workload API at "+api.Address()+" cannot be reached")
 }
 
-func TestTLSOfAWorkloadAPIThatMakesNoSense(t *testing.T) {
+func TestWorkloadAPISettings_Invalid(t *testing.T) {
 	for want, settings := range map[string]adsc.TLS{
 		"privateKey: the Workload API gives the key":        {Mode: adsc.TLSMutual, ClientCertificate: "spiffe://", PrivateKey: "a"},
 		`clientCertificate: "spiffe://a" is a trust domain`: {Mode: adsc.TLSMutual, ClientCertificate: "spiffe://a"},

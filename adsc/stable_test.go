@@ -18,9 +18,9 @@ import (
 	"tributary/adsc"
 )
 
-// TestARefusedStreamIsNotConnected has a server keep a stream for a while before it refuses it, as tributary does, so that
-// clients that start their backoff anew with each stream do not come back at once.
-func TestARefusedStreamIsNotConnected(t *testing.T) {
+// TestRefusedStream_IsNotConnected has a server that delays its refusal, as tributary does, so that clients with a new
+// backoff for each stream do not return at once.
+func TestRefusedStream_IsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		cfg.Backoff = retries(10)
@@ -38,8 +38,8 @@ func TestARefusedStreamIsNotConnected(t *testing.T) {
 	})
 }
 
-// TestAHandlerRefuses has a handler that wants nothing more of a server, which is as if the server wanted nothing more of it.
-func TestAHandlerRefuses(t *testing.T) {
+// TestHandlerRefusal_EndsStream has a handler that refuses the server, which counts as a refusal by the server.
+func TestHandlerRefusal_EndsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		refuse := func(_ context.Context, r *adsc.Response) error {
@@ -53,14 +53,14 @@ func TestAHandlerRefuses(t *testing.T) {
 		cfg.Backoff = retries(3)
 		var failed []error
 		cfg.Hooks.Failed = func(err error, _ time.Duration) { failed = append(failed, err) }
-		asked := make(chan *discoveryv3.DiscoveryRequest, 100)
+		requests := make(chan *discoveryv3.DiscoveryRequest, 100)
 		cfg = bubbled(t, cfg, func(_ int, s stream) error {
 			for _, content := range []string{"a", "b", "c"} {
 				r, err := s.Recv()
 				if err != nil {
 					return err
 				}
-				asked <- r
+				requests <- r
 				if err := s.Send(response(t, typeA, "v-"+content, "n-"+content, content)); err != nil {
 					return err
 				}
@@ -70,21 +70,21 @@ func TestAHandlerRefuses(t *testing.T) {
 		}, nil)
 		_, result := run(t, cfg)
 		require.ErrorContains(t, <-result, "not from you")
-		require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, got, "nothing that followed")
+		require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, got, "no response after the refusal")
 		require.Len(t, failed, 3)
 		for _, err := range failed {
 			require.True(t, adsc.Denied(err))
 		}
-		close(asked)
-		for r := range asked {
-			require.NotEqual(t, "n-b", r.GetResponseNonce(), "the server is told nothing")
+		close(requests)
+		for r := range requests {
+			require.NotEqual(t, "n-b", r.GetResponseNonce(), "the server receives no reply")
 			require.NotEqual(t, "v-b", r.GetVersionInfo(), "it does not count as known")
 		}
 	})
 }
 
-// TestASilentStreamThatStandsIsConnected is a client that has everything, and a server that has nothing to tell it.
-func TestASilentStreamThatStandsIsConnected(t *testing.T) {
+// TestSilentStream_IsConnected has a client with every resource, and a server without changes.
+func TestSilentStream_IsConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		b := &counting{}
@@ -112,9 +112,9 @@ func TestASilentStreamThatStandsIsConnected(t *testing.T) {
 	})
 }
 
-// TestPingsLessOftenIfTheServerSaysSo has a server of grpc-go's defaults, which ends connections that it is pinged on more
+// TestPings_SlowDownOnServerRequest has a server of grpc-go's defaults, which ends connections that it is pinged on more
 // often than every five minutes.
-func TestPingsLessOftenIfTheServerSaysSo(t *testing.T) {
+func TestPings_SlowDownOnServerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		cfg.Backoff = retries(1000)
@@ -132,8 +132,8 @@ func TestPingsLessOftenIfTheServerSaysSo(t *testing.T) {
 	})
 }
 
-// TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn: what has nothing to ask for has every answer there is.
-func TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn(t *testing.T) {
+// TestResumedStream_WithIdleFollowerStays: a follower without names needs no response.
+func TestResumedStream_WithIdleFollowerStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept},
 			adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
@@ -162,15 +162,15 @@ func TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn(t *testing.T) {
 	})
 }
 
-// TestAnExhaustedServerAmongSeveralIsLeftAlone: it is not asked while another is.
-func TestAnExhaustedServerAmongSeveralIsLeftAlone(t *testing.T) {
+// TestExhaustedServer_SkippedAmongSeveral: it is not asked while another is.
+func TestExhaustedServer_SkippedAmongSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		cfg.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Second) }
-		var full, other atomic.Int32
+		var full, restarting atomic.Int32
 		cfg = bubbled(t, cfg, func(_ int, s stream) error {
 			if md, _ := metadata.FromIncomingContext(s.Context()); md.Get(":authority")[0] == "127.0.0.1:2" {
-				other.Add(1)
+				restarting.Add(1)
 				return status.Error(codes.Unavailable, "restarting")
 			}
 			full.Add(1)
@@ -181,7 +181,7 @@ func TestAnExhaustedServerAmongSeveralIsLeftAlone(t *testing.T) {
 		time.Sleep(4500 * time.Millisecond)
 		synctest.Wait()
 		assert.EqualValues(t, 1, full.Load())
-		assert.EqualValues(t, 5, other.Load())
+		assert.EqualValues(t, 5, restarting.Load())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.EqualValues(t, 2, full.Load())

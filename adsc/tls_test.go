@@ -65,7 +65,7 @@ func answering(t *testing.T) script {
 	}
 }
 
-// outcome is what comes of a client with these settings: nil if it is answered.
+// outcome returns the error of a client with these settings: nil if the server answers.
 func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 	t.Helper()
 	answered := make(chan struct{}, 1)
@@ -87,7 +87,7 @@ func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 }
 
 func TestTLSVerifiesTheServer(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
+	a, otherAuthority := newAuthority(t), newAuthority(t)
 	address := serve(t, answering(t), grpc.Creds(a.server(nil, time.Time{})))
 	expired := serve(t, answering(t), grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
 	old := serve(t, answering(t), grpc.Creds(a.server(func(c *tls.Config) {
@@ -114,9 +114,9 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 			"want one of " + istiodID + "2",
 		},
 		"with a SPIFFE id of another authority": {
-			address, adsc.TLS{CACertificates: other.PEM, SubjectAltNames: []string{istiodID}}, "no trusted authority signed its certificate",
+			address, adsc.TLS{CACertificates: otherAuthority.PEM, SubjectAltNames: []string{istiodID}}, "no trusted authority signed its certificate",
 		},
-		"of an unknown authority": {address, adsc.TLS{CACertificates: other.PEM}, "no trusted authority signed its certificate"},
+		"of an unknown authority": {address, adsc.TLS{CACertificates: otherAuthority.PEM}, "no trusted authority signed its certificate"},
 		"of none of the system's": {address, adsc.TLS{}, "no trusted authority signed its certificate"},
 		"that need not be":        {address, adsc.TLS{InsecureSkipVerify: true}, ""},
 		"that has expired":        {expired, adsc.TLS{CACertificates: a.PEM}, "expired"},
@@ -125,8 +125,8 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 		},
 		"that is too old":        {old, adsc.TLS{CACertificates: a.PEM}, "protocol version"},
 		"that speaks plaintext":  {plain, adsc.TLS{CACertificates: a.PEM}, "it does not speak TLS"},
-		"by what is no PEM":      {address, adsc.TLS{CACertificates: "-----BEGIN nonsense"}, "caCertificates: no certificate in (inline)"},
-		"by what is not there":   {address, adsc.TLS{CACertificates: "missing.pem"}, "caCertificates: open missing.pem"},
+		"with malformed PEM":     {address, adsc.TLS{CACertificates: "-----BEGIN nonsense"}, "caCertificates: no certificate in (inline)"},
+		"with a missing file":    {address, adsc.TLS{CACertificates: "missing.pem"}, "caCertificates: open missing.pem"},
 		"of plaintext, not TLS":  {address, adsc.TLS{Mode: adsc.TLSDisable}, ""},
 		"of plaintext, as meant": {plain, adsc.TLS{Mode: adsc.TLSDisable}, ""},
 	} {
@@ -148,7 +148,7 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 	}
 }
 
-func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
+func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 	a := newAuthority(t)
 	end := make(chan struct{})
 	address := serve(t, func(n int, s stream) error {
@@ -180,7 +180,7 @@ func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
 			Mode: adsc.TLSMutual, CACertificates: filepath.Join(dir, "ca.PEM"),
 			ClientCertificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem"),
 		}
-		certPEM, keyPEM := newAuthority(t).client() // of somebody else, at first
+		certPEM, keyPEM := newAuthority(t).client() // of another authority, at first
 		write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
 		write(settings.CACertificates, a.PEM)
 		write(settings.ClientCertificate, certPEM)
@@ -214,7 +214,7 @@ func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
 	})
 }
 
-func TestTokenIsReadForEachStream(t *testing.T) {
+func TestToken_ReadForEachStream(t *testing.T) {
 	a := newAuthority(t)
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("revoked\n"), 0o600))
@@ -249,7 +249,7 @@ func TestTokenIsReadForEachStream(t *testing.T) {
 	require.ErrorContains(t, receive(t, result), file+" is empty")
 }
 
-func TestTLSSettingsThatMakeNoSense(t *testing.T) {
+func TestTLSSettings_Invalid(t *testing.T) {
 	for name, c := range map[string]struct {
 		tls  adsc.TLS
 		want string

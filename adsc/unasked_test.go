@@ -11,7 +11,7 @@ import (
 )
 
 // A server that sends endless responses of types that were not asked for fills no log.
-func TestUnaskedTypesAreLoggedOnce(t *testing.T) {
+func TestUnknownTypes_LoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	c := &Client{cfg: Config{Log: slog.New(slog.NewTextHandler(io.Writer(&log), nil))}}
 	s := newStream(t.Context(), c, "server", nil)

@@ -10,9 +10,9 @@ import (
 	"tributary/adsc"
 )
 
-// TestATypeCanBeDropped has a server whose last response crosses the request that drops the type: it is replied to, and
-// nobody is told of it.
-func TestATypeCanBeDropped(t *testing.T) {
+// TestUnsubscribe_IgnoresLateResponse has a server with a last response that crosses the request to unsubscribe the
+// type: the client replies, and calls no handler.
+func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
 		for name, c := range map[string]struct{ names, unsubscribe []string }{
 			"all":   {nil, []string{"*"}},
@@ -53,7 +53,7 @@ func TestATypeCanBeDropped(t *testing.T) {
 				assert.Equal(t, "n2", receive(t, requests).GetResponseNonce())
 				assert.Empty(t, heard)
 
-				// What is on its way cannot be told from the answer to another subscription on the same stream.
+				// A late response looks like the answer to a new subscription on the same stream.
 				require.NoError(t, client.Subscribe(sub))
 				receive(t, streams)
 				for range 2 {
@@ -106,8 +106,8 @@ func TestATypeCanBeDropped(t *testing.T) {
 	})
 }
 
-// TestWhatWasDroppedAndIsWantedAgainComesAgain: the server has to be told of both.
-func TestWhatWasDroppedAndIsWantedAgainComesAgain(t *testing.T) {
+// TestResubscribe_SendsBothRequests: the server needs the unsubscription and the subscription.
+func TestResubscribe_SendsBothRequests(t *testing.T) {
 	requests, streams := make(chan *deltaRequest, 10), make(chan deltaStream, 2)
 	address := serveDelta(t, func(_ int, s deltaStream) error {
 		streams <- s
@@ -126,7 +126,7 @@ func TestWhatWasDroppedAndIsWantedAgainComesAgain(t *testing.T) {
 	cfg := deltaConfig(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept})
 	handled := 0
 	cfg.Hooks.Response = func(*adsc.Response, error) {
-		if handled++; handled == 1 { // while nothing can be written
+		if handled++; handled == 1 { // while no request can be written
 			want("b")
 			want("b", "a")
 		}

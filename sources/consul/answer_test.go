@@ -11,7 +11,7 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-func some(ids ...string) instances {
+func webInstances(ids ...string) instances {
 	var entries []*api.ServiceEntry
 	for i, id := range ids {
 		entries = append(entries, consultest.Instance("web", id, "10.0.0."+id, 80+i))
@@ -20,7 +20,7 @@ func some(ids ...string) instances {
 }
 
 func TestMeaning(t *testing.T) {
-	none, one, two := some(), some("1"), some("1", "2")
+	empty, single, pair := webInstances(), webInstances("1"), webInstances("1", "2")
 	sick := newInstances([]*api.ServiceEntry{consultest.Instance("web", "1", "10.0.0.1", 80)})
 	sick.list[0].Checks[0].Status = api.HealthCritical
 	sick = newInstances(sick.list)
@@ -32,68 +32,68 @@ func TestMeaning(t *testing.T) {
 		want   meaning
 	}{
 		"the same": {
-			before: one, r: reading{instances: one, Answer: judge.Answer{Index: 9}},
+			before: single, r: reading{instances: single, Answer: judge.Answer{Index: 9}},
 			want: unchanged,
 		},
 		"one more": {
-			before: one, r: reading{instances: two, Answer: judge.Answer{Index: 9}},
+			before: single, r: reading{instances: pair, Answer: judge.Answer{Index: 9}},
 			want: changed,
 		},
 		"another health": {
-			before: one, r: reading{instances: sick, Answer: judge.Answer{Index: 9}},
+			before: single, r: reading{instances: sick, Answer: judge.Answer{Index: 9}},
 			want: changed,
 		},
 		"another ID at the same address": {
-			before: one, r: reading{instances: moved, Answer: judge.Answer{Index: 9}},
+			before: single, r: reading{instances: moved, Answer: judge.Answer{Index: 9}},
 			want: changed,
 		},
 		"at an older index": {
-			before: one, r: reading{instances: two, Answer: judge.Answer{Index: 1}},
+			before: single, r: reading{instances: pair, Answer: judge.Answer{Index: 1}},
 			want: changed,
 		},
 		"a watch lists one less": {
-			before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9}},
+			before: pair, r: reading{instances: single, Answer: judge.Answer{Index: 9}},
 			want: doubtful,
 		},
-		"a watch lists none": {before: one, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
+		"a watch lists none": {before: single, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
 		"a watch lists none, and the token hides": {
-			before: one, r: reading{Answer: judge.Answer{Index: 9, Filtered: true}},
+			before: single, r: reading{Answer: judge.Answer{Index: 9, Filtered: true}},
 			want: doubtful,
 		},
 		"there is one less": {
-			before: two,
-			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true}}, want: changed,
+			before: pair,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirming: true}}, want: changed,
 		},
 		"there is none": {
-			before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
+			before: single, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
 			want: emptied,
 		},
 		"there is still none": {
-			before: none, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
+			before: empty, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
 			want: emptied,
 		},
 		"there is one less, but the token hides": {
-			before: two,
-			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: partial,
+			before: pair,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: partial,
 		},
 		"there is none, but the token hides": {
-			before: one,
+			before: single,
 			r:      reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied,
 		},
 		"the token hides some, none of them known": {
-			before: one,
-			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged,
+			before: single,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged,
 		},
-		"there is none, says something that has no index": {before: one, r: reading{Answer: judge.Answer{Confirming: true}}, want: foreign},
+		"there is none, says something that has no index": {before: single, r: reading{Answer: judge.Answer{Confirming: true}}, want: foreign},
 		"there is none, says something without a leader": {
-			before: one,
+			before: single,
 			r:      reading{Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
 		},
 		"one less, says something without a leader": {
-			before: two,
-			r:      reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
+			before: pair,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
 		},
-		"the first read":                         {new: true, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: changed},
+		"the first read":                         {new: true, r: reading{instances: single, Answer: judge.Answer{Index: 9}}, want: changed},
 		"the first read finds none":              {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
 		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: emptied},
 		"the first read is denied": {
@@ -158,19 +158,19 @@ func TestMeaningOfNames(t *testing.T) {
 	}
 }
 
-func TestDigestLeavesOutWhatMeansNothing(t *testing.T) {
-	one, other := consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "1", "10.0.0.1", 80)
-	other.Node.ModifyIndex, other.Service.ModifyIndex, other.Service.CreateIndex = 5, 6, 7
-	other.Checks[0].Output, other.Checks[0].ModifyIndex = "HTTP GET: 200 OK in 12 ms", 8
-	assert.Equal(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
-	other.Service.Meta = map[string]string{"version": "2"}
-	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
-	other = consultest.Instance("web", "1", "10.0.0.1", 80)
-	one.Checks[0].Type, other.Checks[0].Type, one.Checks[0].Output, other.Checks[0].Output = "ttl", "ttl", "", "TTL expired"
-	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum,
-		"nothing was heard, or something was")
-	a, b := some("1", "2"), newInstances([]*api.ServiceEntry{some("1", "2").list[1], some("1", "2").list[0]})
-	assert.Equal(t, a.sum, b.sum, "the order of Consul means nothing")
+func TestDigest_IgnoresUnimportantFields(t *testing.T) {
+	first, second := consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "1", "10.0.0.1", 80)
+	second.Node.ModifyIndex, second.Service.ModifyIndex, second.Service.CreateIndex = 5, 6, 7
+	second.Checks[0].Output, second.Checks[0].ModifyIndex = "HTTP GET: 200 OK in 12 ms", 8
+	assert.Equal(t, newInstances([]*api.ServiceEntry{first}).sum, newInstances([]*api.ServiceEntry{second}).sum)
+	second.Service.Meta = map[string]string{"version": "2"}
+	assert.NotEqual(t, newInstances([]*api.ServiceEntry{first}).sum, newInstances([]*api.ServiceEntry{second}).sum)
+	second = consultest.Instance("web", "1", "10.0.0.1", 80)
+	first.Checks[0].Type, second.Checks[0].Type, first.Checks[0].Output, second.Checks[0].Output = "ttl", "ttl", "", "TTL expired"
+	assert.NotEqual(t, newInstances([]*api.ServiceEntry{first}).sum, newInstances([]*api.ServiceEntry{second}).sum,
+		"an unheard TTL check differs from an expired one")
+	a, b := webInstances("1", "2"), newInstances([]*api.ServiceEntry{webInstances("1", "2").list[1], webInstances("1", "2").list[0]})
+	assert.Equal(t, a.sum, b.sum, "the order of Consul's answer does not count")
 }
 
 func TestPacer(t *testing.T) {

@@ -21,7 +21,7 @@ func answering(t *testing.T, answer http.HandlerFunc) catalog {
 	return source.catalog
 }
 
-func TestAPageOfMegabytesIsNoMessage(t *testing.T) {
+func TestLongErrorPage_ShortensMessage(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "maintenance"+strings.Repeat("x", 8<<20), http.StatusBadGateway)
 	})
@@ -31,7 +31,7 @@ func TestAPageOfMegabytesIsNoMessage(t *testing.T) {
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }
 
-// What is missing in an item is not the absence of what it is about.
+// A null item is no proof of absence.
 func TestNullInAList(t *testing.T) {
 	for _, answer := range []string{
 		"[null]", `[{"Node": null, "Service": {}}]`, `[{"Node": {}, "Service": null}]`,

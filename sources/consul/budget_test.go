@@ -13,7 +13,7 @@ import (
 )
 
 // with is so many instances.
-func with(n int) instances {
+func manyInstances(n int) instances {
 	list := make([]*api.ServiceEntry, 0, n)
 	for i := range n {
 		list = append(list, &api.ServiceEntry{
@@ -23,51 +23,51 @@ func with(n int) instances {
 	return newInstances(list)
 }
 
-// More instances than are kept are those of one service, or of many: what was read before stays, and others follow
+// Instances over the limit belong to one service, or to many: the last read instances stay, and other services follow
 // Consul.
-func TestMoreInstancesThanAreKept(t *testing.T) {
+func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.bounds = limits{services: 10, instances: 20}
 		w.change(local, func(f *fakeDomain) {
-			f.set("web", with(10))
-			f.set("api", with(5))
+			f.set("web", manyInstances(10))
+			f.set("api", manyInstances(5))
 		})
 		r := w.start(Settings{Grace: time.Minute}, 0)
 		pass(time.Minute)
 		require.Equal(t, sources.Healthy, w.health().State)
-		w.change(local, func(f *fakeDomain) { f.set("web", with(16)) })
+		w.change(local, func(f *fakeDomain) { f.set("web", manyInstances(16)) })
 		pass(time.Minute)
-		require.Len(t, w.of("web")[0].Entries, 10)
+		require.Len(t, w.lastPublished("web")[0].Entries, 10)
 		r.mu.Lock()
 		rejects := r.rejects("web")
 		r.mu.Unlock()
 		require.Len(t, rejects, 1)
 		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: "+
 			"that is more than is taken")
-		w.change(local, func(f *fakeDomain) { f.set("api", with(4)) })
+		w.change(local, func(f *fakeDomain) { f.set("api", manyInstances(4)) })
 		pass(10 * time.Minute)
-		require.Len(t, w.of("api")[0].Entries, 4)
-		require.Len(t, w.of("web")[0].Entries, 16, "there is room")
+		require.Len(t, w.lastPublished("api")[0].Entries, 4)
+		require.Len(t, w.lastPublished("web")[0].Entries, 16, "there is room")
 		require.Equal(t, sources.Healthy, w.health().State)
 		w.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(time.Hour)
-		w.change(local, func(f *fakeDomain) { f.set("api", with(20)) })
+		w.change(local, func(f *fakeDomain) { f.set("api", manyInstances(20)) })
 		pass(time.Hour)
-		require.Len(t, w.of("api")[0].Entries, 20, "what has gone has left its room")
+		require.Len(t, w.lastPublished("api")[0].Entries, 20, "a removed service frees its room")
 	})
 }
 
-func TestMoreServicesThanAreFollowed(t *testing.T) {
+func TestServicesOverLimit_NotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.bounds = limits{services: 3, instances: 20}
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Minute)
 		w.change(local, func(f *fakeDomain) {
 			for i := range 3 {
-				f.set(fmt.Sprint("s", i), at("1"))
+				f.set(fmt.Sprint("s", i), instanceWithID("1"))
 			}
 		})
 		pass(time.Minute)

@@ -14,12 +14,12 @@ import (
 	"tributary/sources"
 )
 
-// crowd is a world with many more services than places, all of which were read.
+// crowd is a world with many more services than watch slots, with each service read.
 func crowd(t *testing.T, services int) (*world, *run) {
 	w := newWorld(t)
 	w.change(local, func(f *fakeDomain) {
 		for i := range services {
-			f.set(fmt.Sprint("s", i), made("1", fmt.Sprint("n", i%10), 50))
+			f.set(fmt.Sprint("s", i), instanceOnNode("1", fmt.Sprint("n", i%10), 50))
 		}
 	})
 	r := w.start(Settings{Resync: time.Hour}, 50)
@@ -53,26 +53,26 @@ func (r *run) unwatchedReads(w *world) (n int) {
 	return n
 }
 
-func TestServicesWithoutAPlaceAreNotReadForNothing(t *testing.T) {
+func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := crowd(t, 1000)
 		before := r.unwatchedReads(w)
 		pass(9 * time.Minute)
-		require.Equal(t, before, r.unwatchedReads(w), "nothing changes")
+		require.Equal(t, before, r.unwatchedReads(w), "no service changes")
 
 		name := r.unwatched()
 		ill := sick("1")
 		ill.list[0].Node.CreateIndex = 50
 		w.change(local, func(f *fakeDomain) { f.set(name, ill) })
 		pass(2 * time.Second)
-		require.Len(t, w.of(name)[0].Entries[0].Checks, 1, "a check that fails")
-		w.change(local, func(f *fakeDomain) { f.set(name, made("1", "n1", 50)) })
+		require.Len(t, w.lastPublished(name)[0].Entries[0].Checks, 1, "a check that fails")
+		w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("1", "n1", 50)) })
 		pass(3 * time.Second)
-		require.Empty(t, w.of(name)[0].Entries[0].Checks, "and its end")
+		require.Empty(t, w.lastPublished(name)[0].Entries[0].Checks, "and its end")
 
-		w.change(local, func(f *fakeDomain) { f.set(name, made("2", "n1", 50)) })
+		w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("2", "n1", 50)) })
 		pass(20 * time.Second)
-		require.Equal(t, []string{"/2"}, w.instancesOf(name), "of a registration it is not known whose it is")
+		require.Equal(t, []string{"/2"}, w.instancesOf(name), "a new registration, found by the names of its node's services")
 		pass(time.Minute)
 		before = r.unwatchedReads(w)
 		pass(2 * time.Minute)
@@ -81,30 +81,29 @@ func TestServicesWithoutAPlaceAreNotReadForNothing(t *testing.T) {
 	})
 }
 
-func TestWitnessesThatAreSilenced(t *testing.T) {
+func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := crowd(t, 200)
 		w.change(local, func(f *fakeDomain) { f.fails = errDown })
 		pass(10 * time.Second)
 		name := r.unwatched()
-		w.change(local, func(f *fakeDomain) { f.set(name, made("2", "n1", 50)) })
+		w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("2", "n1", 50)) })
 		pass(10 * time.Second)
 		w.change(local, func(f *fakeDomain) { f.fails = nil })
 		pass(time.Minute)
-		require.Equal(t, []string{"/2"}, w.instancesOf(name), "what changed while nobody could be asked")
+		require.Equal(t, []string{"/2"}, w.instancesOf(name), "a change during the outage")
 	})
 }
 
-func TestMarksDiffer(t *testing.T) {
+func TestCheckDigests_Differ(t *testing.T) {
 	a := checkDigests{{service: "a"}: 1, {service: "b"}: 2, {node: "n"}: 3}
 	require.Empty(t, differences(a, a))
 	require.Equal(t, map[changeKey]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},
 		differences(a, checkDigests{{service: "a"}: 2, {node: "n"}: 3, {service: "c"}: 1}))
 }
 
-// A service without a place is not read again until something moves. So what it is read from must have heard of what
-// has.
-func TestAServiceWithoutAPlaceIsReadFromTheLeader(t *testing.T) {
+// A service without a watch slot is read again only after a change query. So its reads must include the change.
+func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, r := crowd(t, 100)
 		name := r.unwatched()
@@ -112,7 +111,7 @@ func TestAServiceWithoutAPlaceIsReadFromTheLeader(t *testing.T) {
 		require.NoError(t, err)
 		w.change(local, func(f *fakeDomain) {
 			w.lags = map[string]reading{name: before}
-			f.set(name, made("2", "n0", 50))
+			f.set(name, instanceOnNode("2", "n0", 50))
 		})
 		pass(20 * time.Second)
 		w.mu.Lock()
@@ -124,7 +123,7 @@ func TestAServiceWithoutAPlaceIsReadFromTheLeader(t *testing.T) {
 }
 
 // The check that fails is of an instance that is registered under another spelling of the name.
-func TestWhatDiffersByCaseIsNoticed(t *testing.T) {
+func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Consul-Index", "5")
 		w.Header().Set("X-Consul-LastContact", "0")
@@ -137,7 +136,7 @@ func TestWhatDiffersByCaseIsNoticed(t *testing.T) {
 	now, _, err := source.catalog.checkDigests(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
-	for name, i := range map[string]instances{"web": at("1"), "WEB": at("1"), "other": made("1", "n2", 5), "third": at("1")} {
+	for name, i := range map[string]instances{"web": instanceWithID("1"), "WEB": instanceWithID("1"), "other": instanceOnNode("1", "n2", 5), "third": instanceWithID("1")} {
 		p.services[name] = &service{name: name, scope: p, instances: i}
 	}
 	p.applyDigests(api.HealthCritical, checkDigests{}, now)

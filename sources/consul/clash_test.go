@@ -13,12 +13,12 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// Services whose names make the same host keep different hosts over a restart.
-func TestNamesThatClashOutliveARestart(t *testing.T) {
+// Services with names that make the same host keep different hosts across a restart.
+func TestHostClash_PersistsAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web-api", at("1")); f.set("web_api", at("2")) })
-		served := func() (all []string) {
+		w.change(local, func(f *fakeDomain) { f.set("web-api", instanceWithID("1")); f.set("web_api", instanceWithID("2")) })
+		served := func() (entries []string) {
 			s := Settings{}
 			require.NoError(t, s.complete())
 			m, err := mapping.New(mapping.Options{}, nil)
@@ -39,11 +39,11 @@ func TestNamesThatClashOutliveARestart(t *testing.T) {
 					spec, err := r.Spec()
 					require.NoError(t, err)
 					if se, ok := spec.(*networking.ServiceEntry); ok {
-						all = append(all, fmt.Sprint(name, " ", r.Key().Name, " ", se.GetHosts()))
+						entries = append(entries, fmt.Sprint(name, " ", r.Key().Name, " ", se.GetHosts()))
 					}
 				}
 			}
-			return all
+			return entries
 		}
 		before := served()
 		require.Len(t, before, 2)

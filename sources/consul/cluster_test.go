@@ -11,25 +11,25 @@ import (
 	"tributary/sources"
 )
 
-// A young Consul that lost its data has the same nodes at the same indexes again, and a higher index than before:
-// nothing but its identity tells.
-func TestAWipedConsulIsAnotherCluster(t *testing.T) {
+// A young Consul that lost its data has the same nodes at the same indexes again, and a higher index than before: only
+// the cluster's identity differs.
+func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 	wiped := func(f *fakeDomain, names, instances int) {
 		f.wipe()
 		f.cluster, f.index = "2", 500
 		twenty(0, names, 50)(f)
 		if instances == 1 {
-			f.set("web", made("1", "n0", 50))
+			f.set("web", instanceOnNode("1", "n0", 50))
 		} else {
 			f.set("web", twoOf())
 		}
 	}
-	for what, c := range map[string]struct{ names, instances int }{
-		"a name is missing":     {5, 2},
-		"an instance is":        {6, 1},
-		"nothing is, for a now": {6, 2},
+	for name, c := range map[string]struct{ names, instances int }{
+		"a name is missing":      {5, 2},
+		"an instance is":         {6, 1},
+		"no service is, for now": {6, 2},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
@@ -45,7 +45,7 @@ func TestAWipedConsulIsAnotherCluster(t *testing.T) {
 						_, stop = w.begin(Settings{}, 0)
 					}
 					pass(time.Minute)
-					w.change(local, func(f *fakeDomain) { f.remove("s04") }) // it is not known any more who is right
+					w.change(local, func(f *fakeDomain) { f.remove("s04") }) // makes the names doubtful
 					pass(time.Minute)
 					w.requireServed(0, min(c.names, 4))
 					require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
@@ -62,18 +62,18 @@ func TestAWipedConsulIsAnotherCluster(t *testing.T) {
 }
 
 func twoOf() instances {
-	return newInstances(append(made("1", "n0", 50).list, made("2", "n1", 51).list...))
+	return newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n1", 51).list...))
 }
 
-// What is missing is not believed while it cannot be found out which cluster it is; what is there is.
-func TestTheClusterCannotBeAsked(t *testing.T) {
+// Missing instances stay while the cluster's identity is unreadable; new ones are served.
+func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) {
 			f.cluster = "1"
 			f.set("web", twoOf())
-			f.set("api", at("1"))
-			f.set("db", at("1"))
+			f.set("api", instanceWithID("1"))
+			f.set("db", instanceWithID("1"))
 		})
 		w.start(Settings{}, 0)
 		pass(time.Minute)
@@ -81,8 +81,8 @@ func TestTheClusterCannotBeAsked(t *testing.T) {
 		w.nameless = errors.New("the authority has not finished its start")
 		w.mu.Unlock()
 		w.change(local, func(f *fakeDomain) {
-			f.set("web", made("1", "n0", 50))
-			f.set("api", newInstances(append(at("1").list, at("2").list...)))
+			f.set("web", instanceOnNode("1", "n0", 50))
+			f.set("api", newInstances(append(instanceWithID("1").list, instanceWithID("2").list...)))
 		})
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
@@ -97,19 +97,19 @@ func TestTheClusterCannotBeAsked(t *testing.T) {
 	})
 }
 
-// All nodes were made anew, and names were read since: what is missing a little later is missing for that reason.
-func TestWhatIsMissingAWhileAfterAWipe(t *testing.T) {
+// Consul was wiped and created all nodes again, and names were read since: a later loss still belongs to the wipe.
+func TestLateLoss_AfterWipeHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) { f.set("web", twoOf()); twenty(0, 3, 50)(f) })
 		w.start(Settings{}, 0)
 		pass(time.Minute)
-		again := newInstances(append(made("1", "n0", 400).list, made("2", "n1", 401).list...))
-		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; f.set("web", again); twenty(0, 3, 400)(f) })
+		registeredAgain := newInstances(append(instanceOnNode("1", "n0", 400).list, instanceOnNode("2", "n1", 401).list...))
+		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; f.set("web", registeredAgain); twenty(0, 3, 400)(f) })
 		pass(time.Minute)
-		w.change(local, func(f *fakeDomain) { f.set("new", made("1", "n0", 400)) })
+		w.change(local, func(f *fakeDomain) { f.set("new", instanceOnNode("1", "n0", 400)) })
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { f.set("web", made("1", "n0", 400)) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceOnNode("1", "n0", 400)) })
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
 		pass(10 * time.Minute)

@@ -28,47 +28,47 @@ import (
 type world struct {
 	t *testing.T
 
-	mu        sync.Mutex
-	domains   map[scope]*fakeDomain
-	changed   chan struct{}
-	reads     map[string]int // by service
-	all       int
-	listed    int // reads of names
-	asked     int // questions about the rights of strangers
-	mostReads int // at the same time
-	nowReads  int
-	wait      time.Duration // after which a query that waits is answered
-	bounds    limits        // of the run; the usual ones if empty
-	slowNames time.Duration // how much later than other answers those with names come
+	mu            sync.Mutex
+	domains       map[scope]*fakeDomain
+	changed       chan struct{}
+	reads         map[string]int // by service
+	totalReads    int
+	listed        int // reads of names
+	rightsQueries int // questions about the rights of strangers
+	mostReads     int // at the same time
+	nowReads      int
+	wait          time.Duration // after which a query that waits is answered
+	bounds        limits        // of the run; the usual ones if empty
+	slowNames     time.Duration // how much later than other answers those with names come
 
-	published map[string][]mapping.Service    // nil for what was withdrawn
-	served    map[string][]*resource.Resource // what was made of it, with what stays of before
-	times     map[string]int                  // how often each was published
-	state     sources.Health
-	done      bool               // synced
-	old       []string           // what an earlier run published
-	note      []byte             // what it kept
-	blind     bool               // it does not answer the witnesses
-	mute      error              // for questions about rights
-	nameless  error              // for those which cluster it is
-	refused   error              // for every service
-	odd       map[string]error   // the same, for some
-	lags      map[string]reading // what a server that lags behind answers of some, which is asked if any server will do
-	level     level              // of the last read of a service that did not wait
+	published      map[string][]mapping.Service    // nil for withdrawn services
+	served         map[string][]*resource.Resource // their objects, with earlier ones that stay
+	times          map[string]int                  // how often each was published
+	state          sources.Health
+	reportedSynced bool               // synced
+	old            []string           // groups of an earlier run
+	note           []byte             // its saved note
+	blind          bool               // it does not answer the witnesses
+	mute           error              // for questions about rights
+	nameless       error              // for those which cluster it is
+	refused        error              // for every service
+	odd            map[string]error   // the same, for some
+	lags           map[string]reading // stale answers of a lagging server, for queries at any server
+	level          level              // of the last read of a service that did not wait
 }
 
 type fakeDomain struct {
 	index    uint64
 	wipes    int // which end the queries that wait
 	services map[string]instances
-	at       map[string]uint64
+	indexes  map[string]uint64
 	fails    error
 	hides    bool   // as from a token without rights
 	skips    string // the service that is not among the names
 	pulse    dial.Pulse
 	cluster  string          // which one it is; empty if it does not tell
 	nodes    map[string]bool // those that the token may see; nil for all
-	// shows are the services that those may see who send no token; nil if one is sent.
+	// shows are the services visible without a token; nil if a token is sent.
 	shows map[string]bool
 }
 
@@ -78,7 +78,7 @@ func newWorld(t *testing.T, domains ...scope) *world {
 		published: map[string][]mapping.Service{}, served: map[string][]*resource.Resource{}, times: map[string]int{}, wait: 5 * time.Minute,
 	}
 	for _, d := range append(domains, scope{}) {
-		w.domains[d] = &fakeDomain{pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{}, at: map[string]uint64{}}
+		w.domains[d] = &fakeDomain{pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{}, indexes: map[string]uint64{}}
 	}
 	return w
 }
@@ -95,28 +95,28 @@ func (w *world) change(d scope, f func(*fakeDomain)) {
 
 // indexOf is that of an answer about a service. Of one that it does not know, Consul says that of all services.
 func (f *fakeDomain) indexOf(name string) uint64 {
-	if at, known := f.at[name]; known {
-		return at
+	if index, changed := f.indexes[name]; changed {
+		return index
 	}
 	return f.index
 }
 
-func (f *fakeDomain) set(name string, i instances) { f.services[name], f.at[name] = i, f.index }
+func (f *fakeDomain) set(name string, i instances) { f.services[name], f.indexes[name] = i, f.index }
 
 func (f *fakeDomain) remove(name string) {
 	delete(f.services, name)
-	f.at[name] = f.index
+	f.indexes[name] = f.index
 }
 
 func (f *fakeDomain) wipe() {
 	clear(f.services)
-	clear(f.at)
+	clear(f.indexes)
 	f.index = 2
 	f.wipes++
 }
 
 // ask answers a query when read has something newer.
-func (w *world) ask(ctx context.Context, d scope, q query, read func(*fakeDomain) (at uint64)) error {
+func (w *world) ask(ctx context.Context, d scope, q query, read func(*fakeDomain) (index uint64)) error {
 	deadline := time.NewTimer(w.wait)
 	defer deadline.Stop()
 	w.mu.Lock()
@@ -131,13 +131,13 @@ func (w *world) ask(ctx context.Context, d scope, q query, read func(*fakeDomain
 	for wipes := -1; ; {
 		w.mu.Lock()
 		f, changed := w.domains[d], w.changed
-		err, at := f.fails, read(f)
+		err, index := f.fails, read(f)
 		if wipes >= 0 && wipes != f.wipes {
 			err = cmp.Or[error](err, errDown)
 		}
 		wipes = f.wipes
 		w.mu.Unlock()
-		if err != nil || q.index == 0 || at > q.index { // a query that begins with an index of the future waits, too
+		if err != nil || q.index == 0 || index > q.index { // a query that begins with an index of the future waits, too
 			return err
 		}
 		select {
@@ -177,7 +177,7 @@ func (w *world) services(ctx context.Context, d scope, q query) (l listing, err 
 func (w *world) service(ctx context.Context, d scope, name string, q query) (r reading, err error) {
 	w.mu.Lock()
 	w.reads[name]++
-	w.all++
+	w.totalReads++
 	refused := cmp.Or(w.refused, w.odd[name])
 	late, lags := w.lags[name]
 	if q.index == 0 {
@@ -207,29 +207,29 @@ func (w *world) service(ctx context.Context, d scope, name string, q query) (r r
 	return r, err
 }
 
-func (w *world) checkDigests(ctx context.Context, d scope, question string, q query) (all checkDigests, at uint64, err error) {
+func (w *world) checkDigests(ctx context.Context, d scope, question string, q query) (digests checkDigests, index uint64, err error) {
 	if w.blind {
 		return nil, 0, errDenied
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		all = checkDigests{}
+		digests = checkDigests{}
 		for name, i := range f.services {
 			for _, e := range i.list {
 				if question == nodesQuery {
-					all[changeKey{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
+					digests[changeKey{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
 					continue
 				}
 				for _, c := range e.Checks {
 					if c.Status == question {
-						all[changeKey{service: name}]++
+						digests[changeKey{service: name}]++
 					}
 				}
 			}
 		}
-		at = f.index
+		index = f.index
 		return f.index
 	})
-	return all, at, err
+	return digests, index, err
 }
 
 func (w *world) cluster(_ context.Context, d scope) (string, error) {
@@ -258,7 +258,7 @@ func (w *world) mayRead(_ context.Context, d scope, anonymous bool, rights []dia
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.domains[d]
-	w.asked++ // by whomever
+	w.rightsQueries++ // by whomever
 	if w.mute != nil {
 		return false, w.mute
 	}
@@ -277,13 +277,13 @@ func (w *world) mayRead(_ context.Context, d scope, anonymous bool, rights []dia
 }
 
 // Service implements mapper.
-func (w *world) Service(name string, in []mapping.Service) sources.Content {
+func (w *world) Service(name string, services []mapping.Service) sources.Content {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.published[name] = in
+	w.published[name] = services
 	w.times[name]++
 	se := &networking.ServiceEntry{Hosts: []string{"x"}, Resolution: networking.ServiceEntry_STATIC}
-	for _, s := range in {
+	for _, s := range services {
 		for _, e := range s.Entries {
 			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
 				Address: e.Service.Address,
@@ -291,19 +291,19 @@ func (w *world) Service(name string, in []mapping.Service) sources.Content {
 			})
 		}
 	}
-	if len(in) == 0 {
+	if len(services) == 0 {
 		return sources.Content{Group: name}
 	}
-	made, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}}, se)
+	object, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}}, se)
 	require.NoError(w.t, err)
-	return sources.Content{Group: name, Resources: []*resource.Resource{made}}
+	return sources.Content{Group: name, Resources: []*resource.Resource{object}}
 }
 
-func (w *world) ReplaceAll(all []sources.Content) error {
+func (w *world) ReplaceAll(contents []sources.Content) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range all {
-		if len(c.Rejects) == 0 { // else what was there stays
+	for _, c := range contents {
+		if len(c.Rejects) == 0 { // a rejected group keeps its objects
 			w.served[c.Group] = c.Resources
 		}
 	}
@@ -320,24 +320,24 @@ func (w *world) Published(group string) []*resource.Resource {
 // Exact implements sources.Recaller.
 func (w *world) Exact(string) bool { return true }
 
-// endpoints returns the addresses of what is served of a service, which are the IDs of its instances.
-func (w *world) endpoints(name string) (all []string) {
+// endpoints returns the served addresses of a service, which are the IDs of its instances.
+func (w *world) endpoints(name string) (addresses []string) {
 	for _, r := range w.Published(name) {
 		spec, err := r.Spec()
 		require.NoError(w.t, err)
 		for _, e := range spec.(*networking.ServiceEntry).Endpoints {
-			all = append(all, strings.TrimSuffix(e.Address, ".test"))
+			addresses = append(addresses, strings.TrimSuffix(e.Address, ".test"))
 		}
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(addresses)
+	return addresses
 }
 
 func (w *world) Names([]string) []string { return nil }
 
 func (w *world) Restore([]*resource.Resource) {}
 func (w *world) Groups() []string             { return w.old }
-func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.done = true }
+func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.reportedSynced = true }
 
 func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
 
@@ -351,17 +351,17 @@ func (w *world) Replace(string, []*resource.Resource, ...sources.Reject) error {
 func (w *world) synced() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.done
+	return w.reportedSynced
 }
 
-// of returns what was published last of a service.
-func (w *world) of(name string) []mapping.Service {
+// lastPublished returns the last published services of a name.
+func (w *world) lastPublished(name string) []mapping.Service {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.published[name]
 }
 
-// health returns what was reported last.
+// health returns the last reported health.
 func (w *world) health() sources.Health {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,12 +372,12 @@ func (w *world) health() sources.Health {
 func (w *world) instancesOf(name string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	in, ok := w.published[name]
-	if !ok || len(in) == 0 {
+	services, ok := w.published[name]
+	if !ok || len(services) == 0 {
 		return nil
 	}
 	ids := []string{}
-	for _, s := range in {
+	for _, s := range services {
 		for _, e := range s.Entries {
 			ids = append(ids, s.Datacenter+"/"+e.Service.ID)
 		}
@@ -414,13 +414,13 @@ func (w *world) begin(s Settings, places int) (r *run, stop func()) {
 	}
 }
 
-// outlive makes what was published what an earlier run published.
+// outlive turns the published services into those of an earlier run.
 func (w *world) outlive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.old, w.done = nil, false
-	for name, in := range w.published {
-		if len(in) > 0 {
+	w.old, w.reportedSynced = nil, false
+	for name, services := range w.published {
+		if len(services) > 0 {
 			w.old = append(w.old, name)
 		}
 	}
@@ -442,7 +442,7 @@ func (w *world) readsOf(name string) int {
 func (w *world) allReads() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.all
+	return w.totalReads
 }
 
 func (w *world) nameReads() int {
@@ -457,22 +457,22 @@ func (w *world) names() []string {
 	return slices.Sorted(maps.Keys(w.published))
 }
 
-// sick is an instance of which a check fails.
+// sick is an instance with a failing check.
 func sick(id string) instances {
-	e := *at(id).list[0]
+	e := *instanceWithID(id).list[0]
 	e.Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
 	return newInstances([]*api.ServiceEntry{&e})
 }
 
 // made is an instance on a node that was created at an index.
-func made(id, node string, index uint64) instances {
-	e := *at(id).list[0]
+func instanceOnNode(id, node string, index uint64) instances {
+	e := *instanceWithID(id).list[0]
 	e.Node = &api.Node{Node: node, Address: "10.0.0.1", CreateIndex: index}
 	return newInstances([]*api.ServiceEntry{&e})
 }
 
 // at is an instance with an address.
-func at(id string) instances {
+func instanceWithID(id string) instances {
 	return newInstances([]*api.ServiceEntry{{
 		Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id + ".test", Port: 80},
 	}})

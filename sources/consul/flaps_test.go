@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestResetHoldEndsThoughConsulFlaps has a Consul that lost its data be away for a few seconds, more often than the
-// hold lasts. Services that do not come back go after the hold, in which outages do not count.
-func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
+// TestResetHold_EndsDespiteFlaps has a Consul that lost its data and is away for a few seconds, more often than the
+// hold lasts. Services that do not come back go after the hold. Outages do not count towards it.
+func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 	for name, restarts := range map[string]bool{"one run": false, "restarts during outages": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
 				pass(10 * time.Second)
 				w.requireServed(0, 20)
 				began, up := time.Now(), time.Duration(0)
-				for up < 20*time.Minute && len(w.of("s15")) > 0 {
+				for up < 20*time.Minute && len(w.lastPublished("s15")) > 0 {
 					w.change(local, func(f *fakeDomain) { f.fails = errDown })
 					pass(10 * time.Second)
 					if restarts {
@@ -38,8 +38,8 @@ func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
 					pass(2 * time.Minute)
 					up += 2 * time.Minute
 				}
-				t.Logf("after %s, of which Consul was there for %s: %s", time.Since(began), up, w.health().Message)
-				require.Empty(t, w.of("s15"), "it stays although Consul was there for %s", up)
+				t.Logf("after %s, Consul was up for %s: %s", time.Since(began), up, w.health().Message)
+				require.Empty(t, w.lastPublished("s15"), "it stays although Consul was there for %s", up)
 				require.GreaterOrEqual(t, up, 4*time.Minute, "it stays for the hold")
 				w.requireServed(0, 12)
 			})
@@ -48,7 +48,7 @@ func TestResetHoldEndsThoughConsulFlaps(t *testing.T) {
 }
 
 // TestWatchOfWipedConsul has a service change so often that its watch pauses while Consul loses its data. The query
-// after the pause has an index of before, which Consul reaches much later. Later changes are served all the same.
+// after the pause has an earlier index, which Consul reaches much later. Later changes are served nevertheless.
 func TestWatchOfWipedConsul(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -57,7 +57,7 @@ func TestWatchOfWipedConsul(t *testing.T) {
 		defer func() { stop() }()
 		pass(10 * time.Second)
 		busy := func(id string) func(*fakeDomain) {
-			return func(f *fakeDomain) { f.set("s00", made(id, "n0", 3)) }
+			return func(f *fakeDomain) { f.set("s00", instanceOnNode(id, "n0", 3)) }
 		}
 		for i := range 6 {
 			w.change(local, busy(fmt.Sprint("before", i)))

@@ -12,7 +12,7 @@ import (
 	"tributary/sources/sourcetest"
 )
 
-// Whatever something answers in the place of a Consul: it is refused, or what is made of it can be served.
+// Any answer of a server is refused, or its services can be served.
 func FuzzInstances(f *testing.F) {
 	f.Add("web", []byte(`[{"Node": {"Node": "n", "Address": "10.0.0.1"}, "Service": {"ID": "1", "Service": "web", "Port": 80, "Tags": `+
 		`["a"], "Meta": {"a": "b"}}, "Checks": [{"Status": "critical"}]}]`))
@@ -24,11 +24,11 @@ func FuzzInstances(f *testing.F) {
 		if json.Unmarshal(text, &entries) != nil || checkEntries(entries) != nil {
 			return
 		}
-		in := newInstances(entries)
+		parsed := newInstances(entries)
 		m, err := mapping.New(mapping.Options{}, sourcetest.VIPs{})
 		require.NoError(t, err)
 		m.Names([]string{name})
-		c := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: in.list}})
+		c := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: parsed.list}})
 		for _, r := range c.Resources {
 			_, err := resource.Validate(r)
 			require.NoError(t, err)

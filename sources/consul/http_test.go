@@ -66,10 +66,10 @@ func TestQueries(t *testing.T) {
 				c.service = c.names
 				c.names = addFilter(c.names)
 			}
-			asked := s.Asked()
-			require.Len(t, asked, 2)
+			requests := s.Asked()
+			require.Len(t, requests, 2)
 			for i, want := range []string{"/v1/catalog/services?" + c.names, "/v1/health/service/web?" + c.service} {
-				got, err := url.QueryUnescape(asked[i])
+				got, err := url.QueryUnescape(requests[i])
 				require.NoError(t, err)
 				require.Equal(t, want, got)
 			}
@@ -153,43 +153,42 @@ func runSourceAt(t *testing.T, address string, settings Settings) *running {
 
 func (r *running) status() sources.Status { return r.supervisor.Status()[0] }
 
-func (r *running) has(name string) bool {
+func (r *running) serves(name string) bool {
 	return r.table.Snapshot().Get(resource.Key{Kind: "ServiceEntry", Namespace: "consul", Name: name}) != nil
 }
 
-func (r *running) await(what string, ok func() bool) {
+func (r *running) await(condition string, ok func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, ok, 30*time.Second, 5*time.Millisecond, "until %s", what)
+	require.Eventually(r.t, ok, 30*time.Second, 5*time.Millisecond, "until %s", condition)
 }
 
-func TestAWipedConsulOverHTTP(t *testing.T) {
-	for what, hold := range map[string]time.Duration{"held": time.Hour, "withdrawn": time.Millisecond} {
-		t.Run(what, func(t *testing.T) {
+func TestWipedConsulOverHTTP_HoldsServices(t *testing.T) {
+	for name, hold := range map[string]time.Duration{"held": time.Hour, "withdrawn": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
 			s := consultest.New(t)
 			for _, name := range []string{"web", "api"} {
 				s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
 			}
 			r := runSource(t, s, Settings{ResetHold: hold, Grace: time.Millisecond})
-			r.await("it is synced", func() bool { return r.status().Synced && r.has("web") && r.has("api") })
+			r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") && r.serves("api") })
 			s.Wipe("web")
-			if what == "held" {
+			if name == "held" {
 				r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
-				require.True(t, r.has("web") && r.has("api"))
+				require.True(t, r.serves("web") && r.serves("api"))
 				s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
-				r.await("what is there now", func() bool { return r.has("new") })
-				require.True(t, r.has("web") && r.has("api"))
+				r.await("the new service is served", func() bool { return r.serves("new") })
+				require.True(t, r.serves("web") && r.serves("api"))
 				return
 			}
-			r.await("the other one is withdrawn", func() bool { return !r.has("api") })
-			require.True(t, r.has("web"))
+			r.await("the other service is withdrawn", func() bool { return !r.serves("api") })
+			require.True(t, r.serves("web"))
 			r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 		})
 	}
 }
 
-// A proxy takes Consul's headers away from some time on: what is missing in such answers is not believed, however often
-// it is said.
-func TestAProxyThatTakesHeadersAway(t *testing.T) {
+// A proxy begins to strip Consul's headers: its answers never prove an absence.
+func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	s := consultest.New(t)
 	target, err := url.Parse("http://" + s.Address())
 	require.NoError(t, err)
@@ -204,24 +203,24 @@ func TestAProxyThatTakesHeadersAway(t *testing.T) {
 		return nil
 	}
 	front := httptest.NewServer(proxy)
-	t.Cleanup(front.Close) // when nobody waits for an answer any more
+	t.Cleanup(front.Close) // after the last query has ended
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80), consultest.Instance("api", "2", "10.0.0.2", 80))
 	r := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond})
-	r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
+	r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
 	takes.Store(true)
 	s.Remove("web")
 	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-	r.await("it is told", func() bool {
+	r.await("the status reports it", func() bool {
 		st := r.status()
 		return st.State == sources.Unreachable && strings.Contains(st.Message, "not Consul's")
 	})
-	asked := len(s.Asked("/v1/catalog/services"))
-	r.await("it asked again", func() bool { return len(s.Asked("/v1/catalog/services")) > asked })
-	require.True(t, r.has("web") && r.has("api"))
+	before := len(s.Asked("/v1/catalog/services"))
+	r.await("it asked again", func() bool { return len(s.Asked("/v1/catalog/services")) > before })
+	require.True(t, r.serves("web") && r.serves("api"))
 	takes.Store(false)
-	r.await("it goes", func() bool { return !r.has("web") && r.status().State == sources.Healthy })
-	require.True(t, r.has("api"))
+	r.await("it goes", func() bool { return !r.serves("web") && r.status().State == sources.Healthy })
+	require.True(t, r.serves("api"))
 }
 
 func TestTooManyRequestsOverHTTP(t *testing.T) {
@@ -229,16 +228,16 @@ func TestTooManyRequestsOverHTTP(t *testing.T) {
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 	s.Misbehave(consultest.Busy)
 	r := runSource(t, s, Settings{})
-	r.await("it is told", func() bool {
+	r.await("the status reports it", func() bool {
 		st := r.status()
 		return st.State == sources.Unreachable && strings.Contains(st.Message, "rate limited")
 	})
 	s.Misbehave(consultest.Fine)
 	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
-	require.True(t, r.has("web"))
+	require.True(t, r.serves("web"))
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestSettings_Invalid(t *testing.T) {
 	yes := true
 	for want, s := range map[string]Settings{
 		"datacenters: entry 2 is empty":                                {Datacenters: []string{"a", " "}},
@@ -275,14 +274,14 @@ func TestDomains(t *testing.T) {
 	require.Equal(t, []scope{{}}, Settings{}.scopes())
 }
 
-// What a server that lost sight of its leader answers is asked for once more, also before anybody asked it how it is.
-func TestWhatALateServerAnswersIsConfirmed(t *testing.T) {
+// An answer of a server without a leader is confirmed by another query, also before the first query about its state.
+func TestStaleAnswer_Confirmed(t *testing.T) {
 	for late, confirmed := range map[bool]int{false: 0, true: 1} {
 		s := consultest.New(t)
 		s.Late = late
 		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 		r := runSource(t, s, Settings{})
-		r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
+		r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
 		require.Len(t, s.Asked("/v1/health/service/web?consistent="), confirmed)
 		require.Len(t, s.Asked("/v1/catalog/services?consistent="), confirmed)
 	}

@@ -20,19 +20,19 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-// The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source
-// that is restarted at any time, in a time of its own. It knows nothing of the source: an instance that an agent has,
-// and that was once served, is served all the time; in the end all that is alive is served, nothing else is, and all is
-// well. One seed is one history; CONSUL_MODEL_SEEDS and CONSUL_MODEL_FROM ask for others.
+// The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides services, against a source
+// that restarts at any time, in synthetic time. It does not know the source: an instance that an agent has, and that
+// was once served, is served all the time; in the end each living instance is served, no other is, and the source is
+// healthy. One seed is one history; CONSUL_MODEL_SEEDS and CONSUL_MODEL_FROM select others.
 
 const (
 	modelSeeds  = 20 // of each mix
 	modelSteps  = 60
 	modelHealed = 20 * time.Minute // after which all has to be as it is
-	modelFresh  = 5 * time.Second  // what registered since need not stay: Consul may forget it before anybody saw it
+	modelFresh  = 5 * time.Second  // later registrations need not stay: Consul may forget them before the source reads them
 )
 
-// modelMixes are what may go wrong in one history.
+// modelMixes are the possible faults of one history.
 var modelMixes = []string{
 	"wipe overtake down slow", "wipe overtake restart slow", "wipe overtake restart down slow lag", "hide restart down",
 	"hide odd lag pulse places restart", "odd down lag pulse places slow",
@@ -77,21 +77,21 @@ type model struct {
 	places   int
 	stop     func()
 
-	begun   time.Time
-	log     []string
-	alive   map[string]time.Time // instances that an agent has, s01/2, and since when
-	told    map[string]bool      // those that Consul has
-	gone    map[string]bool
-	pending map[string]time.Time // alive, but Consul will be told of it again only then
-	nodes   map[string]uint64    // as Consul created them
-	served  map[string]time.Time // alive since then, and served since
-	wiped   time.Time
+	begun        time.Time
+	log          []string
+	alive        map[string]time.Time // instances that an agent has, s01/2, and since when
+	registered   map[string]bool      // those that Consul has
+	deregistered map[string]bool
+	pending      map[string]time.Time // alive, but registered again only at that time
+	nodes        map[string]uint64    // as Consul created them
+	served       map[string]time.Time // alive since then, and served since
+	wiped        time.Time
 }
 
 func newModel(t *testing.T, seed uint64, faults string) *model {
 	m := &model{
 		t: t, world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, faults: map[string]bool{}, begun: time.Now(),
-		alive: map[string]time.Time{}, told: map[string]bool{}, gone: map[string]bool{}, pending: map[string]time.Time{},
+		alive: map[string]time.Time{}, registered: map[string]bool{}, deregistered: map[string]bool{}, pending: map[string]time.Time{},
 		nodes: map[string]uint64{}, served: map[string]time.Time{},
 	}
 	for f := range strings.FieldsSeq(faults) {
@@ -137,7 +137,7 @@ func (m *model) run() {
 	for key := range m.alive {
 		m.check(m.serves(key), "%s is alive, and not served in the end", key)
 	}
-	for key := range m.gone {
+	for key := range m.deregistered {
 		m.check(!m.serves(key), "%s has gone, and is served in the end", key)
 	}
 	m.check(m.world.health().State == sources.Healthy, "it is not healthy in the end")
@@ -157,7 +157,7 @@ func (m *model) check(ok bool, format string, args ...any) {
 	}
 }
 
-// pass lets time pass, in which agents tell Consul what it has lost.
+// pass lets time pass, while agents register lost instances again.
 func (m *model) pass(d time.Duration) {
 	for range int(d / time.Second) {
 		pass(time.Second)
@@ -168,11 +168,11 @@ func (m *model) pass(d time.Duration) {
 				m.tell(name)
 			}
 		}
-		for name, since := range m.alive {
-			there := m.serves(name)
-			m.check(there || m.served[name] != since, "%s is alive, and not served any more", name)
-			if there && time.Since(since) > modelFresh {
-				m.served[name] = since
+		for name, registeredAt := range m.alive {
+			served := m.serves(name)
+			m.check(served || m.served[name] != registeredAt, "%s is alive, and not served any more", name)
+			if served && time.Since(registeredAt) > modelFresh {
+				m.served[name] = registeredAt
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func (m *model) pass(d time.Duration) {
 
 func (m *model) any() string { return fmt.Sprintf("s%02d/%d", m.rnd.IntN(m.names), m.rnd.IntN(3)) }
 
-// nodeOf is one of ten, each of which has several services; those of a service are on several.
+// nodeOf is one of ten nodes, each with several services; a service has instances on several nodes.
 func (m *model) nodeOf(key string) string {
 	return fmt.Sprint("n", (key[len("s0")]-'0'+key[len("s00/")]-'0')%10)
 }
@@ -197,37 +197,37 @@ func (m *model) put(f *fakeDomain, key string) {
 	if node := m.nodeOf(key); m.nodes[node] == 0 {
 		m.nodes[node] = f.index
 	}
-	m.told[key] = true
+	m.registered[key] = true
 	m.update(f, key)
 }
 
-// update makes the service of an instance what Consul was told.
+// update sets the service of an instance from its registrations.
 func (m *model) update(f *fakeDomain, key string) {
-	var all instances
+	var registrations instances
 	name, _, _ := strings.Cut(key, "/")
 	for id := range 3 {
-		if key := fmt.Sprint(name, "/", id); m.told[key] {
-			all = all.plus(made(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)]).list)
+		if key := fmt.Sprint(name, "/", id); m.registered[key] {
+			registrations = registrations.plus(instanceOnNode(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)]).list)
 		}
 	}
-	if len(all.list) == 0 {
+	if len(registrations.list) == 0 {
 		f.remove(name)
 		return
 	}
-	f.set(name, all)
+	f.set(name, registrations)
 }
 
 func (m *model) register(name string) {
 	m.alive[name] = time.Now()
-	delete(m.gone, name)
+	delete(m.deregistered, name)
 	m.tell(name)
 }
 
 func (m *model) deregister(name string) {
 	delete(m.alive, name)
 	delete(m.pending, name)
-	delete(m.told, name)
-	m.gone[name] = true
+	delete(m.registered, name)
+	m.deregistered[name] = true
 	m.world.change(local, func(f *fakeDomain) { m.update(f, name) })
 }
 
@@ -273,7 +273,7 @@ func (m *model) restart() {
 // down lets time pass while the source does not run.
 func (m *model) down() { pass(time.Duration(m.rnd.IntN(60)) * time.Second) }
 
-// wipe takes all data from Consul. It may be told of more than it had had before anybody looks.
+// wipe deletes Consul's data. Its index may be higher than before at the next query.
 func (m *model) wipe() {
 	m.wiped = time.Now()
 	overtakes := m.faults["overtake"] && m.rnd.IntN(2) == 0
@@ -284,7 +284,7 @@ func (m *model) wipe() {
 		m.pass(time.Duration(1+m.rnd.IntN(8)) * time.Second)
 	}
 	clear(m.nodes)
-	clear(m.told)
+	clear(m.registered)
 	back := m.rnd.IntN(len(m.alive) + 1)
 	m.world.change(local, func(f *fakeDomain) {
 		before := f.index
@@ -306,12 +306,12 @@ func (m *model) wipe() {
 	})
 }
 
-// disturb begins or ends what may be the matter with Consul.
+// disturb begins or ends a fault of Consul.
 func (m *model) disturb(op, name string) {
 	service, _, _ := strings.Cut(name, "/")
 	refused := api.StatusError{Code: 400, Body: "no"}
-	chance, which := m.rnd.IntN(2) == 0, m.rnd.IntN(4)
-	m.say("%s %s %v %d", op, name, chance, which)
+	chance, variant := m.rnd.IntN(2) == 0, m.rnd.IntN(4)
+	m.say("%s %s %v %d", op, name, chance, variant)
 	w := m.world
 	if op == "slow" || op == "odd" || op == "lag" {
 		w.mu.Lock()
@@ -320,11 +320,11 @@ func (m *model) disturb(op, name string) {
 	switch op {
 	case "down":
 		w.change(local, func(f *fakeDomain) {
-			f.fails = []error{errDown, errDenied, refused, errLimited}[which]
+			f.fails = []error{errDown, errDenied, refused, errLimited}[variant]
 		})
 	case "hide":
 		w.change(local, func(f *fakeDomain) {
-			switch which {
+			switch variant {
 			case 0, 1:
 				f.hides = true
 			case 2:
@@ -335,13 +335,13 @@ func (m *model) disturb(op, name string) {
 		})
 	case "pulse":
 		w.change(local, func(f *fakeDomain) {
-			f.pulse = []dial.Pulse{{KnownLeader: true}, {}, {KnownLeader: true, LastContact: time.Minute}}[which%3]
+			f.pulse = []dial.Pulse{{KnownLeader: true}, {}, {KnownLeader: true, LastContact: time.Minute}}[variant%3]
 		})
 	case "slow":
-		w.slowNames = time.Duration(which) * 300 * time.Millisecond
+		w.slowNames = time.Duration(variant) * 300 * time.Millisecond
 	case "odd":
 		if w.odd = nil; chance {
-			w.odd = map[string]error{service: []error{refused, errDown, errDenied}[which%3]}
+			w.odd = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
 		}
 	case "lag":
 		if w.lags = nil; chance {

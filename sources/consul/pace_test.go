@@ -32,7 +32,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 						r.mu.Unlock()
 					}
 					id := fmt.Sprint("new", n)
-					w.change(local, func(f *fakeDomain) { f.set(name, made(id, "n1", 50)) })
+					w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode(id, "n1", 50)) })
 					start := time.Now()
 					for !slices.Contains(w.instancesOf(name), "/"+id) && time.Since(start) < time.Minute {
 						pass(50 * time.Millisecond)

@@ -14,11 +14,11 @@ import (
 	"tributary/sources/consul/dial"
 )
 
-// A follower that is left over answers stale questions as if nothing were the matter.
-func TestAClusterWithoutALeaderIsNotHealthy(t *testing.T) {
+// A follower without a leader answers stale queries as usual.
+func TestClusterWithoutLeader_Unhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		r := w.start(Settings{}, 0)
 		pass(20 * time.Second)
 		require.Equal(t, sources.Healthy, w.health().State)
@@ -39,16 +39,16 @@ func TestAClusterWithoutALeaderIsNotHealthy(t *testing.T) {
 func vital(t *testing.T, r *run, name string) float64 {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&r.metrics.vitals)
-	all, err := registry.Gather()
+	families, err := registry.Gather()
 	require.NoError(t, err)
-	i := slices.IndexFunc(all, func(f *dto.MetricFamily) bool { return f.GetName() == "tributary_consul_"+name })
-	return all[i].GetMetric()[0].GetGauge().GetValue()
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "tributary_consul_"+name })
+	return families[i].GetMetric()[0].GetGauge().GetValue()
 }
 
-func TestAnElectionIsNoOutage(t *testing.T) {
+func TestElection_KeepsHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(serverInterval - 500*time.Millisecond)
 		w.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{} })
@@ -61,11 +61,11 @@ func TestAnElectionIsNoOutage(t *testing.T) {
 	})
 }
 
-// What a server that has lost sight of its leader answers is too old: the leader is asked instead.
-func TestWhatIsTooStaleIsNotTaken(t *testing.T) {
+// An answer of a server without a leader for too long is stale: the leader is queried instead.
+func TestStaleServer_ReplacedByLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		r := w.start(Settings{MaxStale: 20 * time.Second}, 0)
 		w.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true, LastContact: 19 * time.Second} })
 		pass(time.Minute)
@@ -75,7 +75,7 @@ func TestWhatIsTooStaleIsNotTaken(t *testing.T) {
 		require.Equal(t, sources.Degraded, w.health().State)
 		require.Contains(t, w.health().Message, "21s")
 		require.InDelta(t, 21, vital(t, r, "last_contact_seconds"), 0)
-		w.change(local, func(f *fakeDomain) { f.set("api", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("1")) })
 		pass(10 * time.Second)
 		w.mu.Lock()
 		require.Equal(t, leaders, w.level, "the first read of a new service")

@@ -18,7 +18,7 @@ import (
 func twenty(from, to int, index uint64) func(*fakeDomain) {
 	return func(f *fakeDomain) {
 		for i := from; i < to; i++ {
-			f.set(fmt.Sprintf("s%02d", i), made("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
+			f.set(fmt.Sprintf("s%02d", i), instanceOnNode("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
 		}
 	}
 }
@@ -31,7 +31,7 @@ func (w *world) requireServed(from, to int) {
 	}
 }
 
-func TestASuspicionOutlivesARestart(t *testing.T) {
+func TestSuspicion_PersistsAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
@@ -55,17 +55,17 @@ func TestASuspicionOutlivesARestart(t *testing.T) {
 		pass(5 * time.Minute)
 		w.requireServed(0, 12)
 		for i := 12; i < 20; i++ {
-			require.Empty(t, w.of(fmt.Sprintf("s%02d", i)), "what did not come back has gone")
+			require.Empty(t, w.lastPublished(fmt.Sprintf("s%02d", i)), "services that did not come back are removed")
 		}
 		require.Equal(t, sources.Healthy, w.health().State)
 		stop()
 	})
 }
 
-// Consul loses its data while nobody looks, and some agents have told it of their services again before somebody does.
-func TestAConsulThatWasWipedDuringARestart(t *testing.T) {
-	for what, index := range map[string]uint64{"at an older index": 20, "at a higher index": 500} {
-		t.Run(what, func(t *testing.T) {
+// Consul loses its data while the source is stopped, and some agents register their services again before the start.
+func TestWipeDuringRestart_HoldsServices(t *testing.T) {
+	for name, index := range map[string]uint64{"at an older index": 20, "at a higher index": 500} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.change(local, twenty(0, 20, 50))
@@ -90,7 +90,7 @@ func TestAConsulThatWasWipedDuringARestart(t *testing.T) {
 }
 
 // Other settings select other services: that is no loss of data.
-func TestARestartWithOtherSettingsSuspectsNothing(t *testing.T) {
+func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
@@ -107,14 +107,14 @@ func TestARestartWithOtherSettingsSuspectsNothing(t *testing.T) {
 		pass(2 * time.Minute)
 		require.Equal(t, sources.Healthy, w.health().State)
 		w.requireServed(0, 2)
-		require.Empty(t, w.of("s02"))
+		require.Empty(t, w.lastPublished("s02"))
 	})
 }
 
 // The index alone does not show that Consul lost its data: that of a young one is overtaken soon.
-func TestAWipedConsulThatOvertookItsIndex(t *testing.T) {
-	for what, outage := range map[string]bool{"in an outage": true, "behind an agent that hid it": false} {
-		t.Run(what, func(t *testing.T) {
+func TestWipeWithHigherIndex_Detected(t *testing.T) {
+	for name, outage := range map[string]bool{"in an outage": true, "behind an agent that hid it": false} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.change(local, twenty(0, 20, 50))
@@ -130,27 +130,30 @@ func TestAWipedConsulThatOvertookItsIndex(t *testing.T) {
 				require.Equal(t, sources.Degraded, w.health().State)
 				pass(10 * time.Minute)
 				w.requireServed(0, 11)
-				require.Empty(t, w.of("s11"))
+				require.Empty(t, w.lastPublished("s11"))
 			})
 		})
 	}
 }
 
 // Of a service that is on several nodes one node is back, and the names are all there.
-func TestAWipedConsulThatHasAllNames(t *testing.T) {
+func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		both := func(a, b uint64) instances {
-			return newInstances(append(made("1", "n0", a).list, made("2", "n1", b).list...))
+		instancesCreatedAt := func(a, b uint64) instances {
+			return newInstances(append(instanceOnNode("1", "n0", a).list, instanceOnNode("2", "n1", b).list...))
 		}
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", both(50, 51)); f.set("api", made("1", "n0", 50)) })
+		w.change(local, func(f *fakeDomain) {
+			f.set("web", instancesCreatedAt(50, 51))
+			f.set("api", instanceOnNode("1", "n0", 50))
+		})
 		w.start(Settings{}, 0)
 		pass(10 * time.Second)
 		w.change(local, func(f *fakeDomain) {
 			f.wipe()
 			f.index = 500
-			f.set("web", made("1", "n0", 400))
-			f.set("api", made("1", "n0", 400))
+			f.set("web", instanceOnNode("1", "n0", 400))
+			f.set("api", instanceOnNode("1", "n0", 400))
 		})
 		pass(time.Minute)
 		require.Len(t, w.instancesOf("web"), 2)
@@ -160,18 +163,18 @@ func TestAWipedConsulThatHasAllNames(t *testing.T) {
 	})
 }
 
-// A suspicion ends: what it began with is not a reason for the next one.
-func TestASuspicionEndsOnce(t *testing.T) {
+// A suspicion ends: its cause does not start the next one.
+func TestSuspicion_EndsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) {
-			f.set("web", newInstances(append(made("1", "n0", 50).list, made("2", "n0", 50).list...)))
+			f.set("web", newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n0", 50).list...)))
 		})
 		w.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.mu.Lock() // the names do not change by it, and nobody reads them
+		w.mu.Lock() // the names do not change, and are not read again
 		f := w.domains[local]
-		f.services["web"], f.at["web"] = made("1", "n0", 400), 1000
+		f.services["web"], f.indexes["web"] = instanceOnNode("1", "n0", 400), 1000
 		close(w.changed)
 		w.changed = make(chan struct{})
 		w.mu.Unlock()
@@ -184,7 +187,7 @@ func TestASuspicionEndsOnce(t *testing.T) {
 	})
 }
 
-func TestSeveralServicesThatGoAreNoLossOfData(t *testing.T) {
+func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
@@ -203,11 +206,11 @@ func TestSeveralServicesThatGoAreNoLossOfData(t *testing.T) {
 }
 
 // A datacenter that never had a service has lost none, either.
-func TestAnEmptyDatacenterIsNotSuspectedAtARestart(t *testing.T) {
+func TestEmptyDatacenter_UnsuspectedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, two := scope{datacenter: "dc1"}, scope{datacenter: "dc2"}
-		w := newWorld(t, one, two)
-		w.change(one, twenty(0, 20, 50))
+		first, second := scope{datacenter: "dc1"}, scope{datacenter: "dc2"}
+		w := newWorld(t, first, second)
+		w.change(first, twenty(0, 20, 50))
 		s := Settings{Datacenters: []string{"dc1", "dc2"}}
 		_, stop := w.begin(s, 0)
 		pass(time.Minute)
@@ -221,7 +224,7 @@ func TestAnEmptyDatacenterIsNotSuspectedAtARestart(t *testing.T) {
 }
 
 // The clock was wrong when the suspicion was kept.
-func TestASuspicionOfAWrongClockEnds(t *testing.T) {
+func TestSuspicionOfWrongClock_Ends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 2, 50))
@@ -238,8 +241,8 @@ func TestASuspicionOfAWrongClockEnds(t *testing.T) {
 	})
 }
 
-// Consul lost its data and then was away for longer than resetHold: nobody could tell it anything meanwhile.
-func TestResetHoldDoesNotPassWhileConsulIsAway(t *testing.T) {
+// Consul lost its data and then was away for longer than resetHold: no agent could register meanwhile.
+func TestResetHold_PausesWhileConsulIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
@@ -259,7 +262,7 @@ func TestResetHoldDoesNotPassWhileConsulIsAway(t *testing.T) {
 }
 
 // Consul is wiped just after the names were read at a restart, before the services are.
-func TestAWipeWhileServicesAreFirstReadAfterARestart(t *testing.T) {
+func TestWipeDuringFirstReads_HoldsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
@@ -280,10 +283,10 @@ func TestAWipeWhileServicesAreFirstReadAfterARestart(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprintf("s%02d", i)
 			w.mu.Lock()
-			in, touched := w.published[name]
+			services, touched := w.published[name]
 			w.mu.Unlock()
 			n := 0
-			for _, d := range in {
+			for _, d := range services {
 				n += len(d.Entries)
 			}
 			if touched && n == 0 {
@@ -296,7 +299,7 @@ func TestAWipeWhileServicesAreFirstReadAfterARestart(t *testing.T) {
 }
 
 // Consul gives for a service that it never heard of the index of all services.
-func TestAWipedConsulThatOvertookItsIndexAsConsulCounts(t *testing.T) {
+func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
@@ -310,7 +313,7 @@ func TestAWipedConsulThatOvertookItsIndexAsConsulCounts(t *testing.T) {
 			f.index = 500
 			twenty(0, 11, 400)(f)
 			for i := 11; i < 20; i++ {
-				f.at[fmt.Sprintf("s%02d", i)] = 500
+				f.indexes[fmt.Sprintf("s%02d", i)] = 500
 			}
 		})
 		pass(time.Minute)
@@ -318,7 +321,7 @@ func TestAWipedConsulThatOvertookItsIndexAsConsulCounts(t *testing.T) {
 	})
 }
 
-// slowRights is a world in which questions about rights take long.
+// slowRights is a world with slow queries about rights.
 type slowRights struct {
 	*world
 	rights time.Duration
@@ -333,8 +336,8 @@ func (w *slowRights) mayRead(ctx context.Context, d scope, anonymous bool, right
 	return w.world.mayRead(ctx, d, anonymous, rights)
 }
 
-// Names that were read before Consul was wiped vouch for nothing that was read after it.
-func TestNamesReadBeforeAWipeVouchForNothing(t *testing.T) {
+// Names read before a wipe do not confirm reads after it.
+func TestNamesBeforeWipe_ConfirmNoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))

@@ -21,25 +21,25 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// lifetime runs a source of a server as one process does, with what is kept in dir, until test has ended.
+// lifetime runs a source of a server as one process does, with the state in dir, until test returns.
 func lifetime(t *testing.T, dir string, s *consultest.Server, test func(r *running, reload func())) {
 	t.Helper()
 	state, err := lastgood.Open(dir, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
-	made := func() *Source {
+	newSource := func() *Source {
 		source, err := New(Scheme+"://"+s.Address(), Settings{Mapping: mapping.Options{Aliases: "none"}})
 		require.NoError(t, err)
 		return source
 	}
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	spec := sources.Spec{Name: "consul", Source: made(), Partial: true, Table: r.table, Memory: state.Source("consul")}
+	spec := sources.Spec{Name: "consul", Source: newSource(), Partial: true, Table: r.table, Memory: state.Source("consul")}
 	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()
 	test(r, func() {
-		spec.Source = made()
+		spec.Source = newSource()
 		require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
 	})
 	cancel()
@@ -58,7 +58,7 @@ func (r *running) endpoints(name string) int {
 }
 
 // Consul lost its data, and an instance is not back yet: it stays over a reload and a restart, as the rest does.
-func TestInstancesThatAreNotBackOutliveAReloadAndARestart(t *testing.T) {
+func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80))
 	s.Put("api", consultest.Instance("api", "1", "10.0.0.3", 80))
@@ -67,10 +67,10 @@ func TestInstancesThatAreNotBackOutliveAReloadAndARestart(t *testing.T) {
 		s.Wipe()
 		r.await("it is suspected", func() bool { return r.status().State == sources.Degraded })
 		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "3", "10.0.0.4", 80))
-		r.await("what is new", func() bool { return r.endpoints("web") == 3 })
+		r.await("the new instance is served", func() bool { return r.endpoints("web") == 3 })
 		before := len(s.Asked("/v1/health/service/"))
 		reload()
-		r.await("it is read anew", func() bool {
+		r.await("it is read again", func() bool {
 			return len(s.Asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded
 		})
 		require.Equal(t, 3, r.endpoints("web"))
@@ -78,14 +78,14 @@ func TestInstancesThatAreNotBackOutliveAReloadAndARestart(t *testing.T) {
 	})
 	lifetime(t, dir, s, func(r *running, _ func()) {
 		before := len(s.Asked("/v1/health/service/"))
-		r.await("it is read anew", func() bool {
+		r.await("it is read again", func() bool {
 			return len(s.Asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded && r.status().Synced
 		})
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
 		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80),
 			consultest.Instance("web", "5", "10.0.0.5", 80))
-		r.await("what is new", func() bool { return r.endpoints("web") == 4 })
+		r.await("the new instance is served", func() bool { return r.endpoints("web") == 4 })
 	})
 }
 
@@ -112,20 +112,19 @@ func consulHeaders(w http.ResponseWriter, index string) {
 	w.Header().Set("X-Consul-KnownLeader", "true")
 }
 
-// A server that lags behind answers a stale question in part just when we start again: what is missing is to be
-// confirmed.
-func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
+// A lagging server answers a stale query in part during a start: the missing instances need a confirmation.
+func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
-	one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
+	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
 	var lags, plain atomic.Bool
 	inFront(t, s, func(w http.ResponseWriter, r *http.Request) bool {
 		if lags.Load() && r.URL.Path == "/v1/health/service/web" && r.URL.Query().Has("stale") {
 			if r.URL.Query().Has("index") {
-				<-r.Context().Done() // it has heard of nothing newer
+				<-r.Context().Done() // a lagging server has no newer index
 				return true
 			}
 			consulHeaders(w, "11")
-			_, _ = w.Write(consultest.Marshal([]*api.ServiceEntry{one}))
+			_, _ = w.Write(consultest.Marshal([]*api.ServiceEntry{first}))
 			return true
 		}
 		if r.URL.Path == "/v1/health/service/web" && r.URL.Query().Has("consistent") {
@@ -133,11 +132,11 @@ func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 		}
 		return false
 	})
-	s.Put("web", one, two)
+	s.Put("web", first, second)
 	lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
 	lags.Store(true)
 	lifetime(t, dir, s, func(r *running, _ func()) {
-		r.await("it is read anew", func() bool { return r.endpoints("web") == 1 || plain.Load() })
+		r.await("it is read again", func() bool { return r.endpoints("web") == 1 || plain.Load() })
 		require.Equal(t, 2, r.endpoints("web"))
 	})
 }
@@ -153,11 +152,11 @@ func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *ap
 			var questions []struct{ Resource, Segment string }
 			_ = json.NewDecoder(r.Body).Decode(&questions)
 			type answer struct{ Allow bool }
-			var all []answer
+			var answers []answer
 			for _, q := range questions {
-				all = append(all, answer{!(narrow.Load() && q.Resource == "node" && q.Segment != shown.Node.Node)})
+				answers = append(answers, answer{!(narrow.Load() && q.Resource == "node" && q.Segment != shown.Node.Node)})
 			}
-			_, _ = w.Write(consultest.Marshal(all))
+			_, _ = w.Write(consultest.Marshal(answers))
 			return true
 		case narrow.Load() && r.URL.Path == "/v1/health/service/web" && !r.URL.Query().Has("index"):
 			hidden.Add(1)
@@ -171,24 +170,24 @@ func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *ap
 	return hidden
 }
 
-// A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until
-// it may be seen again.
-func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) {
+// A token is narrowed to the nodes of one rack; the hidden instances stay, also across a reload and a restart, until
+// they are visible again.
+func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	var narrow atomic.Bool
-	one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-	reads := narrowed(t, s, &narrow, one)
-	s.Put("web", one, two)
+	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
+	reads := narrowed(t, s, &narrow, first)
+	s.Put("web", first, second)
 	const hidden = "no longer shows 1 of its instances"
 	lifetime(t, dir, s, func(r *running, reload func()) {
 		r.await("both", func() bool { return r.endpoints("web") == 2 })
 		narrow.Store(true)
-		s.Put("web", one) // the stream shows less, in silence
+		s.Put("web", first) // the stream shows less, in silence
 		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
 		require.Equal(t, 2, r.endpoints("web"))
 		before := reads.Load()
 		reload()
-		r.await("it is read anew, twice", func() bool { return reads.Load() > before+1 })
+		r.await("it is read again, twice", func() bool { return reads.Load() > before+1 })
 		require.Equal(t, 2, r.endpoints("web"), "after a reload")
 	})
 	lifetime(t, dir, s, func(r *running, _ func()) {
@@ -202,7 +201,7 @@ func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) 
 
 // Consul was wiped while we did not run, overtook its index, and has all names again, but of one service not all
 // instances.
-func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
+func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	s.Put("api", on("1", "10.0.0.1", "n1", 5))
 	s.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
@@ -226,19 +225,19 @@ func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
 	})
 }
 
-// An instance that was deregistered while we did not run has gone, and nothing waits for it.
-func TestAnInstanceThatWasDeregisteredDuringARestartGoes(t *testing.T) {
-	for what, token := range map[string]string{"no ACLs": "", "a token": "x"} {
-		t.Run(what, func(t *testing.T) {
+// An instance deregistered while the source is stopped is removed without a hold.
+func TestDeregisteredInstance_RemovedAfterRestart(t *testing.T) {
+	for name, token := range map[string]string{"no ACLs": "", "a token": "x"} {
+		t.Run(name, func(t *testing.T) {
 			s, dir := consultest.New(t), t.TempDir()
-			one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
+			first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
 			if token != "" {
 				var narrow atomic.Bool // it is not
-				narrowed(t, s, &narrow, one)
+				narrowed(t, s, &narrow, first)
 			}
-			s.Put("web", one, two)
+			s.Put("web", first, second)
 			lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
-			s.Put("web", one)
+			s.Put("web", first)
 			lifetime(t, dir, s, func(r *running, _ func()) {
 				r.await("it has gone", func() bool { return r.endpoints("web") == 1 })
 				r.await("all is well", func() bool { return r.status().State == sources.Healthy })

@@ -17,13 +17,13 @@ import (
 	"tributary/sources/consul/dial"
 )
 
-func TestATokenThatIsLost(t *testing.T) {
+func TestLostToken_KeepsServices(t *testing.T) {
 	for name, c := range map[string]struct {
 		shows   map[string]bool
 		state   sources.State
 		message string
 	}{
-		"nothing is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set " +
+		"no service is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set " +
 			"tokenFile or CONSUL_HTTP_TOKEN"},
 		"some is shown": {
 			map[string]bool{"api": true},
@@ -34,17 +34,21 @@ func TestATokenThatIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("2")) })
+				w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
 				w.start(Settings{}, 0)
 				pass(time.Minute)
-				w.change(local, func(f *fakeDomain) { f.shows = c.shows; f.set("web", at("1")); f.set("api", at("2")) })
+				w.change(local, func(f *fakeDomain) {
+					f.shows = c.shows
+					f.set("web", instanceWithID("1"))
+					f.set("api", instanceWithID("2"))
+				})
 				pass(time.Hour)
 				require.Equal(t, []string{"/1"}, w.instancesOf("web"))
 				require.Equal(t, []string{"/2"}, w.instancesOf("api"))
 				require.Equal(t, c.state, w.health().State, w.health().Message)
 				require.Contains(t, w.health().Message, c.message)
 
-				w.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", at("3")) })
+				w.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", instanceWithID("3")) })
 				pass(time.Hour)
 				require.Equal(t, []string{"/3"}, w.instancesOf("web"))
 				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
@@ -53,16 +57,20 @@ func TestATokenThatIsLost(t *testing.T) {
 	}
 }
 
-func TestARestartWithoutTheToken(t *testing.T) {
-	for name, shows := range map[string]map[string]bool{"nothing is shown": {}, "some is shown": {"api": true}} {
+func TestRestartWithoutToken_KeepsServices(t *testing.T) {
+	for name, shows := range map[string]map[string]bool{"no service is shown": {}, "some is shown": {"api": true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.old = []string{"web", "api"}
-				w.change(local, func(f *fakeDomain) { f.shows = shows; f.set("web", at("1")); f.set("api", at("2")) })
+				w.change(local, func(f *fakeDomain) {
+					f.shows = shows
+					f.set("web", instanceWithID("1"))
+					f.set("api", instanceWithID("2"))
+				})
 				w.start(Settings{}, 0)
 				pass(time.Hour)
-				require.NotContains(t, w.names(), "web", "what an earlier run published stays")
+				require.NotContains(t, w.names(), "web", "the services of an earlier run stay")
 				require.Contains(t, w.health().Message, "no token is sent")
 				w.change(local, func(f *fakeDomain) { f.shows = nil })
 				pass(time.Hour)
@@ -73,18 +81,18 @@ func TestARestartWithoutTheToken(t *testing.T) {
 	}
 }
 
-func TestStrangersWhoMaySeeAll(t *testing.T) {
+func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.old = []string{"older"}
 		w.change(local, func(f *fakeDomain) {
 			f.shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
-			f.set("web", at("1"))
-			f.set("api", at("2"))
+			f.set("web", instanceWithID("1"))
+			f.set("api", instanceWithID("2"))
 		})
 		w.start(Settings{}, 0)
 		pass(time.Minute)
-		require.Empty(t, w.of("older"), "it has gone while we were away")
+		require.Empty(t, w.lastPublished("older"), "it has gone while we were away")
 		w.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(time.Hour)
 		require.Empty(t, w.instancesOf("web"))
@@ -97,7 +105,7 @@ func TestStrangersWhoMaySeeAll(t *testing.T) {
 	})
 }
 
-func TestATokenFileThatIsEmptied(t *testing.T) {
+func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) { require.NoError(t, os.WriteFile(file, []byte(token), 0o600)) }
 	write("secret\n")
@@ -112,15 +120,15 @@ func TestATokenFileThatIsEmptied(t *testing.T) {
 	s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
 	r.await("it is denied", func() bool { return r.status().State == sources.Denied })
 	require.Contains(t, r.status().Message, "no token is sent")
-	asked := len(s.Asked("/v1/internal/acl/authorize"))
-	r.await("it asked again", func() bool { return len(s.Asked("/v1/internal/acl/authorize")) > asked })
-	require.True(t, r.has("web") && r.has("api"))
+	before := len(s.Asked("/v1/internal/acl/authorize"))
+	r.await("it asked again", func() bool { return len(s.Asked("/v1/internal/acl/authorize")) > before })
+	require.True(t, r.serves("web") && r.serves("api"))
 	write("secret")
-	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy && r.has("new") })
-	require.True(t, r.has("web") && r.has("api"))
+	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy && r.serves("new") })
+	require.True(t, r.serves("web") && r.serves("api"))
 }
 
-func TestWithoutACLsNothingIsHidden(t *testing.T) {
+func TestWithoutACLs_RemovalsCount(t *testing.T) {
 	for name, proxied := range map[string]bool{"plain": false, "through a proxy that is choosy": true} {
 		t.Run(name, func(t *testing.T) {
 			s := consultest.New(t)
@@ -128,32 +136,32 @@ func TestWithoutACLsNothingIsHidden(t *testing.T) {
 			s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 			s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
 			r := runSource(t, s, Settings{Grace: time.Millisecond})
-			r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
+			r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
 			s.Remove("web")
-			r.await("it goes", func() bool { return !r.has("web") })
-			require.True(t, r.has("api"))
+			r.await("it goes", func() bool { return !r.serves("web") })
+			require.True(t, r.serves("api"))
 			require.NotEmpty(t, s.Asked("/v1/internal/acl/authorize"))
 		})
 	}
 }
 
-func TestStrangersMay(t *testing.T) {
+func TestMayRead_Anonymous(t *testing.T) {
 	s := consultest.New(t)
 	c := dialed(t, s, Settings{})
 	rights := []dial.Right{}
 	for i := range 200 {
 		rights = append(rights, dial.Right{Resource: "service", Name: fmt.Sprint(i)})
 	}
-	may, err := c.mayRead(t.Context(), scope{datacenter: "dc2"}, true, rights)
+	allowed, err := c.mayRead(t.Context(), scope{datacenter: "dc2"}, true, rights)
 	require.NoError(t, err)
-	require.True(t, may)
+	require.True(t, allowed)
 	require.Len(t, s.Asked("/v1/internal/acl/authorize?dc=dc2"), 1)
 	s.Token = "secret"
 	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
 	c = dialed(t, s, Settings{})
-	may, err = c.mayRead(t.Context(), scope{}, true, rights)
+	allowed, err = c.mayRead(t.Context(), scope{}, true, rights)
 	require.NoError(t, err)
-	require.False(t, may, "the token is not sent with such questions")
+	require.False(t, allowed, "the token is not sent with such questions")
 	s.Proxied = true
 	_, err = c.mayRead(t.Context(), scope{}, true, rights)
 	require.ErrorContains(t, err, "only GET")
@@ -163,12 +171,12 @@ func TestStrangersMay(t *testing.T) {
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }
 
-// Where nobody tells what is hidden, that is said, and no service is at fault.
-func TestRightsThatCannotBeAskedFor(t *testing.T) {
+// If the rights are unreadable, the status says so, and no service is quarantined.
+func TestUnreadableRights_DegradeStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.mute = api.StatusError{Code: 405, Body: "only GET"}
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("2")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
 		r := w.start(Settings{}, 0)
 		pass(time.Minute)
 		w.change(local, func(f *fakeDomain) { f.shows = map[string]bool{"web": true, "api": true}; f.set("web", instances{}) })
@@ -182,7 +190,7 @@ func TestRightsThatCannotBeAskedFor(t *testing.T) {
 	})
 }
 
-// regains is a world that shows everything again just before it is asked who may see it. A policy moves no index of
+// regains is a world that becomes fully visible just before the query about rights. A policy changes no index of
 // services.
 type regains struct{ *world }
 
@@ -193,16 +201,19 @@ func (w *regains) mayRead(ctx context.Context, d scope, anonymous bool, rights [
 	return w.world.mayRead(ctx, d, anonymous, rights)
 }
 
-// The rights come back between an answer that hides something and the question who may see it.
-func TestRightsThatComeBackProveNothingAboutAnAnswerBeforeThat(t *testing.T) {
-	for what, lose := range map[string]func(f *fakeDomain){
+// The rights come back between a filtered answer and the query about rights.
+func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
+	for name, lose := range map[string]func(f *fakeDomain){
 		"anonymous": func(f *fakeDomain) { f.shows = map[string]bool{"web": false, "api": true} },
 		"by node":   func(f *fakeDomain) { f.nodes = map[string]bool{"n1": true} },
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.change(local, func(f *fakeDomain) { f.set("web", made("1", "n0", 50)); f.set("api", made("1", "n1", 51)) })
+				w.change(local, func(f *fakeDomain) {
+					f.set("web", instanceOnNode("1", "n0", 50))
+					f.set("api", instanceOnNode("1", "n1", 51))
+				})
 				s := Settings{}
 				require.NoError(t, s.complete())
 				r := newRun(s, newSinkPublisher(w, w), &regains{w}, 0, newMetrics())
@@ -211,7 +222,7 @@ func TestRightsThatComeBackProveNothingAboutAnAnswerBeforeThat(t *testing.T) {
 				go func() { defer close(ended); _ = r.loop(ctx) }()
 				defer func() { cancel(); <-ended }()
 				pass(10 * time.Second)
-				w.change(local, func(f *fakeDomain) { lose(f); f.at["web"] = f.index })
+				w.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
 				lost := 0
 				for range 900 {
 					pass(time.Second)

@@ -29,12 +29,12 @@ func limitedFor(d time.Duration) error {
 	return &dial.Error{Failure: dial.Failure{Kind: dial.RateLimited, RetryAfter: d}, Err: errDown}
 }
 
-func TestOneChangeAmongAThousandServicesCostsOneRead(t *testing.T) {
+func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) {
 			for i := range 1000 {
-				f.set(fmt.Sprintf("s%d", i), at("1"))
+				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
 			}
 		})
 		w.start(Settings{}, 0)
@@ -46,24 +46,24 @@ func TestOneChangeAmongAThousandServicesCostsOneRead(t *testing.T) {
 		require.Equal(t, 2000, w.allReads(), "each was read once, and is being watched")
 		w.change(local, func(f *fakeDomain) { f.set("s7", sick("1")) })
 		pass(0)
-		require.Len(t, w.of("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, w.allReads(), "the watch that told is followed by the next one")
+		require.Len(t, w.lastPublished("s7")[0].Entries[0].Checks, 1)
+		require.Equal(t, 2001, w.allReads(), "the next watch follows the one with the change")
 	})
 }
 
-func TestUnchangedContentIsNotPublishedAgain(t *testing.T) {
+func TestUnchangedContent_NotPublishedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) }) // a newer index, the same content
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // a newer index, the same content
 		pass(time.Hour)
 		require.Equal(t, 1, w.times["web"])
 	})
 }
 
-func TestDomainsFailOnTheirOwn(t *testing.T) {
+func TestDomains_FailIndependently(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
 		hides bool
@@ -72,7 +72,7 @@ func TestDomainsFailOnTheirOwn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, east, west)
 				for _, d := range []scope{east, west} {
-					w.change(d, func(f *fakeDomain) { f.set("web", at("1")) })
+					w.change(d, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 				}
 				w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
 				pass(time.Second)
@@ -81,19 +81,19 @@ func TestDomainsFailOnTheirOwn(t *testing.T) {
 
 				w.change(west, func(f *fakeDomain) {
 					f.fails, f.hides = c.err, c.hides
-					for name := range f.at {
-						f.at[name] = f.index // the watches end
+					for name := range f.indexes {
+						f.indexes[name] = f.index // the watches end
 					}
 				})
 				pass(time.Minute)
 				require.Equal(t, sources.Degraded, w.health().State)
 				require.Contains(t, w.health().Message, "datacenter west: ")
-				w.change(east, func(f *fakeDomain) { f.set("web", at("2")); f.set("api", at("1")) })
+				w.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("2")); f.set("api", instanceWithID("1")) })
 				pass(time.Minute)
-				require.Equal(t, []string{"east/2", "west/1"}, w.instancesOf("web"), "what west had stays, and east is followed")
+				require.Equal(t, []string{"east/2", "west/1"}, w.instancesOf("web"), "west's instances stay, and east is followed")
 				require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
 
-				w.change(west, func(f *fakeDomain) { f.fails, f.hides = nil, false; f.set("web", at("3")) })
+				w.change(west, func(f *fakeDomain) { f.fails, f.hides = nil, false; f.set("web", instanceWithID("3")) })
 				pass(time.Minute)
 				require.Equal(t, []string{"east/2", "west/3"}, w.instancesOf("web"))
 				require.Equal(t, sources.Healthy, w.health().State)
@@ -102,11 +102,11 @@ func TestDomainsFailOnTheirOwn(t *testing.T) {
 	}
 }
 
-func TestTheWholeIsDownWhenAllDomainsAre(t *testing.T) {
+func TestDomains_FailTogether(t *testing.T) {
 	for state, err := range map[sources.State]error{sources.Unreachable: errDown, sources.Denied: errDenied} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+			w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 			w.change(local, func(f *fakeDomain) { f.fails = err })
 			w.start(Settings{}, 0)
 			pass(time.Hour)
@@ -121,46 +121,46 @@ func TestTheWholeIsDownWhenAllDomainsAre(t *testing.T) {
 	}
 }
 
-func TestGoneForGoodAfterTheGrace(t *testing.T) {
+func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Second)
 		w.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(20 * time.Second)
-		require.Len(t, w.of("web"), 1, "the service stays")
+		require.Len(t, w.lastPublished("web"), 1, "the service stays")
 		require.Empty(t, w.instancesOf("web"), "without its endpoints")
-		w.change(local, func(f *fakeDomain) { f.set("web", at("2")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
 		pass(20 * time.Second)
-		require.Equal(t, []string{"/2"}, w.instancesOf("web"), "it was only deployed anew")
+		require.Equal(t, []string{"/2"}, w.instancesOf("web"), "it was only redeployed")
 		w.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(time.Minute)
-		require.Empty(t, w.of("web"), "withdrawn")
+		require.Empty(t, w.lastPublished("web"), "withdrawn")
 		require.Equal(t, []string{"/1"}, w.instancesOf("api"))
 		before := w.readsOf("web")
 		pass(time.Hour)
-		require.Equal(t, before, w.readsOf("web"), "nobody asks for it any more")
-		w.change(local, func(f *fakeDomain) { f.set("web", at("3")) })
+		require.Equal(t, before, w.readsOf("web"), "it is not read any more")
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("3")) })
 		pass(5 * time.Second)
 		require.Equal(t, []string{"/3"}, w.instancesOf("web"))
 	})
 }
 
-func TestNoLongerListedIsGoneWhateverItsInstances(t *testing.T) {
+func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the filter of names no longer lets it through, say
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Second)
 		w.change(local, func(f *fakeDomain) { f.skips = "web" })
 		pass(10 * time.Second)
 		require.Empty(t, w.instancesOf("web"))
-		w.change(local, func(f *fakeDomain) { f.set("web", at("2")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
 		pass(10 * time.Second)
 		require.Empty(t, w.instancesOf("web"))
 		pass(time.Minute)
-		require.Empty(t, w.of("web"), "withdrawn")
+		require.Empty(t, w.lastPublished("web"), "withdrawn")
 		require.Equal(t, []string{"/1"}, w.instancesOf("api"))
 		w.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
@@ -168,31 +168,31 @@ func TestNoLongerListedIsGoneWhateverItsInstances(t *testing.T) {
 	})
 }
 
-func TestListedWithoutInstances(t *testing.T) {
+func TestListedService_WithoutInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // all of them are filtered out, say
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Second)
 		w.change(local, func(f *fakeDomain) { f.set("web", instances{}) })
 		pass(10 * time.Second)
-		require.Len(t, w.of("web"), 1)
+		require.Len(t, w.lastPublished("web"), 1)
 		require.Empty(t, w.instancesOf("web"))
 		pass(time.Minute)
-		require.Empty(t, w.of("web"), "withdrawn")
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		require.Empty(t, w.lastPublished("web"), "withdrawn")
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		pass(10 * time.Second)
 		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
 	})
 }
 
-func TestAWipedConsulIsNotOneWithoutServices(t *testing.T) {
+func TestWipedConsul_HoldsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) {
-			f.set("web", newInstances(append(at("1").list, at("2").list...)))
-			f.set("api", at("1"))
-			f.set("old", at("1"))
+			f.set("web", newInstances(append(instanceWithID("1").list, instanceWithID("2").list...)))
+			f.set("api", instanceWithID("1"))
+			f.set("old", instanceWithID("1"))
 		})
 		w.start(Settings{}, 0)
 		pass(time.Second)
@@ -204,25 +204,25 @@ func TestAWipedConsulIsNotOneWithoutServices(t *testing.T) {
 		require.Contains(t, w.health().Message, "lost its data")
 		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"))
 
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) }) // the agents come back, one by one
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // the agents come back, one by one
 		pass(10 * time.Second)
 		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"), "an instance that is not back yet stays")
-		w.change(local, func(f *fakeDomain) { f.set("api", at("3")) })
+		w.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("3")) })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1", "/3"}, w.instancesOf("api"), "what is new is served at once")
+		require.Equal(t, []string{"/1", "/3"}, w.instancesOf("api"), "a new instance is served at once")
 		require.Equal(t, []string{"/1"}, w.instancesOf("old"))
 
 		pass(6 * time.Minute)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"), "what did not come back has gone")
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"), "an instance that did not come back is removed")
 		require.Equal(t, []string{"/3"}, w.instancesOf("api"))
-		require.Empty(t, w.of("old"))
+		require.Empty(t, w.lastPublished("old"))
 		require.Equal(t, sources.Healthy, w.health().State)
 	})
 }
 
 // A Consul that lost its data answers for one service before it answers with the names, which tell that it did.
-func TestAWipedConsulThatAnswersForAServiceFirst(t *testing.T) {
-	for what, wipe := range map[string]func(w *world){
+func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
+	for name, wipe := range map[string]func(w *world){
 		"its index goes back": func(w *world) { w.change(local, func(f *fakeDomain) { f.wipe() }) },
 		"after an outage, with a higher index": func(w *world) {
 			w.change(local, func(f *fakeDomain) { f.fails = errDown })
@@ -234,12 +234,12 @@ func TestAWipedConsulThatAnswersForAServiceFirst(t *testing.T) {
 			})
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.change(local, func(f *fakeDomain) {
-					f.set("web", at("1"))
-					f.set("api", at("1"))
+					f.set("web", instanceWithID("1"))
+					f.set("api", instanceWithID("1"))
 				})
 				w.start(Settings{}, 0)
 				pass(time.Second)
@@ -254,43 +254,43 @@ func TestAWipedConsulThatAnswersForAServiceFirst(t *testing.T) {
 				}
 				require.Contains(t, w.health().Message, "lost its data")
 				pass(10 * time.Minute)
-				require.Empty(t, w.of("web"), "it did not come back")
+				require.Empty(t, w.lastPublished("web"), "it did not come back")
 			})
 		})
 	}
 }
 
-func TestARestartWithdrawsOnlyWhatHasCertainlyGone(t *testing.T) {
+func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, east, west)
 		w.old = []string{"web", "api", "gone"}
-		w.change(east, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
-		w.change(west, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
+		w.change(west, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		w.change(west, func(f *fakeDomain) { f.fails = errDown })
 		w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
 		pass(10 * time.Minute)
 		require.False(t, w.synced())
-		require.Empty(t, w.names(), "what an earlier run published may be from west, too")
-		w.change(east, func(f *fakeDomain) { f.set("new", at("1")) })
+		require.Empty(t, w.names(), "the services of an earlier run may be west's, too")
+		w.change(east, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"new"}, w.names(), "what is new is not from west")
+		require.Equal(t, []string{"new"}, w.names(), "a new service is not west's")
 		w.change(west, func(f *fakeDomain) { f.fails = nil })
 		pass(time.Minute)
 		require.True(t, w.synced())
 		require.Equal(t, []string{"east/1", "west/1"}, w.instancesOf("web"))
 		require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
 		require.Contains(t, w.names(), "gone")
-		require.Empty(t, w.of("gone"))
+		require.Empty(t, w.lastPublished("gone"))
 	})
 }
 
-func TestARestartWithdrawsWhatIsNoLongerSelected(t *testing.T) {
+func TestRestart_RemovesUnselectedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.old = []string{"web", "db"}
 		w.change(local, func(f *fakeDomain) {
-			f.set("web", at("1"))
-			f.set("db", at("1"))
+			f.set("web", instanceWithID("1"))
+			f.set("db", instanceWithID("1"))
 			f.skips = "db"
 		})
 		w.start(Settings{}, 0)
@@ -300,7 +300,7 @@ func TestARestartWithdrawsWhatIsNoLongerSelected(t *testing.T) {
 		require.Empty(t, w.instancesOf("db"))
 		pass(time.Minute)
 		require.Contains(t, w.names(), "db")
-		require.Empty(t, w.of("db"), "withdrawn")
+		require.Empty(t, w.lastPublished("db"), "withdrawn")
 		before := w.readsOf("db")
 		pass(time.Hour)
 		require.Equal(t, before, w.readsOf("db"))
@@ -310,7 +310,7 @@ func TestARestartWithdrawsWhatIsNoLongerSelected(t *testing.T) {
 	})
 }
 
-func TestARestartBesideAnEmptyConsulHolds(t *testing.T) {
+func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.old = []string{"web", "api"}
@@ -325,13 +325,13 @@ func TestARestartBesideAnEmptyConsulHolds(t *testing.T) {
 	})
 }
 
-func TestATokenThatShowsOnlySome(t *testing.T) {
+func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		w.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.hides = true; f.at["web"] = f.index })
+		w.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
 		pass(time.Hour)
 		require.Equal(t, sources.Denied, w.health().State)
 		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
@@ -341,14 +341,14 @@ func TestATokenThatShowsOnlySome(t *testing.T) {
 	})
 }
 
-func TestServicesWithoutAPlaceAreReadInTurn(t *testing.T) {
+func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const services, places = 100, 24 // three of them for those who are asked in vain
+		const services, places = 100, 24 // three of them for the change queries, which fail
 		w := newWorld(t)
 		w.blind = true
 		w.change(local, func(f *fakeDomain) {
 			for i := range services {
-				f.set(fmt.Sprintf("s%d", i), at("1"))
+				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
 			}
 		})
 		r := w.start(Settings{}, places)
@@ -372,7 +372,7 @@ func TestServicesWithoutAPlaceAreReadInTurn(t *testing.T) {
 		require.Equal(t, places-4, watched)
 		w.change(local, func(f *fakeDomain) {
 			for i := range services {
-				f.set(fmt.Sprintf("s%d", i), at("2"))
+				f.set(fmt.Sprintf("s%d", i), instanceWithID("2"))
 			}
 		})
 		pass(10 * time.Second)
@@ -391,15 +391,15 @@ func TestServicesWithoutAPlaceAreReadInTurn(t *testing.T) {
 	})
 }
 
-func TestAServiceThatChangesAllTheTimeIsReadLess(t *testing.T) {
+func TestBusyService_ReadLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("0")); f.set("api", at("0")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("0")); f.set("api", instanceWithID("0")) })
 		w.start(Settings{}, 0)
 		pass(time.Second)
 		before, api := w.readsOf("web"), w.readsOf("api")
 		for i := range 600 {
-			w.change(local, func(f *fakeDomain) { f.set("web", at(fmt.Sprint(i+1))) })
+			w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID(fmt.Sprint(i+1))) })
 			pass(time.Second)
 		}
 		require.InDelta(t, 2*(600/15+5), w.readsOf("web")-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
@@ -410,24 +410,24 @@ func TestAServiceThatChangesAllTheTimeIsReadLess(t *testing.T) {
 	})
 }
 
-func TestConsulIsLeftAloneWhenItAsksForIt(t *testing.T) {
+func TestRateLimit_PausesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) {
 			for i := range 10 {
-				f.set(fmt.Sprint("s", i), at("1"))
+				f.set(fmt.Sprint("s", i), instanceWithID("1"))
 			}
 		})
 		r := w.start(Settings{}, 0)
 		pass(10 * time.Second)
 		w.change(local, func(f *fakeDomain) {
 			f.fails = limitedFor(30 * time.Second)
-			f.at["s1"] = f.index
+			f.indexes["s1"] = f.index
 		})
 		pass(time.Second)
-		all, names := w.allReads(), w.nameReads()
+		reads, names := w.allReads(), w.nameReads()
 		pass(25 * time.Second)
-		require.Equal(t, all, w.allReads(), "nobody asks before the time is over")
+		require.Equal(t, reads, w.allReads(), "no read before the pause ends")
 		require.Equal(t, names, w.nameReads())
 		require.NotZero(t, r.metrics.limited.Value())
 		w.change(local, func(f *fakeDomain) { f.fails = nil })
@@ -436,15 +436,15 @@ func TestConsulIsLeftAloneWhenItAsksForIt(t *testing.T) {
 	})
 }
 
-func TestTheFullCompareHeals(t *testing.T) {
+func TestFullCompare_RepairsMissedChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.wait = 24 * time.Hour
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
 		r := w.start(Settings{}, 0)
 		pass(time.Second)
 		w.mu.Lock()
-		w.domains[local].services["web"] = at("2") // and nobody is told
+		w.domains[local].services["web"] = instanceWithID("2") // without a change of its index
 		w.mu.Unlock()
 		pass(12 * time.Minute)
 		require.Equal(t, []string{"/2"}, w.instancesOf("web"))

@@ -12,55 +12,55 @@ import (
 	"tributary/sources/consul/consultest"
 )
 
-// Consul takes services with names that cannot be read over HTTP. They hold up nobody, and are quarantined by name.
-func TestNamesThatHTTPCannotExpress(t *testing.T) {
+// Consul accepts services with names that HTTP cannot express. They block no others, and are quarantined by name.
+func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 	for _, name := range []string{"a\u00a0b", "a\tb", "a\nb", ".", "..", "a//b", "/x"} {
-		for what, others := range map[string]bool{"beside another": true, "alone": false} {
-			t.Run(what+" "+name, func(t *testing.T) {
+		for variant, withOther := range map[string]bool{"beside another": true, "alone": false} {
+			t.Run(variant+" "+name, func(t *testing.T) {
 				s := consultest.New(t)
 				s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
-				if others {
+				if withOther {
 					s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 				}
 				s.Refuse(name)
 				r := runSource(t, s, Settings{})
 				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
-				require.Equal(t, others, r.has("web"))
+				require.Equal(t, withOther, r.serves("web"))
 				r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 				q := r.status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")
 				s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-				r.await("the rest is followed", func() bool { return r.has("api") })
+				r.await("the rest is followed", func() bool { return r.serves("api") })
 			})
 		}
 	}
 }
 
 // One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
-func TestAServiceThatCannotBeReadForItsOwnSake(t *testing.T) {
+func TestUnreadableService_Quarantined(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 	s.Put("odd", consultest.Instance("odd", "1", "10.0.0.1", 80))
 	r := runSource(t, s, Settings{})
-	r.await("it is synced", func() bool { return r.status().Synced && r.has("odd") })
+	r.await("it is synced", func() bool { return r.status().Synced && r.serves("odd") })
 	s.Refuse("odd")
 	r.await("it is quarantined", func() bool { return len(r.status().Quarantined) == 1 })
-	require.True(t, r.has("odd"), "the last good")
-	require.True(t, r.status().Quarantined[0].LastGoodServes || r.has("odd"))
+	require.True(t, r.serves("odd"), "the last good")
+	require.True(t, r.status().Quarantined[0].LastGoodServes || r.serves("odd"))
 	require.Equal(t, sources.Healthy, r.status().State, r.status().Message)
 	cold := runSource(t, s, Settings{})
 	cold.await("it is synced", func() bool { return cold.status().Synced })
-	require.True(t, cold.has("web") && !cold.has("odd"))
+	require.True(t, cold.serves("web") && !cold.serves("odd"))
 	s.Refuse()
-	cold.await("it is read", func() bool { return cold.has("odd") && len(cold.status().Quarantined) == 0 })
+	cold.await("it is read", func() bool { return cold.serves("odd") && len(cold.status().Quarantined) == 0 })
 }
 
 // A filter that is no expression is at fault itself: no service is settled by that.
-func TestAFilterThatIsNoneSettlesNothing(t *testing.T) {
+func TestInvalidFilter_SettlesNoService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
 		w.mu.Lock()
 		w.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
 		w.mu.Unlock()
@@ -72,15 +72,15 @@ func TestAFilterThatIsNoneSettlesNothing(t *testing.T) {
 	})
 }
 
-// That one name cannot be read says nothing about the others, of which none may be.
-func TestWhatIsQuarantinedHidesNoDenial(t *testing.T) {
+// An unreadable name does not hide that no other service is readable.
+func TestQuarantinedService_HidesNoDenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, odd := range []bool{false, true} {
 			w := newWorld(t)
 			w.change(local, func(f *fakeDomain) {
-				f.set("web", at("1"))
+				f.set("web", instanceWithID("1"))
 				if odd {
-					f.set("..", at("1"))
+					f.set("..", instanceWithID("1"))
 				}
 			})
 			w.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
@@ -94,12 +94,12 @@ func TestWhatIsQuarantinedHidesNoDenial(t *testing.T) {
 }
 
 // A service was published before, is gone, and cannot be read for its own sake: the names are sure that it is gone.
-func TestAnAdoptedServiceThatCannotBeReadGoes(t *testing.T) {
-	for what, err := range map[string]error{
+func TestRestoredUnreadableService_Removed(t *testing.T) {
+	for name, err := range map[string]error{
 		"400": api.StatusError{Code: 400, Body: "blocked"},
 		"503": api.StatusError{Code: 503, Body: "upstream"},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.change(local, twenty(0, 20, 50))
@@ -123,11 +123,11 @@ func TestAnAdoptedServiceThatCannotBeReadGoes(t *testing.T) {
 
 // A service is refused while Consul may have lost its data, and was never read: when that is over, it goes as any
 // other.
-func TestARefusedServiceThatGoesInASuspicionGoes(t *testing.T) {
+func TestRefusedService_RemovedAfterSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 20, 50))
-		w.change(local, func(f *fakeDomain) { f.set("a//b", at("1")) })
+		w.change(local, func(f *fakeDomain) { f.set("a//b", instanceWithID("1")) })
 		w.odd = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
 		r := w.start(Settings{}, 0)
 		pass(10 * time.Second)

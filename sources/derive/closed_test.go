@@ -13,8 +13,8 @@ import (
 	"tributary/sources/derive"
 )
 
-// TestServiceImportNeedsAGrant: a ServiceImport of another namespace is refused like a Service.
-func TestServiceImportNeedsAGrant(t *testing.T) {
+// TestServiceImport_RequiresGrant: a ServiceImport of another namespace is refused like a Service.
+func TestServiceImport_RequiresGrant(t *testing.T) {
 	const refs = "{group: multicluster.x-k8s.io, kind: ServiceImport, name: ledger, namespace: bank, port: 80}"
 	for _, tt := range []struct {
 		name, to, host string
@@ -37,9 +37,9 @@ func TestServiceImportNeedsAGrant(t *testing.T) {
 	}
 }
 
-// TestUnknownLabelsAreNotSelected: of a namespace whose Namespace is not known, only the name is. What a selector says of other labels does
-// not hold for it, since it may have them.
-func TestUnknownLabelsAreNotSelected(t *testing.T) {
+// TestSelector_UnknownLabelsDoNotMatch: without its Namespace object, only the name of a namespace is known. Other
+// conditions of a selector do not hold, since the namespace may have those labels.
+func TestSelector_UnknownLabelsDoNotMatch(t *testing.T) {
 	for selector, selected := range map[string]bool{
 		"{matchExpressions: [{key: trust, operator: NotIn, values: [none]}]}":                         false,
 		"{matchExpressions: [{key: trust, operator: DoesNotExist}]}":                                  false,
@@ -53,19 +53,19 @@ func TestUnknownLabelsAreNotSelected(t *testing.T) {
 			put(t, s, v1, "Gateway", "edge/public", "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP, "+
 				"allowedRoutes: {namespaces: {from: Selector, selector: "+selector+"}}}]}")
 			put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], rules: [{backendRefs: [{name: a, port: 80}]}]}")
-			made, problems := specs(t, s)
-			require.Equal(t, selected, len(made) == 2, "%v\n%v", made, problems)
+			derived, problems := specs(t, s)
+			require.Equal(t, selected, len(derived) == 2, "%v\n%v", derived, problems)
 		})
 	}
 }
 
-// TestAListenerThatIsNotMadeHasNoRoutes: if its name is that of another listener, its routes must not get to that.
-func TestAListenerThatIsNotMadeHasNoRoutes(t *testing.T) {
+// TestOmittedListener_ServesNoRoutes: if its name is that of another listener, its routes must not get to that.
+func TestOmittedListener_ServesNoRoutes(t *testing.T) {
 	listeners := func(from string) string {
 		return "listeners: [{name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: " + from + "}}}]}"
 	}
-	own := "{gatewayClassName: istio, " + listeners("Same")
-	for name, other := range map[string][3]string{
+	gateway := "{gatewayClassName: istio, " + listeners("Same")
+	for name, variant := range map[string][3]string{
 		"in one Gateway":              {"", "", "Gateway"},
 		"a ListenerSet of one name":   {"edge/public", "edge/public", "ListenerSet"},
 		"a ListenerSet of other name": {"shop/a", "edge/shop.a", "ListenerSet"},
@@ -73,44 +73,44 @@ func TestAListenerThatIsNotMadeHasNoRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := derive.NewSet(derive.Options{})
 			parent := "edge/public"
-			if other[2] == "ListenerSet" {
-				put(t, s, v1, "Gateway", other[1], own)
-				if other[1] != "edge/public" {
-					put(t, s, v1, "Gateway", "edge/public", strings.Replace(own, "listeners: [", "allowedListeners: {namespaces: {from: All}}, x: [", 1))
+			if variant[2] == "ListenerSet" {
+				put(t, s, v1, "Gateway", variant[1], gateway)
+				if variant[1] != "edge/public" {
+					put(t, s, v1, "Gateway", "edge/public", strings.Replace(gateway, "listeners: [", "allowedListeners: {namespaces: {from: All}}, x: [", 1))
 				} else {
-					put(t, s, v1, "Gateway", "edge/public", strings.Replace(own, "{", "{allowedListeners: {namespaces: {from: All}}, ", 1))
+					put(t, s, v1, "Gateway", "edge/public", strings.Replace(gateway, "{", "{allowedListeners: {namespaces: {from: All}}, ", 1))
 				}
-				put(t, s, v1, "ListenerSet", other[0], "{parentRef: {name: public, namespace: edge}, "+listeners("All"))
-				parent = other[0]
+				put(t, s, v1, "ListenerSet", variant[0], "{parentRef: {name: public, namespace: edge}, "+listeners("All"))
+				parent = variant[0]
 			} else {
-				both := strings.TrimSuffix(own, "]}") + ", " + strings.TrimPrefix(listeners("All"), "listeners: [")
-				put(t, s, v1, "Gateway", parent, both)
+				twoListeners := strings.TrimSuffix(gateway, "]}") + ", " + strings.TrimPrefix(listeners("All"), "listeners: [")
+				put(t, s, v1, "Gateway", parent, twoListeners)
 			}
 			namespace, object, _ := strings.Cut(parent, "/")
 			spec := fmt.Sprintf("{parentRefs: [{kind: %s, name: %s, namespace: %s}], rules: [{backendRefs: [{name: a, port: 80}]}]}",
-				other[2], object, namespace)
+				variant[2], object, namespace)
 			_, err := yaml.YAMLToJSON([]byte(spec))
 			require.NoError(t, err)
 			put(t, s, v1, "HTTPRoute", "shop/r", spec)
-			made, problems := specs(t, s)
-			for key := range made {
-				require.NotContains(t, key, "VirtualService", "%v\n%v", made, problems)
+			derived, problems := specs(t, s)
+			for key := range derived {
+				require.NotContains(t, key, "VirtualService", "%v\n%v", derived, problems)
 			}
 		})
 	}
 }
 
-// TestAListenerSetWithoutFrom: as in the API, no namespace is allowed unless from says which.
-func TestAListenerSetWithoutFrom(t *testing.T) {
+// TestListenerSetWithoutFrom_Refused: as in the API, no namespace is allowed unless from says which.
+func TestListenerSetWithoutFrom_Refused(t *testing.T) {
 	s := derive.NewSet(derive.Options{})
 	put(t, s, v1, "Gateway", "edge/public", "{gatewayClassName: istio, allowedListeners: {namespaces: {selector: {}}}, listeners: []}")
 	put(t, s, v1, "ListenerSet", "shop/a", "{parentRef: {name: public, namespace: edge}, listeners: [{name: x, port: 80, protocol: HTTP}]}")
-	made, problems := specs(t, s)
-	require.Empty(t, made, "%v", problems)
+	derived, problems := specs(t, s)
+	require.Empty(t, derived, "%v", problems)
 }
 
-// TestAFieldThatIsNotReadWidensNothing: a condition or a check that is not understood is not taken for one that is not there.
-func TestAFieldThatIsNotReadWidensNothing(t *testing.T) {
+// TestUnreadField_WidensNoRule: a condition or a check that is not understood is not taken for one that is not there.
+func TestUnreadField_WidensNoRule(t *testing.T) {
 	for name, tt := range map[string][3]string{
 		"certificates of clients": {
 			"tls: {certificateRefs: [{name: c}], frontendValidation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}", "", "Gateway",
@@ -138,19 +138,19 @@ func TestAFieldThatIsNotReadWidensNothing(t *testing.T) {
 			s := derive.NewSet(derive.Options{})
 			put(t, s, v1, "Gateway", "shop/public", "{gatewayClassName: istio, listeners: [{name: x, port: 443, protocol: HTTPS, "+tt[0]+"}]}")
 			put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public}], rules: [{"+tt[1]+"backendRefs: [{name: a, port: 80}]}]}")
-			made, problems := specs(t, s)
+			derived, problems := specs(t, s)
 			require.NotEmpty(t, problems)
-			for key, spec := range made {
+			for key, spec := range derived {
 				rule, _ := spec.(*networking.VirtualService)
 				refuses := len(rule.GetHttp()) == 1 && rule.GetHttp()[0].GetDirectResponse().GetStatus() == 500
-				require.False(t, strings.HasPrefix(key, tt[2]+" ") && !refuses, "%v\n%v", made, problems)
+				require.False(t, strings.HasPrefix(key, tt[2]+" ") && !refuses, "%v\n%v", derived, problems)
 			}
 		})
 	}
 }
 
-// TestAGrantThatIsNotUnderstood: a limit that is misspelled or missing is no grant of everything.
-func TestAGrantThatIsNotUnderstood(t *testing.T) {
+// TestReferenceGrant_UnreadFieldGrantsNothing: a limit that is misspelled or missing is no grant of everything.
+func TestReferenceGrant_UnreadFieldGrantsNothing(t *testing.T) {
 	for _, to := range []string{"{group: '', kind: Service, called: web}", "{group: ''}"} {
 		s := derive.NewSet(derive.Options{})
 		put(t, s, v1, "Gateway", "edge/public", simple)
@@ -162,8 +162,8 @@ func TestAGrantThatIsNotUnderstood(t *testing.T) {
 	}
 }
 
-// TestATLSRouteIsIsolated: a server name that another listener of the port is for is not taken by a route of the wider listener.
-func TestATLSRouteIsIsolated(t *testing.T) {
+// TestTLSRoute_IsolatedByServerName: a server name that another listener of the port is for is not taken by a route of the wider listener.
+func TestTLSRoute_IsolatedByServerName(t *testing.T) {
 	s := derive.NewSet(derive.Options{})
 	const listener = "port: 443, protocol: TLS, tls: {mode: Passthrough}, "
 	put(t, s, v1, "Gateway", "edge/public", "{gatewayClassName: istio, listeners: ["+
@@ -171,14 +171,14 @@ func TestATLSRouteIsIsolated(t *testing.T) {
 		"{name: narrow, hostname: pay.example.com, "+listener+"allowedRoutes: {namespaces: {from: Same}}}]}")
 	put(t, s, v1, "TLSRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], hostnames: [pay.example.com], "+
 		"rules: [{backendRefs: [{name: a, port: 443}]}]}")
-	made, problems := specs(t, s)
-	for key := range made {
-		require.NotContains(t, key, "VirtualService", "%v\n%v", made, problems)
+	derived, problems := specs(t, s)
+	for key := range derived {
+		require.NotContains(t, key, "VirtualService", "%v\n%v", derived, problems)
 	}
 }
 
-// TestAMisspelledMethodWidensNothing: a gRPC method that is not understood is not taken for all methods of the service.
-func TestAMisspelledMethodWidensNothing(t *testing.T) {
+// TestMisspelledMethod_WidensNoRule: a gRPC method that is not understood is not taken for all methods of the service.
+func TestMisspelledMethod_WidensNoRule(t *testing.T) {
 	s := derive.NewSet(derive.Options{})
 	put(t, s, v1, "Gateway", "edge/public", simple)
 	put(t, s, v1, "GRPCRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], "+
@@ -191,8 +191,8 @@ func TestAMisspelledMethodWidensNothing(t *testing.T) {
 	require.Contains(t, problems[0]+problems[1], "it has a condition that is not read: its requests get 500")
 }
 
-// TestUnknownMethodTypeIsRefused: a gRPC match of an unknown type answers 500, whatever it names.
-func TestUnknownMethodTypeIsRefused(t *testing.T) {
+// TestUnknownMethodType_Refused: a gRPC match of an unknown type answers 500, whatever it names.
+func TestUnknownMethodType_Refused(t *testing.T) {
 	for _, method := range []string{"service: bank", "method: get", "service: bank, method: get", "service: ba*"} {
 		for _, kind := range []string{"Glob", "PathPrefix"} {
 			s := derive.NewSet(derive.Options{})
@@ -205,8 +205,8 @@ func TestUnknownMethodTypeIsRefused(t *testing.T) {
 	}
 }
 
-// TestUnreadParentFieldServesNothing: a parentRef that may be for one listener only sends no request of others to the backends.
-func TestUnreadParentFieldServesNothing(t *testing.T) {
+// TestUnreadParentField_ServesNoRequest: a parentRef that may be for one listener only sends no request of others to the backends.
+func TestUnreadParentField_ServesNoRequest(t *testing.T) {
 	const gateway = "{gatewayClassName: istio, listeners: [{name: inside, port: 80, protocol: HTTP}, " +
 		"{name: outside, port: 81, protocol: HTTP}, " +
 		"{name: tcp, port: 82, protocol: TCP}]}"
@@ -221,16 +221,16 @@ func TestUnreadParentFieldServesNothing(t *testing.T) {
 				field = strings.NewReplacer("inside", "tcp").Replace(field)
 			}
 			put(t, s, v1, kind, "shop/r", "{parentRefs: [{name: public, "+field+"}], rules: [{backendRefs: [{name: a, port: 80}]}]}")
-			made, problems := specs(t, s)
-			require.Equal(t, served, strings.Contains(fmt.Sprint(made), "a.shop.svc"), "%s: %v\n%v", field, made, problems)
+			derived, problems := specs(t, s)
+			require.Equal(t, served, strings.Contains(fmt.Sprint(derived), "a.shop.svc"), "%s: %v\n%v", field, derived, problems)
 			require.Equal(t, served, len(problems) == 0, "%v", problems)
 		}
 	}
 }
 
-// TestBackendTLSVerifiesTheHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of roots that it does
+// TestBackendTLS_VerifiesHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of roots that it does
 // not have.
-func TestBackendTLSVerifiesTheHostname(t *testing.T) {
+func TestBackendTLS_VerifiesHostname(t *testing.T) {
 	const refs = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]"
 	for validation, want := range map[string]string{
 		"hostname: a.example, wellKnownCACertificates: System":              "system, a.example of [a.example]",
@@ -246,8 +246,8 @@ func TestBackendTLSVerifiesTheHostname(t *testing.T) {
 	} {
 		s := derive.NewSet(derive.Options{})
 		put(t, s, v1, "BackendTLSPolicy", "shop/p", "{targetRefs: [{group: '', kind: Service, name: web}], validation: {"+validation+"}}")
-		made, _ := specs(t, s)
-		rule := made["DestinationRule shop/web-istio-autogenerated-k8s-gateway"].(*networking.DestinationRule)
+		derived, _ := specs(t, s)
+		rule := derived["DestinationRule shop/web-istio-autogenerated-k8s-gateway"].(*networking.DestinationRule)
 		tls := rule.GetTrafficPolicy().GetTls()
 		got := fmt.Sprintf("%s, %s of %v", cmp.Or(tls.GetCredentialName(), "system"), tls.GetSni(), tls.GetSubjectAltNames())
 		require.Equal(t, want, got, validation)
@@ -259,9 +259,9 @@ const (
 	altNames = "subjectAltNames: [{type: Hostname, hostname: b.example}, {type: URI, uri: 'spiffe://c'}]"
 )
 
-// TestPolicyOfAPort holds that a BackendTLSPolicy with a sectionName is for the port of that name only, and that it comes before one of the
+// TestBackendTLSPolicy_OfPort holds that a BackendTLSPolicy with a sectionName is for the port of that name only, and that it comes before one of the
 // whole Service there.
-func TestPolicyOfAPort(t *testing.T) {
+func TestBackendTLSPolicy_OfPort(t *testing.T) {
 	const service = "{ports: [{name: web, port: 80, protocol: TCP}, {name: secure, port: 443}]}"
 	const entry = "{hosts: [web.shop.svc.cluster.local], resolution: DNS, ports: [{name: web, number: 80}, {name: secure, number: 443}]}"
 	policy := func(section, hostname string) string {
@@ -299,9 +299,9 @@ func TestPolicyOfAPort(t *testing.T) {
 			for i, text := range tt.policies {
 				put(t, s, v1, "BackendTLSPolicy", fmt.Sprintf("shop/p%d", i), text)
 			}
-			made, problems := specs(t, s)
+			derived, problems := specs(t, s)
 			got := "none"
-			if rule, ok := made["DestinationRule shop/web-istio-autogenerated-k8s-gateway"].(*networking.DestinationRule); ok {
+			if rule, ok := derived["DestinationRule shop/web-istio-autogenerated-k8s-gateway"].(*networking.DestinationRule); ok {
 				got = rule.GetTrafficPolicy().GetTls().GetSni()
 				for _, p := range rule.GetTrafficPolicy().GetPortLevelSettings() {
 					got += fmt.Sprintf(" %d:%s", p.GetPort().GetNumber(), p.GetTls().GetSni())
@@ -323,13 +323,13 @@ func TestAuthoritiesOfClients(t *testing.T) {
 		listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}},
 		{name: b, port: 8443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}},
 		{name: c, port: 9443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}, {name: d, port: 80, protocol: HTTP}]}`)
-	made, problems := specs(t, s)
+	derived, problems := specs(t, s)
 	require.Empty(t, problems)
 	for name, want := range map[string]string{
 		"a": "MUTUAL configmap://shop/all", "b": "MUTUAL kubernetes-gateway://shop/one", "c": "SIMPLE ", "d": "PASSTHROUGH ",
 	} {
-		gateway, _ := made["Gateway shop/public-istio-autogenerated-k8s-gateway-"+name].(*networking.Gateway)
-		require.NotNil(t, gateway, "%s of %v", name, made)
+		gateway, _ := derived["Gateway shop/public-istio-autogenerated-k8s-gateway-"+name].(*networking.Gateway)
+		require.NotNil(t, gateway, "%s of %v", name, derived)
 		tls := gateway.GetServers()[0].GetTls()
 		require.Equal(t, want, tls.GetMode().String()+" "+tls.GetCaCertCredentialName(), name)
 	}

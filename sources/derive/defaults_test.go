@@ -79,8 +79,8 @@ func TestDefaults(t *testing.T) {
 				continue
 			}
 			spec := crd.Spec.Versions[j].Schema.OpenAPIV3Schema["properties"].(map[string]any)["spec"]
-			if found := defaultsOf(spec, derive.Shape(derive.Kinds[i].Kind)); found != nil {
-				defaults[derive.Kinds[i].Kind] = found
+			if fields := defaultsOf(spec, derive.Shape(derive.Kinds[i].Kind)); fields != nil {
+				defaults[derive.Kinds[i].Kind] = fields
 			}
 			break
 		}
@@ -97,34 +97,34 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, string(want), string(text))
 }
 
-// defaultsOf returns the defaults of a schema for what a shape has; nil for none.
+// defaultsOf returns the schema's defaults for the fields of a shape; nil for none.
 func defaultsOf(schema, shape any) map[string]any {
-	found := make(map[string]any)
+	defaults := make(map[string]any)
 	properties, _ := schema.(map[string]any)
 	if properties["default"] != nil {
-		found["default"] = properties["default"]
+		defaults["default"] = properties["default"]
 	}
 	switch shape := shape.(type) {
 	case []any:
 		if inner := defaultsOf(properties["items"], shape[0]); inner != nil {
-			found["items"] = inner
+			defaults["items"] = inner
 		}
 	case map[string]any:
 		fields, _ := properties["properties"].(map[string]any)
 		for name, field := range shape {
 			if inner := defaultsOf(fields[name], field); inner != nil && field != "ignored" {
-				found[name] = inner
+				defaults[name] = inner
 			}
 		}
 	}
-	if len(found) == 0 {
+	if len(defaults) == 0 {
 		return nil
 	}
-	return found
+	return defaults
 }
 
-// TestDefaultsAreFilled holds what defaults mean for a file, as they do for objects that an API server has filled in.
-func TestDefaultsAreFilled(t *testing.T) {
+// TestDefaults_FilledInFiles holds that objects in files get the defaults that an API server fills in.
+func TestDefaults_FilledInFiles(t *testing.T) {
 	s := derive.NewSet(derive.Options{})
 	put(t, s, v1, "Gateway", "edge/public", simple)
 	put(t, s, v1, "HTTPRoute", "edge/r", `{parentRefs: [{name: public}], rules: [

@@ -15,12 +15,12 @@ func (s *Set) Put(apiVersion, kind string, origin resource.Origin, text []byte) 
 	var head struct {
 		Metadata struct{ Name, Namespace string }
 	}
-	_ = json.Unmarshal(text, &head) // or decode says what is wrong
+	_ = json.Unmarshal(text, &head) // or decode reports the error
 	key := unscoped(resource.Key{
 		Kind: resource.Kind(kind), Namespace: cmp.Or(head.Metadata.Namespace, "default"), Name: head.Metadata.Name,
 	})
-	other := resource.Other{APIVersion: apiVersion, JSON: slices.Clone(text)}
-	o, err := decode(sources.Other{Other: other, Key: key, Origin: origin})
+	parsed := resource.Other{APIVersion: apiVersion, JSON: slices.Clone(text)}
+	o, err := decode(sources.Other{Other: parsed, Key: key, Origin: origin})
 	if err == nil {
 		s.put(key.String(), &group{objects: []*object{o}})
 	}
@@ -32,12 +32,12 @@ func (s *Set) Delete(kind, namespace, name string) {
 	s.Remove(unscoped(resource.Key{Kind: resource.Kind(kind), Namespace: cmp.Or(namespace, "default"), Name: name}).String())
 }
 
-// Problem is what is wrong with an object.
+// Problem is a fault of an object.
 type Problem string
 
 func (p Problem) Error() string { return string(p) }
 
-// Derive returns what the objects become, and what is wrong with them.
+// Derive returns the derived objects, and the faults.
 func (s *Set) Derive() (resources []*resource.Resource, problems []Problem) {
 	s.place()
 	content := s.derive()

@@ -162,7 +162,7 @@ func goldens(t testing.TB) string {
 // hostOfService is a Service of istiod's test, in the list at its top.
 var hostOfService = regexp.MustCompile(`Hostname: +"([a-z0-9-]+)\.([a-z0-9-]+)\.svc\.domain\.suffix"`)
 
-// TestGoldens compares what we make of istiod's test inputs with what istiod makes of them, object by object.
+// TestGoldens compares the objects derived from istiod's test inputs with istiod's, object by object.
 func TestGoldens(t *testing.T) {
 	derive.WithoutDefaults(t)
 	dir := goldens(t)
@@ -215,8 +215,8 @@ func compare(t *testing.T, set *derive.Set, golden []*document, differences map[
 	for _, d := range golden {
 		want[d.key()] = d
 	}
-	made, problems := set.Derive()
-	for _, r := range made {
+	derived, problems := set.Derive()
+	for _, r := range derived {
 		text, err := resource.MarshalJSON(r)
 		require.NoError(t, err)
 		d := &document{}
@@ -256,7 +256,7 @@ func compare(t *testing.T, set *derive.Set, golden []*document, differences map[
 	return equal
 }
 
-// plain is what counts of a document, as YAML.
+// plain returns the compared fields of a document, as YAML.
 func plain(d *document) string {
 	if d == nil {
 		return ""
@@ -269,8 +269,8 @@ func plain(d *document) string {
 	return string(text)
 }
 
-// adapt changes a golden by the rules that hold for all of them: istiod, which makes these objects itself, does not validate them, and
-// takes them from nobody else.
+// adapt changes a golden by the rules that hold for every file: istiod does not validate these objects, because it
+// makes them itself, and reads them from no other source.
 func adapt(golden []*document) {
 	moved := make(map[string]string)
 	for _, d := range golden {

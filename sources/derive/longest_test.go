@@ -24,9 +24,9 @@ func TestLongestNames(t *testing.T) {
 		put(t, s, v1, "BackendTLSPolicy", "edge/"+last, "{targetRefs: [{kind: Service, group: \"\", name: "+longest+last+"}], "+
 			"validation: {hostname: a.example, wellKnownCACertificates: System}}")
 	}
-	made, problems := s.Derive()
-	require.Len(t, made, 8, problems)
-	for _, object := range made {
+	derived, problems := s.Derive()
+	require.Len(t, derived, 8, problems)
+	for _, object := range derived {
 		require.LessOrEqual(t, len(object.Key().Name), 253)
 	}
 }

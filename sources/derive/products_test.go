@@ -11,9 +11,9 @@ import (
 	"tributary/sources/derive"
 )
 
-// TestABackendTLSPolicyThatChecksNothing: a validation that lacks the hostname or the authorities, or has a field that is not read, accepts
+// TestBackendTLSPolicy_WithoutChecksRefused: a validation that lacks the hostname or the authorities, or has a field that is not read, accepts
 // no certificate.
-func TestABackendTLSPolicyThatChecksNothing(t *testing.T) {
+func TestBackendTLSPolicy_WithoutChecksRefused(t *testing.T) {
 	const ca = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]"
 	const system = "wellKnownCACertificates: System"
 	for validation, accepts := range map[string]bool{
@@ -33,9 +33,9 @@ func TestABackendTLSPolicyThatChecksNothing(t *testing.T) {
 		t.Run(validation, func(t *testing.T) {
 			s := derive.NewSet(derive.Options{})
 			put(t, s, v1, "BackendTLSPolicy", "shop/p", "{targetRefs: [{group: '', kind: Service, name: a}], validation: {"+validation+"}}")
-			made, problems := specs(t, s)
-			require.Len(t, made, 1)
-			for _, spec := range made {
+			derived, problems := specs(t, s)
+			require.Len(t, derived, 1)
+			for _, spec := range derived {
 				tls := spec.(*networking.DestinationRule).GetTrafficPolicy().GetTls()
 				require.Equal(t, networking.ClientTLSSettings_SIMPLE, tls.GetMode())
 				require.Equal(t, accepts, tls.GetCredentialName() != "invalid://", "%v\n%v", tls, problems)
@@ -45,7 +45,7 @@ func TestABackendTLSPolicyThatChecksNothing(t *testing.T) {
 	}
 }
 
-// series is n elements of a list in YAML, in which # is their number.
+// series is a YAML list of n elements, with the index in the place of each #.
 func series(n int, element string) string {
 	var list []string
 	for i := range n {
@@ -73,10 +73,10 @@ func TestProductsOfRoutes(t *testing.T) {
 			}
 			put(t, s, v1, "HTTPRoute", "shop/r", "{parentRefs: [{name: public, namespace: edge}], hostnames: [shop.example.com], "+
 				"rules: [{backendRefs: [{name: a, port: 80}]}]}")
-			made, problems := specs(t, s)
+			derived, problems := specs(t, s)
 			require.Contains(t, strings.Join(problems, ""), "the routes of namespace evil, by host and listener, are estimated at")
 			routes, ours := 0, 0
-			for key, spec := range made {
+			for key, spec := range derived {
 				rule, isRule := spec.(*networking.VirtualService)
 				if routes += len(rule.GetHttp()); isRule && strings.HasPrefix(key, "VirtualService shop/") {
 					ours++

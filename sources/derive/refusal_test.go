@@ -76,8 +76,8 @@ func TestRefusedRulesAnswer(t *testing.T) {
 				for i, text := range objects {
 					put(t, s, v1, "HTTPRoute", "shop/"+string(rune('a'+i)), text)
 				}
-				made, problems := s.Derive()
-				for _, r := range made {
+				derived, problems := s.Derive()
+				for _, r := range derived {
 					_, err := resource.Validate(r)
 					require.NoError(t, err)
 				}
@@ -95,7 +95,7 @@ func TestRefusedRulesAnswer(t *testing.T) {
 	}
 }
 
-// servedBy says who serves a path: a host, or a status. The request has whatever else a route asks for.
+// servedBy returns the server of a path: a host, or a status. The request meets every other condition of a route.
 func servedBy(routes []*networking.HTTPRoute, path string) string {
 	for _, r := range routes {
 		matches := len(r.GetMatch()) == 0
@@ -115,8 +115,9 @@ func servedBy(routes []*networking.HTTPRoute, path string) string {
 	return "404"
 }
 
-// TestRefusedStreamsAreClosed holds that connections of a rule whose backends are refused are closed, each backend's share of them.
-func TestRefusedStreamsAreClosed(t *testing.T) {
+// TestRefusedStreams_Closed holds that connections of a rule with refused backends are closed, by the backends'
+// weights.
+func TestRefusedStreams_Closed(t *testing.T) {
 	gateway := "{gatewayClassName: istio, listeners: [{name: tcp, port: 9000, protocol: TCP}, " +
 		"{name: tls, port: 9001, protocol: TLS, tls: {mode: Passthrough}}]}"
 	for backends, want := range map[string]string{

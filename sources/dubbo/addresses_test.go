@@ -17,24 +17,24 @@ import (
 	core "tributary/sources/registry"
 )
 
-// TestWhereSomethingIsCalledIsCounted changes what is known of interfaces in every way, and compares the count with one of everything.
-func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
+// TestAddresses_FollowChanges changes interfaces in every way, and compares the kept addresses with new ones.
+func TestAddresses_FollowChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 14))
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	names := []string{"a", "b", "c"}
-	at := time.Unix(1_700_000_000, 0)
-	registered := func(name string) (all []registry.Registration) {
+	now := time.Unix(1_700_000_000, 0)
+	registered := func(name string) (registrations []registry.Registration) {
 		for range rng.IntN(4) {
 			text := fmt.Sprintf("dubbo://10.0.0.%d:%d/%s?application=app%d&version=%d.0.0", rng.IntN(3), 20880+rng.IntN(2), name, rng.IntN(2),
 				rng.IntN(2))
 			u, err := provider.ParseURL(text)
 			require.NoError(t, err)
-			all = append(all, registry.Registration{URL: u})
+			registrations = append(registrations, registry.Registration{URL: u})
 		}
-		return all
+		return registrations
 	}
 	for range 2000 {
-		at = at.Add(time.Minute)
+		now = now.Add(time.Minute)
 		name := names[rng.IntN(len(names))]
 		key := registry.Part{Interface: name, Category: registry.Providers, Node: name}
 		switch rng.IntN(8) {
@@ -49,18 +49,18 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 		case 4:
 			r.forgetInterfaces()
 		case 5:
-			r.Take(name, r.offers(name, at))
-			r.Contents(at)
+			r.Take(name, r.offers(name, now))
+			r.Contents(now)
 		default:
 			r.Registered(key, registered(name), nil)
 		}
-		kept := r.addresses()
+		before := r.addresses()
 		r.callAddresses = nil
-		require.Equal(t, r.addresses(), kept)
+		require.Equal(t, r.addresses(), before)
 	}
 }
 
-// published is what an earlier run published of an interface with one provider.
+// published returns the resources that an earlier run published for an interface with one provider.
 func published(t *testing.T, r *run, name string) []*resource.Resource {
 	rs, _, err := r.mapper.Entries([]core.Service[mapping.ID]{{
 		ID: mapping.ID{Service: provider.ID{Interface: name}, Protocol: "dubbo"}, Name: core.Name{Host: name, Object: name},

@@ -58,13 +58,13 @@ func (h *harness) Lose(names ...string) {
 	}
 }
 
-// TestConformanceOfNacos runs the suite at both levels on a Nacos that keeps what it had, and on one that comes back empty.
+// TestConformanceOfNacos runs the suite at both levels on a Nacos that keeps its data, and on one that restarts empty.
 func TestConformanceOfNacos(t *testing.T) {
 	for level, application := range map[string]bool{"interfaces": false, "applications": true} {
-		for how, forgets := range map[string]bool{"restarts with what it had": false, "restarts empty": true} {
+		for how, forgets := range map[string]bool{"restarts with its data": false, "restarts empty": true} {
 			t.Run(level+", "+how, func(t *testing.T) {
 				sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-					return &nacosHarness{t: t, server: nacostest.Start(t), application: application, forgets: forgets, has: map[string]int{}}
+					return &nacosHarness{t: t, server: nacostest.Start(t), application: application, forgets: forgets, revisions: map[string]int{}}
 				})
 			})
 		}
@@ -76,20 +76,20 @@ type nacosHarness struct {
 	t           *testing.T
 	server      *nacostest.Server
 	application bool // providers register by application
-	forgets     bool // what is registered, when it cannot be reached
-	begun       bool // somebody has read it: who never did cannot know of what it forgot
+	forgets     bool // a restart drops its registrations
+	begun       bool // a source has read it: a source without a read cannot keep forgotten registrations
 	away        bool
 	hold        time.Duration // zero for a usual one
 
-	mu  sync.Mutex
-	has map[string]int
+	mu        sync.Mutex
+	revisions map[string]int
 }
 
 func (h *nacosHarness) Source() sources.Source {
 	h.begun = true
 	settings := quickly()
 	settings.Hold = time.Second
-	if h.away { // providers register anew before it gives up what it had
+	if h.away { // providers register again before the hold ends
 		settings.Hold = time.Hour
 	}
 	settings.Hold = cmp.Or(h.hold, settings.Hold)
@@ -115,7 +115,7 @@ func (h *nacosHarness) service(name string) string {
 func (h *nacosHarness) Put(name string, revision int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.has[name] = revision
+	h.revisions[name] = revision
 	h.put(name, revision)
 }
 
@@ -140,7 +140,7 @@ func (h *nacosHarness) put(name string, revision int) {
 func (h *nacosHarness) Delete(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.has, name)
+	delete(h.revisions, name)
 	h.server.Delete("DEFAULT_GROUP", h.service(name), "1")
 	h.server.Unlist("DEFAULT_GROUP", h.service(name))
 }
@@ -170,11 +170,11 @@ func (h *nacosHarness) Deny() { h.server.Deny(true) }
 func (h *nacosHarness) Restore() {
 	h.server.Deny(false)
 	h.server.Restart()
-	if h.away && h.forgets && h.begun { // providers register anew, a little later
+	if h.away && h.forgets && h.begun { // providers register again after a short delay
 		time.AfterFunc(100*time.Millisecond, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			for name, revision := range h.has {
+			for name, revision := range h.revisions {
 				h.put(name, revision)
 			}
 		})
@@ -188,7 +188,7 @@ type level interface {
 	remove(s *zktest.Server, name string)
 }
 
-// quickly are settings with which nothing takes long.
+// quickly returns settings with short delays and holds.
 func quickly() Settings {
 	return Settings{
 		Delay: time.Millisecond, Hold: 20 * time.Millisecond, KeepEmpty: 20 * time.Millisecond, Grace: 20 * time.Millisecond, Resync: time.Minute,
@@ -238,7 +238,7 @@ func (h *harness) Restore() {
 	h.away = false
 }
 
-// interfaces have one provider each, which is registered anew for each revision.
+// interfaces have one provider each. Each revision registers a new node for it.
 type interfaces struct{}
 
 func (interfaces) put(s *zktest.Server, name string, revision int) {
@@ -248,16 +248,16 @@ func (interfaces) put(s *zktest.Server, name string, revision int) {
 			1_700_000_000_000+revision))
 	}
 	s.Put(node(revision), "127.0.0.1") // first: it never has none
-	for other := range 100 {
-		if other != revision {
-			s.Delete(node(other))
+	for previous := range 100 {
+		if previous != revision {
+			s.Delete(node(previous))
 		}
 	}
 }
 
 func (interfaces) remove(s *zktest.Server, name string) { s.Delete("/dubbo/" + name) }
 
-// applications have one instance each, of which the node changes in place.
+// applications have one instance each, and its node changes in place.
 type applications struct{}
 
 func (applications) put(s *zktest.Server, name string, revision int) {

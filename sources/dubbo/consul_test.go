@@ -70,26 +70,26 @@ func ofShop(id, host string, port int, revision, status, output string) *api.Ser
 	return checked(e, status, output)
 }
 
-// metadataOfShop is what such an instance serves.
+// metadataOfShop is the metadata of such an instance.
 const metadataOfShop = `{"app":"shop","revision":"r1","services":{"g1/com.acme.Demo:1.0.0:tri":{"name":"com.acme.Demo","group":"g1",` +
 	`"version":"1.0.0","protocol":"tri","path":"com.acme.Demo","params":{}}}}`
 
 func TestInterfacesInConsul(t *testing.T) {
 	s := consultest.New(t)
-	one, two := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "2.0.0", "passing")
-	s.Put("com.acme.Demo", one, two)
+	first, second := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "2.0.0", "passing")
+	s.Put("com.acme.Demo", first, second)
 	s.Put("com.acme.Demo.Plain", consultest.Instance("com.acme.Demo.Plain", "p", "10.0.0.7", 80))
 	b := startInConsul(t, s, patiently())
 	b.awaitSync()
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), two)
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), second)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	b.await("its agent began anew, and has not heard of it", func() bool {
+	b.await("the restarted agent has no check result, so the endpoint stays", func() bool {
 		return strings.Contains(b.status().Message, "1 endpoint is not listed and stays")
 	})
-	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), two)
+	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), second)
 	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), two)
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), second)
 	s.Put("com.acme.Last", inService("com.acme.Last", "10.0.0.9", "", "passing"))
 	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100", "com-acme-last 10.0.0.9:20880*100")
 	s.Remove("com.acme.Demo")
@@ -108,7 +108,7 @@ func TestConfiguratorsInConsul(t *testing.T) {
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.6:20880*33")
 }
 
-func TestWhatCannotBeReadInConsulHoldsUpNobody(t *testing.T) {
+func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
 	s := consultest.New(t)
 	odd := inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing")
 	odd.Service.Meta["url"] = "nothing"
@@ -118,9 +118,9 @@ func TestWhatCannotBeReadInConsulHoldsUpNobody(t *testing.T) {
 	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
 }
 
-// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host, of which one fails and nothing is heard of the
-// other.
-func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
+// TestConsulUnheardCheck_SavesNoOtherPort has two providers of an application on one host: one fails, the other has no
+// check result.
+func TestConsulUnheardCheck_SavesNoOtherPort(t *testing.T) {
 	on := func(port int, status, output string) *api.ServiceEntry {
 		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
 		e.Service.ID = fmt.Sprint(port)
@@ -135,7 +135,8 @@ func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20881*100")
 }
 
-// TestApplicationsInConsul has instances that register as such only, with what the metadata report of Dubbo's extension writes.
+// TestApplicationsInConsul has instances registered at application level only, with a metadata report as Dubbo's
+// extension writes it.
 func TestApplicationsInConsul(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
@@ -159,8 +160,8 @@ func TestApplicationsInConsul(t *testing.T) {
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri")
 }
 
-// TestBothLevelsInConsulAreOneEndpoint has a provider at both levels, by default, and a second one of the same host at one.
-func TestBothLevelsInConsulAreOneEndpoint(t *testing.T) {
+// TestConsulBothLevels_MakeOneEndpoint has a provider at both levels, by default, and a second one of the same host at one.
+func TestConsulBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
 	e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
@@ -189,9 +190,9 @@ func TestModesInConsul(t *testing.T) {
 	}
 }
 
-// TestMappingInConsulSaysWhatIsServed has an instance that keeps its metadata itself and cannot be asked, and the mapping that Dubbo's
+// TestConsulMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the mapping that Dubbo's
 // extension writes.
-func TestMappingInConsulSaysWhatIsServed(t *testing.T) {
+func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("dubbo:mapping:com.acme.Demo", "stock,shop")
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
@@ -202,9 +203,9 @@ func TestMappingInConsulSaysWhatIsServed(t *testing.T) {
 	})
 }
 
-// TestApplicationsInConsulThatCannotBeResolvedAreNamed has an instance of which nothing is known: that is not said to be healthy, and no
-// other one waits for it.
-func TestApplicationsInConsulThatCannotBeResolvedAreNamed(t *testing.T) {
+// TestConsulUnresolvedApplication_DegradesStatus has an instance without readable metadata: the source is degraded, and
+// the other interface is served.
+func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
@@ -216,56 +217,58 @@ func TestApplicationsInConsulThatCannotBeResolvedAreNamed(t *testing.T) {
 		`application "shop": nothing is served, its metadata cannot be read: metadata report: not found`)
 }
 
-// TestConsulThatLostItsData has a Consul that begins with nothing, and a source that starts meanwhile: what it knew stays at both levels.
-func TestConsulThatLostItsData(t *testing.T) {
+// TestConsulDataLoss_KeepsEndpoints wipes Consul's data, also across a restart of the source: endpoints of both levels
+// stay.
+func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	settings := patiently()
 	b := startInConsul(t, s, settings)
-	all := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
+	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	b.awaitSync()
-	b.awaitAll(all...)
+	b.awaitAll(served...)
 	s.Wipe()
 	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
-	require.Equal(t, all, b.show())
+	require.Equal(t, served, b.show())
 	b.restartInConsul(s, settings)
 	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
-	require.Equal(t, all, b.show(), "over a restart")
+	require.Equal(t, served, b.show(), "over a restart")
 	s.Misbehave(consultest.NoLeader)
 	b.restartInConsul(s, settings)
 	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
 	s.Misbehave(consultest.Fine)
 	b.restartInConsul(s, settings)
 	b.await("held", func() bool { return strings.Contains(b.status().Message, "2 endpoints are not listed and stay") })
-	require.Equal(t, all, b.show(), "over a restart after a run that read no names")
+	require.Equal(t, served, b.show(), "over a restart after a run that read no names")
 	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
-// TestRestartInConsul has instances go while nobody looks: what is certain is believed at once, and what cannot be seen stays.
+// TestRestartInConsul removes an instance while the token may not read: the endpoint stays until a read confirms its
+// removal.
 func TestRestartInConsul(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
-	one, two := ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", "")
-	s.Put("shop", one, two)
+	first, second := ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", "")
+	s.Put("shop", first, second)
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	settings := patiently()
 	b := startInConsul(t, s, settings)
 	b.awaitSync()
-	all := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
-	b.awaitAll(all...)
+	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
+	b.awaitAll(served...)
 	s.Misbehave(consultest.Hidden)
 	b.restartInConsul(s, settings)
 	b.await("denied", func() bool { return b.status().State == sources.Denied })
-	require.Equal(t, all, b.show())
-	s.Put("shop", two)
+	require.Equal(t, served, b.show())
+	s.Put("shop", second)
 	s.Misbehave(consultest.Fine)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
-// restartInConsul runs a new source on what the old one published and kept.
+// restartInConsul runs a new source on the state that the old one published.
 func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
 	b.t.Helper()
 	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
@@ -277,20 +280,20 @@ func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
 	}}))
 }
 
-// TestInstancesInConsulAreAsked has an instance that keeps its metadata itself, on the port and by the protocol that its tags name.
-func TestInstancesInConsulAreAsked(t *testing.T) {
+// TestConsulInstances_ServeTheirMetadata has an instance that keeps its metadata itself, on the port and by the protocol that its tags name.
+func TestConsulInstances_ServeTheirMetadata(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
-	asked := make(chan provider.Instance, 1)
+	requests := make(chan provider.Instance, 1)
 	b := startInConsul(t, s, patiently(), func(s *Source) {
 		s.asker = asks(func(_ context.Context, i provider.Instance) (provider.Metadata, string, error) {
-			asked <- i
+			requests <- i
 			m, _, err := provider.ParseMetadata([]byte(metadataOfShop))
 			return m, "their own metadata (http)", err
 		})
 	})
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
-	require.Equal(t, &provider.MetadataService{Protocol: "tri", Port: 50051, Version: "2.0.0", V2: true}, (<-asked).Service)
+	require.Equal(t, &provider.MetadataService{Protocol: "tri", Port: 50051, Version: "2.0.0", V2: true}, (<-requests).Service)
 }
 
 // asks is an asker.
@@ -315,9 +318,9 @@ func TestSettingsOfConsul(t *testing.T) {
 	}
 }
 
-// TestNothingInConsulHasAReason has a Consul without anything to serve: without any service, without Dubbo's, and with those that no
+// TestConsulStatus_ExplainsEmptyRegistry has a Consul without anything to serve: without any service, without Dubbo's, and with those that no
 // setting selects.
-func TestNothingInConsulHasAReason(t *testing.T) {
+func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	s := consultest.New(t)
 	b := startInConsul(t, s, patiently())
 	says := func(message string) {
@@ -335,9 +338,9 @@ func TestNothingInConsulHasAReason(t *testing.T) {
 
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
-	none := patiently()
-	none.Interfaces, none.Applications = []string{"com.nothing.*"}, []string{"nobody"}
-	b = startInConsul(t, s, none)
+	unselecting := patiently()
+	unselecting.Interfaces, unselecting.Applications = []string{"com.nothing.*"}, []string{"nobody"}
+	b = startInConsul(t, s, unselecting)
 	b.awaitSync()
 	says("nothing is served: none of 1 interfaces and 1 applications has a provider that the settings select")
 	require.Empty(t, b.show())

@@ -55,7 +55,7 @@ func TestSidecarsOfConsumers(t *testing.T) {
 	b.awaitAll(services...)
 }
 
-func TestSidecarsAreOff(t *testing.T) {
+func TestSidecars_OffByDefault(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(consumer("x.a", "shop", ""), leaf)
@@ -66,8 +66,8 @@ func TestSidecarsAreOff(t *testing.T) {
 		"sidecars: ")
 }
 
-// TestConsumersThatMayNotBeReadHoldUpNothing has one whose consumers are hidden from us.
-func TestConsumersThatMayNotBeReadHoldUpNothing(t *testing.T) {
+// TestDeniedConsumers_DoNotBlockProviders denies the read of an interface's consumers.
+func TestDeniedConsumers_DoNotBlockProviders(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(consumer("x.a", "shop", ""), leaf)

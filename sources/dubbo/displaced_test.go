@@ -29,7 +29,7 @@ import (
 // clusterHost is the host of a Service in the cluster of TestDisplaced.
 const clusterHost = "payments.prod.svc.cluster.local"
 
-// registrants has registries in which a service with a host of the cluster is registered at 10.0.0.2.
+// registrants has registries that register a service with a host of the cluster at 10.0.0.2.
 var registrants = map[string]func(t *testing.T, hosts string) sources.Source{
 	"zookeeper": func(t *testing.T, hosts string) sources.Source {
 		server := zktest.New()
@@ -70,8 +70,8 @@ var clusters = map[string]func(server *kubetest.Server){
 	},
 }
 
-// TestDisplaced has a cluster as the first source, and a registry in which somebody registers a host of it. Clients of
-// all namespaces but the registry's keep the cluster's endpoints, and the loser is reported: by the registry if it may not name
+// TestDisplaced has a cluster as the first source, and a registry that registers a host of it. Clients outside the
+// registry's namespace keep the cluster's endpoints. The losing service is reported: by the registry if it may not name
 // hosts of clusters, otherwise as a conflict that names the order of sources.
 func TestDisplaced(t *testing.T) {
 	for kind, fill := range clusters {
@@ -110,7 +110,7 @@ func testDisplaced(t *testing.T, server *kubetest.Server, registry sources.Sourc
 	}
 }
 
-// mesh is two sources, their view and what Envoys get of it.
+// mesh has two sources, their view and an Envoy catalog.
 type mesh struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
@@ -169,9 +169,9 @@ func (m *mesh) endpoints(t *testing.T, namespace string) (text string) {
 		envoymodel.MetadataNamespace: structpb.NewStringValue(namespace),
 	}}}
 	m.await(t, func() bool {
-		assignments, done, err := m.catalog.Collection(t.Context(), client, xds.EndpointURL)
+		assignments, release, err := m.catalog.Collection(t.Context(), client, xds.EndpointURL)
 		require.NoError(t, err)
-		defer done()
+		defer release()
 		for resource := range assignments.All() {
 			if strings.Contains(resource.Name, clusterHost) {
 				text += string(resource.Any)

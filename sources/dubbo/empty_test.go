@@ -11,9 +11,9 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestNothingIsServedWithoutAWord has registries in which there is nothing to serve, as when the address has another group than the
-// providers, or a setting has a slip.
-func TestNothingIsServedWithoutAWord(t *testing.T) {
+// TestEmptyRegistry_ExplainedByStatus has registries without a provider to serve, as after a wrong group in the address or
+// a slip in a setting.
+func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 	says := func(s *zktest.Server, settings Settings, message string) {
 		t.Helper()
 		b := start(t, s, settings)
@@ -26,14 +26,14 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("com.acme.Other", "10.0.0.1:20880", "", 1), leaf)
-	none := patiently()
-	none.Interfaces = []string{"com.nothing.*"}
-	says(s, none, "nothing is served: none of 2 interfaces and 0 applications has a provider that the settings select")
+	unselecting := patiently()
+	unselecting.Interfaces = []string{"com.nothing.*"}
+	says(s, unselecting, "nothing is served: none of 2 interfaces and 0 applications has a provider that the settings select")
 
 	s = zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
-	says(s, none, "nothing is served: none of 0 interfaces and 1 applications has a provider that the settings select; "+
+	says(s, unselecting, "nothing is served: none of 0 interfaces and 1 applications has a provider that the settings select; "+
 		"app by the metadata report")
 
 	s = zktest.New()
@@ -41,8 +41,8 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	says(s, patiently(), "no Dubbo provider in zookeeper /dubbo/, but 1 other services")
 }
 
-// TestWhatIsLeftOut has providers that are not to be called, and some that cannot be.
-func TestWhatIsLeftOut(t *testing.T) {
+// TestLeftOut_NamesInstances has providers that are not to be called, and some that cannot be.
+func TestLeftOut_NamesInstances(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("com.acme.Demo", "10.0.0.2:20880", "weight=0&version=1.0.0", 1), leaf)
@@ -51,24 +51,24 @@ func TestWhatIsLeftOut(t *testing.T) {
 	s.Put(node("com.acme.Demo", "10.0.0.4:99999", "", 1), leaf)
 	b := start(t, s, patiently())
 	b.awaitSync()
-	var left []string
+	var texts []string
 	b.await("they are named", func() bool {
-		left = nil
+		texts = nil
 		for _, l := range b.status().LeftOut {
-			left = append(left, l.String())
+			texts = append(texts, l.String())
 		}
-		return len(left) == 4
+		return len(texts) == 4
 	})
 	require.ElementsMatch(t, []string{
 		"10.0.0.2:20880 of com.acme.Demo:1.0.0 (weight 0)", "10.0.0.3:20880 of com.acme.Demo (disabled)",
 		"0.0.0.0:20880 of g/com.acme.Demo (no address that can be called)",
 		`a provider of com.acme.Demo ("dubbo://10.0.0.4:99999/com.acme.Demo?application=app&interface=com.acme.Demo&timestamp=` +
 			`1700000000001": "99999" is no port)`,
-	}, left)
+	}, texts)
 }
 
-// TestAStartIsNoFailure has nobody alarmed by what is said before the registry was asked.
-func TestAStartIsNoFailure(t *testing.T) {
+// TestHealth_BeginsWithoutFailure expects the state Starting before the first connection.
+func TestHealth_BeginsWithoutFailure(t *testing.T) {
 	r := &run{connection: registry.Connection{Message: notConnected}}
 	require.Equal(t, sources.Health{State: sources.Starting, Message: "not connected yet"}, r.health(time.Now()))
 	r.connection.Message = "connection refused"

@@ -17,18 +17,18 @@ import (
 func (b *rig) awaitLeftOut(want ...string) {
 	b.t.Helper()
 	slices.Sort(want)
-	b.await("what is left out is named", func() bool {
-		all := []string{}
+	b.await("providers that are left out are named", func() bool {
+		texts := []string{}
 		for _, l := range b.status().LeftOut {
-			all = append(all, l.String())
+			texts = append(texts, l.String())
 		}
-		slices.Sort(all)
-		return slices.Equal(all, want)
+		slices.Sort(texts)
+		return slices.Equal(texts, want)
 	})
 }
 
-// TestWhatFailsInConsulIsLeftOut has instances of both levels whose checks fail, until they pass again.
-func TestWhatFailsInConsulIsLeftOut(t *testing.T) {
+// TestConsulFailingInstances_AreLeftOut has instances with failing checks at both levels, until the checks pass again.
+func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
 	const over = "TTL expired"
@@ -36,8 +36,8 @@ func TestWhatFailsInConsulIsLeftOut(t *testing.T) {
 	odd.Service.Meta["url"] = "nothing"
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"),
 		checked(inService("com.acme.Demo", "10.0.0.6", "1.0.0", ""), "critical", over), odd)
-	one := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
-	s.Put("shop", one, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
+	passing := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
+	s.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
 	b := startInConsul(t, s, patiently())
 	b.awaitSync()
 	b.awaitLeftOut(
@@ -48,14 +48,14 @@ func TestWhatFailsInConsulIsLeftOut(t *testing.T) {
 	)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100")
 	require.Empty(t, b.status().Warnings)
-	s.Put("shop", one, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
+	s.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100 10.0.0.8:50051*100")
 	b.awaitLeftOut()
 }
 
-// TestWhatIsUnhealthyInNacosIsLeftOut has instances of both levels.
-func TestWhatIsUnhealthyInNacosIsLeftOut(t *testing.T) {
+// TestNacosUnhealthyInstances_AreLeftOut has instances of both levels.
+func TestNacosUnhealthyInstances_AreLeftOut(t *testing.T) {
 	server := nacostest.Start(t)
 	server.Config("app", "r1", `{"app":"app","revision":"r1","services":{"b:dubbo":{"name":"b","protocol":"dubbo","port":20880,"path":"b"}}}`)
 	ofA := map[string]string{"category": "providers", "protocol": "dubbo", "path": "a", "interface": "a"}
@@ -74,9 +74,9 @@ func TestWhatIsUnhealthyInNacosIsLeftOut(t *testing.T) {
 	b.awaitLeftOut("10.0.0.2:20880 of a (it is unhealthy)", "10.0.0.4:20880 of app (it is unhealthy)")
 }
 
-// TestInstancesThatServeNothingAreLeftOut has instances of which one cannot be read, one has metadata that nobody has, and one a service
-// that cannot be called or read.
-func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
+// TestInstancesWithoutServices_AreLeftOut has an instance that cannot be read, one without metadata, and one with a
+// service that cannot be called or read.
+func TestInstancesWithoutServices_AreLeftOut(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad",`+
 		`"protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)
@@ -95,9 +95,9 @@ func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100", "com-acme-demo.tri 10.0.0.5:50051*100")
 }
 
-// TestNothingStandsInThePlaceOfAnInstance has others registered at the host and port of one: something else, and something newer that
+// TestConsulInstance_NotReplacedAtSharedAddress has others registered at the host and port of one: something else, and something newer that
 // cannot be read.
-func TestNothingStandsInThePlaceOfAnInstance(t *testing.T) {
+func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
 	odd := ofShop("odd", "10.0.0.5", 50051, "r1", "passing", "")
@@ -108,14 +108,14 @@ func TestNothingStandsInThePlaceOfAnInstance(t *testing.T) {
 	const served = "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"
 	b.awaitAll(served)
 	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
-	s.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "critical", ""), spring) // its agent was started anew
+	s.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "critical", ""), spring) // its agent restarted
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.9", "", "passing"))
 	b.awaitAll(served, "com-acme-other 10.0.0.9:20880*100")
 	b.awaitLeftOut()
 }
 
-// TestNothingStandsInThePlaceOfAnInstanceInNacos has the same there: instances of another cluster at the ip and port of one.
-func TestNothingStandsInThePlaceOfAnInstanceInNacos(t *testing.T) {
+// TestNacosInstance_NotReplacedAtSharedAddress has the same there: instances of another cluster at the ip and port of one.
+func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Config("shop", "r1", metadataOfShop)
 	s.Put("DEFAULT_GROUP", "shop", "1", nacostest.Instance("10.0.0.5", 50051, map[string]string{
@@ -124,17 +124,17 @@ func TestNothingStandsInThePlaceOfAnInstanceInNacos(t *testing.T) {
 	for cluster, meta := range map[string]map[string]string{
 		"spring": {"preserved.register.source": "SPRING_CLOUD"}, "odd": {"dubbo.endpoints": "nonsense"},
 	} {
-		other := nacostest.Instance("10.0.0.5", 50051, meta)
-		other["clusterName"] = cluster
-		s.Put("DEFAULT_GROUP", "shop", cluster, other)
+		instance := nacostest.Instance("10.0.0.5", 50051, meta)
+		instance["clusterName"] = cluster
+		s.Put("DEFAULT_GROUP", "shop", cluster, instance)
 	}
 	b := startInNacos(t, s, patiently())
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
 	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
 }
 
-// TestProvidersThatBeginAlikeAreCountedEach has several that cannot be read, whose names differ far behind.
-func TestProvidersThatBeginAlikeAreCountedEach(t *testing.T) {
+// TestLeftOut_CountsProvidersWithCommonPrefix has malformed providers with long names that differ only near the end.
+func TestLeftOut_CountsProvidersWithCommonPrefix(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
 	for n := range 3 {

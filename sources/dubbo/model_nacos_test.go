@@ -33,18 +33,18 @@ func nacosModel(t *testing.T, seed uint64) {
 	a, err := nacos.ParseAddress(server.Address())
 	require.NoError(t, err)
 	b := start(t, zktest.New(), settings, func(s *Source) { s.registry = nacos.New(a, nil, 3*time.Millisecond, time.Hour) })
-	type one struct {
+	type modelProvider struct {
 		service, id, iface, version, host string
 		port                              int
 		meta                              map[string]string
 		ifaces                            []string
 	}
-	all := map[string]one{}
+	registered := map[string]modelProvider{}
 	reported := map[string]bool{}
 	refused := map[string]bool{}
 	var log []string
 	say := func(f string, a ...any) { log = append(log, fmt.Sprintf(f, a...)) }
-	put := func(o one) {
+	put := func(o modelProvider) {
 		server.Put("DEFAULT_GROUP", o.service, o.id, nacostest.Instance(o.host, o.port, o.meta))
 	}
 	away := false
@@ -54,12 +54,12 @@ func nacosModel(t *testing.T, seed uint64) {
 		switch rng.IntN(10) {
 		case 0, 1, 2:
 			iface, version := []string{"a", "b"}[rng.IntN(2)], []string{"", "1"}[rng.IntN(2)]
-			o := one{service: "providers:" + iface + ":" + version + ":", id: id, iface: iface, version: version, host: host, port: port}
+			o := modelProvider{service: "providers:" + iface + ":" + version + ":", id: id, iface: iface, version: version, host: host, port: port}
 			o.meta = map[string]string{
 				"application": "x", "category": "providers", "protocol": "dubbo", "path": iface, "interface": iface,
 				"version": version,
 			}
-			all[o.service+"|"+id] = o
+			registered[o.service+"|"+id] = o
 			put(o)
 			say("put %s %s", o.service, id)
 		case 3, 4, 5:
@@ -85,20 +85,20 @@ func nacosModel(t *testing.T, seed uint64) {
 					server.Config(app, rev, doc)
 				}
 			}
-			o := one{service: app, id: id, host: host, port: port, ifaces: set}
+			o := modelProvider{service: app, id: id, host: host, port: port, ifaces: set}
 			o.meta = map[string]string{"dubbo.endpoints": fmt.Sprintf(`[{"port":%d,"protocol":"dubbo"}]`, port), "dubbo.metadata.revision": rev}
-			all[app+"|"+id] = o
+			registered[app+"|"+id] = o
 			put(o)
 			say("inst %s %s %s", app, id, rev)
 		case 6, 7:
-			for k, o := range all {
-				delete(all, k)
+			for k, o := range registered {
+				delete(registered, k)
 				server.Delete("DEFAULT_GROUP", o.service, o.id)
-				left := false
-				for _, other := range all {
-					left = left || other.service == o.service
+				listed := false
+				for _, remaining := range registered {
+					listed = listed || remaining.service == o.service
 				}
-				if !left && rng.IntN(2) == 0 {
+				if !listed && rng.IntN(2) == 0 {
 					server.Unlist("DEFAULT_GROUP", o.service)
 					say("unlist %s", o.service)
 				}
@@ -108,7 +108,7 @@ func nacosModel(t *testing.T, seed uint64) {
 		case 8:
 			if away {
 				server.Restart()
-				for _, o := range all {
+				for _, o := range registered {
 					put(o)
 				}
 				away = false
@@ -134,7 +134,7 @@ func nacosModel(t *testing.T, seed uint64) {
 	server.Restart()
 	server.Refuse("DEFAULT_GROUP", "providers:a::", "")
 	server.Refuse("DEFAULT_GROUP", "app0", "")
-	for _, o := range all {
+	for _, o := range registered {
 		put(o)
 	}
 	for k := range reported {
@@ -152,7 +152,7 @@ func nacosModel(t *testing.T, seed uint64) {
 		}
 		want[name][fmt.Sprintf("%s:%d*100", host, port)] = true
 	}
-	for _, o := range all {
+	for _, o := range registered {
 		if o.iface != "" {
 			add(o.iface, o.version, o.host, o.port)
 		}

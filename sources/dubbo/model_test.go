@@ -22,22 +22,23 @@ var (
 	modelFirst = flag.Int("model.first", 0, "the seed of the first one")
 )
 
-// TestModel has providers come and go at both levels, sessions expire, rules change, nodes denied, metadata come late and the source begin
-// anew; at rest, with everything readable and no doubt left, what is served must be what is registered.
+// TestModel has providers come and go at both levels, sessions expire, rules change, nodes denied, metadata come late
+// and the source restart. At rest, with every node readable and no hold left, the served endpoints must equal the
+// registered ones.
 func TestModel(t *testing.T) {
 	for seed := *modelFirst; seed < *modelFirst+*modelSeeds; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) { model(t, uint64(seed)) })
 	}
 }
 
-// modelSettings are those of models: nothing stays for long that is in doubt, or empty.
+// modelSettings are those of models: held and empty services stay only briefly.
 func modelSettings() Settings {
 	s := quickly()
 	s.Hold, s.KeepEmpty, s.Grace = 30*time.Millisecond, time.Millisecond, time.Millisecond
 	return s
 }
 
-// reg is what is registered at interface level.
+// reg is a registration at interface level.
 type reg struct {
 	iface, group, host string
 	port, weight       int
@@ -204,12 +205,12 @@ func model(t *testing.T, seed uint64) {
 	var lines []string
 	for name, es := range want {
 		l := name
-		var all []string
+		var endpoints []string
 		for e := range es {
-			all = append(all, e)
+			endpoints = append(endpoints, e)
 		}
-		sort.Strings(all)
-		lines = append(lines, l+" "+strings.Join(all, " "))
+		sort.Strings(endpoints)
+		lines = append(lines, l+" "+strings.Join(endpoints, " "))
 	}
 	sort.Strings(lines)
 	ok := false

@@ -24,9 +24,9 @@ func startInNacos(t *testing.T, server *nacostest.Server, settings Settings) *ri
 	return start(t, zktest.New(), settings, func(s *Source) { s.registry = nacos.New(a, nil, 5*time.Millisecond, time.Minute) })
 }
 
-// TestInNacosTheMappingSaysWhatIsServed has an instance that keeps its metadata itself and cannot be asked, and the mappings that Dubbo
+// TestNacosMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the mappings that Dubbo
 // 3.3.6 for Java and dubbo-go 3.3.2 write.
-func TestInNacosTheMappingSaysWhatIsServed(t *testing.T) {
+func TestNacosMapping_ServesWithoutMetadata(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Config("demo.GreetService", "mapping", "inst-app")
 	s.Config("demo.Other", "mapping", "go-inst, inst-app")
@@ -42,18 +42,18 @@ func TestInNacosTheMappingSaysWhatIsServed(t *testing.T) {
 	})
 }
 
-// TestInNacosRulesCount has the configurators of an administrator, in the life of his session.
-func TestInNacosRulesCount(t *testing.T) {
+// TestNacosConfigurators_Apply has the configurators of an administrator, in the life of his session.
+func TestNacosConfigurators_Apply(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
 		map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))
 	b := startInNacos(t, s, patiently())
 	b.awaitAll("a-b 10.0.0.5:20880*100")
-	all := map[string]string{
+	metadata := map[string]string{
 		"path": "a.B", "weight": "33", "protocol": "override", "dynamic": "false", "category": "configurators",
 		"enabled": "true",
 	}
-	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, all))
+	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
 	b.awaitAll("a-b 10.0.0.5:20880*33")
 	s.Stop()
 	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
@@ -61,7 +61,7 @@ func TestInNacosRulesCount(t *testing.T) {
 	s.Restart()
 	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
 	require.Equal(t, []string{"a-b 10.0.0.5:20880*33"}, b.show())
-	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, all))
+	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
 	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
 	off := nacostest.Instance("10.0.0.5", 20880, map[string]string{
 		"path": "a.B", "disabled": "true", "protocol": "override",
@@ -73,9 +73,9 @@ func TestInNacosRulesCount(t *testing.T) {
 	b.awaitAll("a-b 10.0.0.5:20880*33")
 }
 
-// TestInNacosNothingIsRemoved has services that Nacos forgets a minute after the last instance went, and a day and more for which they are
-// to stay.
-func TestInNacosNothingIsRemoved(t *testing.T) {
+// TestNacosGrace_CoversKeepEmpty has services that Nacos forgets a minute after their last instance. The grace must
+// cover their keepEmpty of a week.
+func TestNacosGrace_CoversKeepEmpty(t *testing.T) {
 	source, err := New("nacos://127.0.0.1:8848", Settings{KeepEmpty: 168 * time.Hour})
 	require.NoError(t, err)
 	require.Equal(t, 168*time.Hour, source.settings.Grace)

@@ -14,9 +14,9 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestHasServices_NotByAFailingRegistration has a provider whose check fails at interface level, and an instance at its
-// address that the mapping could serve.
-func TestHasServices_NotByAFailingRegistration(t *testing.T) {
+// TestHasServices_IgnoresFailingRegistration has a provider with a failing check at interface level, and an instance at
+// its address that the mapping could serve.
+func TestHasServices_IgnoresFailingRegistration(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app")
 	require.NoError(t, err)
@@ -39,8 +39,8 @@ func TestReady_WithoutTheRulesOfAnInterface(t *testing.T) {
 	require.True(t, r.gather(time.Now()).Synced, "each provider was read")
 }
 
-// TestSidecar_WithoutHostsGoesAtARestart has an application that called nothing that is served, and ends while the
-// source is stopped.
+// TestSidecar_WithoutHostsGoesAtARestart has an application that called no served interface, and ends while the source
+// is stopped.
 func TestSidecar_WithoutHostsGoesAtARestart(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
@@ -74,16 +74,16 @@ func patientMethods(ctx context.Context, i provider.Instance) (metadata provider
 	return provider.Metadata{Revision: i.Revision}, "the third method", ctx.Err()
 }
 
-// TestFind_WaitsForEachMethodOfAnInstance has an instance whose port does not answer the first methods.
+// TestFind_WaitsForEachMethodOfAnInstance has an instance with a port that does not answer the first methods.
 func TestFind_WaitsForEachMethodOfAnInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := sourceOf(t, zktest.New(), patiently())
 		source.asker, source.registry = asks(patientMethods), silentRegistry{}
 		l := &lookup{ctx: t.Context(), revision: revision{"app", "r1"}, instances: map[*instance]bool{}}
 		l.instances[&instance{Instance: provider.Instance{Revision: "r1", Service: &provider.MetadataService{}}}] = true
-		found := newRun(source, nil).find(l)
-		require.NoError(t, found.failure)
-		require.Equal(t, "the third method", found.source)
+		answer := newRun(source, nil).find(l)
+		require.NoError(t, answer.failure)
+		require.Equal(t, "the third method", answer.source)
 	})
 }
 
@@ -108,9 +108,9 @@ func TestFind_AMuteInstanceCostsLessThanAStart(t *testing.T) {
 	})
 }
 
-// TestReady_WithAnInstanceThatWentBeforeItWasRead has the list of instances that names it stay, since it cannot be
+// TestReady_WithInstanceRemovedBeforeRead has the list of instances that names it stay, since it cannot be
 // read again.
-func TestReady_WithAnInstanceThatWentBeforeItWasRead(t *testing.T) {
+func TestReady_WithInstanceRemovedBeforeRead(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	r.Connection(registry.Connection{Up: true, Fresh: true})
 	r.Parts(nil, nil)

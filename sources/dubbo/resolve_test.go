@@ -21,8 +21,8 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestTheMappingIsReadForWhatIsUnknownOnly has an instance that cannot be asked, and registers its interfaces as well.
-func TestTheMappingIsReadForWhatIsUnknownOnly(t *testing.T) {
+// TestMapping_ReadForUnresolvedInstancesOnly has an instance that cannot be asked, and registers its interfaces as well.
+func TestMapping_ReadForUnresolvedInstancesOnly(t *testing.T) {
 	s := zktest.New()
 	for n := range 200 {
 		s.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "other")
@@ -34,10 +34,10 @@ func TestTheMappingIsReadForWhatIsUnknownOnly(t *testing.T) {
 	b.awaitUnresolved()
 	require.Less(t, s.Reads(), 100)
 	instanceOf(s, "other", "10.0.0.2:20880", "r1")
-	b.await("those of the other one", func() bool { return len(b.show()) == 201 })
+	b.await("the services of the other application", func() bool { return len(b.show()) == 201 })
 }
 
-// askedOf are instances that answer, refuse or say nothing, by their host.
+// askedOf are instances that answer, refuse or hang, by their host.
 type askedOf map[string]func(ctx context.Context) error
 
 func (a askedOf) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
@@ -49,8 +49,8 @@ func hangs(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestAnInstanceThatSaysNothingHoldsUpNoOther has it among others with the same revision, which are asked in any order.
-func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
+// TestSilentInstance_DoesNotBlockOthers has it among others with the same revision, which are asked in any order.
+func TestSilentInstance_DoesNotBlockOthers(t *testing.T) {
 	asker := askedOf{
 		"mute": hangs, "refuses": func(context.Context) error { return errors.New("no") },
 		"answers": func(context.Context) error { return nil },
@@ -66,39 +66,39 @@ func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
 			began := time.Now()
 			return newRun(source, nil).find(l), time.Since(began)
 		}
-		found, took := find("refuses", "mute", "answers")
-		require.NoError(t, found.failure)
-		require.Equal(t, "answers", found.source)
+		answer, took := find("refuses", "mute", "answers")
+		require.NoError(t, answer.failure)
+		require.Equal(t, "answers", answer.source)
 		require.LessOrEqual(t, took, perInstance)
-		found, took = find("mute", "refuses")
-		require.ErrorIs(t, found.failure, context.DeadlineExceeded)
-		require.ErrorContains(t, found.failure, "no")
+		answer, took = find("mute", "refuses")
+		require.ErrorIs(t, answer.failure, context.DeadlineExceeded)
+		require.ErrorContains(t, answer.failure, "no")
 		require.Equal(t, perInstance, took)
 	})
 }
 
-// TestMoreMetadataThanIsTakenIsRefused has two applications, of whose metadata only one's has room, until the other one goes.
-func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
+// TestMetadataOverLimit_Refused has two applications. The limit has room for the metadata of one, until that one goes.
+func TestMetadataOverLimit_Refused(t *testing.T) {
 	m := func(service string) *provider.Metadata {
 		return &provider.Metadata{Services: []provider.Service{{Name: service, Protocol: "dubbo", Params: map[string]string{"k": "v"}}}}
 	}
 	size := m("a").Size()
 	require.Greater(t, size, 7)
 	ctx := intake.NewPool(intake.Limits{Objects: size}).Source(t.Context())
-	one, two := &lookup{ctx: ctx, revision: revision{"one", "r"}}, &lookup{ctx: ctx, revision: revision{"two", "r"}}
-	require.NoError(t, one.keep(m("a")))
-	require.EqualError(t, two.keep(m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
+	first, second := &lookup{ctx: ctx, revision: revision{"one", "r"}}, &lookup{ctx: ctx, revision: revision{"two", "r"}}
+	require.NoError(t, first.keep(m("a")))
+	require.EqualError(t, second.keep(m("b")), fmt.Sprintf("application \"two\" revision \"r\": its %d bytes: "+
 		"the memory of the objects takes more than %d bytes (limits.objectBytes)", size, size))
-	require.Nil(t, two.metadata)
-	require.NoError(t, one.keep(nil))
-	require.NoError(t, two.keep(m("b")))
-	require.NoError(t, two.keep(nil))
-	require.NoError(t, intake.Keep(ctx, 0, size), "nothing else is kept")
+	require.Nil(t, second.metadata)
+	require.NoError(t, first.keep(nil))
+	require.NoError(t, second.keep(m("b")))
+	require.NoError(t, second.keep(nil))
+	require.NoError(t, intake.Keep(ctx, 0, size), "no other bytes are kept")
 }
 
-// TestWhatMayBeOfAnotherRevisionIsAskedForAgain has an instance that is asked before it serves all that it will, and says nothing of its
-// revision; then it says nothing at all for once.
-func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
+// TestUnversionedMetadata_ReadAgain has an instance that first answers with a part of its services, without a revision,
+// and then fails once.
+func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	var tries atomic.Int32
@@ -107,11 +107,11 @@ func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
 		s.asker = asks(func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
 			switch tries.Add(1) {
 			case 1:
-				return asked{"r1": {"a"}}.Ask(ctx, i)
+				return revisionAsker{"r1": {"a"}}.Ask(ctx, i)
 			case 2:
-				return asked{}.Ask(ctx, i)
+				return revisionAsker{}.Ask(ctx, i)
 			}
-			return asked{"r1": {"a", "b"}}.Ask(ctx, i)
+			return revisionAsker{"r1": {"a", "b"}}.Ask(ctx, i)
 		})
 	})
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
@@ -120,28 +120,29 @@ func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
 	require.EqualValues(t, 4, tries.Load(), "then it is believed")
 }
 
-// TestMetadataThatHasNoRoomIsSaid has an application whose metadata is more than is taken, and one that serves nothing.
-func TestMetadataThatHasNoRoomIsSaid(t *testing.T) {
+// TestMetadataOverLimit_DegradesStatus has an application with metadata over the limit, and a provider at interface
+// level.
+func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", strings.Repeat("a", 5_000))
 	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
 	b := startWithin(t, intake.Limits{Objects: 10_000}, s, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")
-	b.await("it is said", func() bool {
+	b.await("the status reports it", func() bool {
 		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)
 	})
 	s.Delete("/services/app/10.0.0.1:20880")
 	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
 }
 
-// TestWhatIsWrongWithAnInstanceIsSaidOnce has one without a revision whose endpoints cannot be read.
-func TestWhatIsWrongWithAnInstanceIsSaidOnce(t *testing.T) {
+// TestMalformedInstance_ReportedOnce has an instance without a revision and with unreadable endpoints.
+func TestMalformedInstance_ReportedOnce(t *testing.T) {
 	s := zktest.New()
 	s.Put("/services/app/10.0.0.1:20880",
 		`{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
 	b := start(t, s, patiently())
-	b.await("it is said", func() bool { return b.status().State == sources.Degraded })
+	b.await("the status reports it", func() bool { return b.status().State == sources.Degraded })
 	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`,
 		b.status().Message)
 }
@@ -158,16 +159,17 @@ func (silentRegistry) Metadata(context.Context, string, string) ([]byte, error) 
 	return nil, registry.ErrAbsent
 }
 
-// TestAStartIsNoAlarm shows that a registry that was not tried yet is not said to be unreachable.
-func TestAStartIsNoAlarm(t *testing.T) {
+// TestStatus_StartingBeforeConnection shows that a registry that was not tried yet is not said to be unreachable.
+func TestStatus_StartingBeforeConnection(t *testing.T) {
 	b := start(t, zktest.New(), patiently(), func(s *Source) { s.registry = silentRegistry{} })
-	b.await("it is said", func() bool { return b.status().Message != "" })
+	b.await("the status reports it", func() bool { return b.status().Message != "" })
 	require.Equal(t, sources.Starting, b.status().State)
 	require.Equal(t, "not connected yet", b.status().Message)
 }
 
-// TestNothingStaysOfInstancesThatServeNothing has applications that come with the revision of those that serve nothing, and go.
-func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
+// TestLookup_DroppedWithItsLastInstance has an application with an instance of the revision for no services, and
+// removes it.
+func TestLookup_DroppedWithItsLastInstance(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	r.workers, r.ctx = worker.New(t.Context())
 	defer r.workers.Stop()
@@ -180,8 +182,8 @@ func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	require.Empty(t, r.lookups)
 }
 
-// TestMoreIsMappedThanIsRead has a ZooKeeper with more interfaces in its mapping than are read: what was read of it stays, and it is said.
-func TestMoreIsMappedThanIsRead(t *testing.T) {
+// TestMappingOverLimit_ReturnsError has a ZooKeeper with more interfaces in its mapping than the limit.
+func TestMappingOverLimit_ReturnsError(t *testing.T) {
 	s := zktest.New()
 	for n := range registry.MaxMapped + 1 {
 		s.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "app")
@@ -193,28 +195,28 @@ func TestMoreIsMappedThanIsRead(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.Watch(watching, nobody{}, registry.Wanted{})
+		_ = r.Watch(watching, ignorer{}, registry.Wanted{})
 	}()
-	var all map[string][]string
+	var mapped map[string][]string
 	require.Eventually(t, func() bool {
-		all, err = r.Mapped(t.Context())
+		mapped, err = r.Mapped(t.Context())
 		return err != nil && strings.Contains(err.Error(), "MaxMapped")
 	}, 20*time.Second, time.Millisecond)
-	require.Nil(t, all)
+	require.Nil(t, mapped)
 	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has at least 20001 interfaces (limit 20000, MaxMapped): "+
 		"delete those that nobody serves")
 	stop()
 	<-ended
 }
 
-// nobody is told of everything, and takes note of nothing.
-type nobody struct{ registry.Listener }
+// ignorer ignores every event.
+type ignorer struct{ registry.Listener }
 
-func (nobody) Parts([]registry.Part, error)                             {}
-func (nobody) Applications([]string, error)                             {}
-func (nobody) Registered(registry.Part, []registry.Registration, error) {}
-func (nobody) Instances(string, []string, error)                        {}
-func (nobody) Instance(string, string, provider.Instance, bool, error)  {}
-func (nobody) Others(int)                                               {}
-func (nobody) Connection(registry.Connection)                           {}
-func (nobody) Healed(string)                                            {}
+func (ignorer) Parts([]registry.Part, error)                             {}
+func (ignorer) Applications([]string, error)                             {}
+func (ignorer) Registered(registry.Part, []registry.Registration, error) {}
+func (ignorer) Instances(string, []string, error)                        {}
+func (ignorer) Instance(string, string, provider.Instance, bool, error)  {}
+func (ignorer) Others(int)                                               {}
+func (ignorer) Connection(registry.Connection)                           {}
+func (ignorer) Healed(string)                                            {}

@@ -62,7 +62,7 @@ func startWithin(t *testing.T, limits intake.Limits, server *zktest.Server, sett
 	return b
 }
 
-// idle is a source that does nothing.
+// idle is a source without any events.
 type idle struct{}
 
 func (idle) Run(ctx context.Context, _ sources.Sink) error {
@@ -70,7 +70,7 @@ func (idle) Run(ctx context.Context, _ sources.Sink) error {
 	return ctx.Err()
 }
 
-// restart runs a new source on what the old one published, after meanwhile.
+// restart runs a new source on the state that the old one published, after meanwhile.
 func (b *rig) restart(settings Settings, meanwhile func()) {
 	b.t.Helper()
 	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
@@ -85,10 +85,10 @@ func (b *rig) restart(settings Settings, meanwhile func()) {
 	}}))
 }
 
-func (b *rig) await(what string, ok func() bool) {
+func (b *rig) await(condition string, ok func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		require.True(b.t, time.Now().Before(end), "waited in vain until %s: %v; status %+v", what, b.show(), b.status())
+		require.True(b.t, time.Now().Before(end), "no %s in 20s: %v; status %+v", condition, b.show(), b.status())
 	}
 }
 
@@ -99,8 +99,8 @@ func (b *rig) awaitSync() {
 	b.await("synced", b.table.Synced)
 }
 
-// show returns what is served: "name address:port*weight…".
-func (b *rig) show() (all []string) {
+// show returns the served endpoints: "name address:port*weight…".
+func (b *rig) show() (lines []string) {
 	for r := range b.table.Snapshot().All() {
 		spec, err := r.Spec()
 		require.NoError(b.t, err)
@@ -120,9 +120,9 @@ func (b *rig) show() (all []string) {
 				line += " " + subset.Name
 			}
 		}
-		all = append(all, line)
+		lines = append(lines, line)
 	}
-	return all
+	return lines
 }
 
 // awaitAll waits until exactly that is served.
@@ -131,7 +131,7 @@ func (b *rig) awaitAll(want ...string) {
 	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
 }
 
-// patiently are settings with which nothing that is in doubt goes while a test runs.
+// patiently returns settings with holds that outlast a test.
 func patiently() Settings {
 	s := quickly()
 	s.Hold, s.KeepEmpty, s.Grace = time.Hour, time.Hour, time.Hour
@@ -147,14 +147,14 @@ func node(iface, address, params string, started int) string {
 	return "/dubbo/" + iface + "/providers/" + url.QueryEscape(text)
 }
 
-const leaf = "127.0.0.1" // what Curator writes into nodes
+const leaf = "127.0.0.1" // Curator's content of nodes
 
 // partsOf are the parts of interfaces, as ZooKeeper has them: providers and configurators of each.
-func partsOf(interfaces ...string) (all []registry.Part) {
+func partsOf(interfaces ...string) (parts []registry.Part) {
 	for _, name := range interfaces {
 		for _, c := range []registry.Category{registry.Providers, registry.Configurators} {
-			all = append(all, registry.Part{Interface: name, Category: c, Node: name})
+			parts = append(parts, registry.Part{Interface: name, Category: c, Node: name})
 		}
 	}
-	return all
+	return parts
 }

@@ -18,7 +18,7 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-func TestLastProviderLeavesNoEndpoints(t *testing.T) {
+func TestLastProvider_LeavesNoEndpoints(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
@@ -31,9 +31,9 @@ func TestLastProviderLeavesNoEndpoints(t *testing.T) {
 	b.awaitAll("a")
 }
 
-func TestRule2OnlyWhatHasProvidersIsAnInterface(t *testing.T) {
+func TestRule2InterfaceRequiresProviders(t *testing.T) {
 	s := zktest.New()
-	// What Java 3.3.6 and dubbo-go 3.3.2 make besides.
+	// Other nodes that Java 3.3.6 and dubbo-go 3.3.2 make.
 	s.Put("/dubbo/config/dubbo", "")
 	s.Put("/dubbo/config/DUBBO_SERVICEDISCOVERY_MIGRATION", "")
 	s.Put("/dubbo/metadata/demo.GreetService/1.0.0/g1/provider/rich-app", `{"annotations":[],"canonicalName":"demo.GreetService"}`)
@@ -51,21 +51,21 @@ func TestRule2OnlyWhatHasProvidersIsAnInterface(t *testing.T) {
 	b.awaitAll("later 10.0.0.1:20880*100")
 }
 
-func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
+func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
 	for _, how := range []func(*zktest.Server){(*zktest.Server).Expire, (*zktest.Server).Cut} {
 		s := zktest.New()
-		one, two := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
-		s.Put(one, leaf)
-		s.Put(two, leaf)
+		first, second := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
+		s.Put(first, leaf)
+		s.Put(second, leaf)
 		settings := patiently()
 		b := start(t, s, settings)
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 		how(s)
 		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
-		s.Delete(one) // its session has ended, and it has not come back yet
+		s.Delete(first) // its session has ended, and the provider comes back later
 		s.Reconnect()
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoint is not listed and stays") })
-		s.Delete(two) // late: after it was seen in the new session
+		s.Delete(second) // late: after it was seen in the new session
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints") })
 		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
 		s.Put(node("a", "10.0.0.1:20880", "", 9), leaf)
@@ -79,14 +79,14 @@ func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
 	}
 }
 
-func TestWhatIsSwitchedOffGoesAtOnce(t *testing.T) {
+func TestDisabledProvider_RemovedDuringHold(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.3:20880", "", 1), leaf)
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
-	b.restart(patiently(), func() { // after which what is not listed stays
+	b.restart(patiently(), func() { // then unlisted endpoints stay
 		s.Delete(node("a", "10.0.0.3:20880", "", 1))
 		s.Put(node("a", "10.0.0.2:20880", "weight=0", 2), leaf)
 	})
@@ -95,7 +95,7 @@ func TestWhatIsSwitchedOffGoesAtOnce(t *testing.T) {
 	b.awaitAll("a 10.0.0.3:20880*100")
 }
 
-func TestRulesStayWhileTheyAreInDoubt(t *testing.T) {
+func TestRules_StayDuringHold(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&dynamic=false&enabled=true&weight=7")
@@ -121,7 +121,7 @@ func TestRulesStayWhileTheyAreInDoubt(t *testing.T) {
 	quick.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
-func TestAConnectionThatNoServerTakesIsMadeAnew(t *testing.T) {
+func TestRefusedSession_Reconnects(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
@@ -132,26 +132,26 @@ func TestAConnectionThatNoServerTakesIsMadeAnew(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
 }
 
-func TestWhatStayedGoesWhenTheDoubtIsOver(t *testing.T) {
+func TestHeldEndpoint_RemovedAfterHold(t *testing.T) {
 	s := zktest.New()
-	one, two := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
-	s.Put(one, leaf)
-	s.Put(two, leaf)
+	first, second := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
+	s.Put(first, leaf)
+	s.Put(second, leaf)
 	settings := patiently()
 	settings.Hold = 50 * time.Millisecond
 	b := start(t, s, settings)
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	s.Expire()
-	s.Delete(one)
+	s.Delete(first)
 	s.Reconnect()
 	b.awaitAll("a 10.0.0.2:20880*100")
 	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
 }
 
-func TestARestartProvesNothing(t *testing.T) {
+func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
 	s := zktest.New()
-	one := node("a", "10.0.0.1:20880", "weight=7", 1)
-	s.Put(one, leaf)
+	weighted := node("a", "10.0.0.1:20880", "weight=7", 1)
+	s.Put(weighted, leaf)
 	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
@@ -165,7 +165,7 @@ func TestARestartProvesNothing(t *testing.T) {
 	b.awaitAll()
 }
 
-func TestRule10AMissedWatchIsHealedAndCounted(t *testing.T) {
+func TestRule10MissedWatch_HealedAndCounted(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	settings := patiently()
@@ -178,9 +178,9 @@ func TestRule10AMissedWatchIsHealedAndCounted(t *testing.T) {
 	require.EqualValues(t, 1, b.source.counters.healed.Value())
 }
 
-// TestASessionThatGoesOnIsReadAgain has a ZooKeeper that was restored from an older snapshot, with our session in it: of what has changed
-// by that no watch fires.
-func TestASessionThatGoesOnIsReadAgain(t *testing.T) {
+// TestResumedSession_ReadsAgain has a ZooKeeper that was restored from an older snapshot, with our session in it: no
+// watch fires for the restored changes.
+func TestResumedSession_ReadsAgain(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
@@ -196,7 +196,7 @@ func TestASessionThatGoesOnIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestRule3AfterACrashTheNewRegistrationCounts(t *testing.T) {
+func TestRule3CrashedProvider_NewRegistrationCounts(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)
 	b := start(t, s, patiently())
@@ -222,7 +222,7 @@ func TestRule5Configurators(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100")
 }
 
-func TestWhatCannotBeReadHoldsUpNothing(t *testing.T) {
+func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put("/dubbo/a/providers/%zz", leaf)
@@ -243,9 +243,9 @@ func TestWhatCannotBeReadHoldsUpNothing(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
 }
 
-// TestWhatCanNoLongerBeReadStays has an instance whose node turns into something else, and an interface that may not be read any more: what
-// was known of both stays, and the rest is followed.
-func TestWhatCanNoLongerBeReadStays(t *testing.T) {
+// TestUnreadableNode_KeepsEndpoints turns an instance's node into no JSON, and denies an interface: the endpoints of
+// both stay, and other interfaces follow the registry.
+func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -268,7 +268,7 @@ func TestWhatCanNoLongerBeReadStays(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100 10.0.0.4:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 }
 
-func TestRegisterModeAndNamesSelect(t *testing.T) {
+func TestRegisterModeAndNames_Select(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
@@ -295,22 +295,22 @@ func instanceOf(s *zktest.Server, app, address, revision string) {
 }
 
 func report(s *zktest.Server, root, app, revision string, services ...string) {
-	var all []string
+	var entries []string
 	for _, name := range services {
-		all = append(all, fmt.Sprintf(`"%s:dubbo":{"name":%q,"protocol":"dubbo","path":%q,"params":{}}`, name, name, name))
+		entries = append(entries, fmt.Sprintf(`"%s:dubbo":{"name":%q,"protocol":"dubbo","path":%q,"params":{}}`, name, name, name))
 	}
-	s.Put(root+"/"+app+"/"+revision, fmt.Sprintf(`{"app":%q,"revision":%q,"services":{%s}}`, app, revision, strings.Join(all, ",")))
+	s.Put(root+"/"+app+"/"+revision, fmt.Sprintf(`{"app":%q,"revision":%q,"services":{%s}}`, app, revision, strings.Join(entries, ",")))
 }
 
-func TestBothLevelsAreOneEndpoint(t *testing.T) {
+func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "weight=7", 0), leaf) // a moment before its instance, whose metadata have no weight
+	s.Put(node("a", "10.0.0.1:20880", "weight=7", 0), leaf) // a moment before its instance, and metadata without a weight
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
 	b := start(t, s, patiently())
 	b.awaitSync()
 	b.awaitAll("a 10.0.0.1:20880*7")
-	b.await("it is said how", func() bool { return b.status().Message == "app by the metadata report" })
+	b.await("the status names the method", func() bool { return b.status().Message == "app by the metadata report" })
 }
 
 func TestRule11RevisionsChangeInPlace(t *testing.T) {
@@ -323,16 +323,16 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	instanceOf(s, "app", "10.0.0.2:20880", "r2")
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(s, "app", "10.0.0.2:20880", "r3") // of which the metadata come later, as Java has it
+	instanceOf(s, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
 	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 0 })
-	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(), "what it served stays meanwhile")
+	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(), "its earlier services stay meanwhile")
 	report(s, "/dubbo/metadata", "app", "r3", "b")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(s, "app", "10.0.0.2:20880", "0") // it serves nothing any more
+	instanceOf(s, "app", "10.0.0.2:20880", "0") // it has no services any more
 	b.awaitAll("a 10.0.0.1:20880*100", "b")
 }
 
-func TestAnInstanceThatIsWrittenAnewAtTheSamePath(t *testing.T) {
+func TestRecreatedInstance_ServesNewRevision(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -345,9 +345,9 @@ func TestAnInstanceThatIsWrittenAnewAtTheSamePath(t *testing.T) {
 }
 
 // asked is an asker that knows some revisions.
-type asked map[string][]string
+type revisionAsker map[string][]string
 
-func (a asked) Ask(_ context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
+func (a revisionAsker) Ask(_ context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
 	for _, name := range a[i.Revision] {
 		m.Services = append(m.Services, provider.Service{Name: name, Protocol: "dubbo", Port: i.Port})
 	}
@@ -357,15 +357,15 @@ func (a asked) Ask(_ context.Context, i provider.Instance) (m provider.Metadata,
 	return m, "themselves", nil
 }
 
-func TestProvidersAreAskedForTheirMetadata(t *testing.T) {
+func TestProviders_ServeTheirMetadata(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	b := start(t, s, patiently(), func(s *Source) { s.asker = asked{"r1": {"a", "b"}} })
+	b := start(t, s, patiently(), func(s *Source) { s.asker = revisionAsker{"r1": {"a", "b"}} })
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	b.await("it is said how", func() bool { return b.status().Message == "app by themselves" })
+	b.await("the status names the method", func() bool { return b.status().Message == "app by themselves" })
 }
 
-func TestOfWhatNothingIsKnownTheMappingSaysSomething(t *testing.T) {
+func TestMapping_ServesUnresolvedInstances(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	s.Put("/dubbo/mapping/a", "other,app")
@@ -374,18 +374,18 @@ func TestOfWhatNothingIsKnownTheMappingSaysSomething(t *testing.T) {
 	b.await("the status says so", func() bool { return strings.Contains(b.status().Message, "mapped") })
 }
 
-// TestWhyAnInstanceCouldNotBeAskedIsSaid has instances that nobody can ask, some of which register their interfaces as well, until they say
-// what they serve.
-func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
+// TestUnresolvedInstance_StatusNamesReason has instances without readable metadata, until the metadata report has them.
+// One of them registers its interface as well.
+func TestUnresolvedInstance_StatusNamesReason(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	instanceOf(s, "both", "10.0.0.2:20880", "r2")
 	s.Put("/dubbo/mapping/a", "app")
 	s.Put("/dubbo/mapping/b", "app")
 	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
-	b := start(t, s, patiently(), func(s *Source) { s.asker = asked{} })
+	b := start(t, s, patiently(), func(s *Source) { s.asker = revisionAsker{} })
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
-	b.await("it is said why", func() bool {
+	b.await("the status names the reason", func() bool {
 		m := b.status().Message
 		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
 			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
@@ -394,9 +394,9 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	b.await("it is known", func() bool { return strings.Contains(b.status().Message, "app by the metadata report") })
 }
 
-// TestEachRevisionThatFallsBackHasItsReason has three that only count by the interfaces that they register: two for one reason, and one for
+// TestFallback_StatusNamesReasonOfRevision has three that only count by the interfaces that they register: two for one reason, and one for
 // another.
-func TestEachRevisionThatFallsBackHasItsReason(t *testing.T) {
+func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 	s := zktest.New()
 	for n, revision := range []string{"r1", "r2", "r3"} {
 		address := fmt.Sprintf("10.0.0.%d:20880", n+1)
@@ -415,7 +415,7 @@ func TestEachRevisionThatFallsBackHasItsReason(t *testing.T) {
 	})
 }
 
-func TestWhatAnInstanceServedOutlivesARestartWithoutItsMetadata(t *testing.T) {
+func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -428,16 +428,16 @@ func TestWhatAnInstanceServedOutlivesARestartWithoutItsMetadata(t *testing.T) {
 	b.awaitAll()
 }
 
-func TestNamesThatDifferByCase(t *testing.T) {
+func TestInterfaceNames_DifferByCase(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("x.Demo", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
 	b.awaitAll("x-demo 10.0.0.1:20880*100")
 	s.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
-	b.await("the other one makes way", func() bool {
-		all := b.show()
-		return len(all) == 2 && all[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(all[1], "x-demo-") &&
-			strings.HasSuffix(all[1], " 10.0.0.1:20880*100")
+	b.await("the other interface gets a suffix", func() bool {
+		lines := b.show()
+		return len(lines) == 2 && lines[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(lines[1], "x-demo-") &&
+			strings.HasSuffix(lines[1], " 10.0.0.1:20880*100")
 	})
 }
 
@@ -460,7 +460,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "zookeeper /root/g/", source.place)
 }
 
-func TestRule12AGroupMovesEverything(t *testing.T) {
+func TestRule12GroupMovesEveryPath(t *testing.T) {
 	s := zktest.New()
 	s.Put("/g/a/providers/"+url.QueryEscape("dubbo://10.0.0.1:20880/a?application=x&interface=a"), leaf)
 	s.Put("/g/mapping/b", "app")
@@ -477,16 +477,17 @@ func inGroup(s *zktest.Server, group string) registry.Registry {
 	return zookeeper.WithDial(s.Dial, zookeeper.Address{Group: group}, time.Minute)
 }
 
-// TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain has it go before those could register anew who were in doubt. The fuzz found that.
-func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
+// TestHold_LastsThroughRepeatedOutage loses the registry again before the held providers could register again. The fuzz
+// found that.
+func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	server := zktest.New()
 	source := sourceOf(t, server, Settings{Hold: time.Minute})
 	r := newRun(source, nil)
 	u, err := provider.ParseURL("dubbo://10.0.0.5:20880/com.acme.Demo?application=demo&interface=com.acme.Demo")
 	require.NoError(t, err)
-	endpoints := func(at time.Time) int {
-		r.gather(at)
-		r.gather(at) // what was put off
+	endpoints := func(now time.Time) int {
+		r.gather(now)
+		r.gather(now) // deferred work
 		return r.endpoints()
 	}
 	r.Connection(registry.Connection{Up: true, Fresh: true})
@@ -507,8 +508,8 @@ func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
 	require.Zero(t, endpoints(now.Add(2*time.Minute)))
 }
 
-// TestAnInterfaceWithTooManyProvidersHoldsUpNoOther has one that lists more than is taken.
-func TestAnInterfaceWithTooManyProvidersHoldsUpNoOther(t *testing.T) {
+// TestInterfaceOverLimit_DoesNotBlockOthers has one that lists more than is taken.
+func TestInterfaceOverLimit_DoesNotBlockOthers(t *testing.T) {
 	s := zktest.New()
 	for n := range 100_001 {
 		s.Put(fmt.Sprintf("/dubbo/flood/providers/%d", n), leaf)

@@ -24,8 +24,8 @@ import (
 	core "tributary/sources/registry"
 )
 
-// What the tests here have in common: something of the registry cannot be read, or is listed with a content that is not known. What was
-// known of that stays, and of nothing else.
+// The tests here have an unreadable part of the registry, or a node with unknown content. Its last known endpoints
+// stay, and no others.
 
 // awaitHeld waits until n endpoints stay for that reason only, and not since the connection was made.
 func (b *rig) awaitHeld(n int) {
@@ -37,16 +37,16 @@ func (b *rig) awaitHeld(n int) {
 	})
 }
 
-// awaitUnresolved waits until it was tried in vain to find out what an instance serves.
+// awaitUnresolved waits until a lookup of an instance's services has failed.
 func (b *rig) awaitUnresolved() {
 	b.t.Helper()
 	before := b.source.counters.unresolved.Value()
 	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
 }
 
-// TestWhatIsSwitchedOffGoesWhileMetadataAreUnknown has a configurator of a provider that is an instance, too, of which nobody knows what it
-// serves.
-func TestWhatIsSwitchedOffGoesWhileMetadataAreUnknown(t *testing.T) {
+// TestDisabledProvider_RemovedWithoutMetadata has a configurator for a provider that is also an instance without
+// readable metadata.
+func TestDisabledProvider_RemovedWithoutMetadata(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
@@ -58,8 +58,8 @@ func TestWhatIsSwitchedOffGoesWhileMetadataAreUnknown(t *testing.T) {
 	b.awaitAll("a 10.0.0.2:20880*100")
 }
 
-// TestWhatIsSwitchedOffGoesInTheHold has a configurator while all that is not listed stays.
-func TestWhatIsSwitchedOffGoesInTheHold(t *testing.T) {
+// TestDisablingRule_AppliesDuringHold has a configurator while all that is not listed stays.
+func TestDisablingRule_AppliesDuringHold(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
@@ -72,9 +72,9 @@ func TestWhatIsSwitchedOffGoesInTheHold(t *testing.T) {
 	b.awaitAll("a 10.0.0.2:20880*100")
 }
 
-// TestWhatIsSwitchedOffInNacosGoesInTheHold has somebody take a provider out in Nacos' console, at both levels.
-func TestWhatIsSwitchedOffInNacosGoesInTheHold(t *testing.T) {
-	for level, of := range map[string]struct {
+// TestNacosDisabledInstance_RemovedDuringHold disables a provider in Nacos' console, at both levels.
+func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
+	for level, registration := range map[string]struct {
 		service string
 		meta    map[string]string
 	}{
@@ -86,9 +86,9 @@ func TestWhatIsSwitchedOffInNacosGoesInTheHold(t *testing.T) {
 			server.Config("app", "r1", `{"app":"app","revision":"r1","services":{"a:dubbo":{"name":"a","protocol":"dubbo","port":20880,`+
 				`"path":"a"}}}`)
 			put := func(enabled bool) {
-				i := nacostest.Instance("10.0.0.1", 20880, of.meta)
+				i := nacostest.Instance("10.0.0.1", 20880, registration.meta)
 				i["enabled"] = enabled
-				server.Put("DEFAULT_GROUP", of.service, "1", i)
+				server.Put("DEFAULT_GROUP", registration.service, "1", i)
 			}
 			put(true)
 			b := startInNacos(t, server, patiently())
@@ -121,8 +121,8 @@ func TestUnresolvedInstance_DisabledStops(t *testing.T) {
 	b.awaitAll("a")
 }
 
-// TestAnUnknownInstanceSavesNoOtherPort has a provider deployed anew on another port of its host, of which nobody knows what it serves.
-func TestAnUnknownInstanceSavesNoOtherPort(t *testing.T) {
+// TestUnresolvedInstance_SavesNoOtherPort redeploys a provider on another port of its host, without readable metadata.
+func TestUnresolvedInstance_SavesNoOtherPort(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
@@ -136,9 +136,9 @@ func TestAnUnknownInstanceSavesNoOtherPort(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20881*100")
 }
 
-// TestAnUnknownInstanceSavesNothingOfItsInterfaces has a provider that takes an interface back, and of which nobody knows what it serves as
-// an instance.
-func TestAnUnknownInstanceSavesNothingOfItsInterfaces(t *testing.T) {
+// TestUnresolvedInstance_SavesNoRemovedInterface has a provider that removes one of its interfaces, and an instance of
+// it without readable metadata.
+func TestUnresolvedInstance_SavesNoRemovedInterface(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
@@ -152,9 +152,9 @@ func TestAnUnknownInstanceSavesNothingOfItsInterfaces(t *testing.T) {
 	b.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
-// TestAnUnknownInstanceKeepsWhatItServed has addresses and names of which the labels of endpoints do not say what they are: an IPv6 address
-// as Java writes it in full, and an application whose name cannot be a label.
-func TestAnUnknownInstanceKeepsWhatItServed(t *testing.T) {
+// TestUnresolvedInstance_KeepsServices has an address and a name that labels of endpoints cannot hold: an IPv6 address
+// as Java writes it in full, and an application with Chinese letters.
+func TestUnresolvedInstance_KeepsServices(t *testing.T) {
 	for application, address := range map[string]string{"app": "fd00:0:0:0:0:0:0:5", "订单": "10.0.0.1"} {
 		s := zktest.New()
 		s.Put("/services/"+application+"/"+address+":20880", fmt.Sprintf(
@@ -171,8 +171,8 @@ func TestAnUnknownInstanceKeepsWhatItServed(t *testing.T) {
 	}
 }
 
-// TestWhatMayNotBeReadStaysThroughARestart has applications and interfaces hidden from us while we are away.
-func TestWhatMayNotBeReadStaysThroughARestart(t *testing.T) {
+// TestDeniedNodes_KeepEndpointsAcrossRestart has applications and interfaces hidden from us while we are away.
+func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -180,8 +180,8 @@ func TestWhatMayNotBeReadStaysThroughARestart(t *testing.T) {
 	report(s, "/dubbo/metadata", "other", "r1", "b")
 	s.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
 	b := start(t, s, patiently())
-	all := []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100"}
-	b.awaitAll(all...)
+	served := []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100"}
+	b.awaitAll(served...)
 	settings := quickly()
 	settings.KeepEmpty = time.Hour
 	b.restart(settings, func() {
@@ -189,7 +189,7 @@ func TestWhatMayNotBeReadStaysThroughARestart(t *testing.T) {
 		s.Deny("/dubbo/c")
 	})
 	b.awaitHeld(2)
-	require.Equal(t, all, b.show())
+	require.Equal(t, served, b.show())
 	s.Delete("/services/app/10.0.0.1:20880")
 	s.Delete(node("c", "10.0.0.3:20880", "", 1))
 	s.Allow("/services/app")
@@ -197,8 +197,8 @@ func TestWhatMayNotBeReadStaysThroughARestart(t *testing.T) {
 	b.awaitAll("a", "b 10.0.0.2:20880*100", "c")
 }
 
-// TestAnInstanceThatCannotBeReadStaysThroughARestart has a node change to what is no instance while we are away.
-func TestAnInstanceThatCannotBeReadStaysThroughARestart(t *testing.T) {
+// TestMalformedInstance_StaysAcrossRestart turns a node into no instance while the source is stopped.
+func TestMalformedInstance_StaysAcrossRestart(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
@@ -213,8 +213,8 @@ func TestAnInstanceThatCannotBeReadStaysThroughARestart(t *testing.T) {
 	b.awaitAll("a")
 }
 
-// TestAnApplicationThatNacosRefusesStaysThroughARestart has Nacos answer with an error.
-func TestAnApplicationThatNacosRefusesStaysThroughARestart(t *testing.T) {
+// TestNacosRefusedApplication_StaysAcrossRestart has Nacos answer with an error.
+func TestNacosRefusedApplication_StaysAcrossRestart(t *testing.T) {
 	server := nacostest.Start(t)
 	applicationInNacos(server, "app")
 	server.Put("DEFAULT_GROUP", "z", "1", nacostest.Instance("10.0.0.2", 80, nil))
@@ -222,13 +222,13 @@ func TestAnApplicationThatNacosRefusesStaysThroughARestart(t *testing.T) {
 	settings.KeepEmpty = time.Hour
 	b := startInNacos(t, server, settings)
 	b.awaitAll("a 10.0.0.1:20880*100")
-	of := b.source.registry
+	client := b.source.registry
 	server.Refuse("DEFAULT_GROUP", "app", "no")
 	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
 		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
 	}}))
 	b.source = sourceOf(t, b.server, settings)
-	b.source.registry = of
+	b.source.registry = client
 	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
 		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
 	}}))
@@ -245,8 +245,8 @@ func applicationInNacos(server *nacostest.Server, name string) {
 	}))
 }
 
-// TestAnApplicationThatNacosDoesNotListStays has it missing from the list of names, while its own answer has all that it had.
-func TestAnApplicationThatNacosDoesNotListStays(t *testing.T) {
+// TestNacosUnlistedApplication_Stays has it missing from the list of names, while its own answer has all that it had.
+func TestNacosUnlistedApplication_Stays(t *testing.T) {
 	server := nacostest.Start(t)
 	applicationInNacos(server, "app")
 	settings := quickly()
@@ -273,8 +273,8 @@ func TestAnApplicationThatNacosDoesNotListStays(t *testing.T) {
 	b.awaitAll("a", "b 10.0.0.3:20880*100")
 }
 
-// TestOneVersionThatNacosRefusesHoldsUpNoOther has two versions of an interface.
-func TestOneVersionThatNacosRefusesHoldsUpNoOther(t *testing.T) {
+// TestNacosRefusedVersion_DoesNotBlockOthers has two versions of an interface.
+func TestNacosRefusedVersion_DoesNotBlockOthers(t *testing.T) {
 	server := nacostest.Start(t)
 	for version, host := range map[string]string{"1.0": "10.0.0.1", "2.0": "10.0.0.2"} {
 		server.Put("DEFAULT_GROUP", "providers:a:"+version+":", host, nacostest.Instance(host, 20880, map[string]string{
@@ -287,8 +287,8 @@ func TestOneVersionThatNacosRefusesHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, sources.Degraded, b.status().State)
 }
 
-// TestAnInterfaceThatMayNotBeReadIsServedByInstances has its providers register at both levels.
-func TestAnInterfaceThatMayNotBeReadIsServedByInstances(t *testing.T) {
+// TestDeniedInterface_ServedByInstances has its providers register at both levels.
+func TestDeniedInterface_ServedByInstances(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.9:20880", "", 1), leaf)
 	s.Put(node("other", "10.0.0.9:20880", "", 1), leaf)
@@ -307,13 +307,13 @@ type odd struct {
 
 func (o odd) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error) {
 	if path == o.path {
-		return nil, nil, nil, zk.ErrUnknown // what the library makes of a code that it does not know
+		return nil, nil, nil, zk.ErrUnknown // the library's error for an unknown code
 	}
 	return o.Conn.ChildrenW(path)
 }
 
-// TestOneNodeWithAnErrorHoldsUpNoOther has a server that says something else of it than that we may not read it.
-func TestOneNodeWithAnErrorHoldsUpNoOther(t *testing.T) {
+// TestNodeWithError_DoesNotBlockOthers has a server that says something else of it than that we may not read it.
+func TestNodeWithError_DoesNotBlockOthers(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
@@ -328,8 +328,8 @@ func TestOneNodeWithAnErrorHoldsUpNoOther(t *testing.T) {
 	require.Contains(t, b.status().Message, "/dubbo/b/providers")
 }
 
-// TestANodeInAnotherSpellingTakesNothingAway has a consumer that does not encode the name of an interface as Dubbo does.
-func TestANodeInAnotherSpellingTakesNothingAway(t *testing.T) {
+// TestNodeSpelling_DoesNotRemoveProviders has a consumer that does not encode the name of an interface as Dubbo does.
+func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 	s := zktest.New()
 	put := func(spelling, host string) {
 		text := fmt.Sprintf("dubbo://%s:20880/x.Demo$Inner?application=app&interface=x.Demo$Inner", host)
@@ -341,9 +341,9 @@ func TestANodeInAnotherSpellingTakesNothingAway(t *testing.T) {
 	b := start(t, s, settings)
 	serves := func(hosts ...string) {
 		b.await(fmt.Sprintf("%v", hosts), func() bool {
-			all := b.show()
-			return len(all) == 1 && strings.Count(all[0], ":20880*100") == len(hosts) &&
-				!slices.ContainsFunc(hosts, func(h string) bool { return !strings.Contains(all[0], h) })
+			lines := b.show()
+			return len(lines) == 1 && strings.Count(lines[0], ":20880*100") == len(hosts) &&
+				!slices.ContainsFunc(hosts, func(h string) bool { return !strings.Contains(lines[0], h) })
 		})
 	}
 	serves("10.0.0.1")
@@ -356,8 +356,8 @@ func TestANodeInAnotherSpellingTakesNothingAway(t *testing.T) {
 	serves("10.0.0.3")
 }
 
-// TestAnInterfaceThatIsSkippedIsServedAtNoLevel has it registered at both, as Dubbo 3 does by default.
-func TestAnInterfaceThatIsSkippedIsServedAtNoLevel(t *testing.T) {
+// TestSkippedInterface_NotServedAtAnyLevel has it registered at both, as Dubbo 3 does by default.
+func TestSkippedInterface_NotServedAtAnyLevel(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("x.secret", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
@@ -379,21 +379,21 @@ func (s *state) endpoints() (n int) {
 	return n
 }
 
-// TestRulesGoWithTheirInterface has ZooKeeper lose an interface, of which the reads of several nodes come in any order.
-func TestRulesGoWithTheirInterface(t *testing.T) {
+// TestRules_RemovedWithInterface has ZooKeeper lose an interface, with the reads of its nodes in any order.
+func TestRules_RemovedWithInterface(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
 	rule, err := provider.ParseURL("override://0.0.0.0/b?category=configurators&disabled=true")
 	require.NoError(t, err)
 	r.Connection(registry.Connection{Up: true, Fresh: true})
 	r.Applications(nil, nil)
-	of := partsOf("b")
-	r.Parts(of, nil)
-	r.Registered(of[0], nil, nil)
-	r.Registered(of[1], []registry.Registration{{URL: rule}}, nil)
+	parts := partsOf("b")
+	r.Parts(parts, nil)
+	r.Registered(parts[0], nil, nil)
+	r.Registered(parts[1], []registry.Registration{{URL: rule}}, nil)
 	now := time.Now()
 	r.gather(now)
-	r.Registered(of[0], nil, registry.ErrAbsent)
-	r.Parts(nil, nil) // which ends what follows its rules
+	r.Registered(parts[0], nil, registry.ErrAbsent)
+	r.Parts(nil, nil) // which stops the watch of its rules
 	now = now.Add(time.Hour)
 	r.gather(now)
 	r.gather(now)
@@ -403,11 +403,11 @@ func TestRulesGoWithTheirInterface(t *testing.T) {
 	require.NoError(t, err)
 	r.serve(&instance{id: "1"}, []provider.Provider{p})
 	r.gather(now.Add(time.Minute))
-	require.Equal(t, 1, r.endpoints(), "nothing in the registry says that it is disabled")
+	require.Equal(t, 1, r.endpoints(), "no node in the registry disables it")
 }
 
-// TestInterfacesAreForgotten has a thousand come and go.
-func TestInterfacesAreForgotten(t *testing.T) {
+// TestRemovedInterfaces_FreeState has a thousand come and go.
+func TestRemovedInterfaces_FreeState(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
 	r.Connection(registry.Connection{Up: true, Fresh: true})
 	r.Applications(nil, nil)
@@ -415,10 +415,10 @@ func TestInterfacesAreForgotten(t *testing.T) {
 	now := time.Now()
 	r.gather(now)
 	for n := range 1000 {
-		of := partsOf(fmt.Sprintf("tmp.I%d", n))
-		r.Parts(of, nil)
-		r.Registered(of[0], nil, nil)
-		r.Registered(of[1], nil, nil)
+		parts := partsOf(fmt.Sprintf("tmp.I%d", n))
+		r.Parts(parts, nil)
+		r.Registered(parts[0], nil, nil)
+		r.Registered(parts[1], nil, nil)
 		now = now.Add(time.Minute)
 		r.gather(now)
 	}
@@ -444,34 +444,34 @@ func TestIPv6InstancesInAGroup(t *testing.T) {
 	b.awaitAll("b fd00::5:20880*100")
 }
 
-// TestMoreServicesThanAreTakenAreRefused has an instance with more than there is room for.
-func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
+// TestServicesOverLimit_Refused has an instance with more than there is room for.
+func TestServicesOverLimit_Refused(t *testing.T) {
 	s := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
 	s.maxServices = 3
-	services := func(names ...string) (all []provider.Provider) {
+	services := func(names ...string) (providers []provider.Provider) {
 		for _, n := range names {
-			all = append(all, provider.Provider{ID: provider.ID{Interface: n}})
+			providers = append(providers, provider.Provider{ID: provider.ID{Interface: n}})
 		}
-		return all
+		return providers
 	}
-	one, two := &instance{id: "1", application: "app"}, &instance{id: "2", application: "app"}
-	s.serve(one, services("a", "b"))
-	s.serve(two, services("a"))
-	s.serve(two, services("a", "b"))
-	require.Equal(t, 1, two.serviceCount, "what it served stays")
-	require.EqualError(t, two.failure, "instance 2 of app: its 2 services are over the limit of 3 services of all instances")
-	s.drop(one)
-	s.serve(two, services("a", "b", "c"))
-	require.Equal(t, 3, two.serviceCount)
+	first, second := &instance{id: "1", application: "app"}, &instance{id: "2", application: "app"}
+	s.serve(first, services("a", "b"))
+	s.serve(second, services("a"))
+	s.serve(second, services("a", "b"))
+	require.Equal(t, 1, second.serviceCount, "its services stay")
+	require.EqualError(t, second.failure, "instance 2 of app: its 2 services are over the limit of 3 services of all instances")
+	s.drop(first)
+	s.serve(second, services("a", "b", "c"))
+	require.Equal(t, 3, second.serviceCount)
 	require.Equal(t, 3, s.serviceCount)
 }
 
 // TestRestore_UnparsedContentStays has content of an earlier run without objects, while the interfaces may not be read.
 func TestRestore_UnparsedContentStays(t *testing.T) {
 	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
-	services := func(at time.Time) int {
-		r.gather(at)
-		r.gather(at)
+	services := func(now time.Time) int {
+		r.gather(now)
+		r.gather(now)
 		count, _ := r.Services()
 		return count
 	}

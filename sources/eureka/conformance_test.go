@@ -19,13 +19,13 @@ import (
 
 func TestConformance(t *testing.T) {
 	for name, how := range map[string]struct{ forgets, silent bool }{
-		"restarts with what it had": {},
-		"restarts empty":            {forgets: true},
-		"tells no changes":          {silent: true},
+		"restarts with its data": {},
+		"restarts empty":         {forgets: true},
+		"tells no changes":       {silent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-				h := &harness{t: t, server: eurekatest.Start(t), forgets: how.forgets, has: map[string]int{}}
+				h := &harness{t: t, server: eurekatest.Start(t), forgets: how.forgets, revisions: map[string]int{}}
 				if how.silent {
 					h.server.Answer("/apps/delta", 403)
 				}
@@ -39,16 +39,16 @@ func TestConformance(t *testing.T) {
 type harness struct {
 	t       *testing.T
 	server  *eurekatest.Server
-	forgets bool // what is registered, when it cannot be reached, and somebody can know what it had
+	forgets bool // a restart drops its registrations, if a source has read them
 	read    bool
 	away    bool
 	hold    time.Duration // zero for a usual one
 
-	mu  sync.Mutex
-	has map[string]int
+	mu        sync.Mutex
+	revisions map[string]int
 }
 
-// quickly are settings with which nothing takes long.
+// quickly returns settings with short delays and holds.
 func quickly() Settings {
 	return Settings{Interval: 5 * time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond, Resync: time.Minute}
 }
@@ -56,7 +56,7 @@ func quickly() Settings {
 func (h *harness) Source() sources.Source {
 	h.read = true
 	settings := quickly()
-	if h.away { // instances register anew before it gives up what it had
+	if h.away { // instances register again before the hold ends
 		settings.Hold = time.Hour
 	}
 	settings.Hold = cmp.Or(h.hold, settings.Hold)
@@ -72,7 +72,7 @@ func (h *harness) Key(name string) resource.Key {
 func (h *harness) Put(name string, revision int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.has[name] = revision
+	h.revisions[name] = revision
 	h.put(name, revision)
 }
 
@@ -90,7 +90,7 @@ func address(name string) string {
 func (h *harness) Delete(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.has, name)
+	delete(h.revisions, name)
 	h.server.Delete(name, "10.0.0.1:"+name)
 }
 
@@ -104,10 +104,10 @@ func (h *harness) Lose(names ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range names {
-		delete(h.has, name)
+		delete(h.revisions, name)
 	}
 	h.server.Forget()
-	for name, revision := range h.has {
+	for name, revision := range h.revisions {
 		h.put(name, revision)
 	}
 }
@@ -126,11 +126,11 @@ func (h *harness) Deny() { h.server.Ask("somebody:else") }
 func (h *harness) Restore() {
 	h.server.Ask("")
 	h.server.Restart()
-	if h.away && h.forgets { // its instances register anew, a little later
+	if h.away && h.forgets { // its instances register again after a short delay
 		time.AfterFunc(100*time.Millisecond, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			for name, revision := range h.has {
+			for name, revision := range h.revisions {
 				h.put(name, revision)
 			}
 		})

@@ -30,7 +30,7 @@ import (
 const (
 	modelBeat  = 3  // seconds between renewals
 	modelLease = 9  // after which an instance expires
-	modelCache = 4  // for which a server repeats an answer
+	modelCache = 4  // a server repeats an answer for so long
 	modelStuck = 16 // the same if an instance registered meanwhile; changes are reported for longer
 	modelHold  = 24 // longer than a stuck cache, and than it takes to register again
 )
@@ -45,14 +45,14 @@ type modelServer struct {
 	renewed   map[string]int
 	changes   map[string]wire.Instance
 	replies   map[string]*client.Reply // cached, by path
-	made      map[string]int           // when they were made
+	cachedAt  map[string]int           // when they were made
 	stuck     int                      // until when they stay
 }
 
 func (s *modelServer) start() {
 	s.running, s.stuck = true, 0
 	s.instances, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
-	s.replies, s.made = map[string]*client.Reply{}, map[string]int{}
+	s.replies, s.cachedAt = map[string]*client.Reply{}, map[string]int{}
 }
 
 // model is the world. It implements serverAPI.
@@ -73,7 +73,7 @@ type model struct {
 	history []string
 }
 
-func (m *model) time() time.Time { return at(time.Duration(m.now) * time.Second) }
+func (m *model) time() time.Time { return timeAt(time.Duration(m.now) * time.Second) }
 
 func (m *model) note(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf("%d: ", m.now)+fmt.Sprintf(format, args...))
@@ -164,7 +164,7 @@ func (m *model) reply(name, path string) (*client.Reply, error) {
 	if !server.running || server.cut || path != "/apps" && server.silent {
 		return nil, errModel
 	}
-	age := m.now - server.made[path]
+	age := m.now - server.cachedAt[path]
 	if server.replies[path] != nil && (age < modelCache || m.now < server.stuck && age < modelStuck) {
 		return server.replies[path], nil
 	}
@@ -179,7 +179,7 @@ func (m *model) reply(name, path string) (*client.Reply, error) {
 		text = fmt.Append(text, instance.ID, instance.Action, instance.Registered, instance.Evicted)
 	}
 	server.replies[path] = &client.Reply{Answer: answer, Sum: sha256.Sum256(text)}
-	server.made[path] = m.now
+	server.cachedAt[path] = m.now
 	return server.replies[path], nil
 }
 
@@ -211,8 +211,8 @@ func (m *model) poll() {
 func (m *model) change() {
 	address := fmt.Sprintf("10.0.0.%d", 1+m.random.IntN(8))
 	_, lives := m.living[address]
-	which := m.random.IntN(2)
-	server := m.servers[which]
+	selected := m.random.IntN(2)
+	server := m.servers[selected]
 	switch event := m.random.IntN(16); {
 	case event < 4 && !lives:
 		m.living[address], m.born[address] = true, m.now

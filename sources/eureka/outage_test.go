@@ -12,7 +12,7 @@ import (
 	"tributary/sources/eureka/eurekatest"
 )
 
-// ages has some time pass of which the note alone tells.
+// ages moves the times of the note into the past.
 func (s *shelf) ages(t *testing.T, passed time.Duration) {
 	t.Helper()
 	s.mu.Lock()
@@ -20,15 +20,15 @@ func (s *shelf) ages(t *testing.T, passed time.Duration) {
 	s.note = moved(t, s.note, -passed)
 }
 
-// TestRestartsDuringOutage restarts the source again and again while no server answers, for longer than the hold. An
-// instance in doubt stays, since nothing can register meanwhile.
+// TestRestartsDuringOutage restarts the source repeatedly while no server answers, for longer than the hold. An
+// instance in doubt stays, since no instance can register meanwhile.
 func TestRestartsDuringOutage(t *testing.T) {
 	for name, forgets := range map[string]bool{"the server keeps its memory": false, "the server forgets": true} {
 		t.Run(name, func(t *testing.T) {
 			server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 			put(server, "orders", "10.0.0.1", "10.0.0.2")
 			stop := s.runs(t, server)
-			s.awaits(t, "both", func() bool { return len(s.has(t)["orders"]) == 2 && s.Kept() != nil })
+			s.awaits(t, "both", func() bool { return len(s.endpoints(t)["orders"]) == 2 && s.Kept() != nil })
 			server.Stop()
 			server.Forget()
 			put(server, "orders", "10.0.0.1")
@@ -50,19 +50,19 @@ func TestRestartsDuringOutage(t *testing.T) {
 			put(server, "carts", "10.0.0.7")
 			server.Restart()
 			s.runs(t, server)
-			s.awaits(t, "the server is read", func() bool { return len(s.has(t)["carts"]) == 1 })
-			require.True(t, slices.Equal(s.has(t)["orders"], []string{"10.0.0.1", "10.0.0.2"}), "%v", s.has(t))
+			s.awaits(t, "the server is read", func() bool { return len(s.endpoints(t)["carts"]) == 1 })
+			require.True(t, slices.Equal(s.endpoints(t)["orders"], []string{"10.0.0.1", "10.0.0.2"}), "%v", s.endpoints(t))
 		})
 	}
 }
 
 // moved moves all times of a note.
-func moved(t *testing.T, note []byte, by time.Duration) []byte {
+func moved(t *testing.T, note []byte, shift time.Duration) []byte {
 	t.Helper()
 	return times.ReplaceAllFunc(note, func(text []byte) []byte {
-		at, err := time.Parse(`"`+time.RFC3339Nano+`"`, string(text))
+		parsed, err := time.Parse(`"`+time.RFC3339Nano+`"`, string(text))
 		require.NoError(t, err)
-		return []byte(at.Add(by).Format(`"` + time.RFC3339Nano + `"`))
+		return []byte(parsed.Add(shift).Format(`"` + time.RFC3339Nano + `"`))
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 	"tributary/sources/eureka/eurekatest"
 )
 
-// shelf is a sink that keeps what it is given, for one run after another.
+// shelf is a sink that keeps contents and notes, for several runs.
 type shelf struct {
 	mu     sync.Mutex
 	groups map[string]sources.Content
@@ -32,10 +32,10 @@ func (s *shelf) Replace(group string, rs []*resource.Resource, rejects ...source
 	return s.ReplaceAll([]sources.Content{{Group: group, Resources: rs, Rejects: rejects}})
 }
 
-func (s *shelf) ReplaceAll(all []sources.Content) error {
+func (s *shelf) ReplaceAll(contents []sources.Content) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range all {
+	for _, c := range contents {
 		if s.groups[c.Group] = c; len(c.Resources)+len(c.Rejects)+len(c.LeftOut) == 0 {
 			delete(s.groups, c.Group)
 		}
@@ -65,11 +65,11 @@ func (s *shelf) Kept() []byte { s.mu.Lock(); defer s.mu.Unlock(); return s.note 
 
 func (s *shelf) Keep(note []byte) { s.mu.Lock(); s.note = note; s.notes++; s.mu.Unlock() }
 
-// has returns the endpoints of what is published, by the names of objects.
-func (s *shelf) has(t *testing.T) map[string][]string {
+// endpoints returns the published addresses, by the names of objects.
+func (s *shelf) endpoints(t *testing.T) map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string][]string{}
+	addresses := map[string][]string{}
 	for _, c := range s.groups {
 		for _, r := range c.Resources {
 			spec, err := r.Spec()
@@ -78,10 +78,10 @@ func (s *shelf) has(t *testing.T) map[string][]string {
 			for _, e := range spec.(*networking.ServiceEntry).Endpoints {
 				list = append(list, e.Address)
 			}
-			all[r.Key().Name] = list
+			addresses[r.Key().Name] = list
 		}
 	}
-	return all
+	return addresses
 }
 
 func (s *shelf) state() (sources.State, string) {
@@ -100,21 +100,21 @@ func (s *shelf) runs(t *testing.T, server *eurekatest.Server, change ...func(*Se
 	source, err := New(server.Address(), settings)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- source.Run(ctx, s) }()
+	result := make(chan error, 1)
+	go func() { result <- source.Run(ctx, s) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
+		require.ErrorIs(t, <-result, context.Canceled)
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
-func (s *shelf) awaits(t *testing.T, what string, ok func() bool) {
+func (s *shelf) awaits(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
-	if !assert.Eventually(t, ok, 20*time.Second, time.Millisecond, what) {
+	if !assert.Eventually(t, ok, 20*time.Second, time.Millisecond, condition) {
 		state, message := s.state()
-		require.Fail(t, what, "it has %v, %v: %s", s.has(t), state, message)
+		require.Fail(t, condition, "it has %v, %v: %s", s.endpoints(t), state, message)
 	}
 }
 
@@ -129,14 +129,14 @@ func TestRestarts(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	put(server, "orders", "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	stop := s.runs(t, server)
-	is := func(ips ...string) func() bool {
-		return func() bool { return slices.Equal(s.has(t)["orders"], ips) && s.Kept() != nil }
+	published := func(ips ...string) func() bool {
+		return func() bool { return slices.Equal(s.endpoints(t)["orders"], ips) && s.Kept() != nil }
 	}
-	s.awaits(t, "all", is("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+	s.awaits(t, "all", published("10.0.0.1", "10.0.0.2", "10.0.0.3"))
 	stop()
 	server.Delete("orders", "10.0.0.3")
 	stop = s.runs(t, server)
-	s.awaits(t, "one went meanwhile, and the server has forgotten nothing", is("10.0.0.1", "10.0.0.2"))
+	s.awaits(t, "the deregistered instance is gone, because the server kept its data", published("10.0.0.1", "10.0.0.2"))
 	stop()
 	server.Forget()
 	put(server, "orders", "10.0.0.1")
@@ -148,27 +148,27 @@ func TestRestarts(t *testing.T) {
 		require.Equal(t, sources.Degraded, state)
 		require.Contains(t, message, "1 endpoint is not listed and stays")
 		stop()
-		require.True(t, is("10.0.0.1", "10.0.0.2")(), "the server was started anew, and so are we")
+		require.True(t, published("10.0.0.1", "10.0.0.2")(), "both the server and the source restarted")
 	}
 	stop = s.runs(t, server, func(set *Settings) { set.Hold = time.Millisecond })
-	s.awaits(t, "it was held for long enough", is("10.0.0.1"))
+	s.awaits(t, "it was held for long enough", published("10.0.0.1"))
 	server.Delete("orders", "10.0.0.1")
-	s.awaits(t, "the last one went", is())
+	s.awaits(t, "the last one went", published())
 	stop()
 	_ = s.runs(t, server, func(set *Settings) { set.Skip = []string{"orders"} })
-	s.awaits(t, "it is not to be read", func() bool { return len(s.has(t)) == 0 })
+	s.awaits(t, "it is not to be read", func() bool { return len(s.endpoints(t)) == 0 })
 }
 
-// TestASpoiledNoteIsNone has a run start with what it cannot read.
-func TestASpoiledNoteIsNone(t *testing.T) {
+// TestMalformedNote_Ignored has a run start with a note that it cannot read.
+func TestMalformedNote_Ignored(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}, note: []byte(`{"marks":5}`)}
 	put(server, "orders", "10.0.0.1")
 	s.runs(t, server)
-	s.awaits(t, "it is read", func() bool { return len(s.has(t)["orders"]) == 1 })
+	s.awaits(t, "it is read", func() bool { return len(s.endpoints(t)["orders"]) == 1 })
 }
 
-// TestOneInstanceThatCannotBeReadHoldsUpNothing has one there from the start, and one that becomes so.
-func TestOneInstanceThatCannotBeReadHoldsUpNothing(t *testing.T) {
+// TestMalformedInstance_DoesNotBlockOthers has one there from the start, and one that becomes so.
+func TestMalformedInstance_DoesNotBlockOthers(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	bad := func(id string) {
 		i := eurekatest.Instance(id, "", 80, nil)
@@ -178,11 +178,11 @@ func TestOneInstanceThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	bad("10.0.0.9")
 	put(server, "orders", "10.0.0.1", "10.0.0.2")
 	s.runs(t, server)
-	s.awaits(t, "the others are there", func() bool { return len(s.has(t)["orders"]) == 2 })
+	s.awaits(t, "the others are there", func() bool { return len(s.endpoints(t)["orders"]) == 2 })
 	bad("10.0.0.1")
 	put(server, "carts", "10.0.0.1")
-	s.awaits(t, "what came since then", func() bool { return len(s.has(t)["carts"]) == 1 })
-	require.Len(t, s.has(t)["orders"], 2, "of the other one, what was read last counts")
+	s.awaits(t, "the service registered later is served", func() bool { return len(s.endpoints(t)["carts"]) == 1 })
+	require.Len(t, s.endpoints(t)["orders"], 2, "the last readable version of the malformed instance counts")
 	s.awaits(t, "the status counts it", func() bool {
 		_, message := s.state()
 		return strings.Contains(message, "1 endpoint is not listed and stays (eureka vip orders)")
@@ -194,14 +194,14 @@ func TestOneInstanceThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	require.True(t, s.synced)
 }
 
-// TestTwoPortsWithOneNumber has the secure port of a service be refused by name, and nothing else.
+// TestTwoPortsWithOneNumber has the secure port of a service rejected by name, and serves the other.
 func TestTwoPortsWithOneNumber(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	i := eurekatest.Instance("a", "10.0.0.1", 80, nil)
 	i["securePort"] = map[string]any{"$": 80, "@enabled": "true"}
 	server.Put("orders", i)
 	s.runs(t, server)
-	s.awaits(t, "the plain one", func() bool { return len(s.has(t)["orders"]) == 1 })
+	s.awaits(t, "the plain one", func() bool { return len(s.endpoints(t)["orders"]) == 1 })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Len(t, s.groups["orders"].Rejects, 1)
@@ -209,12 +209,12 @@ func TestTwoPortsWithOneNumber(t *testing.T) {
 		"eureka vip orders (secure): port 80 is the service's plain one already")
 }
 
-func TestNothingThatIsSelectedIsSaid(t *testing.T) {
+func TestEmptySelection_ReportedInStatus(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	server.Put("orders", eurekatest.Instance("10.0.0.1", "10.0.0.1", 80, nil))
 	server.Put("carts", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
 	stop := s.runs(t, server, func(settings *Settings) { settings.Apps = []string{"order"} })
-	s.awaits(t, "it is said", func() bool {
+	s.awaits(t, "the status reports it", func() bool {
 		state, text := s.state()
 		return state == sources.Healthy && text == "none of 2 applications is selected"
 	})
@@ -227,7 +227,7 @@ func TestHealth(t *testing.T) {
 	stop := s.runs(t, server)
 	s.awaits(t, "it is denied", func() bool { state, _ := s.state(); return state == sources.Denied })
 	server.Ask("")
-	s.awaits(t, "there is nothing", func() bool {
+	s.awaits(t, "the registry is empty", func() bool {
 		state, text := s.state()
 		return state == sources.Healthy && text == "there is no instance"
 	})
@@ -256,8 +256,8 @@ func TestNew(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestWhatIsLeftOut has instances that are not to be called, or cannot be.
-func TestWhatIsLeftOut(t *testing.T) {
+// TestLeftOut_NamesInstances has instances that are not to be called, or cannot be.
+func TestLeftOut_NamesInstances(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	put(server, "orders", "10.0.0.1", "0.0.0.0")
 	for id, change := range map[string]func(map[string]any){
@@ -270,34 +270,34 @@ func TestWhatIsLeftOut(t *testing.T) {
 		server.Put("orders", i)
 	}
 	lonely := eurekatest.Instance("lonely-1", "0.0.0.0", 80, nil)
-	server.Put("lonely", lonely) // nothing else is of its host
+	server.Put("lonely", lonely) // the only instance of its host
 	broken := eurekatest.Instance("broken-1", "10.0.0.7", 80, nil)
 	broken["port"] = map[string]any{"$": "eighty", "@enabled": "true"}
 	server.Put("orders", broken)
 	stop := s.runs(t, server)
-	s.awaits(t, "one is served", func() bool { return slices.Equal(s.has(t)["orders"], []string{"10.0.0.1"}) })
-	left := func() (all []string) {
+	s.awaits(t, "one is served", func() bool { return slices.Equal(s.endpoints(t)["orders"], []string{"10.0.0.1"}) })
+	leftOut := func() (texts []string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, c := range s.groups {
 			for _, l := range c.LeftOut {
-				all = append(all, l.String())
+				texts = append(texts, l.String())
 			}
 		}
-		slices.Sort(all)
-		return all
+		slices.Sort(texts)
+		return texts
 	}
 	require.Equal(t, []string{
 		`0.0.0.0 of ORDERS (address "0.0.0.0": no address that can be called)`, "10.0.0.2:80 of ORDERS (status DOWN)",
 		"10.0.0.3:80 of ORDERS (status UP, set to OUT_OF_SERVICE)", "10.0.0.4 of ORDERS (none of its ports is enabled)",
 		`broken-1 of ORDERS (cannot be read: port: "eighty" is none, at 10.0.0.7)`,
 		`lonely-1 of LONELY (address "0.0.0.0": no address that can be called)`,
-	}, left())
+	}, leftOut())
 	server.Delete("lonely", "lonely-1")
 	server.Delete("orders", "broken-1")
-	s.awaits(t, "the others only", func() bool { return len(left()) == 4 })
+	s.awaits(t, "the others only", func() bool { return len(leftOut()) == 4 })
 	server.Put("orders", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
 	server.Put("orders", eurekatest.Instance("10.0.0.3", "10.0.0.3", 80, nil))
-	s.awaits(t, "the others only", func() bool { return len(left()) == 2 })
+	s.awaits(t, "the others only", func() bool { return len(leftOut()) == 2 })
 	stop()
 }

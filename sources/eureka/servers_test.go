@@ -34,7 +34,7 @@ func newCluster(t *testing.T, count int) *cluster {
 	return created
 }
 
-// begun returns a run of the source that has taken back what the sink has.
+// begun returns a run of the source that has restored the sink's state.
 func begun(source *Source, sink sources.Sink, now time.Time) *run {
 	created := source.newRun()
 	created.Begin(sink, now)
@@ -104,9 +104,9 @@ func TestSeveralServers(t *testing.T) {
 	require.Equal(t, registry.Batch{Health: health, Next: time.Hour}, c.Poll(ctx, time.Now()))
 }
 
-// TestChangesProveTheEnd has instances go during a suspicion: at once if the server reports their end, else after the
+// TestChanges_ProveRemoval has instances go during a suspicion: at once if the server reports their end, else after the
 // hold.
-func TestChangesProveTheEnd(t *testing.T) {
+func TestChanges_ProveRemoval(t *testing.T) {
 	c := newCluster(t, 1)
 	server := c.servers[0]
 	every := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}

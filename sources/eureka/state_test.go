@@ -19,7 +19,7 @@ import (
 
 var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
-func at(elapsed time.Duration) time.Time { return start.Add(elapsed) }
+func timeAt(elapsed time.Duration) time.Time { return start.Add(elapsed) }
 
 var orders = mapping.ID{VIP: "orders"}
 
@@ -79,13 +79,13 @@ func outage(r *reading)   { r.outage = true }
 func partial(r *reading)  { r.answer.Nameless, r.answer.Why = 1, errors.New("no name") }
 
 // gone makes the server report the end of an instance.
-func gone(address string, when time.Duration) func(*reading) {
+func removed(address string, when time.Duration) func(*reading) {
 	return ended(up(address)[0], when)
 }
 
 func ended(instance wire.Instance, when time.Duration) func(*reading) {
 	return func(r *reading) {
-		instance.Action, instance.Evicted = wire.Deleted, wire.Number(at(when).UnixMilli())
+		instance.Action, instance.Evicted = wire.Deleted, wire.Number(timeAt(when).UnixMilli())
 		r.changes = append(r.changes, instance)
 	}
 }
@@ -169,33 +169,33 @@ func (b *book) restarted(now time.Time) *book {
 // publishing returns a book that published instances.
 func publishing(t *testing.T, instances ...wire.Instance) *book {
 	earlier := newBook(t)
-	earlier.take(listing(instances, switched), at(-time.Hour))
+	earlier.take(listing(instances, switched), timeAt(-time.Hour))
 	return earlier
 }
 
-func TestAServerThatComesBackEmptyLosesNothing(t *testing.T) {
+func TestEmptyServer_AfterRestartKeepsEndpoints(t *testing.T) {
 	b := newBook(t)
-	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2", "10.0.0.3"), switched), "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	b.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2", "10.0.0.3"), switched), "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	later := 10 * time.Minute
-	b.takes(at(later), listing(nil, outage), "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	b.takes(timeAt(later), listing(nil, outage), "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	require.Equal(t, 3, b.held())
-	require.Equal(t, at(later+time.Minute), b.Next())
-	b.takes(at(later+time.Second), listing(up("10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
-	b.takes(at(later+2*time.Second), listing(up("10.0.0.1", "10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
-	b.takes(at(later+3*time.Second), listing(up("10.0.0.1")), "10.0.0.1", "10.0.0.2", "10.0.0.3") // 10.0.0.4 is new
-	both := []func(*reading){gone("10.0.0.1", later+3*time.Second), gone("10.0.0.2", later+3*time.Second)}
-	b.takes(at(later+4*time.Second), listing(nil, both...), "10.0.0.3")
-	b.settle(at(later + time.Minute - 1))
+	require.Equal(t, timeAt(later+time.Minute), b.Next())
+	b.takes(timeAt(later+time.Second), listing(up("10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
+	b.takes(timeAt(later+2*time.Second), listing(up("10.0.0.1", "10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
+	b.takes(timeAt(later+3*time.Second), listing(up("10.0.0.1")), "10.0.0.1", "10.0.0.2", "10.0.0.3") // 10.0.0.4 is new
+	changes := []func(*reading){removed("10.0.0.1", later+3*time.Second), removed("10.0.0.2", later+3*time.Second)}
+	b.takes(timeAt(later+4*time.Second), listing(nil, changes...), "10.0.0.3")
+	b.settle(timeAt(later + time.Minute - 1))
 	require.Equal(t, []string{"10.0.0.3"}, b.served(orders))
-	b.settle(at(later + time.Minute))
+	b.settle(timeAt(later + time.Minute))
 	require.Equal(t, []string{}, b.served(orders), "it did not return during the hold")
 	require.Equal(t, registry.Port{Number: 80, Protocol: "HTTP"}, b.port())
-	b.settle(at(later + time.Minute + time.Hour))
+	b.settle(timeAt(later + time.Minute + time.Hour))
 	require.Nil(t, b.served(orders), "an empty service stays for keepEmpty")
 	require.Zero(t, b.Next())
 }
 
-// TestInDoubt shows what stays of an instance that was listed two seconds before.
+// TestInDoubt is the table of an instance that was listed two seconds before.
 func TestInDoubt(t *testing.T) {
 	change := func(edit func(*wire.Instance)) []wire.Instance {
 		instances := up("10.0.0.1")
@@ -214,10 +214,10 @@ func TestInDoubt(t *testing.T) {
 		"the same, and not all is there":     {listing(up("10.0.0.2"), partial), true},
 		"the same, and both are missing":     {listing(nil), true},
 		"most registered again":              {listing(registered(7, "10.0.0.2")), true},
-		"it went after it was listed":        {listing(nil, switched, gone("10.0.0.1", time.Second)), false},
-		"it had gone before it was listed":   {listing(nil, switched, gone("10.0.0.1", -time.Second)), true},
-		"it has gone, and not all is there":  {listing(nil, partial, gone("10.0.0.1", time.Second)), false},
-		"another one went":                   {listing(nil, switched, gone("10.0.0.9", time.Second)), true},
+		"it went after it was listed":        {listing(nil, switched, removed("10.0.0.1", time.Second)), false},
+		"it had gone before it was listed":   {listing(nil, switched, removed("10.0.0.1", -time.Second)), true},
+		"it has gone, and not all is there":  {listing(nil, partial, removed("10.0.0.1", time.Second)), false},
+		"another one went":                   {listing(nil, switched, removed("10.0.0.9", time.Second)), true},
 		"it is down":                         {elsewhere(func(i *wire.Instance) { i.Status = wire.Down }), false},
 		"it is out of service":               {elsewhere(func(i *wire.Instance) { i.Status = wire.OutOfService }), false},
 		"it is starting":                     {elsewhere(func(i *wire.Instance) { i.Status = wire.Starting }), false},
@@ -235,9 +235,9 @@ func TestInDoubt(t *testing.T) {
 			change(func(i *wire.Instance) { i.ID, i.Dirty = "x", 2 })...)), true},
 	} {
 		b := newBook(t)
-		b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
-		b.settle(at(time.Minute))
-		b.take(test.now, at(time.Minute+2*time.Second))
+		b.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
+		b.settle(timeAt(time.Minute))
+		b.take(test.now, timeAt(time.Minute+2*time.Second))
 		require.Equal(t, test.stays, slices.Contains(b.served(orders), "10.0.0.1"), name)
 	}
 }
@@ -253,122 +253,122 @@ func TestMassLoss(t *testing.T) {
 	}
 	for missing, held := range map[int]int{3: 0, 4: 4, 20: 20} {
 		b := newBook(t)
-		b.take(listing(up(addresses...), switched), at(0))
-		b.settle(at(time.Minute))
-		b.take(listing(up(addresses[missing:]...)), at(2*time.Minute))
+		b.take(listing(up(addresses...), switched), timeAt(0))
+		b.settle(timeAt(time.Minute))
+		b.take(listing(up(addresses[missing:]...)), timeAt(2*time.Minute))
 		require.Equal(t, held, b.held(), missing)
-		b.takes(at(2*time.Minute+time.Second), listing(up(addresses[missing:]...), gone(addresses[0], 2*time.Minute)),
+		b.takes(timeAt(2*time.Minute+time.Second), listing(up(addresses[missing:]...), removed(addresses[0], 2*time.Minute)),
 			addresses[map[bool]int{true: 1, false: missing}[held > 0]:]...)
-		b.settle(at(3 * time.Minute))
+		b.settle(timeAt(3 * time.Minute))
 		require.Len(t, b.served(orders), 20-missing)
 	}
 }
 
-// TestAnotherServerBehindOneAddress has a balancer turn to another server.
-func TestAnotherServerBehindOneAddress(t *testing.T) {
+// TestBalancer_SwitchesServer has a balancer turn to another server.
+func TestBalancer_SwitchesServer(t *testing.T) {
 	addresses := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}
 	for name, listed := range map[string][]wire.Instance{
-		"it has nothing":            nil,
+		"it is empty":               nil,
 		"it has two":                registered(2, addresses[:2]...),
 		"it has as many, of others": registered(2, "10.0.0.1", "10.0.0.2", "10.0.0.6", "10.0.0.7", "10.0.0.8"),
 		"it does not have one":      registered(2, addresses[:4]...),
 	} {
 		b := newBook(t)
-		b.take(listing(registered(1, addresses...), switched), at(0))
-		b.settle(at(time.Minute))
-		b.take(listing(listed), at(time.Hour))
+		b.take(listing(registered(1, addresses...), switched), timeAt(0))
+		b.settle(timeAt(time.Minute))
+		b.take(listing(listed), timeAt(time.Hour))
 		require.Subset(t, b.served(orders), addresses, name)
 	}
 }
 
-// TestAHoldDoesNotEndWhileNoServerIsThere has an outage begin during a hold: no instance can register meanwhile.
-func TestAHoldDoesNotEndWhileNoServerIsThere(t *testing.T) {
+// TestHold_LastsThroughRepeatedOutage has an outage begin during a hold: no instance can register meanwhile.
+func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	b := newBook(t)
-	b.takes(at(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
-	b.takes(at(time.Minute), listing(nil, outage), "10.0.0.1")
-	b.Suspicion = b.Suspicion.Leave(at(time.Minute))
-	b.takes(at(time.Hour), listing(nil, outage), "10.0.0.1")
-	b.settle(at(time.Hour + time.Minute - 1))
+	b.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
+	b.takes(timeAt(time.Minute), listing(nil, outage), "10.0.0.1")
+	b.Suspicion = b.Suspicion.Leave(timeAt(time.Minute))
+	b.takes(timeAt(time.Hour), listing(nil, outage), "10.0.0.1")
+	b.settle(timeAt(time.Hour + time.Minute - 1))
 	require.Equal(t, []string{"10.0.0.1"}, b.served(orders))
-	b.settle(at(time.Hour + time.Minute))
+	b.settle(timeAt(time.Hour + time.Minute))
 	require.Equal(t, []string{}, b.served(orders))
 }
 
-// TestAHoldEndsThoughServersTakeTurns has each answer come from another server, as behind a proxy.
-func TestAHoldEndsThoughServersTakeTurns(t *testing.T) {
+// TestHold_EndsBehindAlternatingServers has each answer come from another server, as behind a proxy.
+func TestHold_EndsBehindAlternatingServers(t *testing.T) {
 	b := newBook(t)
-	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
+	b.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
 	for second := time.Duration(1); second <= 60; second++ {
-		b.takes(at(second*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1", "10.0.0.2")
+		b.takes(timeAt(second*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1", "10.0.0.2")
 	}
-	b.takes(at(61*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1")
+	b.takes(timeAt(61*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1")
 }
 
-// TestWhatAnEarlierRunPublished shows what stays of two instances that an earlier run published: the first one was in
-// doubt for half a minute.
-func TestWhatAnEarlierRunPublished(t *testing.T) {
-	both := up("10.0.0.1", "10.0.0.2")
-	for index := range both {
-		both[index].Metadata = map[string]string{"service-port": "8000"}
+// TestRestart_KeepsPublishedEndpoints has two instances that an earlier run published: the first one was in doubt for
+// half a minute.
+func TestRestart_KeepsPublishedEndpoints(t *testing.T) {
+	instances := up("10.0.0.1", "10.0.0.2")
+	for index := range instances {
+		instances[index].Metadata = map[string]string{"service-port": "8000"}
 	}
-	earlier := publishing(t, both...)
-	earlier.take(listing(both[1:], switched), at(-30*time.Second))
+	earlier := publishing(t, instances...)
+	earlier.take(listing(instances[1:], switched), timeAt(-30*time.Second))
 	require.Equal(t, 1, earlier.held())
 	for name, test := range map[string]struct {
 		first              reading
 		atOnce, after, end []string
 	}{
-		"neither is there": {listing(nil), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}, []string{}},
-		"one of them is there": {
+		"neither is listed": {listing(nil), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}, []string{}},
+		"one is listed": {
 			listing(up("10.0.0.1")),
 			[]string{"10.0.0.1", "10.0.0.2"},
 			[]string{"10.0.0.1", "10.0.0.2"},
 			[]string{"10.0.0.1"},
 		},
 		"one went since the start": {
-			listing(nil, gone("10.0.0.2", time.Second)), []string{"10.0.0.1"}, []string{}, []string{},
+			listing(nil, removed("10.0.0.2", time.Second)), []string{"10.0.0.1"}, []string{}, []string{},
 		},
 	} {
-		b := earlier.restarted(at(0))
-		b.take(test.first, at(0))
+		b := earlier.restarted(timeAt(0))
+		b.take(test.first, timeAt(0))
 		require.Equal(t, test.atOnce, b.served(orders), name)
 		require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, b.port())
-		b.settle(at(30 * time.Second))
+		b.settle(timeAt(30 * time.Second))
 		require.Equal(t, test.after, b.served(orders), name)
-		b.settle(at(time.Minute))
+		b.settle(timeAt(time.Minute))
 		require.Equal(t, test.end, b.served(orders), name)
 	}
 	b := newBook(t)
 	b.settings.Skip = []string{"orders"}
 	b.Restore("orders", []*resource.Resource{earlier.published[orders]}, b.selects)
-	require.Len(t, b.Apply(*b.takeListing(listing(nil).answer, nil, true), at(0)).Contents, 1)
+	require.Len(t, b.Apply(*b.takeListing(listing(nil).answer, nil, true), timeAt(0)).Contents, 1)
 	require.Nil(t, b.served(orders), "the settings no longer select it")
 }
 
-// TestWhatCannotBeToldStays has an earlier run with transforms: only its groups are known.
-func TestWhatCannotBeToldStays(t *testing.T) {
+// TestRestoredGroup_WithoutObjectsStays has an earlier run with transforms: only its groups are known.
+func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
 	for name, test := range map[string]struct {
 		first reading
-		until time.Duration
+		delay time.Duration
 	}{
 		"it is not listed": {listing(nil), time.Minute},
 		"it is listed":     {listing(up("10.0.0.1")), 0},
 	} {
 		b := newBook(t)
 		b.Restore("orders", nil, b.selects)
-		contents := b.Apply(*b.takeListing(test.first.answer, nil, true), at(0)).Contents
-		if test.until > 0 {
+		contents := b.Apply(*b.takeListing(test.first.answer, nil, true), timeAt(0)).Contents
+		if test.delay > 0 {
 			require.Empty(t, contents, name)
-			require.Equal(t, at(test.until), b.Next(), name)
-			require.Empty(t, b.Contents(at(test.until-1)), name)
+			require.Equal(t, timeAt(test.delay), b.Next(), name)
+			require.Empty(t, b.Contents(timeAt(test.delay-1)), name)
 		}
-		require.Len(t, append(contents, b.Contents(at(test.until))...), 1, name)
+		require.Len(t, append(contents, b.Contents(timeAt(test.delay))...), 1, name)
 	}
 }
 
-// TestHoldsEndThoughEverythingRestarts restarts tributary, the server, or both, more often than a hold, as the clock
+// TestHolds_EndDespiteRestarts restarts tributary, the server, or both, more often than a hold, as the clock
 // goes or jumps back.
-func TestHoldsEndThoughEverythingRestarts(t *testing.T) {
+func TestHolds_EndDespiteRestarts(t *testing.T) {
 	for name, test := range map[string]struct {
 		ours bool
 		jump time.Duration // of the clock, at our first restart
@@ -379,69 +379,68 @@ func TestHoldsEndThoughEverythingRestarts(t *testing.T) {
 		"both, and the clock, by a bit": {ours: true, jump: -5 * time.Second},
 	} {
 		b := newBook(t)
-		b.take(listing(up("10.0.0.1", "10.0.0.2"), switched), at(0))
+		b.take(listing(up("10.0.0.1", "10.0.0.2"), switched), timeAt(0))
 		clock := time.Second
-		b.takes(at(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
+		b.takes(timeAt(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
 		for round := range 9 { // of eight seconds each: a hold and a bit
 			clock += 8 * time.Second
-			if b.Suspicion = b.Suspicion.Leave(at(clock)); test.ours {
+			if b.Suspicion = b.Suspicion.Leave(timeAt(clock)); test.ours {
 				if round == 0 {
 					clock += test.jump
 				}
-				b = b.restarted(at(clock))
+				b = b.restarted(timeAt(clock))
 			}
-			b.take(listing(up("10.0.0.1"), outage), at(clock))
+			b.take(listing(up("10.0.0.1"), outage), timeAt(clock))
 		}
 		require.Equal(t, []string{"10.0.0.1"}, b.served(orders), name)
 	}
 }
 
-// TestTheLeaseOfAnotherInstanceAtTheSamePlace has the lease of a killed instance expire at a server that does not know
+// TestExpiredLease_OfReplacedInstanceIgnored has the lease of a killed instance expire at a server that does not know
 // the instance that was started in its place.
-func TestTheLeaseOfAnotherInstanceAtTheSamePlace(t *testing.T) {
+func TestExpiredLease_OfReplacedInstanceIgnored(t *testing.T) {
 	b := newBook(t)
 	earlier, current := up("10.0.0.1")[0], up("10.0.0.1")[0]
 	earlier.ID, earlier.Dirty = "orders:1", 1
 	current.ID, current.Dirty = "orders:2", 2
-	b.takes(at(0), listing([]wire.Instance{earlier, current}, switched), "10.0.0.1")
-	for _, b := range []*book{b, b.restarted(at(0))} {
-		b.takes(at(40*time.Second), listing(nil, outage, ended(earlier, 30*time.Second)), "10.0.0.1")
-		b.takes(at(60*time.Second), listing(nil, ended(earlier, 50*time.Second)), "10.0.0.1")
-		b.takes(at(80*time.Second), listing(nil, ended(current, 70*time.Second)), []string{}...)
+	b.takes(timeAt(0), listing([]wire.Instance{earlier, current}, switched), "10.0.0.1")
+	for _, b := range []*book{b, b.restarted(timeAt(0))} {
+		b.takes(timeAt(40*time.Second), listing(nil, outage, ended(earlier, 30*time.Second)), "10.0.0.1")
+		b.takes(timeAt(60*time.Second), listing(nil, ended(earlier, 50*time.Second)), "10.0.0.1")
+		b.takes(timeAt(80*time.Second), listing(nil, ended(current, 70*time.Second)), []string{}...)
 	}
 }
 
-// TestTwoApplicationsAtOnePlace has two applications at one address, as behind a gateway. A server that was restarted
+// TestApplications_AtSharedAddress has two applications at one address, as behind a gateway. A server that was restarted
 // lists them one by one, and then a third one.
-func TestTwoApplicationsAtOnePlace(t *testing.T) {
-	other := func(name string) wire.Instance {
+func TestApplications_AtSharedAddress(t *testing.T) {
+	application := func(name string) wire.Instance {
 		instance := up("10.0.0.1")[0]
 		instance.App, instance.ID, instance.VIP = name, name, name
 		return instance
 	}
-	both := func(t *testing.T) *book {
+	newSharedBook := func(t *testing.T) *book {
 		b := newBook(t)
-		b.takes(at(0), listing(append(up("10.0.0.1"), other("carts")), switched), "10.0.0.1")
+		b.takes(timeAt(0), listing(append(up("10.0.0.1"), application("carts")), switched), "10.0.0.1")
 		return b
 	}
-	b := both(t)
-	b.takes(at(time.Minute), listing(nil, outage), "10.0.0.1")
-	b.takes(at(time.Minute+time.Second), listing([]wire.Instance{other("carts")}), "10.0.0.1")
-	b.takes(at(2*time.Minute), listing([]wire.Instance{other("carts")}), []string{}...)
-	b = both(t)
-	b.takes(at(time.Minute), listing([]wire.Instance{other("carts"), other("users")}, outage), []string{}...)
+	b := newSharedBook(t)
+	b.takes(timeAt(time.Minute), listing(nil, outage), "10.0.0.1")
+	b.takes(timeAt(time.Minute+time.Second), listing([]wire.Instance{application("carts")}), "10.0.0.1")
+	b.takes(timeAt(2*time.Minute), listing([]wire.Instance{application("carts")}), []string{}...)
+	b = newSharedBook(t)
+	b.takes(timeAt(time.Minute), listing([]wire.Instance{application("carts"), application("users")}, outage), []string{}...)
 
 	// The same after a restart.
-	b = both(t).restarted(at(0))
+	b = newSharedBook(t).restarted(timeAt(0))
 	carts := mapping.ID{VIP: "carts"}
-	b.takes(at(0), listing([]wire.Instance{other("carts")}), "10.0.0.1")
-	b.takes(at(time.Second), listing([]wire.Instance{other("users")}), []string{}...)
+	b.takes(timeAt(0), listing([]wire.Instance{application("carts")}), "10.0.0.1")
+	b.takes(timeAt(time.Second), listing([]wire.Instance{application("users")}), []string{}...)
 	require.Equal(t, []string{}, b.served(carts))
 }
 
-// TestWhatIsNotReadAfterARestartStays shows what becomes of an endpoint that an earlier run published while an instance
-// is listed that cannot be read.
-func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
+// TestMalformedInstance_KeepsRestoredEndpoint has an endpoint of an earlier run, and an instance that cannot be read.
+func TestMalformedInstance_KeepsRestoredEndpoint(t *testing.T) {
 	change := func(edit func(*wire.Instance)) wire.Instance {
 		instance := up("10.0.0.1")[0]
 		instance.Broken = errors.New("its port is odd")
@@ -461,36 +460,36 @@ func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
 		"it is down":                   {change(func(i *wire.Instance) { i.Status = wire.Down }), false},
 		"its status cannot be read":    {change(func(i *wire.Instance) { i.Status = wire.Unknown }), true},
 	} {
-		b := publishing(t, up("10.0.0.1")...).restarted(at(0))
-		b.take(listing([]wire.Instance{test.listed}), at(0))
-		b.settle(at(time.Minute))
+		b := publishing(t, up("10.0.0.1")...).restarted(timeAt(0))
+		b.take(listing([]wire.Instance{test.listed}), timeAt(0))
+		b.settle(timeAt(time.Minute))
 		require.Equal(t, test.stays, len(b.served(orders)) == 1, name)
 		if test.stays {
 			require.Zero(t, b.Next(), "it is not in doubt: it is listed")
-			b.takes(at(time.Hour), listing([]wire.Instance{test.listed}), "10.0.0.1")
-			b.takes(at(2*time.Hour), listing(nil), []string{}...)
+			b.takes(timeAt(time.Hour), listing([]wire.Instance{test.listed}), "10.0.0.1")
+			b.takes(timeAt(2*time.Hour), listing(nil), []string{}...)
 		}
 	}
 }
 
-// TestWhatCannotBeReadIsAsItWas has an instance that becomes unreadable.
-func TestWhatCannotBeReadIsAsItWas(t *testing.T) {
+// TestMalformedInstance_KeepsLastVersion has an instance that becomes unreadable.
+func TestMalformedInstance_KeepsLastVersion(t *testing.T) {
 	b := newBook(t)
-	b.takes(at(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
+	b.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
 	broken := wire.Instance{Key: up("10.0.0.1")[0].Key, Status: wire.Unknown, Broken: errors.New("no")}
 	for range 2 {
-		b.takes(at(time.Hour), listing([]wire.Instance{broken}), "10.0.0.1")
+		b.takes(timeAt(time.Hour), listing([]wire.Instance{broken}), "10.0.0.1")
 		require.Len(t, b.problems, 1)
 		require.Zero(t, b.Next(), "it is not in doubt: it is listed")
 	}
 	broken.Status = wire.Down
-	b.takes(at(time.Hour), listing([]wire.Instance{broken}), []string{}...)
-	b.takes(at(time.Hour), listing(up("10.0.0.1")), "10.0.0.1")
+	b.takes(timeAt(time.Hour), listing([]wire.Instance{broken}), []string{}...)
+	b.takes(timeAt(time.Hour), listing(up("10.0.0.1")), "10.0.0.1")
 	require.Empty(t, b.problems)
 }
 
-// TestReplicasServeTheSamePort has two of them see the same, one of which was there before.
-func TestReplicasServeTheSamePort(t *testing.T) {
+// TestReplicas_ServeSamePort has two replicas with the same instances. One of them ran earlier.
+func TestReplicas_ServeSamePort(t *testing.T) {
 	on := func(ports ...int) (instances []wire.Instance) {
 		for index, port := range ports {
 			instance := up(fmt.Sprintf("10.0.0.%d", index+1))[0]
@@ -500,23 +499,23 @@ func TestReplicasServeTheSamePort(t *testing.T) {
 		return instances
 	}
 	early, late := newBook(t), newBook(t)
-	early.take(listing(on(8080, 8080, 9090), switched), at(0))
-	early.take(listing(on(8080, 9090, 9090)), at(time.Second))
-	late.take(listing(on(8080, 9090, 9090), switched), at(time.Second))
+	early.take(listing(on(8080, 8080, 9090), switched), timeAt(0))
+	early.take(listing(on(8080, 9090, 9090)), timeAt(time.Second))
+	late.take(listing(on(8080, 9090, 9090), switched), timeAt(time.Second))
 	require.Equal(t, registry.Port{Number: 9090, Protocol: "HTTP"}, late.port())
 	require.Equal(t, late.port(), early.port())
-	early.take(listing(on(8080), outage), at(time.Minute))
+	early.take(listing(on(8080), outage), timeAt(time.Minute))
 	require.Equal(t, late.port(), early.port(), "while others are in doubt it stays")
 }
 
-func TestOneThatCannotBeReadIsNamed(t *testing.T) {
+func TestMalformedInstance_NamedInProblems(t *testing.T) {
 	b := newBook(t)
 	instances := up("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	instances[0].Broken = errors.New("its port is odd")
 	instances[1].Port.Enabled = false
 	r := listing(instances)
 	r.answer.Nameless, r.answer.Why = 2, errors.New("no name")
-	b.takes(at(0), r, "10.0.0.3")
+	b.takes(timeAt(0), r, "10.0.0.3")
 	require.Equal(t, []string{
 		"2 instances without a name: no name", `app "ORDERS" instance "10.0.0.1" cannot be read: its port is odd`,
 		`app "ORDERS" instance "10.0.0.2": none of its ports is enabled`,
@@ -531,13 +530,13 @@ func TestSelects(t *testing.T) {
 	require.True(t, Settings{}.selects("X"))
 }
 
-// TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore has the last left-out instance go after the service of its
+// TestHostWithoutServices_ClearsLeftOut has the last left-out instance go after the service of its
 // host.
-func TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore(t *testing.T) {
+func TestHostWithoutServices_ClearsLeftOut(t *testing.T) {
 	b := newBook(t)
 	invalid := up("0.0.0.0")
 	turn := func(elapsed time.Duration, instances ...wire.Instance) []sources.Content {
-		return b.Apply(*b.takeListing(listing(instances).answer, nil, false), at(elapsed)).Contents
+		return b.Apply(*b.takeListing(listing(instances).answer, nil, false), timeAt(elapsed)).Contents
 	}
 	turn(time.Second, append(up("10.0.0.1"), invalid...)...)
 	turn(2*time.Second, invalid...)

@@ -15,7 +15,7 @@ import (
 	"tributary/sources"
 )
 
-// BenchmarkStart measures from nothing to synced, over a directory with one ServiceEntry a file, 1,000 files a directory.
+// BenchmarkStart measures a start up to synced, over a directory with one ServiceEntry a file, 1,000 files a directory.
 func BenchmarkStart(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprintf("files=%d", n), func(b *testing.B) {
@@ -34,7 +34,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// processorTime returns what the process has used so far. Unlike the time of day it is worth something on a busy machine.
+// processorTime returns the processor time of this process. Unlike elapsed time it is meaningful on a busy machine.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -15,7 +15,7 @@ import (
 	"tributary/sources"
 )
 
-func TestReadsATree(t *testing.T) {
+func TestDirectoryTree_Read(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a1", "a1.example.com"), entry("a2", "a2.example.com"))
 	l.write("deep/er/b.yml", entry("b", "b.example.com"))
@@ -36,7 +36,7 @@ func TestReadsATree(t *testing.T) {
 	require.Equal(t, l.path("deep/er/b.yml")+":1", l.place("b"))
 }
 
-func TestReadsOneFile(t *testing.T) {
+func TestSingleFile_Read(t *testing.T) {
 	l := prepare(t)
 	l.write("rules.conf", entry("a", "a1.example.com")) // whatever it is called
 	l.write("other.yaml", entry("b", "b.example.com"))
@@ -58,7 +58,7 @@ func TestReadsOneFile(t *testing.T) {
 	l.neverDeleted("a")
 }
 
-func TestReadsOnlyWhatChanged(t *testing.T) {
+func TestChange_ReadsChangedFilesOnly(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("b.yaml", entry("b", "b1.example.com"))
@@ -71,12 +71,12 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	require.Equal(t, 1, l.disk.opens("b.yaml"))
 }
 
-func TestChangesThatAreNoDeletions(t *testing.T) {
+func TestRewrittenFile_DeletesNoObject(t *testing.T) {
 	const quiet = 100 * time.Millisecond
-	twoSteps := func(l *live, one, two func()) {
+	twoSteps := func(l *live, first, second func()) {
 		began := time.Now()
-		one()
-		two()
+		first()
+		second()
 		if time.Since(began) >= quiet {
 			l.t.Skip("the test was held up between two steps: it was quiet for long enough for a deletion")
 		}
@@ -131,7 +131,7 @@ func (l *live) awaitPlace(name, place string) {
 	l.await(name+" is at "+place, func() bool { return l.place(name) == l.path(place) })
 }
 
-func TestDirectoriesComeGoAndMove(t *testing.T) {
+func TestDirectories_AddedRemovedAndMoved(t *testing.T) {
 	l := prepare(t)
 	l.write("keep.yaml", entry("keep", "keep.example.com"))
 	l.startSynced()
@@ -249,7 +249,7 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, 1, l.table.Snapshot().Len())
 		l.awaitHealth(sources.Degraded, "sub/root", "sub/self", "sub/up", "a directory above it")
 	})
-	t.Run("turned into a circle has what it led to for a while", func(t *testing.T) {
+	t.Run("turned into a circle keeps its objects during the grace", func(t *testing.T) {
 		l := prepare(t)
 		l.follow = true
 		l.write("../out/a.yaml", entry("a", "a.example.com"))
@@ -262,12 +262,12 @@ func TestLinks(t *testing.T) {
 		l.rename("next.tmp", "sub")
 		l.remove("gone.yaml")
 		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory above it")
-		l.awaitHost("gone", "") // so what had been missing for the quiet delay was withdrawn
+		l.awaitHost("gone", "") // files missing longer than the quiet delay were withdrawn
 		l.write("keep.yaml", entry("keep", "keep2.example.com"))
 		l.awaitHost("keep", "keep2.example.com")
 		l.neverDeleted("a", "keep")
 	})
-	t.Run("turned into a circle has nothing any more", func(t *testing.T) {
+	t.Run("turned into a circle withdraws its objects after the grace", func(t *testing.T) {
 		l := prepare(t)
 		l.follow = true
 		l.write("../out/a.yaml", entry("a", "a.example.com"))
@@ -291,7 +291,7 @@ func TestLinks(t *testing.T) {
 		l.awaitHost("a", "a.example.com")
 		l.neverDeleted("keep")
 	})
-	t.Run("to nowhere holds what it led to", func(t *testing.T) {
+	t.Run("to nowhere keeps the target's objects", func(t *testing.T) {
 		l := prepare(t)
 		l.follow = true
 		l.write("../out/a", entry("a", "a1.example.com"))
@@ -305,7 +305,7 @@ func TestLinks(t *testing.T) {
 		l.awaitHealth(sources.Healthy)
 		l.neverDeleted("a")
 	})
-	t.Run("to what is not read is followed on", func(t *testing.T) {
+	t.Run("to an ignored file is watched", func(t *testing.T) {
 		l := prepare(t)
 		l.follow = true
 		l.write("../out/d", "a file that does not count")
@@ -340,7 +340,7 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestLinksOutOfTheRoot has links to what only the program may read, there from the start and put there later.
+// TestLinksOutOfTheRoot has links to files that only the program may read, present from the start and created later.
 func TestLinksOutOfTheRoot(t *testing.T) {
 	t.Run("are named, and not followed", func(t *testing.T) {
 		l := prepare(t)
@@ -361,7 +361,7 @@ func TestLinksOutOfTheRoot(t *testing.T) {
 		l.remove("sub")
 		l.awaitHealth(sources.Healthy)
 	})
-	t.Run("hold what they led to before", func(t *testing.T) {
+	t.Run("keep the objects of their earlier target", func(t *testing.T) {
 		l := prepare(t)
 		l.write("../out", entry("a", "a.example.com"))
 		l.write("a.yaml", entry("a", "a.example.com"))
@@ -426,11 +426,11 @@ func TestEmptiedFile(t *testing.T) {
 		l.awaitHost("b", "b1.example.com")
 		l.neverDeleted("a")
 	})
-	for what, text := range map[string]string{
+	for name, text := range map[string]string{
 		"an empty file": "", "white space": " \n\t\n", "a mark": "---\n",
 		"a comment": "# to be generated\n---\n\n",
 	} {
-		t.Run(what+" is waited for", func(t *testing.T) {
+		t.Run(name+" is waited for", func(t *testing.T) {
 			l := prepare(t)
 			l.write("a.yaml", entry("a", "a1.example.com"))
 			l.write("b.yaml", entry("b", "b1.example.com"))
@@ -439,7 +439,7 @@ func TestEmptiedFile(t *testing.T) {
 			l.await("it is synced", l.table.Synced)
 			l.overwrite("a.yaml", text)
 			l.remove("gone.yaml")
-			l.awaitHost("gone", "") // so what had been missing for the quiet delay was withdrawn
+			l.awaitHost("gone", "") // files missing longer than the quiet delay were withdrawn
 			l.write("b.yaml", entry("b", "b2.example.com"))
 			l.awaitHost("b", "b2.example.com")
 			require.Equal(t, "a1.example.com", l.host("a"))
@@ -447,7 +447,7 @@ func TestEmptiedFile(t *testing.T) {
 			l.awaitHost("a", "a2.example.com")
 			l.neverDeleted("a", "b")
 		})
-		t.Run(what+" stays so", func(t *testing.T) {
+		t.Run(name+" stays so", func(t *testing.T) {
 			l := prepare(t)
 			l.write("a.yaml", entry("a", "a1.example.com"))
 			l.startWith(Settings{EmptyGrace: 20 * time.Millisecond})
@@ -455,7 +455,7 @@ func TestEmptiedFile(t *testing.T) {
 			l.overwrite("a.yaml", text)
 			l.awaitHost("a", "")
 		})
-		t.Run(what+" is removed", func(t *testing.T) {
+		t.Run(name+" is removed", func(t *testing.T) {
 			l := prepare(t)
 			l.write("a.yaml", entry("a", "a1.example.com"))
 			l.startWith(Settings{EmptyGrace: time.Hour})
@@ -467,7 +467,7 @@ func TestEmptiedFile(t *testing.T) {
 	}
 }
 
-func TestConflictFirstInOrderOfPathWins(t *testing.T) {
+func TestConflict_FirstPathWins(t *testing.T) {
 	l := prepare(t)
 	l.write("b.yaml", entry("x", "b.example.com"))
 	l.startSynced()
@@ -489,7 +489,7 @@ func TestConflictFirstInOrderOfPathWins(t *testing.T) {
 	l.awaitHost("x", "")
 }
 
-func TestRootComesAndGoes(t *testing.T) {
+func TestRoot_RemovedAndRestored(t *testing.T) {
 	t.Run("missing with its parents", func(t *testing.T) {
 		l := prepare(t)
 		l.root = l.path("not/yet/there")
@@ -551,14 +551,14 @@ func TestRootComesAndGoes(t *testing.T) {
 		l.root = filepath.Join(base, "up/mid/rules")
 		l.write("sub/a.yaml", entry("a", "a1.example.com"))
 		l.startSynced()
-		swap := func(what string, n int) {
+		swap := func(directory string, n int) {
 			l.t.Helper()
-			at := filepath.Join(base, what)
-			next := &live{t: t, root: filepath.Join(at+".next", strings.TrimPrefix(l.root, at))}
+			path := filepath.Join(base, directory)
+			next := &live{t: t, root: filepath.Join(path+".next", strings.TrimPrefix(l.root, path))}
 			host := fmt.Sprintf("a%d.example.com", n)
 			next.write("sub/a.yaml", entry("a", host))
-			require.NoError(t, os.Rename(at, fmt.Sprintf("%s.%d", at, n)))
-			require.NoError(t, os.Rename(at+".next", at))
+			require.NoError(t, os.Rename(path, fmt.Sprintf("%s.%d", path, n)))
+			require.NoError(t, os.Rename(path+".next", path))
 			l.awaitHost("a", host)
 			l.write("sub/a.yaml", entry("a", "again."+host))
 			l.awaitHost("a", "again."+host)
@@ -586,7 +586,7 @@ func TestRootComesAndGoes(t *testing.T) {
 	})
 }
 
-func TestChangesArriveThoughItIsNeverQuiet(t *testing.T) {
+func TestContinuousChanges_PublishedWithinMaxDelay(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("gone.yaml", entry("gone", "gone.example.com"))
@@ -613,26 +613,26 @@ func TestChangesArriveThoughItIsNeverQuiet(t *testing.T) {
 	l.neverDeleted("a")
 }
 
-func TestAnotherDirectoryTakesOver(t *testing.T) {
+func TestChangedRoot_ReplacesObjects(t *testing.T) {
 	l := prepare(t)
 	l.write("both.yaml", entry("both", "old.example.com"))
 	l.write("old.yaml", entry("old", "old.example.com"), entry("moved", "old.example.com"))
 	l.startSynced()
-	other := filepath.Join(t.TempDir(), "other")
-	require.NoError(t, os.Mkdir(other, 0o700))
-	next, err := New("fs://"+other, Settings{QuietDelay: 10 * time.Millisecond})
+	replacement := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.Mkdir(replacement, 0o700))
+	next, err := New("fs://"+replacement, Settings{QuietDelay: 10 * time.Millisecond})
 	require.NoError(t, err)
-	l.root = other
+	l.root = replacement
 	l.write("both.yaml", entry("both", "new.example.com"))
 	l.write("zzz.yaml", entry("moved", "new.example.com"))
-	require.NoError(t, l.supervisor.Reconfigure([]sources.Spec{{Name: "rules", Table: l.table, Address: "fs://" + other, Source: next}}))
+	require.NoError(t, l.supervisor.Reconfigure([]sources.Spec{{Name: "rules", Table: l.table, Address: "fs://" + replacement, Source: next}}))
 	l.awaitHost("both", "new.example.com")
 	l.awaitHost("moved", "new.example.com")
 	l.awaitHost("old", "")
 	l.neverDeleted("both", "moved")
 }
 
-func TestWhatChangesTogetherIsPublishedTogether(t *testing.T) {
+func TestSimultaneousChanges_PublishedOnce(t *testing.T) {
 	l := prepare(t)
 	for _, name := range []string{"a", "b", "c"} {
 		l.write(name+".yaml", entry(name, name+".example.com"))

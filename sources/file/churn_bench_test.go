@@ -15,19 +15,19 @@ import (
 	"tributary/sources"
 )
 
-// BenchmarkChurn measures what it costs that one object changes in a file of many, from the file to the table: in place, so that
-// the others stay where they are, and with a line more, so that all behind it are one line further down.
+// BenchmarkChurn measures a change of one object in a file of many, from the file to the table: in place, so that the
+// other objects keep their lines, and with one more line, which shifts all objects below it.
 func BenchmarkChurn(b *testing.B) {
 	const objects = 100
 	for _, shifts := range []bool{false, true} {
 		b.Run(fmt.Sprintf("objects=%d/lines shift=%t", objects, shifts), func(b *testing.B) {
 			dir := b.TempDir()
-			var others strings.Builder
+			var unchanged strings.Builder
 			for i := range objects - 1 {
-				others.WriteString("---\n" + entry(fmt.Sprintf("svc-%03d", i), fmt.Sprintf("svc-%03d.example.com", i)))
+				unchanged.WriteString("---\n" + entry(fmt.Sprintf("svc-%03d", i), fmt.Sprintf("svc-%03d.example.com", i)))
 			}
 			write := func(change int) {
-				text := entry("changed", fmt.Sprintf("changed-%d.example.com", change)) + others.String()
+				text := entry("changed", fmt.Sprintf("changed-%d.example.com", change)) + unchanged.String()
 				if shifts {
 					text = strings.Repeat("# a line more\n", change%2) + text
 				}

@@ -59,11 +59,11 @@ func (h *tree) Key(name string) resource.Key {
 }
 
 func (h *tree) path(name string) string {
-	at := h.root
-	if _, err := os.Stat(at); err != nil {
-		at += ".away"
+	path := h.root
+	if _, err := os.Stat(path); err != nil {
+		path += ".away"
 	}
-	return filepath.Join(at, name, "entry.yaml")
+	return filepath.Join(path, name, "entry.yaml")
 }
 
 func (h *tree) Put(name string, revision int) {
@@ -83,7 +83,7 @@ func (h *tree) Delete(name string) { require.NoError(h.t, os.RemoveAll(filepath.
 func (h *tree) Unreachable()       { require.NoError(h.t, os.Rename(h.root, h.root+".away")) }
 func (h *tree) Restore()           { require.NoError(h.t, os.Rename(h.root+".away", h.root)) }
 
-// routeTree is a directory with one HTTPRoute in each file, of which a VirtualService is derived.
+// routeTree is a directory with one HTTPRoute in each file, and a VirtualService is derived from each.
 type routeTree struct{ tree }
 
 func (h *routeTree) Key(name string) resource.Key { return keyOfRoute(name) }

@@ -16,7 +16,7 @@ import (
 
 var deriving = Settings{Derive: &derive.Options{}}
 
-// header returns the value of the header that the requests for a Service get by its route, or nothing.
+// header returns the value of the header that the route of a Service sets, or "".
 func (l *live) header(service string) string {
 	r := l.table.Snapshot().Get(keyOfRoute(service))
 	if r == nil {
@@ -42,7 +42,7 @@ func (l *live) neverWithout(services ...string) {
 	}
 }
 
-// awaitEntry writes an entry of a new name and waits until it is there: what was changed before has been read then.
+// awaitEntry writes an entry with a new name and waits until it is served: earlier changes have been read then.
 func (l *live) awaitEntry(name string) {
 	l.t.Helper()
 	l.write("mark-"+name+".yaml", entry(name, name+".example.com"))
@@ -55,8 +55,8 @@ metadata: {name: lonely}
 spec: {parentRefs: [{name: nowhere}], rules: [{}]}
 `
 
-// Objects of several files make one. What they ask for and do not get is a warning with the file and the line.
-func TestDerivedOfSeveralFiles(t *testing.T) {
+// Objects of several files make one. Unresolved references are warnings with the file and the line.
+func TestDerivation_FromSeveralFiles(t *testing.T) {
 	l := prepare(t)
 	l.write("gateway.yaml", `apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -88,13 +88,13 @@ spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTT
 	require.Contains(t, warnings[0], l.path("routes/a.yaml")+":21: HTTPRoute default/lonely: spec.parentRefs[0]")
 
 	l.write("again.yaml", strings.ReplaceAll(route("a", "a2"), `group: "", kind: Service, name: a`, "name: edge"))
-	l.await("the other one is named", func() bool { return len(l.status().Warnings) == 2 })
+	l.await("the other warning", func() bool { return len(l.status().Warnings) == 2 })
 	require.Contains(t, strings.Join(l.status().Warnings, "\n"), l.path("routes/a.yaml")+":12: HTTPRoute default/a is also at "+
 		l.path("again.yaml")+":1, which comes first")
 }
 
 // Without the setting, such objects are passed over.
-func TestNothingIsDerivedByDefault(t *testing.T) {
+func TestDerivation_OffByDefault(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", route("a", "a1"))
 	l.startSynced()
@@ -102,8 +102,8 @@ func TestNothingIsDerivedByDefault(t *testing.T) {
 	require.Equal(t, 1, l.status().Foreign)
 }
 
-// What was derived of an object stays while the object is broken, whatever breaks it and wherever it is moved to.
-func TestDerivedIsKept(t *testing.T) {
+// Derived objects stay while their object is broken, also in another file.
+func TestBrokenRoute_KeepsDerivedObjects(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", route("a", "a1"), route("b", "b1"))
 	l.write("c.yaml", route("c", "c1"))
@@ -153,7 +153,7 @@ func TestDerivedMoves(t *testing.T) {
 	l.neverWithout("a")
 }
 
-// A restart derives what the last run did, also if files were broken, or cannot be read, meanwhile.
+// A restart derives the same objects as the last run, also if files were broken or made unreadable in between.
 func TestDerivedAfterRestart(t *testing.T) {
 	r := prepareRestarting(t)
 	r.write("a.yaml", route("a", "a1"))
@@ -190,8 +190,8 @@ func TestDerivedAfterRestart(t *testing.T) {
 	r.await("all is lost without the setting, and the loss is held", func() bool { return r.status().Held != nil })
 }
 
-// A source of which no object is valid does not count as read, of whatever API they are.
-func TestAllThatIsDerivedIsInvalid(t *testing.T) {
+// A source without a valid object of any API does not count as read.
+func TestStart_WithoutValidRouteIsUnsynced(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", brokenRoute("a"))
 	l.startWith(deriving)
@@ -201,25 +201,25 @@ func TestAllThatIsDerivedIsInvalid(t *testing.T) {
 	l.await("it is synced", l.table.Synced)
 }
 
-// An entry is what routes may refer to.
+// Routes may refer to a ServiceEntry.
 func TestRoutesOfEntries(t *testing.T) {
 	l := prepare(t)
-	of := strings.NewReplacer(`group: "", kind: Service, name: a`, "group: networking.istio.io, kind: ServiceEntry, name: x")
-	l.write("a.yaml", of.Replace(route("a", "a1")))
+	toEntry := strings.NewReplacer(`group: "", kind: Service, name: a`, "group: networking.istio.io, kind: ServiceEntry, name: x")
+	l.write("a.yaml", toEntry.Replace(route("a", "a1")))
 	l.write("b.yaml", entry("x", "x.example.com"))
 	l.startWith(deriving)
 	l.await("it is synced", l.table.Synced)
-	found := false
+	derived := false
 	for r := range l.table.Snapshot().List(resource.VirtualService, "default") {
 		spec, err := r.Spec()
 		require.NoError(t, err)
-		found = true
+		derived = true
 		require.Equal(t, []string{"x.example.com"}, spec.(*networking.VirtualService).GetHosts())
 	}
-	require.True(t, found, l.status().Warnings)
+	require.True(t, derived, l.status().Warnings)
 }
 
-func TestDeriveOptionsAreChecked(t *testing.T) {
+func TestDeriveOptions_Validated(t *testing.T) {
 	_, err := New("fs:///x", Settings{Derive: &derive.Options{IngressControllerMode: "x"}})
 	require.ErrorContains(t, err, "derive.ingressControllerMode: want STRICT")
 }

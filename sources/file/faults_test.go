@@ -17,7 +17,7 @@ import (
 
 const brokenYAML = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: x\n"
 
-func TestBrokenDocumentLeavesTheOthers(t *testing.T) {
+func TestBrokenDocument_KeepsOthers(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("first", "v1.example.com"), entry("broken", "v1.example.com"), entry("last", "v1.example.com"))
 	l.write("b.yaml", entry("b", "v1.example.com"))
@@ -47,7 +47,7 @@ func TestBrokenDocumentLeavesTheOthers(t *testing.T) {
 	l.neverDeleted("first", "broken", "b")
 }
 
-func TestFilesThatAreNoConfiguration(t *testing.T) {
+func TestUnrelatedFiles_Ignored(t *testing.T) {
 	l := prepare(t)
 	l.write("good.yaml", entry("good", "good.example.com"))
 	l.write("binary.yaml", string(bytes.Repeat([]byte{0x7f, 'E', 'L', 'F', 0, 1, 2, 0xff}, 4096)))
@@ -102,7 +102,7 @@ func TestFileTooLarge(t *testing.T) {
 	l.neverDeleted("a", "b")
 }
 
-func TestUnreadableFileIsHeldAndNamed(t *testing.T) {
+func TestUnreadableFile_KeepsObjectsAndIsNamed(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("b.yaml", entry("b", "b1.example.com"))
@@ -124,7 +124,7 @@ func TestUnreadableFileIsHeldAndNamed(t *testing.T) {
 	l.neverDeleted("a", "b")
 }
 
-func TestUnreadableFileAtStartIsPickedUpByARescan(t *testing.T) {
+func TestUnreadableFileAtStart_ReadByRescan(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("b.yaml", entry("b", "b1.example.com"))
@@ -137,7 +137,7 @@ func TestUnreadableFileAtStartIsPickedUpByARescan(t *testing.T) {
 	l.awaitHealth(sources.Healthy)
 }
 
-func TestUnreadableDirectoryIsHeldAndNamed(t *testing.T) {
+func TestUnreadableDirectory_KeepsObjectsAndIsNamed(t *testing.T) {
 	l := prepare(t)
 	l.write("sub/deep/a.yaml", entry("a", "a1.example.com"))
 	l.write("b.yaml", entry("b", "b1.example.com"))
@@ -156,7 +156,7 @@ func TestUnreadableDirectoryIsHeldAndNamed(t *testing.T) {
 	l.neverDeleted("a", "b")
 }
 
-func TestUnreadableRootIsHeld(t *testing.T) {
+func TestUnreadableRoot_KeepsObjects(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("sub/b.yaml", entry("b", "b1.example.com"))
@@ -175,7 +175,7 @@ func TestUnreadableRootIsHeld(t *testing.T) {
 // TestPermissions is the same with a real file system; root may read everything.
 func TestPermissions(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("runs as root, whom permissions do not stop")
+		t.Skip("runs as root, and permissions do not stop root")
 	}
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
@@ -195,7 +195,7 @@ func TestPermissions(t *testing.T) {
 	l.awaitHealth(sources.Healthy)
 	l.neverDeleted("a", "b")
 
-	first := prepare(t) // at a first start what cannot be looked into is not known to be empty
+	first := prepare(t) // at a first start, an unreadable directory does not count as empty
 	first.write("a.yaml", entry("a", "a1.example.com"))
 	first.write("sub/b.yaml", entry("b", "b1.example.com"))
 	require.NoError(t, os.Chmod(first.path("sub"), 0))
@@ -207,7 +207,7 @@ func TestPermissions(t *testing.T) {
 	require.Equal(t, "b1.example.com", first.host("b"))
 }
 
-func TestFileRemovedWhileItIsRead(t *testing.T) {
+func TestFile_RemovedDuringRead(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("b.yaml", entry("b", "b1.example.com"))
@@ -220,11 +220,11 @@ func TestFileRemovedWhileItIsRead(t *testing.T) {
 	l.neverDeleted("b")
 }
 
-func TestFileWrittenWhileItIsRead(t *testing.T) {
+func TestFile_WrittenDuringRead(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
 	l.startSynced()
-	// What is read first is whole YAML, and lacks b, which is still being written.
+	// The first read finds valid YAML without b, which is still being written.
 	l.disk.plan(&l.disk.during, "a.yaml", func() {
 		l.disk.plan(&l.disk.during, "a.yaml", nil)
 		l.overwrite("a.yaml", entry("a", "a2.example.com"), entry("b", "b2.example.com"))
@@ -235,7 +235,7 @@ func TestFileWrittenWhileItIsRead(t *testing.T) {
 	l.neverDeleted("a", "b")
 }
 
-func TestLostEventsAreMadeUpFor(t *testing.T) {
+func TestWatcher_ReportsLostEvents(t *testing.T) {
 	d := t.TempDir()
 	w := newWatcher(osDisk{}, true, nil)
 	defer w.close()

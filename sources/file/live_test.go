@@ -49,8 +49,8 @@ func keyOf(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
 }
 
-// live is a source at work in a supervisor, over a disk that can be made to fail. Its rescans are an hour apart, so that
-// what arrives arrives by events.
+// live is a source in a running supervisor, over a disk with injected faults. Its rescans are an hour apart, so that
+// changes arrive by events.
 type live struct {
 	t          *testing.T
 	root       string
@@ -143,12 +143,12 @@ func (l *live) remove(name string) {
 	require.NoError(l.t, os.RemoveAll(l.path(name)))
 }
 
-func (l *live) await(what string, ok func() bool) {
+func (l *live) await(condition string, ok func() bool) {
 	l.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			require.Fail(l.t, "waited in vain", "until %s; status: %+v", what, l.status())
+			require.Fail(l.t, "not in time", "%s; status: %+v", condition, l.status())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -179,7 +179,7 @@ func (l *live) awaitQuarantined(n int) []sources.Quarantined {
 	return l.status().Quarantined
 }
 
-// host returns the host of the entry called name, or nothing.
+// host returns the host of the entry with that name, or "".
 func (l *live) host(name string) string {
 	r := l.table.Snapshot().Get(keyOf(name))
 	if r == nil {
@@ -204,7 +204,7 @@ func (l *live) neverDeleted(names ...string) {
 	}
 }
 
-// table remembers what was deleted.
+// table records deleted keys.
 type table struct {
 	memstore.Table
 
@@ -219,19 +219,19 @@ func (t *table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	return t.Table.Apply(puts, deletes)
 }
 
-// testDisk is the real one, but for what is planned. We cannot rely on permissions, since tests may run as root.
+// testDisk is the real disk with injected faults. Tests may run as root, so permissions are not enough.
 type testDisk struct {
 	osDisk
 
 	mu     sync.Mutex
-	moved  string            // base name of what is on another device than it really is
-	errs   map[string]error  // by base name: what opening or listing it gives
+	moved  string            // base name of a directory that reports another device
+	errs   map[string]error  // by base name: error of opening or listing it
 	before map[string]func() // by base name: called before it is opened
 	during map[string]func() // by base name: called when it has been read
 	opened map[string]int    // by base name
 }
 
-// set changes what is planned.
+// set changes the injected faults.
 func (d *testDisk) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -263,7 +263,7 @@ func (d *testDisk) opens(name string) int {
 	return d.opened[name]
 }
 
-// planned returns what is planned for a name.
+// planned returns the injected error for a name.
 func (d *testDisk) planned(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

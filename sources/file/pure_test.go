@@ -22,7 +22,7 @@ import (
 
 func event(name string) fsnotify.Event { return fsnotify.Event{Name: name, Op: fsnotify.Create} }
 
-func TestWhichFilesCount(t *testing.T) {
+func TestFileNames_Selected(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a.yaml": true, "a.yml": true, "a.json": true, "A.YAML": true, "a.b.yaml": true, "kustomization.yaml": true,
 		".a.yaml": false, ".yaml": false, "a.yaml~": false, "#a.yaml#": false, ".#a.yaml": false, ".a.yaml.swp": false,
@@ -126,10 +126,10 @@ func TestResolve(t *testing.T) {
 		require.NoError(t, os.Symlink(target, filepath.Join(d, link)))
 	}
 	var above []anchor // the names on the way to d
-	for at := d; at != "/"; at = filepath.Dir(at) {
-		above = append([]anchor{{filepath.Dir(at), filepath.Base(at)}}, above...)
+	for directory := d; directory != "/"; directory = filepath.Dir(directory) {
+		above = append([]anchor{{filepath.Dir(directory), filepath.Base(directory)}}, above...)
 	}
-	at := func(as ...anchor) []anchor {
+	anchorsTo := func(as ...anchor) []anchor {
 		for i := range as {
 			as[i].dir = filepath.Join(d, as[i].dir)
 		}
@@ -140,12 +140,12 @@ func TestResolve(t *testing.T) {
 		anchors    []anchor
 		err        error
 	}{
-		{"v1/sub/f", "v1/sub/f", at(anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
-		{"current/sub/f", "v1/sub/f", at(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
-		{"abs/f", "v1/sub/f", at(anchor{"", "abs"}, anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
-		{"up", "v1", at(anchor{"", "up"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"", "current"}), nil},
-		{"dangling", "", at(anchor{"", "dangling"}, anchor{"", "v2"}), fs.ErrNotExist},
-		{"current/none/f", "", at(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "none"}), fs.ErrNotExist},
+		{"v1/sub/f", "v1/sub/f", anchorsTo(anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"current/sub/f", "v1/sub/f", anchorsTo(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"abs/f", "v1/sub/f", anchorsTo(anchor{"", "abs"}, anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"up", "v1", anchorsTo(anchor{"", "up"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"", "current"}), nil},
+		{"dangling", "", anchorsTo(anchor{"", "dangling"}, anchor{"", "v2"}), fs.ErrNotExist},
+		{"current/none/f", "", anchorsTo(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "none"}), fs.ErrNotExist},
 		{"loop", "", nil, syscall.ELOOP},
 	} {
 		real, anchors, err := resolve(osDisk{}, filepath.Join(d, c.path))
@@ -163,57 +163,57 @@ func TestCompare(t *testing.T) {
 	old, changed := stamp{size: 1}, stamp{size: 2}
 	for _, c := range []struct {
 		name          string
-		known         map[string]fileState
+		listed        map[string]fileState
 		paths         map[string]bool
 		seen          sighting
 		read, missing []string
 	}{
 		{
-			name:  "unchanged, changed, new, missing",
-			known: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "gone": {stamp: old}},
-			paths: map[string]bool{"": false},
-			seen:  sighting{files: map[string]stamp{"a": old, "b/c": changed, "new": old}},
-			read:  []string{"b/c", "new"}, missing: []string{"gone"},
+			name:   "unchanged, changed, new, missing",
+			listed: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "gone": {stamp: old}},
+			paths:  map[string]bool{"": false},
+			seen:   sighting{files: map[string]stamp{"a": old, "b/c": changed, "new": old}},
+			read:   []string{"b/c", "new"}, missing: []string{"gone"},
 		},
 		{
-			name:  "only below the paths",
-			known: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "b/d": {stamp: old}, "bb": {stamp: old}, "b-": {stamp: old}},
-			paths: map[string]bool{"b": true},
-			seen:  sighting{files: map[string]stamp{"b/d": old}},
-			read:  nil, missing: []string{"b/c"},
+			name:   "only below the paths",
+			listed: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "b/d": {stamp: old}, "bb": {stamp: old}, "b-": {stamp: old}},
+			paths:  map[string]bool{"b": true},
+			seen:   sighting{files: map[string]stamp{"b/d": old}},
+			read:   nil, missing: []string{"b/c"},
 		},
 		{
-			name:  "an event says more than a stamp",
-			known: map[string]fileState{"a": {stamp: old}, "d/b": {stamp: old}, "d/c": {stamp: old}},
-			paths: map[string]bool{"a": true, "d": false, "d/b": true},
-			seen:  sighting{files: map[string]stamp{"a": old, "d/b": old, "d/c": old}},
-			read:  []string{"a", "d/b"},
+			name:   "an event says more than a stamp",
+			listed: map[string]fileState{"a": {stamp: old}, "d/b": {stamp: old}, "d/c": {stamp: old}},
+			paths:  map[string]bool{"a": true, "d": false, "d/b": true},
+			seen:   sighting{files: map[string]stamp{"a": old, "d/b": old, "d/c": old}},
+			read:   []string{"a", "d/b"},
 		},
 		{
-			name:  "what is in doubt is read",
-			known: map[string]fileState{"a": {stamp: old, doubtful: true}},
-			paths: map[string]bool{"": false},
-			seen:  sighting{files: map[string]stamp{"a": old}},
-			read:  []string{"a"},
+			name:   "a doubtful file is read",
+			listed: map[string]fileState{"a": {stamp: old, doubtful: true}},
+			paths:  map[string]bool{"": false},
+			seen:   sighting{files: map[string]stamp{"a": old}},
+			read:   []string{"a"},
 		},
 		{
-			name:    "behind what is blocked nothing is missing",
-			known:   map[string]fileState{"a/b/c": {stamp: old}, "a/d": {stamp: old}, "e": {stamp: old}},
+			name:    "no file behind a blocked directory is missing",
+			listed:  map[string]fileState{"a/b/c": {stamp: old}, "a/d": {stamp: old}, "e": {stamp: old}},
 			paths:   map[string]bool{"": false},
 			seen:    sighting{blocked: map[string]error{"a/b": errors.New("x"), "e": errors.New("x")}},
 			missing: []string{"a/d"},
 		},
 		{
-			name:  "a file becomes a directory",
-			known: map[string]fileState{"a.yaml": {stamp: old}},
-			paths: map[string]bool{"a.yaml": true},
-			seen:  sighting{files: map[string]stamp{"a.yaml/b.yaml": old}},
-			read:  []string{"a.yaml/b.yaml"}, missing: []string{"a.yaml"},
+			name:   "a file becomes a directory",
+			listed: map[string]fileState{"a.yaml": {stamp: old}},
+			paths:  map[string]bool{"a.yaml": true},
+			seen:   sighting{files: map[string]stamp{"a.yaml/b.yaml": old}},
+			read:   []string{"a.yaml/b.yaml"}, missing: []string{"a.yaml"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var files btree.Map[string, fileState]
-			for p, k := range c.known {
+			for p, k := range c.listed {
 				files.Set(p, k)
 			}
 			read, missing := compare(&files, c.paths, c.seen)
@@ -223,9 +223,9 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareIsTheSameInParts checks that looking at some paths, whichever, finds of what is below them just what looking
-// at everything finds.
-func TestCompareIsTheSameInParts(t *testing.T) {
+// TestComparePart_EqualsWhole checks that a comparison of some paths finds the same files below them as a comparison of
+// the whole tree.
+func TestComparePart_EqualsWhole(t *testing.T) {
 	path := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "b-", "bb"}), 1, 3), func(parts []string) string {
 		return strings.Join(parts, "/")
 	})
@@ -238,7 +238,7 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 		for p, size := range rapid.MapOf(path, rapid.Int64Range(0, 1)).Draw(t, "files") {
 			now[p] = stamp{size: size}
 		}
-		all, gone := compare(&files, map[string]bool{"": false}, sighting{files: now})
+		changed, removed := compare(&files, map[string]bool{"": false}, sighting{files: now})
 
 		paths := make(map[string]bool)
 		for _, p := range rapid.SliceOf(path).Draw(t, "paths") {
@@ -259,8 +259,8 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 			}
 			return out
 		}
-		require.Equal(t, below(all), read)
-		require.Equal(t, below(gone), missing)
+		require.Equal(t, below(changed), read)
+		require.Equal(t, below(removed), missing)
 	})
 }
 
@@ -274,14 +274,14 @@ func TestPatience(t *testing.T) {
 func TestGrace(t *testing.T) {
 	var g grace
 	second := func(string) time.Duration { return time.Second }
-	at := time.Unix(1000, 0)
-	gone, pending := g.judge([]string{"a", "b"}, at, second)
-	require.Empty(t, gone)
+	start := time.Unix(1000, 0)
+	expired, pending := g.judge([]string{"a", "b"}, start, second)
+	require.Empty(t, expired)
 	require.Equal(t, []string{"a", "b"}, pending)
-	gone, pending = g.judge([]string{"a"}, at.Add(999*time.Millisecond), second)
-	require.Empty(t, gone)
+	expired, pending = g.judge([]string{"a"}, start.Add(999*time.Millisecond), second)
+	require.Empty(t, expired)
 	require.Equal(t, []string{"a"}, pending)
-	gone, pending = g.judge([]string{"a", "b"}, at.Add(time.Second), second)
-	require.Equal(t, []string{"a"}, gone, "b was back in between")
+	expired, pending = g.judge([]string{"a", "b"}, start.Add(time.Second), second)
+	require.Equal(t, []string{"a"}, expired, "b was back in between")
 	require.Equal(t, []string{"b"}, pending)
 }

@@ -12,10 +12,10 @@ import (
 	"tributary/sources"
 )
 
-// heirSink holds a file of an earlier run, and notes in which order it is told things.
+// heirSink has a file of an earlier run, and records the order of withdrawals and synced.
 type heirSink struct {
 	groups []string
-	told   []string
+	calls  []string
 	synced chan struct{}
 }
 
@@ -29,20 +29,20 @@ func (s *heirSink) Replace(group string, rs []*resource.Resource, _ ...sources.R
 func (s *heirSink) ReplaceAll(contents []sources.Content) error {
 	for _, c := range contents {
 		if len(c.Resources) == 0 {
-			s.told = append(s.told, "withdraw "+c.Group)
+			s.calls = append(s.calls, "withdraw "+c.Group)
 		}
 	}
 	return nil
 }
 
 func (s *heirSink) Synced() {
-	s.told = append(s.told, "synced")
+	s.calls = append(s.calls, "synced")
 	close(s.synced)
 }
 
-// What has gone since an earlier run is withdrawn before the source says that it has been read: whoever holds losses back
-// goes by that.
-func TestMissingAtTheStartIsWithdrawnBeforeSynced(t *testing.T) {
+// Files removed since an earlier run are withdrawn before the source reports synced, because the guard relies on that
+// order.
+func TestRestart_WithdrawsMissingFilesBeforeSynced(t *testing.T) {
 	source, err := New("fs://"+t.TempDir(), Settings{QuietDelay: 20 * time.Millisecond})
 	require.NoError(t, err)
 	sink := &heirSink{groups: []string{"gone.yaml"}, synced: make(chan struct{})}
@@ -52,11 +52,11 @@ func TestMissingAtTheStartIsWithdrawnBeforeSynced(t *testing.T) {
 	<-sink.synced
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
-	require.Equal(t, []string{"withdraw gone.yaml", "synced"}, sink.told)
+	require.Equal(t, []string{"withdraw gone.yaml", "synced"}, sink.calls)
 }
 
-// A file that was too broken to tell what is in it, and is renamed while nothing runs, is known by its text.
-func TestBrokenFileRenamedWhileNothingRuns(t *testing.T) {
+// A file too broken for decoding, and renamed while the source is stopped, is recognized by its text.
+func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 	for changed, want := range map[bool]string{false: "x1.example.com", true: ""} {
 		r := prepareRestarting(t)
 		r.write("a.yaml", entry("x", "x1.example.com"))

@@ -12,7 +12,7 @@ import (
 	"tributary/sources"
 )
 
-// hampered makes the parsing of every file whose text has a word wait until release is called.
+// hampered blocks the parsing of every file that contains a word until release is called.
 func (l *live) hampered(word string) (release func()) {
 	gate := make(chan struct{})
 	l.patience = 20 * time.Millisecond
@@ -25,7 +25,7 @@ func (l *live) hampered(word string) (release func()) {
 	return func() { close(gate) }
 }
 
-func TestFileThatTakesLongHoldsUpNoOther(t *testing.T) {
+func TestSlowFile_DoesNotBlockOthers(t *testing.T) {
 	l := prepare(t)
 	release := l.hampered("slow.example.com")
 	l.write("a.yaml", entry("a", "a1.example.com"))
@@ -52,7 +52,7 @@ func TestFileThatTakesLongHoldsUpNoOther(t *testing.T) {
 	l.neverDeleted("a", "b")
 }
 
-func TestFileThatTakesLongAtTheStart(t *testing.T) {
+func TestSlowFile_DoesNotBlockStart(t *testing.T) {
 	l := prepare(t)
 	release := l.hampered("slow.example.com")
 	defer release()
@@ -63,7 +63,7 @@ func TestFileThatTakesLongAtTheStart(t *testing.T) {
 	l.awaitQuarantined(1)
 }
 
-func TestFileThatTakesLongChangesMeanwhile(t *testing.T) {
+func TestSlowFile_ChangesDuringParse(t *testing.T) {
 	for name, change := range map[string]func(l *live){
 		"rewritten": func(l *live) { l.write("a.yaml", entry("a", "a2.example.com")) },
 		"removed":   func(l *live) { l.remove("a.yaml") },
@@ -91,7 +91,7 @@ func TestFileThatTakesLongChangesMeanwhile(t *testing.T) {
 	}
 }
 
-func TestFileThatTakesLongHoldsUpNoEnd(t *testing.T) {
+func TestSlowFile_DoesNotBlockStop(t *testing.T) {
 	l := prepare(t)
 	release := l.hampered("slow.example.com")
 	defer release()
@@ -102,7 +102,7 @@ func TestFileThatTakesLongHoldsUpNoEnd(t *testing.T) {
 	l.stop()
 }
 
-func TestManyFilesThatTakeLong(t *testing.T) {
+func TestSlowFiles_ServedAfterRelease(t *testing.T) {
 	l := prepare(t)
 	release := l.hampered("slow.example.com")
 	l.write("zzz.yaml", entry("z", "z1.example.com"))
@@ -119,7 +119,7 @@ func TestManyFilesThatTakeLong(t *testing.T) {
 
 // A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload waits for them, others
 // are read, and when the mount is back so are they.
-func TestAMountThatHangs(t *testing.T) {
+func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 	hang := func(l *live) (release func()) {
 		l.patience = 20 * time.Millisecond
 		release = l.hampered("slow")
@@ -129,7 +129,7 @@ func TestAMountThatHangs(t *testing.T) {
 		l.write("z.yaml", entry("z", "z.example.com"))
 		return release
 	}
-	t.Run("holds up nobody for good", func(t *testing.T) {
+	t.Run("does not block other files", func(t *testing.T) {
 		l := prepare(t)
 		release := hang(l)
 		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
@@ -155,8 +155,8 @@ func TestAMountThatHangs(t *testing.T) {
 	})
 }
 
-// A file whose content makes a part of the program panic is at fault, and alone.
-func TestFileThatMakesTheProgramPanic(t *testing.T) {
+// A file that makes the decoder panic is quarantined, and does not affect others.
+func TestPanickingFile_Quarantined(t *testing.T) {
 	l := prepare(t)
 	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {
 		if strings.Contains(string(text), "panic.example.com") {

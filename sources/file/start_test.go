@@ -19,7 +19,7 @@ func (l *live) notSynced() {
 	require.False(l.t, l.status().Synced)
 }
 
-func TestStartWaitsForWhatWasNeverRead(t *testing.T) {
+func TestStart_WaitsForUnreadPaths(t *testing.T) {
 	t.Run("an unreadable directory", func(t *testing.T) {
 		l := prepare(t)
 		l.write("a.yaml", entry("a", "a.example.com"))
@@ -74,7 +74,7 @@ func TestStartWaitsForWhatWasNeverRead(t *testing.T) {
 		l.remove("b.yaml")
 		l.await("it is synced", l.table.Synced)
 	})
-	t.Run("unless that is what is wanted", func(t *testing.T) {
+	t.Run("unless partialStart is set", func(t *testing.T) {
 		l := prepare(t)
 		l.write("a.yaml", entry("a", "a.example.com"))
 		l.write("sub/b.yaml", entry("b", "b.example.com"))
@@ -90,15 +90,15 @@ func TestStartWaitsForWhatWasNeverRead(t *testing.T) {
 		l.write("sub/b.yaml", entry("b", "b.example.com"))
 		l.startSynced()
 		l.disk.fail("sub", fs.ErrPermission)
-		other := &live{t: t, root: l.root, disk: l.disk, table: l.table}
-		other.start() // the table is what a restart finds
-		other.await("it is synced", func() bool { return other.status().Synced })
+		restarted := &live{t: t, root: l.root, disk: l.disk, table: l.table}
+		restarted.start() // a restart finds this table
+		restarted.await("it is synced", func() bool { return restarted.status().Synced })
 		require.Equal(t, "b.example.com", l.host("b"))
 	})
 }
 
-// A file that cannot be read is one whose name is known: it holds up neither its neighbours nor the start.
-func TestUnreadableFileAtStartIsQuarantined(t *testing.T) {
+// The name of an unreadable file is enough: it blocks neither its neighbours nor the start.
+func TestUnreadableFileAtStart_Quarantined(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a.example.com"))
 	l.write("b.yaml", entry("b", "b.example.com"))
@@ -116,8 +116,8 @@ func TestUnreadableFileAtStartIsQuarantined(t *testing.T) {
 	l.awaitHealth(sources.Healthy)
 }
 
-// If not one file could be read, then nothing was.
-func TestStartWithoutAnyReadableFileIsNone(t *testing.T) {
+// Without one readable file, the start does not count as read.
+func TestStart_WithoutReadableFileIsUnsynced(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", entry("a", "a.example.com"))
 	l.write("b.yaml", entry("b", "b.example.com"))

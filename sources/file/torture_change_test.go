@@ -22,7 +22,7 @@ var hostile = []string{
 	"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: ", "- - - - ? : |\n", strings.Repeat("? ", 3_000),
 }
 
-// change does something to the tree, or to the program. What cannot be done is not done.
+// change changes the tree or restarts the program. Impossible operations are skipped.
 func (x *torture) change() {
 	x.n++
 	p, q := x.path(), x.path()
@@ -62,17 +62,17 @@ func (x *torture) change() {
 		{"allow all", 2, x.allow},
 		{"kill", 3, func() { x.kill(); x.start() }},
 		{"kill and change", 2, func() { x.kill(); x.write(p, x.text()); _ = os.Rename(x.path(), q); x.start() }},
-		{"start from nothing", 1, x.startFromNothing},
-		{"break everything and start from nothing", 1, func() { x.breakAll(); x.startFromNothing() }},
-		{"mend", 1, func() { x.mend(); x.checkAll() }},
+		{"start without state", 1, x.startWithoutState},
+		{"break everything and start without state", 1, func() { x.breakAll(); x.startWithoutState() }},
+		{"repair", 1, func() { x.repair(); x.checkAll() }},
 	}
 	sum := 0
 	for _, op := range ops {
 		sum += op.often
 	}
-	for at := x.random.IntN(sum); ; {
+	for draw := x.random.IntN(sum); ; {
 		for _, op := range ops {
-			if at -= op.often; at < 0 {
+			if draw -= op.often; draw < 0 {
 				x.log = append(x.log, op.name)
 				op.do()
 				return
@@ -142,7 +142,7 @@ func (x *torture) link(to, p string) {
 	}
 }
 
-// mount does what Kubernetes does when a ConfigMap changes.
+// mount changes a ConfigMap as Kubernetes does.
 func (x *torture) mount() {
 	m := filepath.Join(x.root, "m")
 	version := fmt.Sprintf("..v%d", x.n)
@@ -157,14 +157,14 @@ func (x *torture) mount() {
 
 // swapAbove puts another directory in the place of one above the root.
 func (x *torture) swapAbove() {
-	at := filepath.Join(x.base, []string{"up", "up/mid"}[x.random.IntN(2)])
-	rest, err := filepath.Rel(at, x.root)
+	directory := filepath.Join(x.base, []string{"up", "up/mid"}[x.random.IntN(2)])
+	rest, err := filepath.Rel(directory, x.root)
 	must(err)
-	x.write(filepath.Join(at+".next", rest, "a.yaml"), x.text())
-	if err := os.Rename(at, at+".old"); err == nil {
-		_ = os.Rename(at+".next", at)
+	x.write(filepath.Join(directory+".next", rest, "a.yaml"), x.text())
+	if err := os.Rename(directory, directory+".old"); err == nil {
+		_ = os.Rename(directory+".next", directory)
 	}
-	_ = os.RemoveAll(at + ".old")
+	_ = os.RemoveAll(directory + ".old")
 }
 
 func (x *torture) chmod(p string, mode fs.FileMode) {
@@ -175,7 +175,7 @@ func (x *torture) chmod(p string, mode fs.FileMode) {
 
 // allow gives all permissions back.
 func (x *torture) allow() {
-	for range 5 { // what could not be read was not walked, unless we are root, and is as deep as this at most
+	for range 5 { // unreadable directories were not walked, unless we are root, and are at most this deep
 		_ = filepath.WalkDir(x.root, func(p string, e fs.DirEntry, _ error) error {
 			switch {
 			case e == nil:
@@ -189,8 +189,8 @@ func (x *torture) allow() {
 	}
 }
 
-// startFromNothing kills the program and starts it without what it knew, and waits until it says rightly whether it has read everything.
-func (x *torture) startFromNothing() {
+// startWithoutState kills the program, starts it without its state, and waits until its synced status is right.
+func (x *torture) startWithoutState() {
 	x.t.Helper()
 	x.kill()
 	state := filepath.Join(x.base, "state")
@@ -200,24 +200,24 @@ func (x *torture) startFromNothing() {
 		require.NoError(x.t, os.RemoveAll(filepath.Join(state, e.Name())))
 	}
 	x.start()
-	x.until(func(o *oracle, _ map[string]served) error {
+	x.awaitTree(func(o *oracle, _ map[string]served) error {
 		st := x.status()
-		if want, known := o.counts(); st.State == sources.Starting.String() || known && st.Synced != want {
+		if want, certain := o.counts(); st.State == sources.Starting.String() || certain && st.Synced != want {
 			return fmt.Errorf("it is %s, and synced is %t: %s", st.State, st.Synced, st.Message)
 		}
 		return nil
 	})
 }
 
-// breakAll has nothing valid left in any file.
+// breakAll leaves no valid object in any file.
 func (x *torture) breakAll() {
 	for p := range ask(x.root).files {
 		_ = os.WriteFile(filepath.Join(x.root, p), []byte(brokenYAML+"# "+brokenMark+"\n"), 0o644) //nolint:gosec // the program may be nobody
 	}
 }
 
-// mend gives permissions back, removes links that lead nowhere, and replaces what is broken.
-func (x *torture) mend() {
+// repair restores permissions, removes dangling links, and replaces broken files.
+func (x *torture) repair() {
 	x.allow()
 	for range 100 {
 		o := ask(x.root)
@@ -225,17 +225,17 @@ func (x *torture) mend() {
 			return
 		}
 		for _, p := range o.unsound {
-			at := filepath.Join(x.root, p) // it may lie behind a link, where allow does not go
-			switch fi, err := os.Stat(at); {
+			path := filepath.Join(x.root, p) // it may lie behind a link, where allow does not go
+			switch fi, err := os.Stat(path); {
 			case err == nil && fi.IsDir():
-				_ = os.Chmod(at, 0o755) //nolint:gosec // the program may be nobody
+				_ = os.Chmod(path, 0o755) //nolint:gosec // the program may be nobody
 			case err == nil && strings.HasSuffix(p, ".yaml"):
-				_ = os.Chmod(at, 0o644)                       //nolint:gosec // as above
-				_ = os.WriteFile(at, []byte(x.text()), 0o644) //nolint:gosec // as above
+				_ = os.Chmod(path, 0o644)                       //nolint:gosec // as above
+				_ = os.WriteFile(path, []byte(x.text()), 0o644) //nolint:gosec // as above
 			default:
-				_ = os.RemoveAll(at)
+				_ = os.RemoveAll(path)
 			}
 		}
 	}
-	require.Fail(x.t, "it cannot be mended", "%v", ask(x.root).unsound)
+	require.Fail(x.t, "the tree cannot be repaired", "%v", ask(x.root).unsound)
 }

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// oracle reads a tree in its own way, from the README alone: the simplest that can be thought of, with nothing in common with
-// what it judges. It knows the files of the torture only.
+// oracle reads a tree independently, by the README alone, in the simplest way and without code of the source. It knows
+// the files of the torture only.
 type oracle struct {
 	files   map[string]string // text of each file that counts, by path
 	unsound []string          // paths at and below which something cannot be read, or not in full, in order
 }
 
-// served is an object as it is served: for which host, and from which file.
+// served is a served object: its host, and its file.
 type served struct {
 	Host, Group string
 }
@@ -51,10 +51,10 @@ func (o *oracle) dir(real, path string, above []string, links int) {
 	}
 }
 
-func (o *oracle) entry(at, path string, above []string, links int, e fs.DirEntry) {
-	real := at
+func (o *oracle) entry(location, path string, above []string, links int, e fs.DirEntry) {
+	real := location
 	if e.Type()&fs.ModeSymlink != 0 {
-		fi, err := os.Stat(at)
+		fi, err := os.Stat(location)
 		switch {
 		case errors.Is(err, syscall.ELOOP):
 			return
@@ -62,7 +62,7 @@ func (o *oracle) entry(at, path string, above []string, links int, e fs.DirEntry
 			o.unsound = append(o.unsound, path)
 			return
 		}
-		real, _ = filepath.EvalSymlinks(at)
+		real, _ = filepath.EvalSymlinks(location)
 		if fi.IsDir() {
 			links++
 			for _, a := range above {
@@ -95,7 +95,7 @@ func (o *oracle) entry(at, path string, above []string, links int, e fs.DirEntry
 
 // counts says whether a first start on the tree counts as read, where that is known: it does if everything can be read, and does not if
 // something cannot, and no object stands anywhere.
-func (o *oracle) counts() (read, known bool) {
+func (o *oracle) counts() (read, certain bool) {
 	if len(o.unsound) == 0 {
 		return true, true
 	}
@@ -111,7 +111,7 @@ var document = regexp.MustCompile(`(?m)^  name: (\S+)\nspec:\n  hosts: \[(\S+)\]
 
 // winners are the objects that files without faults have: of each name the first, in order of path.
 func (o *oracle) winners() map[string]served {
-	all := make(map[string]served)
+	objects := make(map[string]served)
 	paths := make([]string, 0, len(o.files))
 	for p := range o.files {
 		paths = append(paths, p)
@@ -122,10 +122,10 @@ func (o *oracle) winners() map[string]served {
 			continue
 		}
 		for _, m := range document.FindAllStringSubmatch(o.files[p], -1) {
-			if _, taken := all[m[1]]; !taken {
-				all[m[1]] = served{m[2], p}
+			if _, taken := objects[m[1]]; !taken {
+				objects[m[1]] = served{m[2], p}
 			}
 		}
 	}
-	return all
+	return objects
 }

@@ -32,16 +32,17 @@ const (
 	// tortured is the environment variable that makes the test binary a program of one file source, with its state on disk:
 	// the root, the directory of the state, and the interval of rescans.
 	tortured = "TRIBUTARY_TEST_TORTURED"
-	// tortures and tortureSeed are the environment variables that say how many operations there are to be, and from which
-	// seed; `make soak` sets the first.
+	// tortures and tortureSeed are the environment variables for the number of operations and the seed; `make soak` sets
+	// the first.
 	tortures    = "TRIBUTARY_TEST_TORTURES"
 	tortureSeed = "TRIBUTARY_TEST_TORTURE_SEED"
 
-	// askStatus is what the program is asked for its status by.
+	// askStatus is the request for the program's status.
 	askStatus = "status"
 )
 
-// beTortured runs a source until it is killed. For each line that it reads it writes one: what is served, or what is said of it.
+// beTortured runs a source until it is killed. It answers each line that it reads with one line: the served objects, or
+// the source's status.
 func beTortured(args string) {
 	part := strings.Split(args, "|")
 	rescan, err := time.ParseDuration(part[2])
@@ -80,35 +81,35 @@ func must(err error) {
 	}
 }
 
-// servedBy returns what is in a table, by name.
+// servedBy returns the objects of a table, by name.
 func servedBy(table *memstore.Table) map[string]served {
-	all := make(map[string]served)
+	objects := make(map[string]served)
 	for r := range table.Snapshot().List(resource.ServiceEntry, "default") {
 		spec, err := r.Spec()
 		must(err)
-		all[r.Key().Name] = served{spec.(interface{ GetHosts() []string }).GetHosts()[0], r.Origin().Group}
+		objects[r.Key().Name] = served{spec.(interface{ GetHosts() []string }).GetHosts()[0], r.Origin().Group}
 	}
-	return all
+	return objects
 }
 
-// torture is a tree, the program that serves it, and the one who changes it at random.
+// torture is a tree, the program that serves it, and the random changes to it.
 type torture struct {
 	t      *testing.T
 	random *rand.Rand
-	base   string // has the root, far below, and what links lead to
+	base   string // has the root, far below, and the targets of links
 	root   string
 	rescan time.Duration
 	n      int // operations
 	log    []string
 
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	cmd      *exec.Cmd
+	requests io.WriteCloser
+	out      *bufio.Reader
 }
 
-// TestTorture changes a tree at random and kills the program that serves it again and again. What is served then must be what
-// an oracle of its own reads in the tree, but for what cannot be read: that may be served as it was. Once all that is mended
-// it must be the same to the last, and what a start from nothing serves.
+// TestTorture changes a tree at random and kills the program that serves it again and again. The served objects must be
+// those that an independent oracle reads in the tree; only objects in unreadable places may stay as they were. After a
+// repair they must equal the tree exactly, and the result of a start without state.
 func TestTorture(t *testing.T) {
 	operations, seeds := 120, []uint64{1, 2, 3}
 	if s := os.Getenv(tortures); s != "" {
@@ -145,15 +146,15 @@ func TestTorture(t *testing.T) {
 				}
 				x.check()
 			}
-			x.mend()
+			x.repair()
 			x.checkAll()
 		})
 	}
 }
 
-// start starts the program, as nobody if we are root, whom no permissions stop.
+// start starts the program, as user nobody if we are root, because permissions do not stop root.
 func (x *torture) start() {
-	program := "/proc/self/exe" // also for nobody, who may not go to where it is
+	program := "/proc/self/exe" // also for user nobody, without access to its path
 	if _, err := os.Stat(program); err != nil {
 		program = os.Args[0]
 	}
@@ -163,12 +164,12 @@ func (x *torture) start() {
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
-	in, err := cmd.StdinPipe()
+	requests, err := cmd.StdinPipe()
 	require.NoError(x.t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(x.t, err)
 	require.NoError(x.t, cmd.Start())
-	x.cmd, x.in, x.out = cmd, in, bufio.NewReader(out)
+	x.cmd, x.requests, x.out = cmd, requests, bufio.NewReader(out)
 }
 
 func (x *torture) kill() {
@@ -176,27 +177,27 @@ func (x *torture) kill() {
 	_ = x.cmd.Wait() // it was killed
 }
 
-// served asks the program what it serves.
-func (x *torture) served() (all map[string]served) {
-	require.NoError(x.t, json.Unmarshal(x.enqueue(""), &all))
-	return all
+// served requests the served objects from the program.
+func (x *torture) served() (objects map[string]served) {
+	require.NoError(x.t, json.Unmarshal(x.enqueue(""), &objects))
+	return objects
 }
 
-// told is what the program says of the source.
-type told struct {
+// programStatus is the program's status of the source.
+type programStatus struct {
 	State, Message string
 	Synced         bool
 }
 
 // status asks the program for that.
-func (x *torture) status() (st told) {
+func (x *torture) status() (st programStatus) {
 	require.NoError(x.t, json.Unmarshal(x.enqueue(askStatus), &st))
 	return st
 }
 
-// enqueue returns what the program answers.
-func (x *torture) enqueue(what string) []byte {
-	_, err := fmt.Fprintln(x.in, what)
+// enqueue returns the program's answer.
+func (x *torture) enqueue(request string) []byte {
+	_, err := fmt.Fprintln(x.requests, request)
 	require.NoError(x.t, err)
 	line, err := x.out.ReadBytes('\n')
 	require.NoError(x.t, err)
@@ -206,7 +207,7 @@ func (x *torture) enqueue(what string) []byte {
 // check waits until all that can be read is served, and whatever else is served is there because something cannot be.
 func (x *torture) check() {
 	x.t.Helper()
-	x.until(func(o *oracle, now map[string]served) error {
+	x.awaitTree(func(o *oracle, now map[string]served) error {
 		want := o.winners()
 		for name, w := range want {
 			if now[name] != w && (len(o.unsound) == 0 || now[name] == served{}) {
@@ -222,7 +223,7 @@ func (x *torture) check() {
 	})
 }
 
-// checkAll waits until exactly what is in the tree is served, and what a start from nothing makes of it is the same.
+// checkAll waits until the served objects equal the tree exactly, and compares them with a start without state.
 func (x *torture) checkAll() {
 	x.t.Helper()
 	exactly := func(o *oracle, now map[string]served) error {
@@ -234,7 +235,7 @@ func (x *torture) checkAll() {
 		}
 		return nil
 	}
-	x.until(exactly)
+	x.awaitTree(exactly)
 	table := new(memstore.Table)
 	fresh := supervise(x.root, time.Hour, table, nil)
 	ctx, cancel := context.WithTimeout(x.t.Context(), 20*time.Second)
@@ -243,10 +244,10 @@ func (x *torture) checkAll() {
 	fresh.AwaitRead(ctx)
 	cancel()
 	require.NoError(x.t, <-ended)
-	require.Equal(x.t, x.served(), servedBy(table), "a start from nothing; seed of %s", x.t.Name())
+	require.Equal(x.t, x.served(), servedBy(table), "a start without state; seed of %s", x.t.Name())
 }
 
-func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
+func (x *torture) awaitTree(ok func(o *oracle, now map[string]served) error) {
 	x.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -256,7 +257,7 @@ func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
 		}
 		if time.Now().After(deadline) {
 			o := ask(x.root)
-			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
+			require.Fail(x.t, "the served objects differ from the tree", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
 				x.t.Name(), err, o.unsound, slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"),
 				strings.Join(x.tree(), "\n"), x.enqueue(askStatus))
 		}
@@ -264,7 +265,7 @@ func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
 	}
 }
 
-// tree lists what there is, and where links lead.
+// tree lists the files and the targets of links.
 func (x *torture) tree() (lines []string) {
 	_ = filepath.WalkDir(x.base, func(p string, e fs.DirEntry, err error) error {
 		to, _ := os.Readlink(p)

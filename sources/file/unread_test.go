@@ -10,8 +10,8 @@ import (
 	"tributary/sources"
 )
 
-// TestWhatCannotBeReadIsSaid has objects served that cannot be read at present, for each of the reasons, and asks for these.
-func TestWhatCannotBeReadIsSaid(t *testing.T) {
+// TestUnreadPaths_ReportedInStatus has objects served that cannot be read at present, for each of the reasons, and asks for these.
+func TestUnreadPaths_ReportedInStatus(t *testing.T) {
 	l := prepare(t)
 	for _, name := range []string{"emptied", "linked", "denied", "fine"} {
 		l.write(name+".yaml", entry(name, name+".example.com"))
@@ -32,7 +32,7 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 	l.link("nowhere", "linked.yaml")
 	l.disk.fail("sub", fs.ErrPermission)
 	require.NoError(t, os.Chmod(l.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
-	l.await("all three are said", func() bool { return l.status().Unread == 3 })
+	l.await("all three are reported", func() bool { return l.status().Unread == 3 })
 	require.Contains(t, unread("emptied"), "is empty or missing")
 	require.Contains(t, unread("linked"), "leads nowhere")
 	require.Contains(t, unread("below"), "permission denied")

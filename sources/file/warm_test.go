@@ -15,7 +15,7 @@ import (
 	"tributary/sources/transform"
 )
 
-// restarting is a live whose state is kept on disk, and that notes which files are parsed.
+// restarting is a live with its state on disk, and records which files are parsed.
 type restarting struct {
 	*live
 	state *lastgood.Dir
@@ -38,7 +38,7 @@ func prepareRestarting(t *testing.T) *restarting {
 	return r
 }
 
-// restart stops what runs, if anything does, starts anew from what is on disk, and returns which files were parsed for it.
+// restart stops a running source, starts a new one from the state on disk, and returns the parsed files.
 func (r *restarting) restart(settings Settings) []string {
 	r.t.Helper()
 	if r.stop != nil {
@@ -56,15 +56,15 @@ func (r *restarting) restart(settings Settings) []string {
 	return r.parsed
 }
 
-func TestRestartParsesOnlyWhatChanged(t *testing.T) {
+func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	r := prepareRestarting(t)
 	r.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
 	r.write("sub/c.yaml", entry("c", "c1.example.com"))
 	r.write("broken.yaml", entry("d", "d1.example.com"), brokenYAML)
 	r.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	r.write("twice.yaml", entry("t", "t1.example.com"), entry("t", "t2.example.com"))
-	all := []string{"a.yaml", "broken.yaml", "pod.yaml", "sub/c.yaml", "twice.yaml"}
-	require.Equal(t, all, r.restart(Settings{}))
+	everyFile := []string{"a.yaml", "broken.yaml", "pod.yaml", "sub/c.yaml", "twice.yaml"}
+	require.Equal(t, everyFile, r.restart(Settings{}))
 	before := r.status()
 
 	same := func() {
@@ -77,7 +77,7 @@ func TestRestartParsesOnlyWhatChanged(t *testing.T) {
 		require.Equal(t, before.Foreign, now.Foreign)
 		require.Len(t, now.Quarantined, len(before.Quarantined))
 	}
-	unsound := []string{"broken.yaml", "twice.yaml"} // they say more than what is kept
+	unsound := []string{"broken.yaml", "twice.yaml"} // their conflicts and rejects are not part of the stored state
 	require.Equal(t, unsound, r.restart(Settings{}))
 	same()
 	require.Equal(t, unsound, r.restart(Settings{}), "once more, from a file that was not written to")
@@ -89,7 +89,7 @@ func TestRestartParsesOnlyWhatChanged(t *testing.T) {
 	require.Equal(t, "c2.example.com", r.host("c"))
 	same()
 
-	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{DefaultNamespace: "default", UnknownFields: "warn"}}),
+	require.Equal(t, everyFile, r.restart(Settings{Texts: sources.Texts{DefaultNamespace: "default", UnknownFields: "warn"}}),
 		"it might be read differently")
 	require.Equal(t, unsound, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}))
 
@@ -99,20 +99,20 @@ func TestRestartParsesOnlyWhatChanged(t *testing.T) {
 	})
 	require.NoError(t, err)
 	r.transform = rules
-	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "other transforms")
+	require.Equal(t, everyFile, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "other transforms")
 	require.Empty(t, r.host("b"))
 	require.Equal(t, unsound, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}))
-	require.Len(t, r.supervisor.Excluding(keyOf("b")), 1, "what was left out is known")
+	require.Len(t, r.supervisor.Excluding(keyOf("b")), 1, "excluded objects are found")
 
 	moved := r.root + ".moved"
 	r.stop()
 	r.rename("", "../rules.moved")
 	r.root = moved
-	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "places are others")
+	require.Equal(t, everyFile, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "places are others")
 	require.True(t, strings.HasPrefix(r.place("a"), moved))
 }
 
-func TestRestartKnowsWarnings(t *testing.T) {
+func TestRestart_KeepsWarnings(t *testing.T) {
 	r := prepareRestarting(t)
 	r.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
 	settings := Settings{Texts: sources.Texts{UnknownFields: "warn"}}
@@ -125,8 +125,8 @@ func TestRestartKnowsWarnings(t *testing.T) {
 	r.await("the warning is gone", func() bool { return len(r.status().Warnings) == 0 })
 }
 
-// What another file has a better claim to is not in what is kept of a source, so the file that lost is read again.
-func TestRestartReadsFilesThatLostAKey(t *testing.T) {
+// The stored state of a source lacks the objects that lost a conflict, so their file is read again.
+func TestRestart_ReadsFilesThatLostConflicts(t *testing.T) {
 	r := prepareRestarting(t)
 	r.write("a.yaml", entry("x", "a.example.com"))
 	r.write("b.yaml", entry("x", "b.example.com"), entry("other", "b.example.com"))

@@ -16,8 +16,8 @@ import (
 	"tributary/internal/worker"
 )
 
-// TestWatchesFollowTheTree checks, through random histories, that what is watched is what a watcher would watch that was
-// made just now: nothing is missed, and nothing is watched in vain.
+// TestWatchesFollowTheTree checks, through random histories, that the watches equal those of a new watcher: none is
+// missing, and none is left over.
 func TestWatchesFollowTheTree(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		base, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each check
@@ -37,30 +37,30 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		})
 		for range rapid.IntRange(1, 15).Draw(rt, "steps") {
 			p, q := path.Draw(rt, "p"), path.Draw(rt, "q")
-			in := func(p string) string { return filepath.Join(root, p) }
-			// What cannot be done is not done.
+			below := func(p string) string { return filepath.Join(root, p) }
+			// Impossible operations are skipped.
 			switch rapid.SampledFrom([]string{"mkdir", "write", "remove", "rename", "link", "link outside", "swap above"}).Draw(rt, "do") {
 			case "mkdir":
-				_ = os.MkdirAll(in(p), 0o700)
+				_ = os.MkdirAll(below(p), 0o700)
 			case "write":
-				_ = os.WriteFile(in(p), []byte("x"), 0o600)
+				_ = os.WriteFile(below(p), []byte("x"), 0o600)
 			case "remove":
-				_ = os.RemoveAll(in(p))
+				_ = os.RemoveAll(below(p))
 			case "rename":
-				_ = os.Rename(in(p), in(q))
+				_ = os.Rename(below(p), below(q))
 			case "link":
-				_ = os.Symlink(in(p), in(q))
+				_ = os.Symlink(below(p), below(q))
 			case "link outside":
-				_ = os.Symlink(filepath.Join(base, "outside"), in(q))
+				_ = os.Symlink(filepath.Join(base, "outside"), below(q))
 			case "swap above":
-				at := filepath.Join(base, rapid.SampledFrom([]string{"up", "up/mid", "up/mid/root"}).Draw(rt, "at"))
-				require.NoError(rt, os.Rename(at, at+".old"))
+				directory := filepath.Join(base, rapid.SampledFrom([]string{"up", "up/mid", "up/mid/root"}).Draw(rt, "at"))
+				require.NoError(rt, os.Rename(directory, directory+".old"))
 				if rapid.Bool().Draw(rt, "look between") {
 					_, err := takeSighting(t.Context(), osDisk{}, root, true, w, map[string]bool{"": true})
 					require.ErrorIs(rt, err, fs.ErrNotExist)
 				}
 				require.NoError(rt, os.MkdirAll(root, 0o700))
-				require.NoError(rt, os.RemoveAll(at+".old"))
+				require.NoError(rt, os.RemoveAll(directory+".old"))
 				lookAt(rt, root, w, "")
 			}
 			lookAt(rt, root, w, rapid.SampledFrom([]string{"", p, q}).Draw(rt, "look at"))
@@ -77,17 +77,17 @@ func TestWatchesFollowTheTree(t *testing.T) {
 	})
 }
 
-// aims returns what real directories are watched for, in order.
+// aims returns the paths watched for each real directory, in order.
 func aims(w *watcher) map[string]target {
-	all := make(map[string]target)
+	targets := make(map[string]target)
 	for real, t := range w.targets {
 		sorted := target{directories: slices.Sorted(slices.Values(t.directories)), names: make(map[string][]string)}
 		for name, paths := range t.names {
 			sorted.names[name] = slices.Sorted(slices.Values(paths))
 		}
-		all[real] = sorted
+		targets[real] = sorted
 	}
-	return all
+	return targets
 }
 
 func lookAt(t *rapid.T, root string, w *watcher, path string) {
@@ -95,32 +95,32 @@ func lookAt(t *rapid.T, root string, w *watcher, path string) {
 	require.NoError(t, err)
 }
 
-// TestDirectoryFoundUnderItsNewNameFirst: a look comes across a directory that was renamed before the events of that have arrived.
-func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
+// TestDirectory_FoundUnderNewNameFirst: a look comes across a directory that was renamed before the events of that have arrived.
+func TestDirectory_FoundUnderNewNameFirst(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
-	in := func(p string) string { return filepath.Join(root, p) }
-	require.NoError(t, os.MkdirAll(in("old/sub"), 0o700))
+	below := func(p string) string { return filepath.Join(root, p) }
+	require.NoError(t, os.MkdirAll(below("old/sub"), 0o700))
 	events, err := fsnotify.NewWatcher()
 	require.NoError(t, err)
 	w := newWatcher(osDisk{}, true, nil)
-	w.events = events // nobody takes what happens but this test
+	w.events = events // only this test reads the events
 	defer w.close()
 	looks := func(paths ...string) {
-		all := make(map[string]bool)
+		changed := make(map[string]bool)
 		for _, p := range paths {
-			all[p] = true
+			changed[p] = true
 		}
-		_, err := takeSighting(t.Context(), osDisk{}, root, true, w, all)
+		_, err := takeSighting(t.Context(), osDisk{}, root, true, w, changed)
 		require.NoError(t, err)
 	}
-	until := func(path string) (dirty []string) {
+	awaitDirty := func(path string) (dirty []string) {
 		timeout := time.After(20 * time.Second)
 		for {
 			select {
 			case e := <-events.Events:
 				w.noteEvent(e)
 			case <-timeout:
-				require.Fail(t, "nothing was heard of it", path)
+				require.Fail(t, "no event arrived", path)
 			}
 			if _, ok := w.dirty[path]; ok {
 				paths, _ := w.takeChanged()
@@ -129,38 +129,38 @@ func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
 		}
 	}
 	looks("")
-	require.NoError(t, os.Mkdir(in("new"), 0o700))
-	until("new")
-	require.NoError(t, os.Rename(in("old"), in("new/name")))
+	require.NoError(t, os.Mkdir(below("new"), 0o700))
+	awaitDirty("new")
+	require.NoError(t, os.Rename(below("old"), below("new/name")))
 	looks("new") // it has heard of this only
-	until("old")
+	awaitDirty("old")
 	looks("old") // and now of this
 	for _, p := range []string{"new/name/a.yaml", "new/name/sub/b.yaml"} {
-		require.NoError(t, os.WriteFile(in(p), []byte("x"), 0o600))
-		until(p)
+		require.NoError(t, os.WriteFile(below(p), []byte("x"), 0o600))
+		awaitDirty(p)
 	}
 }
 
 // bound is a disk on which one directory is mounted in the place of another one, too.
 type bound struct {
 	osDisk
-	at, of string
+	mountPoint, origin string
 }
 
 func (d bound) Lstat(path string) (fs.FileInfo, error) {
-	if path == d.at {
-		path = d.of
+	if path == d.mountPoint {
+		path = d.origin
 	}
 	return d.osDisk.Lstat(path)
 }
 
-// TestOneDirectoryMountedTwice: the kernel tells of changes under one of its names only, and that is said.
-func TestOneDirectoryMountedTwice(t *testing.T) {
+// TestDirectoryMountedTwice_DegradesStatus: the kernel reports changes under one of its names only, and the status says so.
+func TestDirectoryMountedTwice_DegradesStatus(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	for _, name := range []string{"a", "b"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, name), 0o700))
 	}
-	disk := bound{at: filepath.Join(root, "b"), of: filepath.Join(root, "a")}
+	disk := bound{mountPoint: filepath.Join(root, "b"), origin: filepath.Join(root, "a")}
 	events, err := fsnotify.NewWatcher()
 	require.NoError(t, err)
 	w := newWatcher(disk, true, nil)
@@ -171,8 +171,8 @@ func TestOneDirectoryMountedTwice(t *testing.T) {
 	dirs, err := w.blindness()
 	require.Equal(t, 1, dirs)
 	require.ErrorContains(t, err, "are one directory, mounted twice")
-	require.NotContains(t, events.WatchList(), disk.at)
-	require.Contains(t, events.WatchList(), disk.of)
+	require.NotContains(t, events.WatchList(), disk.mountPoint)
+	require.Contains(t, events.WatchList(), disk.origin)
 }
 
 // swappingDisk has something happen before a directory is listed.
@@ -187,7 +187,7 @@ func (d swappingDisk) ReadDir(root, name string) ([]fs.DirEntry, error) {
 }
 
 // A directory that is swapped for a link out of the root is not listed, unless such links are followed.
-func TestADirectorySwappedForALinkIsNotListed(t *testing.T) {
+func TestDirectorySwappedForLink_NotListed(t *testing.T) {
 	for _, out := range []bool{false, true} {
 		root, outside := t.TempDir(), t.TempDir()
 		sub := filepath.Join(root, "sub")

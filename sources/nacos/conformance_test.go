@@ -16,10 +16,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	for name, forgets := range map[string]bool{"restarts with what it had": false, "restarts empty": true} {
+	for name, forgets := range map[string]bool{"restarts with its data": false, "restarts empty": true} {
 		t.Run(name, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-				return &harness{t: t, server: nacostest.Start(t), forgets: forgets, has: map[string]int{}}
+				return &harness{t: t, server: nacostest.Start(t), forgets: forgets, revisions: map[string]int{}}
 			})
 		})
 	}
@@ -29,16 +29,16 @@ func TestConformance(t *testing.T) {
 type harness struct {
 	t       *testing.T
 	server  *nacostest.Server
-	forgets bool // what is registered, when it cannot be reached
-	begun   bool // somebody has read it: who never did cannot know of what it forgot
+	forgets bool // a restart drops its registrations
+	begun   bool // a source has read it: a source without a read cannot keep forgotten registrations
 	away    bool
 	hold    time.Duration // zero for a usual one
 
-	mu  sync.Mutex
-	has map[string]int
+	mu        sync.Mutex
+	revisions map[string]int
 }
 
-// quickly are settings with which nothing takes long.
+// quickly returns settings with short delays and holds.
 func quickly() Settings {
 	return Settings{
 		Interval: 5 * time.Millisecond, Delay: time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond,
@@ -49,7 +49,7 @@ func quickly() Settings {
 func (h *harness) Source() sources.Source {
 	h.begun = true
 	settings := quickly()
-	if h.away { // clients register anew before it gives up what it had
+	if h.away { // clients register again before the hold ends
 		settings.Hold = time.Hour
 	}
 	settings.Hold = cmp.Or(h.hold, settings.Hold)
@@ -65,7 +65,7 @@ func (h *harness) Key(name string) resource.Key {
 func (h *harness) Put(name string, revision int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.has[name] = revision
+	h.revisions[name] = revision
 	h.put(name, revision)
 }
 
@@ -76,7 +76,7 @@ func (h *harness) put(name string, revision int) {
 func (h *harness) Delete(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.has, name)
+	delete(h.revisions, name)
 	h.server.Delete("DEFAULT_GROUP", name, "1")
 	h.server.Unlist("DEFAULT_GROUP", name)
 }
@@ -106,11 +106,11 @@ func (h *harness) Deny() { h.server.Deny(true) }
 func (h *harness) Restore() {
 	h.server.Deny(false)
 	h.server.Restart()
-	if h.away && h.forgets && h.begun { // its clients register anew, a little later
+	if h.away && h.forgets && h.begun { // its clients register again after a short delay
 		time.AfterFunc(100*time.Millisecond, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			for name, revision := range h.has {
+			for name, revision := range h.revisions {
 				h.put(name, revision)
 			}
 		})

@@ -16,11 +16,11 @@ import (
 	"tributary/resource"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // RunGolden compares the text that show makes of each testdata/NAME.json with testdata/NAME.golden.yaml, which -update
 // writes. A key that T does not have is an error.
-func RunGolden[T any](t *testing.T, show func(t *testing.T, in T) string) {
+func RunGolden[T any](t *testing.T, show func(t *testing.T, input T) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
@@ -29,11 +29,11 @@ func RunGolden[T any](t *testing.T, show func(t *testing.T, in T) string) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
 			raw, err := os.ReadFile(file)
 			require.NoError(t, err)
-			var in T
+			var input T
 			dec := json.NewDecoder(bytes.NewReader(raw))
 			dec.DisallowUnknownFields()
-			require.NoError(t, dec.Decode(&in))
-			out := show(t, in)
+			require.NoError(t, dec.Decode(&input))
+			out := show(t, input)
 			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
 			if *update {
 				require.NoError(t, os.WriteFile(want, []byte(out), 0o644)) //nolint:gosec // for everybody to read
@@ -45,7 +45,7 @@ func RunGolden[T any](t *testing.T, show func(t *testing.T, in T) string) {
 	}
 }
 
-// Show is the text of what a mapping made, each object with its origin.
+// Show returns the text of mapped objects, each with its origin.
 func Show(t require.TestingT, rs []*resource.Resource, warnings ...string) string {
 	var b strings.Builder
 	for _, w := range warnings {

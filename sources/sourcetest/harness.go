@@ -1,5 +1,5 @@
-// Package sourcetest is what every source must pass: one conformance suite, run against each external system through a
-// small Harness that the tests of the source provide.
+// Package sourcetest is the conformance suite of sources: each source runs it against its external system through a
+// small Harness of its tests.
 package sourcetest
 
 import (
@@ -10,8 +10,7 @@ import (
 )
 
 // Harness is an external system with objects in it, none at first. Its methods return when the change is made; they
-// need not wait until the source has noticed. They fail the test that the harness was made for if they cannot do as
-// they are told.
+// need not wait for the source. They fail the harness's test on an error.
 type Harness interface {
 	// Source returns a new source of the system, as a restart of the program makes one.
 	Source() sources.Source
@@ -38,25 +37,25 @@ type Denier interface {
 	Deny()
 }
 
-// Run runs the suite. start makes a harness for one test; what it needs to stop it registers with t.Cleanup.
+// Run runs the suite. start makes a harness for one test, and registers its end with t.Cleanup.
 func Run(t *testing.T, start func(t *testing.T) Harness) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *rig)
 	}{
-		{"publishes what is there", publishes},
-		{"syncs when there is nothing", syncsEmpty},
+		{"publishes the objects", publishes},
+		{"syncs an empty system", syncsEmpty},
 		{"follows changes", follows},
-		{"publishes nothing new for what is unchanged", unchanged},
-		{"withdraws what is gone", withdraws},
+		{"does not publish unchanged objects again", unchanged},
+		{"withdraws deleted objects", withdraws},
 		{"runs again without losing anything", runsAgain},
-		{"withdraws what went while it did not run", catchesUp},
+		{"withdraws objects deleted before a restart", catchesUp},
 		{"gives the same versions each time", sameVersions},
 		{"holds everything while unreachable", holdsUnreachable},
 		{"is not synced before it was reachable", waitsToSync},
 		{"holds everything while denied", holdsDenied},
-		{"keeps the last good version of what is invalid", keepsLastGood},
-		{"is not stopped by what is invalid from the start", startsInvalid},
+		{"keeps the last good version of an invalid object", keepsLastGood},
+		{"starts despite invalid objects", startsInvalid},
 		{"ends with its context at any time", ends},
 		{"follows everything else during a hold", waitsAlone},
 		{"ends a hold in spite of restarts and new connections", endsInTurmoil},

@@ -22,7 +22,7 @@ var (
 	holdSteps = flag.Int("holds.steps", 16, "how many steps a history of holds has")
 )
 
-// Holder is a Harness of a source that serves missing objects for a while if their absence proves nothing.
+// Holder is a Harness of a source that serves missing objects for a while if their absence proves no deletion.
 type Holder interface {
 	// SetHold says how long such objects stay with the sources that Source makes from now on. From then on, the system
 	// keeps its objects while it is unreachable.
@@ -38,14 +38,14 @@ const (
 	shortHold   = 400 * time.Millisecond
 )
 
-// mark is an object of which each revision proves that the source reads.
+// mark is an object with a new revision for each proof that the source reads.
 const mark = "mark"
 
 // holder returns the harness with a hold, or skips the test.
 func (b *rig) holder(hold time.Duration) Holder {
 	holder, ok := b.Harness.(Holder)
 	if !ok {
-		b.t.Skip("the source holds nothing")
+		b.t.Skip("the source has no holds")
 	}
 	holder.SetHold(hold)
 	return holder
@@ -129,10 +129,10 @@ func endsInTurmoil(_ *testing.T, b *rig) {
 }
 
 // turmoil restarts the source and cuts its connections, again and again, until objects have gone.
-func (b *rig) turmoil(gone ...string) {
+func (b *rig) turmoil(missing ...string) {
 	b.t.Helper()
 	rounds := 0
-	b.await(fmt.Sprintf("%v have gone", gone), func() bool {
+	b.await(fmt.Sprintf("%v have gone", missing), func() bool {
 		switch rounds++; rounds % 3 {
 		case 0:
 			b.restart(func() {})
@@ -142,7 +142,7 @@ func (b *rig) turmoil(gone ...string) {
 			b.restart(func() { b.cut(func() {}) })
 		}
 		b.read()
-		return !slices.ContainsFunc(gone, func(object string) bool { return b.version(object) != "" })
+		return !slices.ContainsFunc(missing, func(object string) bool { return b.version(object) != "" })
 	})
 }
 
@@ -175,7 +175,7 @@ type history struct {
 	trace   []string
 }
 
-// fate is the state of an object in the system, and what the source may make of it.
+// fate is the state of an object in the system, and its possible states in the source.
 type fate struct {
 	revision int
 	present  bool

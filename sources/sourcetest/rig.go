@@ -35,7 +35,7 @@ type rig struct {
 	marks      int    // revisions of the mark
 }
 
-// unguarded is how sources are run: what they publish and withdraw is under test, and not what is held of it.
+// unguarded runs sources without the guard: publications and withdrawals are under test, holds of the guard are not.
 var unguarded = guard.Settings{Off: true}
 
 // newRig makes a rig that does not run yet.
@@ -43,7 +43,7 @@ func newRig(t *testing.T, h Harness) *rig {
 	return &rig{Harness: h, t: t, table: &recorder{}}
 }
 
-// start runs the source. What it leaves behind when the test ends fails the test.
+// start runs the source. A leak at the end of the test fails the test.
 func (b *rig) start() {
 	b.t.Helper()
 	leaks := goleak.IgnoreCurrent()
@@ -68,19 +68,19 @@ func (b *rig) start() {
 			require.Fail(b.t, "the source does not end with its context")
 		}
 		require.ErrorIs(b.t, b.tap.last(), context.Canceled, "Run must return the error of its context")
-		left := goleak.Find(leaks)
-		for deadline := time.Now().Add(patience); left != nil && time.Now().Before(deadline); {
-			left = goleak.Find(leaks) // what has ended may need a moment to be gone
+		leaked := goleak.Find(leaks)
+		for deadline := time.Now().Add(patience); leaked != nil && time.Now().Before(deadline); {
+			leaked = goleak.Find(leaks) // ended goroutines may need a moment
 		}
-		require.NoError(b.t, left)
+		require.NoError(b.t, leaked)
 	})
 	b.t.Cleanup(b.stop)
 }
 
-// restart ends the source and runs a new one on what was published.
+// restart ends the source and runs a new one on the published state.
 func (b *rig) restart(meanwhile func()) {
 	b.t.Helper()
-	// A source that does nothing stands in, so that nothing runs while the system changes.
+	// An idle source stands in while the system changes.
 	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
 		Name: name, Table: b.table, Source: idle{},
 		Guard: unguarded,
@@ -95,12 +95,12 @@ func (b *rig) restart(meanwhile func()) {
 }
 
 // await waits until ok holds.
-func (b *rig) await(what string, ok func() bool) {
+func (b *rig) await(condition string, ok func() bool) {
 	b.t.Helper()
 	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			require.Fail(b.t, "waited in vain", "until %s; status: %+v", what, b.status())
+			require.Fail(b.t, "not in time", "%s; status: %+v", condition, b.status())
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -112,11 +112,11 @@ func (b *rig) awaitSync() {
 }
 
 // awaitObject waits until the object called name has a version other than those.
-func (b *rig) awaitObject(name string, not ...string) (version string) {
+func (b *rig) awaitObject(name string, except ...string) (version string) {
 	b.t.Helper()
 	b.await(name+" is there", func() bool {
 		version = b.version(name)
-		return version != "" && !slices.Contains(not, version)
+		return version != "" && !slices.Contains(except, version)
 	})
 	return version
 }
@@ -131,7 +131,7 @@ func (b *rig) awaitState(states ...sources.State) {
 	b.await("its state is as expected", func() bool { return slices.Contains(states, b.status().State) })
 }
 
-// version returns that of the object called name, or nothing.
+// version returns the version of the object with that name, or "".
 func (b *rig) version(name string) string {
 	if r := b.table.Snapshot().Get(b.Key(name)); r != nil {
 		return r.Version()
@@ -149,7 +149,7 @@ func (b *rig) neverDeleted(names ...string) {
 	}
 }
 
-// recorder is a table that remembers what happened to it.
+// recorder is a table that records its changes.
 type recorder struct {
 	memstore.Table
 
@@ -160,7 +160,7 @@ type recorder struct {
 
 // Apply implements sources.Table.
 func (r *recorder) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
-	r.mu.Lock() // who sees the table can count its changes
+	r.mu.Lock() // a reader of the table can count its changes
 	defer r.mu.Unlock()
 	changes, now := r.Table.Apply(puts, deletes)
 	r.changes = append(r.changes, changes...)
@@ -188,7 +188,7 @@ func (r *recorder) count(key resource.Key, event memstore.Event) int {
 	return n
 }
 
-// tap remembers what Run returned.
+// tap records the results of Run.
 type tap struct {
 	sources.Source
 	ended chan error
@@ -218,7 +218,7 @@ func (t *tap) last() error {
 	}
 }
 
-// idle is a source of nothing.
+// idle is a source without objects.
 type idle struct{}
 
 // Run implements sources.Source.

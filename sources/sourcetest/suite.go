@@ -117,12 +117,12 @@ func sameVersions(t *testing.T, b *rig) {
 	b.awaitObject("apple", first)
 	b.Put("apple", 1)
 	b.await("apple is as it was", func() bool { return b.version("apple") == first })
-	b.stop() // what it still does must not be laid at the door of the next
-	again := &rig{Harness: b.Harness, t: t, table: &recorder{}}
-	again.start()
-	again.awaitSync()
-	require.Equal(t, first, again.version("apple"), "versions are made of content only")
-	again.stop()
+	b.stop() // its leaks must not count for the next source
+	fresh := &rig{Harness: b.Harness, t: t, table: &recorder{}}
+	fresh.start()
+	fresh.awaitSync()
+	require.Equal(t, first, fresh.version("apple"), "versions are made of content only")
+	fresh.stop()
 }
 
 func holdsUnreachable(t *testing.T, b *rig) {
@@ -145,7 +145,7 @@ func holdsDenied(t *testing.T, b *rig) {
 	holds(t, b, d.Deny, sources.Denied)
 }
 
-// holds checks that while it lasts a trouble is shown, with nothing lost, and that afterwards changes arrive again.
+// holds checks that a fault is reported and loses no object, and that changes arrive afterwards.
 func holds(t *testing.T, b *rig, begin func(), shownAs ...sources.State) {
 	apple := b.version("apple")
 	begin()
@@ -168,7 +168,7 @@ func waitsToSync(t *testing.T, b *rig) {
 	b.Unreachable()
 	b.start()
 	b.awaitState(sources.Unreachable, sources.Denied)
-	require.False(t, b.table.Synced(), "what was never read is not known to be empty")
+	require.False(t, b.table.Synced(), "an unread system does not count as empty")
 	b.Restore()
 	b.awaitSync()
 	require.Equal(t, 1, b.table.syncedWith)

@@ -21,7 +21,7 @@ func object(t testing.TB, text string) *resource.Resource {
 	return docs[0].Resource
 }
 
-// apply returns what becomes of a document, and the rules that made a difference.
+// apply returns the transformed document, and the rules that changed it.
 func apply(t testing.TB, s Settings, text string) (after, rules string) {
 	r, err := New(s)
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestSelectors(t *testing.T) {
 		settings Settings
 		taken    bool
 	}{
-		"nothing said":         {Settings{}, true},
+		"no settings":          {Settings{}, true},
 		"by kind":              {Settings{Include: []Selector{{Kinds: []string{"se"}}}}, true},
 		"by another kind":      {Settings{Include: []Selector{{Kinds: []string{"Gateway"}}}}, false},
 		"by namespace":         {Settings{Include: []Selector{{Namespaces: []string{"sh*"}}}}, true},
@@ -239,7 +239,7 @@ func TestSelectors(t *testing.T) {
 			Settings{Include: []Selector{{Names: []string{"*"}}}, Exclude: []Selector{{Hosts: []string{"static.*"}}}},
 			false,
 		},
-		"by what it was called": {
+		"by its earlier namespace": {
 			Settings{Include: []Selector{{Namespaces: []string{"shop"}}}, Namespaces: map[string]string{"shop": "mesh"}},
 			true,
 		},
@@ -258,7 +258,7 @@ func TestLabelsAndAnnotations(t *testing.T) {
 	require.Equal(t, "labels: drop consul-*; labels: add env; annotations: drop *", rules)
 
 	_, rules = apply(t, Settings{Labels: Change{Drop: []string{"none"}, Add: map[string]string{"app": "reviews"}}}, entry)
-	require.Empty(t, rules, "what makes no difference is not named")
+	require.Empty(t, rules, "rules without an effect are not named")
 }
 
 func TestNamespaces(t *testing.T) {
@@ -281,10 +281,10 @@ func TestNamespaces(t *testing.T) {
 	r, err := New(Settings{Namespaces: map[string]string{"*": "all"}})
 	require.NoError(t, err)
 	mesh := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.MeshConfig, Name: "mesh"}}, nil)
-	require.Same(t, mesh, r.Apply(mesh), "what is in no namespace stays there")
+	require.Same(t, mesh, r.Apply(mesh), "an object without a namespace keeps it so")
 }
 
-func TestKeysOfWhatIsBroken(t *testing.T) {
+func TestKey_OfUndecodableObject(t *testing.T) {
 	r, err := New(Settings{
 		Include: []Selector{{Namespaces: []string{"shop"}, Hosts: []string{"*.consul"}}},
 		Exclude: []Selector{{Names: []string{"x"}}, {Labels: map[string]string{"a": "b"}}},
@@ -300,7 +300,7 @@ func TestKeysOfWhatIsBroken(t *testing.T) {
 	}
 }
 
-func TestAllHostsStayAll(t *testing.T) {
+func TestWildcardHost_Kept(t *testing.T) {
 	r, err := New(Settings{Hosts: []Host{{Match: "*", To: "{1}.mesh"}}})
 	require.NoError(t, err)
 	after, err := r.Apply(object(t,
@@ -317,7 +317,7 @@ func TestNil(t *testing.T) {
 	require.True(t, taken)
 }
 
-func TestWhatCannotBeDecodedStays(t *testing.T) {
+func TestUndecodableBody_Kept(t *testing.T) {
 	r, err := New(Settings{Hosts: []Host{{Match: "*", To: "{1}.x"}}, Labels: Change{Add: map[string]string{"a": "b"}}})
 	require.NoError(t, err)
 	bad := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "a", Name: "b"}}, []byte("\xff"))
@@ -326,14 +326,14 @@ func TestWhatCannotBeDecodedStays(t *testing.T) {
 	require.Equal(t, "b", after.Labels()["a"])
 }
 
-func TestCreationTimeStays(t *testing.T) {
+func TestCreationTime_Kept(t *testing.T) {
 	r, err := New(Settings{Hosts: []Host{{Match: "*.consul", To: "{1}"}}})
 	require.NoError(t, err)
-	at := time.Unix(5, 0).UTC()
-	require.Equal(t, at, r.Apply(object(t, entry).WithCreated(at)).Created())
+	created := time.Unix(5, 0).UTC()
+	require.Equal(t, created, r.Apply(object(t, entry).WithCreated(created)).Created())
 }
 
-func TestMistakesNameTheirKey(t *testing.T) {
+func TestInvalidSettings_NameTheirKey(t *testing.T) {
 	for want, s := range map[string]Settings{
 		`include[0]: selects everything; name kinds, namespaces, names, labels or ` +
 			`hosts`: {Include: []Selector{{}}},
@@ -394,12 +394,12 @@ func TestPattern(t *testing.T) {
 					b.WriteString(captured[i])
 				}
 			}
-			require.Equal(t, s, b.String(), "what was captured makes up the text")
+			require.Equal(t, s, b.String(), "the captured parts make up the text")
 		}
 	})
 }
 
-// slow is what a pattern means.
+// slow is the reference matcher of a pattern.
 func slow(pattern, s string) bool {
 	if pattern == "" {
 		return s == ""

@@ -33,7 +33,7 @@ func address(t require.TestingT, table *vip.Table, host string) string {
 }
 
 // These addresses are in files and in configurations of users: they may not change from one release to the next.
-func TestAddressesStayForever(t *testing.T) {
+func TestAddresses_Stable(t *testing.T) {
 	table, err := vip.New(vip.Default)
 	require.NoError(t, err)
 	require.Equal(t, "241.99.121.208", address(t, table, "reviews.service.consul"))
@@ -41,7 +41,8 @@ func TestAddressesStayForever(t *testing.T) {
 	require.Equal(t, "fd00::1763:c896:2963:79d0", address(t, newTable(t, "fd00::/16"), "reviews.service.consul"))
 }
 
-// A small table, in which many collide: each host has an address of its own in the range, which stays, and survives the file.
+// A small table with many collisions: each host has a distinct address in the range, which stays, and survives the
+// file.
 func TestTable(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,10 +60,10 @@ func TestTable(t *testing.T) {
 		path := filepath.Join(dir, "vips")
 		_ = os.Remove(path)
 		require.NoError(t, table.Save(path))
-		again := newTable(t, prefix)
-		require.NoError(t, again.Load(path))
+		loaded := newTable(t, prefix)
+		require.NoError(t, loaded.Load(path))
 		for host, a := range hosts {
-			require.Equal(t, a, address(t, again, host))
+			require.Equal(t, a, address(t, loaded, host))
 		}
 	})
 }
@@ -78,7 +79,7 @@ func TestFull(t *testing.T) {
 	require.NotEmpty(t, address(t, table, "host-7"), "those that have one keep it")
 }
 
-func TestRangesAreChecked(t *testing.T) {
+func TestRanges_Validated(t *testing.T) {
 	for prefix, message := range map[string]string{
 		"10.0.0.0/25": "too small", "240.240.7.0/24": "istiod gives addresses of 240.240.0.0/16", "240.0.0.0/4": "istiod gives",
 	} {
@@ -94,18 +95,18 @@ func TestFile(t *testing.T) {
 	table := newTable(t, "10.0.0.0/24")
 	require.NoError(t, table.Load(path), "there need not be one")
 	require.NoError(t, table.Save(path))
-	require.NoFileExists(t, path, "nothing to save")
+	require.NoFileExists(t, path, "no address to save")
 
 	b, a := address(t, table, "b.example.com"), address(t, table, "a.example.com")
 	require.NoError(t, table.Save(path))
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Contains(t, string(content), fmt.Sprintf("\n%s a.example.com\n%s b.example.com\n", a, b))
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".vips*"))
+	temporary, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".vips*"))
 	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, temporary)
 
-	// A person's choice counts; what is outside of the range does not.
+	// A chosen address counts; addresses outside the range do not.
 	require.NoError(t, os.WriteFile(path, []byte("# mine\n10.0.0.77 a.example.com # by hand\n\n10.9.9.9 b.example.com\n"), 0o600))
 	table = newTable(t, "10.0.0.0/24")
 	require.NoError(t, table.Load(path))
@@ -123,12 +124,12 @@ func TestFile(t *testing.T) {
 	}
 }
 
-func TestSaveThatFails(t *testing.T) {
+func TestSave_RetriedAfterFailure(t *testing.T) {
 	table := newTable(t, "10.0.0.0/24")
 	address(t, table, "a")
 	dir := t.TempDir()
 	require.ErrorContains(t, table.Save(filepath.Join(dir, "none", "vips")), "virtual addresses: open ")
-	require.NoError(t, table.Save(filepath.Join(dir, "vips")), "what could not be saved is still to be saved")
+	require.NoError(t, table.Save(filepath.Join(dir, "vips")), "unsaved addresses are saved by the next call")
 	require.FileExists(t, filepath.Join(dir, "vips"))
 }
 
@@ -139,9 +140,9 @@ func TestRun(t *testing.T) {
 		table := newTable(t, "10.0.0.0/24")
 		ctx, cancel := context.WithCancel(t.Context())
 		failures := make(chan error, 10)
-		done := make(chan struct{})
+		stopped := make(chan struct{})
 		go func() {
-			defer close(done)
+			defer close(stopped)
 			table.Run(ctx, path, func(err error) { failures <- err })
 		}()
 		address(t, table, "a")
@@ -157,7 +158,7 @@ func TestRun(t *testing.T) {
 
 		address(t, table, "b") // At the end all is saved.
 		cancel()
-		<-done
+		<-stopped
 		content, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Contains(t, string(content), " b\n")

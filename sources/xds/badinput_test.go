@@ -60,20 +60,20 @@ func (r *reader) awaitState(t *testing.T, state sources.State, message string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			require.FailNow(t, "waited in vain", "want %s: %s\ngot  %s: %s", state, message, st.State, st.Message)
+			require.FailNow(t, "not in time", "want %s: %s\ngot  %s: %s", state, message, st.State, st.Message)
 		}
 	}
 }
 
 // Each of the following is a row of the table in README.md.
 
-func TestServerThatEndsEachStreamAtOnce(t *testing.T) {
+func TestServer_EndsEachStream(t *testing.T) {
 	r := read(t, Settings{}, scripted(t, func(stream) error { return nil }))
 	r.awaitState(t, sources.Unreachable, "the server ended it")
 	require.False(t, r.status().Synced)
 }
 
-func TestServerThatNeverAnswers(t *testing.T) {
+func TestServer_NeverAnswers(t *testing.T) {
 	t.Parallel()
 	address := scripted(t, func(s stream) error {
 		<-s.Context().Done()
@@ -85,7 +85,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	require.False(t, r.status().Synced)
 }
 
-func TestServerThatDoesNotAnswerForOneType(t *testing.T) {
+func TestServer_SilentForOneType(t *testing.T) {
 	f := newFakeIstiod()
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: []string{entriesV1, "Gateway"}}, scripted(t, func(s stream) error {
 		return f.serve(deaf{s, "Gateway"})
@@ -107,7 +107,7 @@ func (d deaf) Send(r *discoveryv3.DiscoveryResponse) error {
 	return d.stream.Send(r)
 }
 
-func TestUnknownTypesAndStrangeNonces(t *testing.T) {
+func TestUnknownTypesAndNonces_Ignored(t *testing.T) {
 	answered := make(chan *discoveryv3.DiscoveryRequest, 10)
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
 		if _, err := s.Recv(); err != nil {
@@ -154,8 +154,8 @@ func TestDuplicates(t *testing.T) {
 	r.awaitState(t, sources.Healthy, "")
 }
 
-// TestTheVersionClaimedIsOfWhatCounted has a server resume a reader that was sent something twice.
-func TestTheVersionClaimedIsOfWhatCounted(t *testing.T) {
+// TestClaimedVersion_OfLastDuplicate has a server resume a reader that was sent something twice.
+func TestClaimedVersion_OfLastDuplicate(t *testing.T) {
 	claimed := make(chan map[string]string, 1)
 	address := serveDelta(t, func(before int, s deltaStream) error {
 		r, err := s.Recv()
@@ -185,7 +185,7 @@ func TestTheVersionClaimedIsOfWhatCounted(t *testing.T) {
 	require.Equal(t, "two.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))))
 }
 
-func TestMoreResourcesThanAreTaken(t *testing.T) {
+func TestResourcesOverLimit_Refused(t *testing.T) {
 	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
 	many := make([]*anypb.Any, maxResources+1)
 	for i := range many {
@@ -196,7 +196,7 @@ func TestMoreResourcesThanAreTaken(t *testing.T) {
 	require.Equal(t, "a", r.names())
 }
 
-func TestResponseBeyondTheLimit(t *testing.T) {
+func TestResponseOverLimit_Refused(t *testing.T) {
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, MaxMessageBytes: 1 << 20},
@@ -207,7 +207,7 @@ func TestResponseBeyondTheLimit(t *testing.T) {
 	require.Equal(t, "a", r.names())
 }
 
-func TestResourceThatIsTruncated(t *testing.T) {
+func TestTruncatedResource_KeepsLastGood(t *testing.T) {
 	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"),
 		wrapped(t, "shop/gone", "g.example.com"))
 	cut := wrapped(t, "shop/a", "changed.example.com")
@@ -227,15 +227,15 @@ func TestResourceThatIsTruncated(t *testing.T) {
 	await(t, "the quarantine ends", func() bool { return len(r.status().Quarantined) == 0 })
 }
 
-// TestResourceThatHasNoName is about what is too broken to have one, and about a message that is not the right one.
-func TestResourceThatHasNoName(t *testing.T) {
+// TestUnnamedResource_BlocksDeletions sends resources too broken for a name, and messages of another type.
+func TestUnnamedResource_BlocksDeletions(t *testing.T) {
 	raw, err := anypb.New(durationpb.New(5))
 	require.NoError(t, err)
 	body, err := anypb.New(specOf(t, entry(t, "a", "a.example.com")))
 	require.NoError(t, err)
 	for name, broken := range map[string]*anypb.Any{
 		"noise":                    {TypeUrl: resource.MCPTypeURL, Value: []byte("\xff\xff\xff")},
-		"nothing":                  {},
+		"empty":                    {},
 		"a message of another API": raw,
 		"the body as it is":        body,
 	} {
@@ -254,7 +254,7 @@ func TestResourceThatHasNoName(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNone(t *testing.T) {
+func TestMalformedNames_Rejected(t *testing.T) {
 	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
 	f.set(entriesV1, wrapped(t, "slashless", "s.example.com"), wrapped(t, "too/many/slashes", "s.example.com"),
 		wrapped(t, "shop/", "s.example.com"), wrapped(t, "/from-a-file", "f.example.com"), wrapped(t, "shop/b", "b.example.com"))
@@ -267,7 +267,7 @@ func TestNamesThatAreNone(t *testing.T) {
 	require.Len(t, r.status().Quarantined, 3)
 }
 
-func TestResourceThatIsNotValid(t *testing.T) {
+func TestInvalidResource_KeepsLastGood(t *testing.T) {
 	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	good := r.table.Snapshot().Get(key("a")).Version()
 	f.set(entriesV1, wrapped(t, "shop/a", "not a host"), wrapped(t, "shop/b", "changed.example.com"))
@@ -277,17 +277,17 @@ func TestResourceThatIsNotValid(t *testing.T) {
 	require.NotContains(t, r.status().Quarantined[0].Reason, "shop/b")
 }
 
-func TestFlippingBetweenEmptyAndFull(t *testing.T) {
+func TestAlternatingSets_HoldLoss(t *testing.T) {
 	many := make([]*anypb.Any, 30)
 	for i := range many {
 		many[i] = wrapped(t, fmt.Sprintf("shop/s%02d", i), fmt.Sprintf("s%02d.example.com", i))
 	}
 	f, r := fromIstiod(t, many...)
-	var all []string
+	var expected []string
 	for i := range many {
-		all = append(all, fmt.Sprintf("s%02d", i))
+		expected = append(expected, fmt.Sprintf("s%02d", i))
 	}
-	full := strings.Join(all, " ")
+	full := strings.Join(expected, " ")
 	require.Equal(t, full, r.names())
 	for range 5 {
 		f.set(entriesV1)
@@ -306,7 +306,7 @@ func (bytesCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
 func (bytesCodec) Unmarshal([]byte, any) error   { return nil }
 func (bytesCodec) Name() string                  { return "proto" }
 
-func TestTokenThatIsRevoked(t *testing.T) {
+func TestRevokedToken_Denied(t *testing.T) {
 	certs := testutil.NewAuthority(t)
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("good"), 0o600))
@@ -336,7 +336,7 @@ func TestTokenThatIsRevoked(t *testing.T) {
 	r.awaitState(t, sources.Healthy, "")
 }
 
-func TestCertificateThatExpires(t *testing.T) {
+func TestExpiredCertificate_Unreachable(t *testing.T) {
 	certs := testutil.NewAuthority(t)
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
@@ -345,7 +345,7 @@ func TestCertificateThatExpires(t *testing.T) {
 	r.awaitState(t, sources.Unreachable, "certificate has expired")
 }
 
-func TestObjectsWithoutATimeHaveNone(t *testing.T) {
+func TestObjects_WithoutCreationTime(t *testing.T) {
 	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
 	a := r.table.Snapshot().Get(key("a"))
 	require.Equal(t, entry(t, "a", "a.example.com").Version(), a.Version(), "of the content")
@@ -354,10 +354,10 @@ func TestObjectsWithoutATimeHaveNone(t *testing.T) {
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "a b")
-	require.Equal(t, publishes+1, r.status().Publishes, "what is the same is not published again")
+	require.Equal(t, publishes+1, r.status().Publishes, "an equal resource is not published again")
 }
 
-func TestMeshConfigComesAlongUnlessItIsLeftOut(t *testing.T) {
+func TestMeshConfig_SubscribedByDefault(t *testing.T) {
 	const meshConfig = "core/v1alpha1/MeshConfig"
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
@@ -365,15 +365,15 @@ func TestMeshConfigComesAlongUnlessItIsLeftOut(t *testing.T) {
 	require.NoError(t, err)
 	f.set(meshConfig, mesh)
 	address := scripted(t, f.serve)
-	all := read(t, Settings{}, address)
-	await(t, "both are there", func() bool { return all.table.Snapshot().Len() == 2 })
-	some := read(t, Settings{SubscribedResources: []string{"ServiceEntry"}}, address)
-	await(t, "it is synced", some.table.Synced)
-	require.Equal(t, "a", some.names())
+	everyKind := read(t, Settings{}, address)
+	await(t, "both are there", func() bool { return everyKind.table.Snapshot().Len() == 2 })
+	onlyEntryKind := read(t, Settings{SubscribedResources: []string{"ServiceEntry"}}, address)
+	await(t, "it is synced", onlyEntryKind.table.Synced)
+	require.Equal(t, "a", onlyEntryKind.names())
 }
 
-// TestAMeshConfigOfAnyNameSurvivesARestart has a delta server that calls the only one as it likes.
-func TestAMeshConfigOfAnyNameSurvivesARestart(t *testing.T) {
+// TestMeshConfigName_KeptAcrossRestart has a delta server that calls the only one as it likes.
+func TestMeshConfigName_KeptAcrossRestart(t *testing.T) {
 	const meshConfig = "core/v1alpha1/MeshConfig"
 	body, err := anypb.New(&meshv1alpha1.MeshConfig{RootNamespace: "istio-system"})
 	require.NoError(t, err)
@@ -413,14 +413,14 @@ func TestAMeshConfigOfAnyNameSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsSurvive(t *testing.T) {
+func TestUnknownFields_Kept(t *testing.T) {
 	_, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com", func(m *mcpv1alpha1.Resource) {
 		m.Body.Value = protowire.AppendString(protowire.AppendTag(m.Body.Value, 4711, protowire.BytesType), "of the future")
 	}))
 	require.Contains(t, string(r.table.Snapshot().Get(key("a")).Body()), "of the future")
 }
 
-func TestRevisionIsRespected(t *testing.T) {
+func TestRevision_SelectsResources(t *testing.T) {
 	labelled := func(rev string) func(*mcpv1alpha1.Resource) {
 		return func(m *mcpv1alpha1.Resource) { m.Metadata.Labels = map[string]string{revisionLabel: rev} }
 	}
@@ -434,7 +434,7 @@ func TestRevisionIsRespected(t *testing.T) {
 	r.awaitNames(t, "a g")
 }
 
-func TestOldIstiodIsAskedForTheVersionThatItHas(t *testing.T) {
+func TestOldIstiod_ReadWithItsAPIVersion(t *testing.T) {
 	f := newFakeIstiod()
 	f.set(entriesAlpha, wrapped(t, "shop/a", "a.example.com"))
 	r := read(t, Settings{}, scripted(t, f.serve))
@@ -450,7 +450,7 @@ func TestOldIstiodIsAskedForTheVersionThatItHas(t *testing.T) {
 
 // Names that are none of Kubernetes' are served with a warning, as istiod does: those of Nacos' and slime's MCP servers, and of the
 // VirtualServices that istiod makes of Ingresses.
-func TestForeignNames(t *testing.T) {
+func TestForeignNames_ServedWithWarning(t *testing.T) {
 	names := []string{
 		"*-foo-istio-autogenerated-k8s-ingress", "-lead", "com.acme.Cart:g1:1.0.0", "orders.DEFAULT-GROUP.public", "plain", "under_score",
 	}

@@ -23,8 +23,8 @@ import (
 
 // Each of the following is a row of the table in README.md, as are those of badinput_test.go. Here a server is good first.
 
-// TestServerThatTurnsBad is about what a server does to each stream after it was good for one.
-func TestServerThatTurnsBad(t *testing.T) {
+// TestServer_FailsAfterGoodStream has a server misbehave on each stream after a good one.
+func TestServer_FailsAfterGoodStream(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bad   func(stream) error
@@ -53,7 +53,7 @@ func TestServerThatTurnsBad(t *testing.T) {
 			bad.Store(true)
 			f.end()
 			<-met
-			if c.state != sources.Healthy { // a stream that is open and silent is what a server without news looks like
+			if c.state != sources.Healthy { // an open and silent stream looks like that of a server without changes
 				r.awaitState(t, c.state, c.shown)
 			}
 			require.Equal(t, "a", r.names())
@@ -62,15 +62,16 @@ func TestServerThatTurnsBad(t *testing.T) {
 	}
 }
 
-// TestPortThatIsNoServer is about what accepts connections and is no gRPC server, from the beginning or from some time on.
-func TestPortThatIsNoServer(t *testing.T) {
+// TestPort_WithoutGRPCServer has a port that accepts connections without a gRPC server, from the beginning or from some
+// time on.
+func TestPort_WithoutGRPCServer(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		serve func(net.Conn)
 		shown string
 	}{
 		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "it closed the connection at once"},
-		{"it says nothing", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
+		{"it is silent", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
 		{
 			"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) },
 			"it does not answer as a server of gRPC does",
@@ -117,8 +118,8 @@ func passOn(t *testing.T, conn net.Conn, to string, end <-chan struct{}) {
 	}
 	var passing sync.WaitGroup
 	t.Cleanup(passing.Wait)
-	for _, way := range [][2]net.Conn{{conn, on}, {on, conn}} {
-		passing.Go(func() { _, _ = io.Copy(way[0], way[1]) })
+	for _, direction := range [][2]net.Conn{{conn, on}, {on, conn}} {
+		passing.Go(func() { _, _ = io.Copy(direction[0], direction[1]) })
 	}
 	passing.Go(func() {
 		<-end
@@ -167,8 +168,8 @@ func TestLargeResponse(t *testing.T) {
 	require.Less(t, len(reason), 1000)
 }
 
-// TestResponseThatIsNoResponse is about a message that ends in the middle, and about one that is something else, after a good one.
-func TestResponseThatIsNoResponse(t *testing.T) {
+// TestMalformedResponse_KeepsResources is about a message that ends in the middle, and about one that is something else, after a good one.
+func TestMalformedResponse_KeepsResources(t *testing.T) {
 	good, err := proto.Marshal(&discoveryv3.DiscoveryResponse{
 		TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")},
 	})
@@ -191,8 +192,8 @@ func TestResponseThatIsNoResponse(t *testing.T) {
 	}
 }
 
-// TestCertificateThatExpiresLater is about a server whose certificate expires while it is read from.
-func TestCertificateThatExpiresLater(t *testing.T) {
+// TestServerCertificate_ExpiresDuringStream has a server with a certificate that expires while a stream is open.
+func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 	certs := testutil.NewAuthority(t)
 	var current atomic.Pointer[switched]
 	use := func(expired bool) { current.Store(&switched{loopback(certs, expired)}) }
@@ -217,8 +218,8 @@ func TestCertificateThatExpiresLater(t *testing.T) {
 	r.awaitNames(t, "c")
 }
 
-// TestBadInputByDelta is about what a delta response may have that is wrong. One response has it all: what is right takes
-// effect, and the rejection names the rest.
+// TestBadInputByDelta has one delta response with every kind of fault. The valid resources take effect, and the
+// rejection names the others.
 func TestBadInputByDelta(t *testing.T) {
 	cut := wrapped(t, "shop/cut", "changed.example.com")
 	cut.Value = cut.Value[:len(cut.Value)-5]
@@ -265,7 +266,7 @@ func TestBadInputByDelta(t *testing.T) {
 	require.Subset(t, quarantined, []string{"cut", "raw"})
 }
 
-// scriptedDelta serves delta streams of what comes by send, and tells of rejections.
+// scriptedDelta serves the responses of send on delta streams, and reports rejections.
 func scriptedDelta(t *testing.T, send <-chan *discoveryv3.DeltaDiscoveryResponse, nacks chan<- string) string {
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &deltaServer{send: send, nacks: nacks})
@@ -304,8 +305,8 @@ func (d *deltaServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscovery
 	}
 }
 
-// TestComplaintsOfADeltaServerEndWithTheirCause: a stream of changes is one that no complete set follows on.
-func TestComplaintsOfADeltaServerEndWithTheirCause(t *testing.T) {
+// TestDeltaComplaints_EndWithTheirCause: a stream of changes is one that no complete set follows on.
+func TestDeltaComplaints_EndWithTheirCause(t *testing.T) {
 	nacks := make(chan string, 200)
 	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
 	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
@@ -328,7 +329,7 @@ func TestComplaintsOfADeltaServerEndWithTheirCause(t *testing.T) {
 	r.awaitState(t, sources.Degraded, "shop/b: sent twice")
 	require.Equal(t, 2, strings.Count(r.status().Message, "sent twice"), "each complaint is made once: %s", r.status().Message)
 	change([]*discoveryv3.Resource{fine("a")})
-	await(t, "there is nothing to be said of a any more", func() bool { return !strings.Contains(r.status().Message, "shop/a") })
+	await(t, "the complaint about a ends", func() bool { return !strings.Contains(r.status().Message, "shop/a") })
 	require.NotContains(t, r.status().Message, "no name", "it was about another response")
 	r.awaitState(t, sources.Degraded, "shop/b: sent twice")
 	change(nil, "shop/b")

@@ -14,11 +14,11 @@ import (
 
 // loopback returns credentials of a server on loopback.
 func loopback(a *testutil.Authority, expired bool) credentials.TransportCredentials {
-	var until time.Time // in a while
+	var expiry time.Time // in a while
 	if expired {
-		until = time.Now().Add(-time.Hour)
+		expiry = time.Now().Add(-time.Hour)
 	}
-	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Loopback(until).TLS()}})
+	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Loopback(expiry).TLS()}})
 }
 
 // switching is the credentials of a server that uses others from time to time.

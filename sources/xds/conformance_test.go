@@ -42,8 +42,8 @@ func newUpstream(t *testing.T, settings Settings) *upstream {
 	return &upstream{t, settings, table, serveView(t, table, nil)}
 }
 
-// Source implements sourcetest.Harness. The server answers from now on: were it synced while it is still empty, a first
-// read might overtake what was put meanwhile.
+// Source implements sourcetest.Harness. The server answers from now on: if it were synced while still empty, a first
+// read could miss earlier puts.
 func (u *upstream) Source() sources.Source {
 	u.table.MarkSynced()
 	s, err := New(Scheme+"://"+u.server.address, u.settings)

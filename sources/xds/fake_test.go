@@ -68,8 +68,8 @@ func (s *countingDelta) DeltaAggregatedResources(st deltaStream) error {
 	return s.script(int(s.streams.Add(1))-1, st)
 }
 
-// fakeIstiod answers each type in full whenever something changes, as istiod does: without versions, types that it does
-// not know with nothing.
+// fakeIstiod answers each type in full after each change, as istiod does: without versions, and with an empty response
+// for unknown types.
 type fakeIstiod struct {
 	mu      sync.Mutex
 	content map[string][]*anypb.Any
@@ -87,10 +87,10 @@ func newFakeIstiod() *fakeIstiod {
 	}
 }
 
-func (f *fakeIstiod) set(typeURL string, all ...*anypb.Any) {
+func (f *fakeIstiod) set(typeURL string, resources ...*anypb.Any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.content[typeURL] = all
+	f.content[typeURL] = resources
 	f.round++
 	close(f.changed)
 	f.changed = make(chan struct{})

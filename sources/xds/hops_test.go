@@ -56,14 +56,14 @@ func (l *looped) refused() string {
 	return ""
 }
 
-func TestLoopsAreRefused(t *testing.T) {
+func TestLoops_Refused(t *testing.T) {
 	t.Run("with itself", func(t *testing.T) {
 		a := newLooped(t, "a")
 		a.read(t, a)
 		await(t, "it is refused", func() bool { return a.refused() != "" })
 		require.Contains(t, a.refused(), "a loop: "+a.server.address+" reads from this tributary")
 		require.False(t, a.reader.status().Synced)
-		require.Zero(t, a.reader.table.Snapshot().Len(), "nothing of it was taken")
+		require.Zero(t, a.reader.table.Snapshot().Len(), "no resource was taken")
 	})
 	t.Run("of two", func(t *testing.T) {
 		a, b := newLooped(t, "a"), newLooped(t, "b")
@@ -71,19 +71,19 @@ func TestLoopsAreRefused(t *testing.T) {
 		await(t, "a reads", func() bool { return a.reader.table.Synced() })
 		b.read(t, a)
 		await(t, "it is refused", func() bool { return b.refused() != "" })
-		require.Empty(t, a.refused(), "one of them goes on")
+		require.Empty(t, a.refused(), "the other direction stays")
 
 		a.reader.stop()
 		await(t, "the loop is gone", func() bool { return b.reader.table.Synced() && b.refused() == "" })
 	})
 	t.Run("of four", func(t *testing.T) {
-		all := []*looped{newLooped(t, "a"), newLooped(t, "b"), newLooped(t, "c"), newLooped(t, "d")}
-		for i, l := range slices.Backward(all) { // each reads from the next
-			l.read(t, all[(i+1)%len(all)])
+		tiers := []*looped{newLooped(t, "a"), newLooped(t, "b"), newLooped(t, "c"), newLooped(t, "d")}
+		for i, l := range slices.Backward(tiers) { // each reads from the next
+			l.read(t, tiers[(i+1)%len(tiers)])
 			await(t, "it reads, or is refused", func() bool { return l.reader.table.Synced() || l.refused() != "" })
 		}
-		await(t, "one of them is refused", func() bool {
-			return slices.ContainsFunc(all, func(l *looped) bool { return l.refused() != "" })
+		await(t, "a reader is refused", func() bool {
+			return slices.ContainsFunc(tiers, func(l *looped) bool { return l.refused() != "" })
 		})
 	})
 	t.Run("that is closed after all were connected", func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestLoopsAreRefused(t *testing.T) {
 	})
 }
 
-// TestALoopIsNoticedWhenItIsClosedElsewhere has the server say that it reads from us when it has been read from for a while.
-func TestALoopIsNoticedWhenItIsClosedElsewhere(t *testing.T) {
+// TestLoop_NoticedAfterUpstreamClosesIt has the server say that it reads from us when it has been read from for a while.
+func TestLoop_NoticedAfterUpstreamClosesIt(t *testing.T) {
 	us, above := newLooped(t, "us"), newLooped(t, "above")
 	us.read(t, above)
 	await(t, "it reads", func() bool { return us.reader.table.Synced() })
@@ -108,8 +108,8 @@ func TestALoopIsNoticedWhenItIsClosedElsewhere(t *testing.T) {
 	us.reader.awaitState(t, sources.Healthy, "")
 }
 
-// TestNoClientCanCutUsOffFromOurUpstream has clients claim what they like about who reads from whom.
-func TestNoClientCanCutUsOffFromOurUpstream(t *testing.T) {
+// TestForgedHops_DoNotCutUpstream has clients claim arbitrary hops.
+func TestForgedHops_DoNotCutUpstream(t *testing.T) {
 	above, us := newLooped(t, "above"), newLooped(t, "us")
 	above.table.Apply([]*resource.Resource{entry(t, "a", "a.example.com")}, nil)
 	us.read(t, above)
@@ -140,7 +140,7 @@ func TestNoClientCanCutUsOffFromOurUpstream(t *testing.T) {
 		select {
 		case <-answered:
 		case <-time.After(patience):
-			require.FailNow(t, "an honest answer is owed to everybody")
+			require.FailNow(t, "an honest client got no response")
 		}
 	}
 	// Whatever came of it has come of it when changes have gone all the way several times.
@@ -151,11 +151,11 @@ func TestNoClientCanCutUsOffFromOurUpstream(t *testing.T) {
 	}
 	require.Equal(t, sources.Healthy, us.reader.status().State, us.reader.status().Message)
 	for _, c := range above.server.engine.Clients() {
-		require.Less(t, proto.Size(c.Node), 1000, "what we say of ourselves")
+		require.Less(t, proto.Size(c.Node), 1000, "our own node")
 	}
 }
 
-// claimed is a Hops that keeps what it is told.
+// claimed is a Hops that records the last instances.
 type claimed struct {
 	mu   sync.Mutex
 	last []string
@@ -182,15 +182,15 @@ type counted struct{ waits *atomic.Int32 }
 func (c counted) NextBackOff() time.Duration { c.waits.Add(1); return time.Millisecond }
 func (counted) Reset()                       {}
 
-// TestALoopThatOnlyTheTypeTellsOfIsRefused has a server whose header never names us, and that says later that it reads from
-// us.
-func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
-	const other = "00000000000000bb"
+// TestLoop_RefusedByInstancesType has a server with a header that never names us, and an instances resource that does
+// so later.
+func TestLoop_RefusedByInstancesType(t *testing.T) {
+	const upstream = "00000000000000bb"
 	var closed, streams, waits atomic.Int32
 	closed.Store(1)
 	address := serveDelta(t, func(before int, s deltaStream) error {
 		streams.Add(1)
-		_ = s.SetHeader(metadata.Pairs(names.InstancesHeader, other))
+		_ = s.SetHeader(metadata.Pairs(names.InstancesHeader, upstream))
 		for {
 			r, err := s.Recv()
 			if err != nil {
@@ -205,12 +205,12 @@ func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
 				Resource: wrapped(t, "shop/a", fmt.Sprintf("h%d.example.com", before)),
 			}
 			if r.GetTypeUrl() == names.InstancesType {
-				said := other
+				instances := upstream
 				if closed.Load() == 1 {
-					said += " 00000000000000aa"
+					instances += " 00000000000000aa"
 				}
-				body, _ := anypb.New(wrapperspb.String(said))
-				res = &discoveryv3.Resource{Name: "instances", Version: said, Resource: body}
+				body, _ := anypb.New(wrapperspb.String(instances))
+				res = &discoveryv3.Resource{Name: "instances", Version: instances, Resource: body}
 			}
 			out.Resources = append(out.Resources, res)
 			if err := s.Send(out); err != nil {
@@ -218,25 +218,25 @@ func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
 			}
 		}
 	})
-	known := &claimed{}
-	r := readWith(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: known}, func(s *Source) {
+	recorded := &claimed{}
+	r := readWith(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: recorded}, func(s *Source) {
 		s.withBackoff(func() backoff.BackOff { return counted{&waits} })
 	}, address)
 	await(t, "it was tried several times", func() bool { return waits.Load() >= 5 })
 	r.awaitState(t, sources.Denied, "a loop: "+address)
 	require.LessOrEqual(t, streams.Load(), waits.Load()+1, "each refusal is backed off from")
-	require.Equal(t, "h0.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))), "nothing was taken since it is known")
-	known.mu.Lock()
-	require.Empty(t, known.last)
-	known.mu.Unlock()
+	require.Equal(t, "h0.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))), "no resource was taken since the loop was found")
+	recorded.mu.Lock()
+	require.Empty(t, recorded.last)
+	recorded.mu.Unlock()
 
 	closed.Store(0)
 	r.awaitState(t, sources.Healthy, "")
 	await(t, "it is read again", func() bool { return hostOf(t, r.table.Snapshot().Get(key("a"))) != "h0.example.com" })
 }
 
-// TestInstancesDoNotPileUp has a server that names others on each stream and never answers for the type.
-func TestInstancesDoNotPileUp(t *testing.T) {
+// TestInstances_ReplacedByEachStream has a server that names others on each stream and never answers for the type.
+func TestInstances_ReplacedByEachStream(t *testing.T) {
 	for name, n := range map[string]int{"few": 2, "as many as there can be": names.MaxInstances} {
 		t.Run(name, func(t *testing.T) {
 			var streams atomic.Int32
@@ -256,12 +256,12 @@ func TestInstancesDoNotPileUp(t *testing.T) {
 				streams.Add(1)
 				return errors.Join(err, errors.New("restart"))
 			})
-			known := &claimed{}
-			read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: known}, address)
+			recorded := &claimed{}
+			read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: recorded}, address)
 			await(t, "it was read from several times", func() bool { return streams.Load() >= 5 })
-			known.mu.Lock()
-			defer known.mu.Unlock()
-			require.LessOrEqual(t, known.most, min(2*n, names.MaxInstances), "what was named before the last word does not count")
+			recorded.mu.Lock()
+			defer recorded.mu.Unlock()
+			require.LessOrEqual(t, recorded.most, min(2*n, names.MaxInstances), "instances of earlier streams do not count")
 		})
 	}
 }

@@ -14,28 +14,28 @@ import (
 	"tributary/sources"
 )
 
-// forgetful is a server of delta that begins every stream with what it has, and says nothing of what has gone.
+// forgetful is a delta server that begins every stream with its resources, and reports no removals.
 type forgetful struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	has chan []*discoveryv3.Resource
+	resources chan []*discoveryv3.Resource
 }
 
 func (f *forgetful) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	has := <-f.has
-	f.has <- has
-	if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1", Resources: has}); err != nil {
+	resources := <-f.resources
+	f.resources <- resources
+	if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1", Resources: resources}); err != nil {
 		return err
 	}
 	<-s.Context().Done()
 	return nil
 }
 
-func TestAServerThatForgetsToSayWhatHasGone(t *testing.T) {
+func TestUnreportedRemovals_FoundByCompare(t *testing.T) {
 	named := func(name string) *discoveryv3.Resource {
 		return &discoveryv3.Resource{Name: "shop/" + name, Version: "1", Resource: wrapped(t, "shop/"+name, name+".example.com")}
 	}
-	f := &forgetful{has: make(chan []*discoveryv3.Resource, 1)}
-	f.has <- []*discoveryv3.Resource{named("a"), named("b"), named("c")}
+	f := &forgetful{resources: make(chan []*discoveryv3.Resource, 1)}
+	f.resources <- []*discoveryv3.Resource{named("a"), named("b"), named("c")}
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
 	address := serveGRPC(t, g)
@@ -50,8 +50,8 @@ func TestAServerThatForgetsToSayWhatHasGone(t *testing.T) {
 	r.awaitNames(t, "a b c")
 
 	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
-	<-f.has
-	f.has <- []*discoveryv3.Resource{named("b"), named("c")}
+	<-f.resources
+	f.resources <- []*discoveryv3.Resource{named("b"), named("c")}
 	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: source}}))
 	r.awaitNames(t, "b c")
 	require.GreaterOrEqual(t, testutil.ToFloat64(source.healed), 1.0)

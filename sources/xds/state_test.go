@@ -29,8 +29,8 @@ func newState(revision string) *typeState {
 	return newTypeState(entriesV1, schema, revision)
 }
 
-// TestStateFollowsTheServer has a server go through a random history, on streams that break, and looks whether what is
-// published is what it has.
+// TestStateFollowsTheServer has a server go through a random history, on streams that break, and compares the published
+// resources with the server's.
 func TestStateFollowsTheServer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		state := newState("")
@@ -98,7 +98,7 @@ func TestStateFollowsTheServer(t *testing.T) {
 			if rapid.Bool().Draw(rt, "as changes") {
 				r := &adsc.Response{TypeURL: entriesV1, Delta: true}
 				for _, name := range names {
-					if _, there := server[name]; there {
+					if _, exists := server[name]; exists {
 						r.Resources = append(r.Resources, resources([]string{name})...)
 					} else {
 						r.Removed = append(r.Removed, name)
@@ -119,7 +119,7 @@ func hostOf(t require.TestingT, r *resource.Resource) string {
 	return spec.(interface{ GetHosts() []string }).GetHosts()[0]
 }
 
-func TestWhatIsUnchangedIsNotPublished(t *testing.T) {
+func TestUnchangedResource_NotPublished(t *testing.T) {
 	state := newState("")
 	set := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: []adsc.Resource{
 		{Body: wrapped(t, "shop/a", "a.example.com")}, {Body: wrapped(t, "shop/b", "b.example.com")},
@@ -134,8 +134,8 @@ func TestWhatIsUnchangedIsNotPublished(t *testing.T) {
 	require.ErrorIs(t, faults.err(), refused, "it is still to be rejected")
 }
 
-// TestWhatIsWrongIsCounted has responses of much that is wrong in few bytes.
-func TestWhatIsWrongIsCounted(t *testing.T) {
+// TestFaults_Bounded has responses of much that is wrong in few bytes.
+func TestFaults_Bounded(t *testing.T) {
 	const n = 100_000
 	bare, _ := resource.SchemaOf(resource.MeshConfig)
 	for name, c := range map[string]struct {
@@ -149,11 +149,11 @@ func TestWhatIsWrongIsCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			many := &adsc.Response{TypeURL: c.state.typeURL, Complete: c.complete, Resources: make([]adsc.Resource, n)}
 			var contents []sources.Content
-			var found faults
-			allocs := testing.AllocsPerRun(1, func() { contents, found = c.state.apply(many) })
+			var last faults
+			allocs := testing.AllocsPerRun(1, func() { contents, last = c.state.apply(many) })
 			require.Less(t, int(allocs), 2000)
-			require.LessOrEqual(t, len(found.first), maxFaults)
-			require.Error(t, found.err())
+			require.LessOrEqual(t, len(last.first), maxFaults)
+			require.Error(t, last.err())
 			require.LessOrEqual(t, len(contents), 1)
 			for _, content := range contents {
 				require.LessOrEqual(t, len(content.Rejects), maxFaults)
@@ -162,13 +162,13 @@ func TestWhatIsWrongIsCounted(t *testing.T) {
 		})
 	}
 	state := newState("")
-	_, found := state.apply(&adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, n)})
-	require.ErrorContains(t, found.err(), "and 99980 more")
+	_, result := state.apply(&adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, n)})
+	require.ErrorContains(t, result.err(), "and 99980 more")
 	require.Contains(t, state.complaints[unnamed], "100000 resources cannot be read")
 }
 
-// TestSetsHaveABound counts what comes in one response and in several.
-func TestSetsHaveABound(t *testing.T) {
+// TestSets_Bounded counts the resources of one response and of several.
+func TestSets_Bounded(t *testing.T) {
 	state := newState("")
 	part := &adsc.Response{TypeURL: entriesV1, Complete: true, More: true, Resources: make([]adsc.Resource, maxResources/2)}
 	for range 2 {
@@ -176,17 +176,17 @@ func TestSetsHaveABound(t *testing.T) {
 		state.apply(part)
 	}
 	require.NoError(t, state.checkSize(&adsc.Response{TypeURL: entriesV1, Complete: true}))
-	one := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, 1)}
-	err := state.checkSize(one)
+	single := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, 1)}
+	err := state.checkSize(single)
 	require.ErrorContains(t, err, "the answer of 500001 resources is refused")
 	require.True(t, adsc.Exhausted(&adsc.RefusedError{Err: err}), "the server is left alone for a while")
 	require.Equal(t, 5*time.Second, adsc.DefaultExhaustedWait)
-	require.NoError(t, newState("").checkSize(one))
+	require.NoError(t, newState("").checkSize(single))
 	require.Error(t, newState("").checkSize(&adsc.Response{TypeURL: entriesV1, Removed: make([]string, maxResources+1)}))
 }
 
-// TestEachGroupIsNamedOnceInACall has responses that say several things of one name.
-func TestEachGroupIsNamedOnceInACall(t *testing.T) {
+// TestContents_NameEachGroupOnce has responses that say several things of one name.
+func TestContents_NameEachGroupOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		state := newState("")
 		names := rapid.SampledFrom([]string{"shop/a", "shop/b", "", unnamed, unnamedChange})
@@ -204,14 +204,14 @@ func TestEachGroupIsNamedOnceInACall(t *testing.T) {
 			}
 			for _, res := range r.Resources {
 				if name := nameIn(state.schema, res); name != "" {
-					require.Contains(rt, state.hashes, name, "what is there is not taken away")
+					require.Contains(rt, state.hashes, name, "a sent resource is not removed")
 				}
 			}
 		}
 	})
 }
 
-// FuzzTake holds take to say what becomes of every resource, whatever it is.
+// FuzzTake checks that each resource leads to a content or a fault.
 func FuzzTake(f *testing.F) {
 	good := wrapped(f, "shop/a", "a.example.com")
 	f.Add("", good.GetTypeUrl(), good.GetValue(), true)
@@ -226,7 +226,7 @@ func FuzzTake(f *testing.F) {
 		}
 		contents, faults := state.apply(r)
 		if len(contents) == 0 && faults.err() == nil {
-			t.Fatal("nothing came of it")
+			t.Fatal("the resource led to no content and no fault")
 		}
 		for _, c := range contents {
 			if !strings.HasPrefix(c.Group, entriesV1+" ") || len(c.Resources)+len(c.Rejects) != 1 {
@@ -288,7 +288,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, []string{"networking.istio.io/v1alpha3/VirtualService"}, s.kinds[2].typeURLs)
 }
 
-func TestNodeIntroducesTheSource(t *testing.T) {
+func TestNode_IdentifiesSource(t *testing.T) {
 	s, err := New("xds://a:1", Settings{
 		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"},
 	})
@@ -333,7 +333,7 @@ func TestNode_NamespaceOfTheToken(t *testing.T) {
 	read(t, settings, address).awaitState(t, sources.Denied, "leave out nodeID, or give it the namespace of the identity")
 }
 
-// replayed is a stream whose first request was read.
+// replayed is a stream with a first request that is already read.
 type replayed struct {
 	stream
 	first *discoveryv3.DiscoveryRequest

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
 // server serves a view as tributary does, on a port that it keeps when it is stopped and started.
@@ -45,11 +45,11 @@ type server struct {
 	refusal error // of every stream; nil for none
 	streams map[*breakable]struct{}
 
-	grpc *grpc.Server
-	done chan error
+	grpc   *grpc.Server
+	result chan error
 }
 
-// breakable is a stream of which the server can end the context.
+// breakable is a stream with a context that the server can end.
 type breakable struct {
 	grpc.ServerStream
 	ctx    context.Context
@@ -90,8 +90,8 @@ func (s *server) start() {
 	s.address = lis.Addr().String()
 	s.grpc = grpc.NewServer(append(s.engine.ServerOptions(), grpc.ChainStreamInterceptor(s.intercept, s.tell))...)
 	s.engine.Register(s.grpc)
-	s.done = make(chan error, 1)
-	go func(g *grpc.Server, done chan<- error) { done <- g.Serve(lis) }(s.grpc, s.done)
+	s.result = make(chan error, 1)
+	go func(g *grpc.Server, result chan<- error) { result <- g.Serve(lis) }(s.grpc, s.result)
 }
 
 func (s *server) stop() {
@@ -99,7 +99,7 @@ func (s *server) stop() {
 		return
 	}
 	s.grpc.Stop()
-	if err := <-s.done; err != nil {
+	if err := <-s.result; err != nil {
 		require.ErrorIs(s.t, err, grpc.ErrServerStopped) // before it had begun
 	}
 	s.grpc = nil
@@ -180,11 +180,11 @@ func (r *reader) status() sources.Status { return r.supervisor.Status()[0] }
 // goUntilEnd runs something until the test ends or stop is called.
 func goUntilEnd(t testing.TB, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
+	result := make(chan error, 1)
+	go func() { result <- run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := <-result; err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 		}
 	})
@@ -242,11 +242,11 @@ func store(rs ...*resource.Resource) *memstore.Table {
 }
 
 // await waits until ok holds.
-func await(t testing.TB, what string, ok func() bool) {
+func await(t testing.TB, condition string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			require.FailNow(t, "waited in vain until "+what)
+			require.FailNow(t, "not in time: "+condition)
 		}
 	}
 }

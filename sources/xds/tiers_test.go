@@ -16,7 +16,7 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// tier is a tributary that reads from others and serves what it read.
+// tier is a tributary that reads from others and serves the same resources.
 type tier struct {
 	*reader
 	server *server
@@ -27,7 +27,7 @@ func newTier(t testing.TB, settings Settings, servers ...string) *tier {
 	return &tier{r, serveView(t, r.table, nil)}
 }
 
-// awaitSame waits until every tier has what the first store has.
+// awaitSame waits until every tier has the resources of the first store.
 func awaitSame(t testing.TB, first memstore.Reader, tiers ...memstore.Reader) {
 	t.Helper()
 	for i, table := range tiers {
@@ -38,7 +38,7 @@ func awaitSame(t testing.TB, first memstore.Reader, tiers ...memstore.Reader) {
 // oneSmallMessage is how many bytes a change of one object may take on a hop: the object, its name and version, and a header.
 const oneSmallMessage = 512
 
-func TestOneChangeCrossesEachTierAsOneSmallMessage(t *testing.T) {
+func TestTiers_SendSmallMessageForChange(t *testing.T) {
 	top := store(entries(t, 2000)...)
 	first := newTier(t, Settings{}, serveView(t, top, nil).address)
 	second := newTier(t, Settings{}, first.server.address)
@@ -63,8 +63,8 @@ func TestOneChangeCrossesEachTierAsOneSmallMessage(t *testing.T) {
 	}
 }
 
-// TestASourceThatRunsAgainResumes: the resources of the sink have the versions of the upstream.
-func TestASourceThatRunsAgainResumes(t *testing.T) {
+// TestSource_ResumesAfterRestart: the resources of the sink have the versions of the upstream.
+func TestSource_ResumesAfterRestart(t *testing.T) {
 	top := store(entries(t, 2000)...)
 	above := serveView(t, top, nil)
 	r := read(t, Settings{}, above.address)
@@ -77,7 +77,7 @@ func TestASourceThatRunsAgainResumes(t *testing.T) {
 		{"change", func() { top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil) }},
 		{"delete", func() { top.Apply(nil, []resource.Key{key("svc-000008")}) }},
 		{"break", func() { top.Apply([]*resource.Resource{entry(t, "svc-000009", "not a host")}, nil) }},
-		{"delete what was broken", func() { top.Apply(nil, []resource.Key{key("svc-000009")}) }},
+		{"delete the broken object", func() { top.Apply(nil, []resource.Key{key("svc-000009")}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
@@ -139,25 +139,25 @@ func (s *server) rest(t testing.TB, view memstore.Reader) *server {
 	return next
 }
 
-func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
+func TestFailover_ToEqualReplicaSendsDifferences(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"delta", "sotw"} {
 		t.Run(mode, func(t *testing.T) {
-			one, two := store(entries(t, 5000)...), store(entries(t, 5000)...)
-			first, second := serveView(t, one, nil), serveView(t, two, nil)
+			firstStore, secondStore := store(entries(t, 5000)...), store(entries(t, 5000)...)
+			first, second := serveView(t, firstStore, nil), serveView(t, secondStore, nil)
 			r := read(t, Settings{Mode: mode}, first.address, second.address)
-			awaitSame(t, one, r.table)
+			awaitSame(t, firstStore, r.table)
 			full := r.traffic.bytes.Load()
 			r.awaitState(t, sources.Healthy, "reads from "+first.address)
 
 			r.traffic.reset()
 			first.stop()
-			await(t, "the other one is used", func() bool {
+			await(t, "the second server is used", func() bool {
 				return len(second.engine.Clients()) == 1 && len(second.engine.Clients()[0].Types) == len(r.source.kinds)
 			})
 			if mode == "delta" {
-				two.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil)
-				awaitSame(t, two, r.table)
+				secondStore.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil)
+				awaitSame(t, secondStore, r.table)
 			}
 			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
 			r.awaitState(t, sources.Healthy, "reads from "+second.address)
@@ -166,7 +166,7 @@ func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
 	}
 }
 
-// BenchmarkOneChange is what a change costs that comes in among n objects, from the response to the store.
+// BenchmarkOneChange measures a change among n objects, from the response to the store.
 func BenchmarkOneChange(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -195,7 +195,7 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
-// BenchmarkThreeTiers is what a change costs that crosses three tiers, in one process, from the first store to the last.
+// BenchmarkThreeTiers measures a change that crosses three tiers, in one process, from the first store to the last.
 func BenchmarkThreeTiers(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

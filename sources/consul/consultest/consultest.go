@@ -1,5 +1,5 @@
-// Package consultest is a Consul of tests, with the part of its HTTP API that sources need: blocking queries, indexes,
-// headers, keys that do not change, and the ways in which it refuses.
+// Package consultest is a Consul for tests, with the part of its HTTP API that sources need: blocking queries, indexes,
+// headers, unchanging keys, and its refusals.
 package consultest
 
 import (
@@ -24,16 +24,16 @@ type Server struct {
 	HTTP *httptest.Server
 
 	Index   uint64
-	Token   string // who does not send it sees nothing, and is not told so; empty without ACLs
+	Token   string // requests without it see no service, without a notice; empty without ACLs
 	Proxied bool   // something in front of it lets no POST through
-	Late    bool   // it has heard nothing of its leader for a minute; only the leader can do better
+	Late    bool   // it has been without a leader for a minute; only the leader has newer answers
 
 	mu       sync.Mutex
 	services map[string]*entry
 	keys     map[string]string
 	changed  chan struct{} // closed at each change
 	trouble  Misbehaviour
-	gone     map[string]uint64 // index at which a service went
+	removed  map[string]uint64 // index at which a service went
 	requests []string          // path and query
 	refused  []string          // services that cannot be read
 }
@@ -51,7 +51,8 @@ const (
 	Fine     Misbehaviour = ""
 	NoLeader Misbehaviour = "500 No cluster leader"
 	NoToken  Misbehaviour = "403 ACL not found" //nolint:gosec // no token
-	// Hidden is what a token that lost its rights sees: nothing. Plain answers say so, those of the stream do not.
+	// Hidden is the view of a token that lost its rights: no service. Plain answers are marked as filtered, those of the
+	// stream are not.
 	Hidden Misbehaviour = "hidden"
 	Busy   Misbehaviour = "429"
 )
@@ -59,14 +60,14 @@ const (
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
 	s := &Server{
-		Index: 10, services: map[string]*entry{}, keys: map[string]string{}, gone: map[string]uint64{},
+		Index: 10, services: map[string]*entry{}, keys: map[string]string{}, removed: map[string]uint64{},
 		changed: make(chan struct{}),
 	}
 	s.HTTP = httptest.NewServer(s)
 	t.Cleanup(func() {
 		if t.Failed() {
-			asked := s.Asked()
-			t.Log("asked:\n" + strings.Join(asked[:min(60, len(asked))], "\n"))
+			requests := s.Asked()
+			t.Log("asked:\n" + strings.Join(requests[:min(60, len(requests))], "\n"))
 		}
 		s.HTTP.CloseClientConnections()
 		s.HTTP.Close()
@@ -90,7 +91,7 @@ func (s *Server) Change(f func(index uint64)) {
 // Put makes instances all that there are of a service.
 func (s *Server) Put(name string, instances ...*api.ServiceEntry) {
 	s.Change(func(index uint64) {
-		delete(s.gone, name)
+		delete(s.removed, name)
 		s.services[name] = &entry{instances, index}
 	})
 }
@@ -99,7 +100,7 @@ func (s *Server) Put(name string, instances ...*api.ServiceEntry) {
 func (s *Server) Remove(name string) {
 	s.Change(func(index uint64) {
 		delete(s.services, name)
-		s.gone[name] = index
+		s.removed[name] = index
 	})
 }
 
@@ -109,7 +110,7 @@ func (s *Server) Refuse(names ...string) { s.Change(func(uint64) { s.refused = n
 // Misbehave makes it answer all like this.
 func (s *Server) Misbehave(how Misbehaviour) { s.Change(func(uint64) { s.trouble = how }) }
 
-// Wipe makes the server one that was started anew, with nothing but the services that have been registered again.
+// Wipe restarts the server without its data, except for the services that have been registered again.
 func (s *Server) Wipe(but ...string) { s.WipeTo(3, but...) }
 
 // WipeTo is Wipe with the index that the server has then.
@@ -120,16 +121,16 @@ func (s *Server) WipeTo(index uint64, but ...string) {
 		for _, e := range s.services {
 			e.index = s.Index
 		}
-		clear(s.gone)
+		clear(s.removed)
 	})
 	s.HTTP.CloseClientConnections()
 }
 
-// Asked returns the requests whose path and query contain all of parts.
+// Asked returns the requests that contain each of parts in their path and query.
 func (s *Server) Asked(parts ...string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []string
+	var matching []string
 next:
 	for _, r := range s.requests {
 		for _, p := range parts {
@@ -137,9 +138,9 @@ next:
 				continue next
 			}
 		}
-		all = append(all, r)
+		matching = append(matching, r)
 	}
-	return all
+	return matching
 }
 
 // ServeHTTP implements http.Handler.
@@ -163,7 +164,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		stranger := s.Token != "" && r.Header.Get("X-Consul-Token") != s.Token
 		how, changed := s.trouble, s.changed
-		body, at := s.answer(r.URL.Path)
+		body, answerIndex := s.answer(r.URL.Path)
 		refused, late := s.refused, s.Late
 		s.mu.Unlock()
 		if stranger && how == Fine {
@@ -188,16 +189,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, text, n)
 			return
 		case how == Hidden:
-			body, at = json.RawMessage("[]"), max(at, 1)
+			body, answerIndex = json.RawMessage("[]"), max(answerIndex, 1)
 			if strings.HasSuffix(r.URL.Path, "/services") {
 				body = json.RawMessage("{}")
 			}
 		}
-		if index == 0 || at > index || how == Hidden && index > 0 {
+		if index == 0 || answerIndex > index || how == Hidden && index > 0 {
 			if how == Hidden && index == 0 && !stranger {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 			}
-			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
+			w.Header().Set("X-Consul-Index", fmt.Sprint(answerIndex))
 			w.Header().Set("X-Consul-LastContact", "0")
 			if q.Has("stale") && late {
 				w.Header().Set("X-Consul-LastContact", "60000")
@@ -224,7 +225,7 @@ func (s *Server) Set(key, value string) {
 }
 
 // answerKeys answers with a key, or with all of a prefix.
-func (s *Server) answerKeys(w http.ResponseWriter, prefix string, all bool) {
+func (s *Server) answerKeys(w http.ResponseWriter, prefix string, recurse bool) {
 	type pair struct {
 		Key   string
 		Value []byte
@@ -233,7 +234,7 @@ func (s *Server) answerKeys(w http.ResponseWriter, prefix string, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, value := range s.keys {
-		if key == prefix || all && strings.HasPrefix(key, prefix) {
+		if key == prefix || recurse && strings.HasPrefix(key, prefix) {
 			pairs = append(pairs, pair{key, []byte(value)})
 		}
 	}
@@ -267,28 +268,28 @@ func (s *Server) acl(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer is what there is at path. The caller holds mu.
+// answer returns the content at path, and its index. The caller holds mu.
 func (s *Server) answer(path string) (json.RawMessage, uint64) {
-	names, all := map[string][]string{"consul": {}}, uint64(3)
+	names, servicesIndex := map[string][]string{"consul": {}}, uint64(3)
 	for name, e := range s.services {
 		names[name] = []string{}
 		for _, i := range e.instances {
 			names[name] = append(names[name], i.Service.Tags...)
 		}
-		all = max(all, e.index)
+		servicesIndex = max(servicesIndex, e.index)
 	}
-	for _, i := range s.gone {
-		all = max(all, i)
+	for _, i := range s.removed {
+		servicesIndex = max(servicesIndex, i)
 	}
-	all = min(all, s.Index)
-	name, one := strings.CutPrefix(path, "/v1/health/service/")
-	if !one {
-		return Marshal(names), all
+	servicesIndex = min(servicesIndex, s.Index)
+	name, ofService := strings.CutPrefix(path, "/v1/health/service/")
+	if !ofService {
+		return Marshal(names), servicesIndex
 	}
 	if e := s.services[name]; e != nil {
 		return Marshal(e.instances), min(e.index, s.Index)
 	}
-	return json.RawMessage("[]"), all // of what it does not know it says the index of all services
+	return json.RawMessage("[]"), servicesIndex // an unknown service has the index of all services
 }
 
 // Marshal returns JSON, as it answers with.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnAnswerWithoutAnEnd(t *testing.T) {
+func TestEndlessAnswer_Refused(t *testing.T) {
 	var sent atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := []byte(strings.Repeat("x", 1<<20))
@@ -31,5 +31,5 @@ func TestAnAnswerWithoutAnEnd(t *testing.T) {
 	_, _, err = c.Catalog().Services(nil)
 	require.ErrorContains(t, err, "longer than 3 MiB")
 	require.Equal(t, Garbled, Classify(err).Kind)
-	require.Less(t, sent.Load(), int64(100<<20), "with what waits in buffers of the system")
+	require.Less(t, sent.Load(), int64(100<<20), "with the bytes in buffers of the system")
 }

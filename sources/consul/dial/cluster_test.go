@@ -11,7 +11,7 @@ import (
 )
 
 func TestCluster(t *testing.T) {
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		status int
 		body   string
 		want   string
@@ -24,11 +24,11 @@ func TestCluster(t *testing.T) {
 		"a proxy does not let it":     {403, "no", "", false},
 		"a proxy does not know it":    {404, "no", "", false},
 		"a page":                      {200, "<html>", "", false},
-		"nothing":                     {200, "null", "", false},
+		"no content":                  {200, "null", "", false},
 		"a very old Consul":           {200, "{}", "", false},
 		"the datacenter is not there": {500, "No path to datacenter", "", true},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				assert.Equal(t, "/v1/connect/ca/roots", r.URL.Path)
 				assert.True(t, r.URL.Query().Has("consistent"))

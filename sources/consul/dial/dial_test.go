@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, v := range os.Environ() { // those of the one who runs the tests do not count
+	for _, v := range os.Environ() { // CONSUL_ variables of the caller do not count
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CONSUL_") {
 			_ = os.Unsetenv(name)
 		}
@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+func TestPasswordsInAddress_NotShown(t *testing.T) {
 	_, err := Parse("consul", "consul://me:s3cr3t@a:8500/x@y")
 	require.EqualError(t, err, `address: "consul://<secret>@a:8500/x@y": a user and password stand in CONSUL_HTTP_AUTH, not in the address`)
 	t.Setenv("CONSUL_HTTP_ADDR", "https://me:s3cr3t@a:8500")
@@ -73,7 +73,7 @@ func TestPasswordsInAddressesAreNotShown(t *testing.T) {
 	require.NotContains(t, err.Error(), "s3cr3t")
 }
 
-func TestParseTakesTheHostFromTheEnvironment(t *testing.T) {
+func TestParse_HostFromEnvironment(t *testing.T) {
 	for value, want := range map[string]Address{
 		"b:8500":                {Host: "b:8500"},
 		"http://b:8500":         {Host: "b:8500"},
@@ -102,7 +102,7 @@ func TestParseTakesTheHostFromTheEnvironment(t *testing.T) {
 	require.NoError(t, err, "the variable does not count where the address has a host")
 }
 
-func TestNewNamesWhatIsAtFault(t *testing.T) {
+func TestNew_NamesInvalidSetting(t *testing.T) {
 	for _, c := range []struct {
 		address, variable, value string
 		tls                      *adsc.TLS
@@ -127,17 +127,17 @@ func TestNewNamesWhatIsAtFault(t *testing.T) {
 	}
 }
 
-// consul is a server that tells what it was asked.
+// consul is a server that records the last request.
 type consul struct {
-	mu     sync.Mutex
-	asked  *http.Request
-	answer func(w http.ResponseWriter)
+	mu      sync.Mutex
+	request *http.Request
+	answer  func(w http.ResponseWriter)
 }
 
 func (c *consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = r
+	c.request = r
 	if c.answer != nil {
 		c.answer(w)
 		return
@@ -148,7 +148,7 @@ func (c *consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *consul) token() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked.Header.Get(tokenHeader)
+	return c.request.Header.Get(tokenHeader)
 }
 
 // client makes one that is closed with the test.
@@ -216,12 +216,12 @@ func TestEnvironmentAndQuery(t *testing.T) {
 	t.Setenv("CONSUL_NAMESPACE", "n1")
 	t.Setenv("CONSUL_PARTITION", "p1")
 	require.NoError(t, read(t, client(t, address, Settings{})))
-	user, password, _ := server.asked.BasicAuth()
+	user, password, _ := server.request.BasicAuth()
 	require.Equal(t, []string{"me", "pass:word"}, []string{user, password})
-	require.Equal(t, "ns=n1&partition=p1", server.asked.URL.RawQuery)
+	require.Equal(t, "ns=n1&partition=p1", server.request.URL.RawQuery)
 
 	require.NoError(t, read(t, client(t, address+"?dc=d2&ns=n2", Settings{})))
-	require.Equal(t, "dc=d2&ns=n2&partition=p1", server.asked.URL.RawQuery)
+	require.Equal(t, "dc=d2&ns=n2&partition=p1", server.request.URL.RawQuery)
 	require.Equal(t, "a:1 dc d2 ns n2", client(t, "consul://a:1?dc=d2&ns=n2", Settings{}).Address.String())
 }
 
@@ -229,7 +229,7 @@ func TestUnixSocketAndPathPrefix(t *testing.T) {
 	server, address := plain(t)
 	t.Setenv("CONSUL_HTTP_ADDR", strings.TrimPrefix(address, "consul://")+"/proxied")
 	require.NoError(t, read(t, client(t, "consul:///", Settings{})))
-	require.Equal(t, "/proxied/v1/kv/x", server.asked.URL.Path)
+	require.Equal(t, "/proxied/v1/kv/x", server.request.URL.Path)
 
 	path := filepath.Join(t.TempDir(), "s")
 	lis, err := net.Listen("unix", path)
@@ -241,7 +241,7 @@ func TestUnixSocketAndPathPrefix(t *testing.T) {
 	t.Cleanup(s.Close)
 	t.Setenv("CONSUL_HTTP_ADDR", "unix://"+path)
 	require.NoError(t, read(t, client(t, "consul:///", Settings{})))
-	require.Equal(t, "/v1/kv/x", server.asked.URL.Path)
+	require.Equal(t, "/v1/kv/x", server.request.URL.Path)
 }
 
 func TestTLS(t *testing.T) {
@@ -264,7 +264,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, read(t, c), "CONSUL_CACERT: ")
 	require.NoError(t, os.WriteFile(ca, cert, 0o600))
 	require.NoError(t, read(t, c), "files are read for each connection")
-	require.Equal(t, "HTTP/2.0", server.asked.Proto)
+	require.Equal(t, "HTTP/2.0", server.request.Proto)
 
 	t.Setenv("CONSUL_HTTP_SSL", "true")
 	require.NoError(t, read(t, client(t, "consul://"+host, Settings{})))
@@ -276,7 +276,7 @@ func TestTLS(t *testing.T) {
 
 	require.NoError(t, read(t, client(t, "consul://"+host, Settings{TLS: &adsc.TLS{Mode: "SIMPLE", CACertificates: ca, SNI: "example.com"}})),
 		"tlsSettings stand for all variables")
-	require.Equal(t, "HTTP/2.0", server.asked.Proto)
+	require.Equal(t, "HTTP/2.0", server.request.Proto)
 	err = read(t, client(t, "consul://"+host, Settings{TLS: &adsc.TLS{Mode: "SIMPLE", CACertificates: "/none"}}))
 	require.ErrorContains(t, err, "tlsSettings.caCertificates: open /none")
 	require.False(t, client(t, "consul://"+host, Settings{TLS: &adsc.TLS{Mode: "DISABLE"}}).Secure)
@@ -322,7 +322,7 @@ func TestClassifyErrors(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, lis.Close())
-	require.Equal(t, Unreachable, Classify(read(t, client(t, "consul://"+lis.Addr().String(), Settings{}))).Kind, "nobody listens")
+	require.Equal(t, Unreachable, Classify(read(t, client(t, "consul://"+lis.Addr().String(), Settings{}))).Kind, "no server listens")
 	require.Equal(t, Unreachable, Classify(fmt.Errorf("get: %w", context.DeadlineExceeded)).Kind)
 	require.Equal(t, Canceled, Classify(fmt.Errorf("get: %w", context.Canceled)).Kind)
 	require.Equal(t, Unreachable, Classify(errors.New("x509: expired")).Kind)
@@ -348,12 +348,12 @@ func TestRetryAfter(t *testing.T) {
 }
 
 func TestNextIndex(t *testing.T) {
-	for _, c := range []struct{ asked, got, want uint64 }{{0, 7, 7}, {7, 9, 9}, {7, 7, 7}, {7, 3, 0}, {0, 0, 1}, {7, 0, 0}} {
-		require.Equal(t, c.want, NextIndex(c.asked, c.got), c)
+	for _, c := range []struct{ index, got, want uint64 }{{0, 7, 7}, {7, 9, 9}, {7, 7, 7}, {7, 3, 0}, {0, 0, 1}, {7, 0, 0}} {
+		require.Equal(t, c.want, NextIndex(c.index, c.got), c)
 	}
 }
 
-func TestSecretsAreNotShown(t *testing.T) {
+func TestSecrets_NotShown(t *testing.T) {
 	const hidden = "s3cr3t"
 	token := secret.New(hidden)
 	require.Equal(t, hidden, token.Reveal())
@@ -390,6 +390,6 @@ func TestPulse(t *testing.T) {
 		got, err := c.Pulse(t.Context(), "dc2")
 		require.NoError(t, err)
 		require.Equal(t, a.want, got)
-		require.Equal(t, "dc=dc2&stale=", server.asked.URL.RawQuery)
+		require.Equal(t, "dc=dc2&stale=", server.request.URL.RawQuery)
 	}
 }

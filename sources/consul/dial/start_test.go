@@ -12,9 +12,9 @@ import (
 	"tributary/adsc"
 )
 
-// TestATokenFileThatIsNotThereIsNamedAtTheStart has a slip in its name, which Consul would be asked with as a stranger,
+// TestMissingTokenFile_NamedAtStart has a slip in its name, which Consul would be asked with as a stranger,
 // or not at all.
-func TestATokenFileThatIsNotThereIsNamedAtTheStart(t *testing.T) {
+func TestMissingTokenFile_NamedAtStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	const why = ": no such file or directory: nothing is read until it is there"
 	require.Equal(t, []string{"tokenFile: open " + file + why}, Settings{TokenFile: file}.Doubts())
@@ -26,8 +26,8 @@ func TestATokenFileThatIsNotThereIsNamedAtTheStart(t *testing.T) {
 	require.Equal(t, []string{"CONSUL_HTTP_TOKEN_FILE: open " + file + why}, Settings{}.Doubts())
 }
 
-// TestWhoHasTLSIsNamed has a Consul with TLS and a client without it, and the other way round.
-func TestWhoHasTLSIsNamed(t *testing.T) {
+// TestTLSMismatch_Named has a Consul with TLS and a client without it, and the other way round.
+func TestTLSMismatch_Named(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
 	secure, plain := httptest.NewTLSServer(answer), httptest.NewServer(answer)
 	defer secure.Close()

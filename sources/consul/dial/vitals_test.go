@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVitalsAreThoseOfTheWorstPart(t *testing.T) {
+func TestVitals_OfWorstScope(t *testing.T) {
 	v := &Vitals{}
-	require.Zero(t, testutil.CollectAndCount(v), "nobody was asked yet")
+	require.Zero(t, testutil.CollectAndCount(v), "no server was queried yet")
 	v.Set("datacenter dc1", Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond})
 	v.Set("datacenter dc2", Pulse{LastContact: 3 * time.Second})
 	v.Set("datacenter dc3", Pulse{KnownLeader: true})

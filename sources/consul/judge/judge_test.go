@@ -18,19 +18,19 @@ var (
 	late       = Answer{Index: 9, Late: true}                         // of a server that has lost sight of its leader
 )
 
-func at(index uint64, a Answer) Answer { a.Index = index; return a }
+func withIndex(index uint64, a Answer) Answer { a.Index = index; return a }
 
-// TestPresenceAndAbsence is the table of what answers prove: three things were known at index 5, if anything was.
+// TestPresenceAndAbsence is the table of the verdicts on answers: the baseline has three names at index 5.
 func TestPresenceAndAbsence(t *testing.T) {
-	known := Compared{HasBaseline: true, Index: 5, Before: 3, Now: 3}
-	same := known
+	baseline := Compared{HasBaseline: true, Index: 5, Before: 3, Now: 3}
+	same := baseline
 	same.Same = true
-	less := func(n int) Compared { c := known; c.Now, c.Missing = 3-n, n; return c }
-	older := known
+	fewer := func(n int) Compared { c := baseline; c.Now, c.Missing = 3-n, n; return c }
+	older := baseline
 	older.Older = true
-	unordered := less(1)
+	unordered := fewer(1)
 	unordered.Index = 0
-	replaced := known // one has gone, and there is another
+	replaced := baseline // one has gone, and there is another
 	replaced.Missing = 1
 	first := Compared{Now: 3}
 	restart := Compared{Before: 3, Now: 2, Missing: 1} // an earlier run published one more
@@ -42,29 +42,29 @@ func TestPresenceAndAbsence(t *testing.T) {
 	}{
 		"the same, by a watch":                                    {c: same, a: watch, want: Same},
 		"the same, to a token that does not show all":             {c: same, a: filtered, want: Same},
-		"the same, without headers":                               {c: same, a: at(9, leaderless), want: Same},
-		"something else, by a watch":                              {c: known, a: watch, want: Believe},
-		"something else, by a server that lags behind":            {c: known, a: late, want: Doubt},
+		"the same, without headers":                               {c: same, a: withIndex(9, leaderless), want: Same},
+		"something else, by a watch":                              {c: baseline, a: watch, want: Believe},
+		"something else, by a server that lags behind":            {c: baseline, a: late, want: Doubt},
 		"the same, by a server that lags behind":                  {c: same, a: late, want: Doubt},
 		"the first time, by a server that lags behind":            {c: first, a: late, want: Doubt},
-		"one less, by a watch":                                    {c: less(1), a: watch, want: Doubt},
-		"one less, for certain":                                   {c: less(1), a: certain, want: Believe},
+		"one less, by a watch":                                    {c: fewer(1), a: watch, want: Doubt},
+		"one less, for certain":                                   {c: fewer(1), a: certain, want: Believe},
 		"one in the place of another, by a watch":                 {c: replaced, a: watch, want: Doubt},
 		"one in the place of another, filtered":                   {c: replaced, a: filtered, want: Partial},
-		"one less, filtered":                                      {c: less(1), a: filtered, want: Partial},
-		"one less, without a leader":                              {c: less(1), a: leaderless, want: Foreign},
-		"nothing, by a watch":                                     {c: less(3), a: watch, want: Doubt},
-		"nothing, for certain":                                    {c: less(3), a: certain, want: Believe},
-		"nothing, filtered":                                       {c: less(3), a: filtered, want: Denied},
-		"nothing, without a leader":                               {c: less(3), a: leaderless, want: Foreign},
-		"nothing, without an index":                               {c: less(3), a: strange, want: Foreign},
-		"nothing, without an index, by a watch":                   {c: less(3), a: Answer{}, want: Foreign},
+		"one less, filtered":                                      {c: fewer(1), a: filtered, want: Partial},
+		"one less, without a leader":                              {c: fewer(1), a: leaderless, want: Foreign},
+		"none, by a watch":                                        {c: fewer(3), a: watch, want: Doubt},
+		"none, for certain":                                       {c: fewer(3), a: certain, want: Believe},
+		"none, filtered":                                          {c: fewer(3), a: filtered, want: Denied},
+		"none, without a leader":                                  {c: fewer(3), a: leaderless, want: Foreign},
+		"none, without an index":                                  {c: fewer(3), a: strange, want: Foreign},
+		"none, without an index, by a watch":                      {c: fewer(3), a: Answer{}, want: Foreign},
 		"an older thing, by a watch":                              {c: older, a: watch, want: Doubt},
 		"an older thing, for certain":                             {c: older, a: certain, want: Believe},
-		"at an older index, by a watch":                           {c: same, a: at(4, watch), want: Doubt},
-		"at an older index, for certain":                          {c: same, a: at(4, certain), want: Same, reset: true},
-		"one less at an older index, for certain":                 {c: less(1), a: at(4, certain), want: Believe, reset: true},
-		"one less where indexes cannot be compared":               {c: unordered, a: at(1, certain), want: Believe},
+		"at an older index, by a watch":                           {c: same, a: withIndex(4, watch), want: Doubt},
+		"at an older index, for certain":                          {c: same, a: withIndex(4, certain), want: Same, reset: true},
+		"one less at an older index, for certain":                 {c: fewer(1), a: withIndex(4, certain), want: Believe, reset: true},
+		"one less where indexes cannot be compared":               {c: unordered, a: withIndex(1, certain), want: Believe},
 		"the first time, by a watch":                              {c: first, a: watch, want: Believe},
 		"the first time, filtered":                                {c: first, a: filtered, want: Believe},
 		"less than an earlier run published, by a watch":          {c: restart, a: watch, want: Doubt},
@@ -72,34 +72,34 @@ func TestPresenceAndAbsence(t *testing.T) {
 		"less than an earlier run published, filtered":            {c: restart, a: filtered, want: Partial},
 		"less than an earlier run published, without a leader":    {c: restart, a: leaderless, want: Foreign},
 		"less than an earlier run published, by one that is late": {c: restart, a: late, want: Doubt},
-		"the first time, nothing, by a watch":                     {c: Compared{}, a: watch, want: Doubt},
-		"the first time, nothing, for certain":                    {c: Compared{}, a: certain, want: Believe},
-		"the first time, nothing, filtered":                       {c: Compared{}, a: filtered, want: Denied},
-		"the first time, nothing, without a leader":               {c: Compared{}, a: leaderless, want: Foreign},
-		"the first time, nothing, and it has no index":            {c: Compared{}, a: strange, want: Foreign},
+		"the first time, none, by a watch":                        {c: Compared{}, a: watch, want: Doubt},
+		"the first time, none, for certain":                       {c: Compared{}, a: certain, want: Believe},
+		"the first time, none, filtered":                          {c: Compared{}, a: filtered, want: Denied},
+		"the first time, none, without a leader":                  {c: Compared{}, a: leaderless, want: Foreign},
+		"the first time, none, and it has no index":               {c: Compared{}, a: strange, want: Foreign},
 	} {
 		assert.Equal(t, c.want, Judge(c.c, c.a), name)
-		if c.want == Same || c.want == Believe || c.want == Partial { // of the others it means nothing
+		if c.want == Same || c.want == Believe || c.want == Partial { // other verdicts do not use it
 			assert.Equal(t, c.reset, Reset(c.c, c.a), name)
 		}
 	}
 }
 
-// TestLossOfData is the table of what shows that a Consul lost its data: ten things were known at index 5.
+// TestLossOfData is the table of the signs of lost data: the baseline has ten names at index 5.
 func TestLossOfData(t *testing.T) {
-	missing := func(n int, more ...func(*Compared)) Compared {
+	missing := func(n int, changes ...func(*Compared)) Compared {
 		c := Compared{HasBaseline: true, Index: 5, Before: 10, Now: 10 - n, Missing: n}
-		for _, f := range more {
+		for _, f := range changes {
 			f(&c)
 		}
 		return c
 	}
 	outage := func(c *Compared) { c.Outage = true }
 	services := func(c *Compared) { c.OneByOne = true }
-	kept := func(c *Compared) { c.SameCreation = 3 }
+	unchanged := func(c *Compared) { c.SameCreation = 3 }
 	once := func(c *Compared) { c.SameCreation = 1 }
 	remade := func(c *Compared) { c.Recreated = 3 }
-	other := func(c *Compared) { c.OtherCluster = true }
+	otherCluster := func(c *Compared) { c.OtherCluster = true }
 	rewritten := func(c *Compared) { c.Recreated, c.Rewritten = 1, true }
 	for name, c := range map[string]struct {
 		c    Compared
@@ -112,33 +112,33 @@ func TestLossOfData(t *testing.T) {
 		"all keys, while all was well":                       {missing(10), certain, false},
 		"all keys, in an outage":                             {missing(10, outage), certain, true},
 		"most, in an outage":                                 {missing(6, outage), certain, true},
-		"most, in an outage, and the rest is as it was":      {missing(6, outage, kept), certain, false},
+		"most, in an outage, and the rest is as it was":      {missing(6, outage, unchanged), certain, false},
 		"half, in an outage":                                 {missing(5, outage), certain, false},
-		"some, and all others were made anew":                {missing(2, remade), certain, true},
-		"some, and some others were made anew":               {missing(2, remade, kept), certain, false},
-		"none, and all others were made anew":                {missing(0, remade), certain, false},
-		"some, and another was made when it was not":         {missing(2, kept, rewritten), certain, true},
-		"one, of another cluster":                            {missing(1, kept, other), certain, true},
-		"none, of another cluster":                           {missing(0, kept, other), certain, true},
-		"some, at an older index":                            {missing(2), at(4, certain), true},
-		"some, at an older index, and the rest is as it was": {missing(2, kept), at(4, certain), true},  // it may be made anew at the same index
-		"most, in an outage, and one other is as it was":     {missing(6, outage, once), certain, true}, // the same
-		"none, at an older index, and all is as it was":      {missing(0, once), at(4, certain), false}, // deletions are forgotten after minutes
-		"none, at an older index, and some was made anew":    {missing(0, kept, remade), at(4, certain), true},
+		"some, and all others were recreated":                {missing(2, remade), certain, true},
+		"some, and some others were recreated":               {missing(2, remade, unchanged), certain, false},
+		"none, and all others were recreated":                {missing(0, remade), certain, false},
+		"some, and another was made when it was not":         {missing(2, unchanged, rewritten), certain, true},
+		"one, of another cluster":                            {missing(1, unchanged, otherCluster), certain, true},
+		"none, of another cluster":                           {missing(0, unchanged, otherCluster), certain, true},
+		"some, at an older index":                            {missing(2), withIndex(4, certain), true},
+		"some, at an older index, and the rest is as it was": {missing(2, unchanged), withIndex(4, certain), true}, // it may be recreated at the same index
+		"most, in an outage, and one other is as it was":     {missing(6, outage, once), certain, true},            // the same
+		"none, at an older index, and all is as it was":      {missing(0, once), withIndex(4, certain), false},     // deletions are forgotten after minutes
+		"none, at an older index, and some was recreated":    {missing(0, unchanged, remade), withIndex(4, certain), true},
 	} {
 		assert.Equal(t, c.want, Reset(c.c, c.a), name)
 	}
-	assert.False(t, Reset(Compared{Before: 10, Missing: 10, Outage: true, OneByOne: true}, certain), "of a first answer nothing is known")
+	assert.False(t, Reset(Compared{Before: 10, Missing: 10, Outage: true, OneByOne: true}, certain), "a first answer has no baseline")
 }
 
-func TestOther(t *testing.T) {
+func TestIsOtherCluster(t *testing.T) {
 	assert.True(t, IsOtherCluster("a", "b"))
 	assert.False(t, IsOtherCluster("a", "a"))
-	assert.False(t, IsOtherCluster("", "b"), "what it was is not known")
-	assert.False(t, IsOtherCluster("a", ""), "what it is is not known")
+	assert.False(t, IsOtherCluster("", "b"), "the earlier identity is unknown")
+	assert.False(t, IsOtherCluster("a", ""), "the present identity is unknown")
 }
 
-func TestMade(t *testing.T) {
+func TestCreateIndexes_Compare(t *testing.T) {
 	before := CreateIndexes{"kept": 3, "remade": 4, "gone": 5, "unknown": 0}
 	var c Compared
 	before.Compare(CreateIndexes{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &c)
@@ -150,32 +150,32 @@ func TestMade(t *testing.T) {
 func TestSuspicion(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	assert.False(t, Suspicion{}.Holds(now))
-	s := Suspicion{now.Add(time.Minute), Why(Compared{Index: 31, Before: 20, Missing: 8}, at(12, certain), "services")}
+	s := Suspicion{now.Add(time.Minute), Why(Compared{Index: 31, Before: 20, Missing: 8}, withIndex(12, certain), "services")}
 	assert.Equal(t, "Consul seems to have lost its data: it had 20 services at index 31, and has 12 of them at index 12", s.Why)
 	assert.True(t, s.Holds(now))
 	assert.False(t, s.Holds(now.Add(time.Minute)))
 	assert.True(t, Suspicion{Why: s.Why}.Holds(now), "without an end")
 }
 
-func TestRecordsAreKept(t *testing.T) {
+func TestRecords_Persist(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	suspicion := Suspicion{now.Add(time.Minute), "why"}
-	all := Records{Settings: "these", Parts: map[string]Record{"": {
+	records := Records{Settings: "these", Parts: map[string]Record{"": {
 		Index: 7, Cluster: "c", Names: []string{"a"}, CreateIndexes: CreateIndexes{"n": 3},
 		Held: []string{"b"}, Suspicion: suspicion,
 	}}}
-	got, err := Decode(all.Encode(), "these", now, time.Minute)
+	got, err := Decode(records.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, all, got)
-	got, err = Decode(all.Encode(), "others", now, time.Minute)
+	assert.Equal(t, records, got)
+	got, err = Decode(records.Encode(), "others", now, time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, Records{Settings: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got,
-		"what is of other settings cannot be compared")
-	got, err = Decode(all.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
+		"records of other settings cannot be compared")
+	got, err = Decode(records.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Parts[""].Until, "the clock was wrong when it was kept, or is now")
-	all.Parts[""] = Record{Suspicion: Suspicion{Why: "why"}}
-	got, err = Decode(all.Encode(), "these", now, time.Minute)
+	records.Parts[""] = Record{Suspicion: Suspicion{Why: "why"}}
+	got, err = Decode(records.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
 	assert.True(t, got.Parts[""].Until.IsZero(), "until something happens")
 	got, err = Decode(nil, "these", now, time.Minute)

@@ -14,7 +14,7 @@ import (
 	"tributary/sources/sourcetest"
 )
 
-// example is a file of testdata: settings and what Consul answers, in the words of its API.
+// example is a file of testdata: settings, and Consul's answers in the terms of its API.
 type example struct {
 	Why     string
 	Options mapping.Options
@@ -40,12 +40,12 @@ func TestGolden(t *testing.T) {
 }
 
 // mapped maps a service.
-func mapped(m *mapping.Mapper, name string, in []mapping.Service) ([]*resource.Resource, []sources.Reject, []string) {
-	c := m.Service(name, in)
+func mapped(m *mapping.Mapper, name string, services []mapping.Service) ([]*resource.Resource, []sources.Reject, []string) {
+	c := m.Service(name, services)
 	return c.Resources, c.Rejects, c.Warnings
 }
 
-// show prints what a mapping gave.
+// show prints the results of a mapping.
 func show(t require.TestingT, rs []*resource.Resource, rejects []sources.Reject, warnings []string) string {
 	var b strings.Builder
 	for _, w := range warnings {

@@ -10,7 +10,7 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// TestLeftOut is the table of what is said of an instance that is not served.
+// TestLeftOut is the table of the reasons for an instance that is not served.
 func TestLeftOut(t *testing.T) {
 	for why, change := range map[string]func(*api.ServiceEntry){
 		"":                    func(*api.ServiceEntry) {},
@@ -18,12 +18,12 @@ func TestLeftOut(t *testing.T) {
 		"weight 0":            func(e *api.ServiceEntry) { e.Service.Weights = api.AgentWeights{Passing: 0, Warning: 1} },
 		`"0.0.0.0" is no address that can be called`: func(e *api.ServiceEntry) { e.Service.Address = "0.0.0.0" },
 	} {
-		in := http("web", 80, 81)
-		change(in[0].Entries[1])
+		services := http("web", 80, 81)
+		change(services[0].Entries[1])
 		var want []sources.LeftOut
 		if why != "" {
-			want = []sources.LeftOut{{What: in[0].Entries[1].Service.Address + ":81", Of: "web", Why: why}}
+			want = []sources.LeftOut{{What: services[0].Entries[1].Service.Address + ":81", Of: "web", Why: why}}
 		}
-		require.Equal(t, want, newMapper(t, mapping.Options{}).Service("web", in).LeftOut)
+		require.Equal(t, want, newMapper(t, mapping.Options{}).Service("web", services).LeftOut)
 	}
 }

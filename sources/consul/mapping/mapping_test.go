@@ -49,8 +49,8 @@ func portOf(t *testing.T, rs []*resource.Resource) uint32 {
 	return spec(t, rs[0]).(*networking.ServiceEntry).Ports[0].Number
 }
 
-// The first in each row has the host, whatever the order in which names become known; the others have one of their own.
-func TestNamesThatClash(t *testing.T) {
+// The first name of each row has the host, in any order of names; the others have hosts with a suffix.
+func TestHosts_Clash(t *testing.T) {
 	for _, names := range [][]string{
 		{"web-api", "web.api", "web_api"}, {"Web-API", "web.api", "web_api"}, {"a.b", "a_b"}, {"x", "-x"},
 	} {
@@ -82,7 +82,7 @@ func TestNamesThatClash(t *testing.T) {
 
 // Names that differ by case only are one service to Consul, which answers for each with the instances of all (seen:
 // Consul 1.22.7).
-func TestNamesThatDifferByCase(t *testing.T) {
+func TestServiceNames_DifferByCase(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
 	m.Names([]string{"SHOP", "Shop", "shop"})
 	for _, name := range []string{"Shop", "SHOP"} {
@@ -110,14 +110,14 @@ func TestNamesThatDifferByCase(t *testing.T) {
 }
 
 // A name that comes later and fits better takes the host over, and the one that had it is to be mapped again.
-func TestClashThatComesLater(t *testing.T) {
+func TestHosts_LaterNameTakesOver(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
 	require.Empty(t, m.Names([]string{"web_api"}))
 	rs, _, _ := mapped(m, "web_api", http("web_api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
 
 	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api", "web-api"}))
-	require.Empty(t, m.Names([]string{"web-api", "web_api"}), "nothing has changed since")
+	require.Empty(t, m.Names([]string{"web-api", "web_api"}), "an unchanged list changes no host")
 	rs, _, _ = mapped(m, "web-api", http("web-api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
 	rs, _, _ = mapped(m, "web_api", http("web_api", 80))
@@ -144,7 +144,7 @@ func TestRestore(t *testing.T) {
 	m.Restore(published)
 	rs, rejects, _ = mapped(m, "reviews", http("reviews"))
 	require.Empty(t, rejects)
-	require.EqualValues(t, 9080, portOf(t, rs), "without instances the ports are known all the same")
+	require.EqualValues(t, 9080, portOf(t, rs), "without instances the ports are kept")
 
 	rs, _, _ = mapped(m, "reviews", nil)
 	require.Empty(t, rs)
@@ -154,18 +154,18 @@ func TestRestore(t *testing.T) {
 
 // Ports of several ServiceEntries are restored with their order and all.
 func TestRestoreOfSplitPorts(t *testing.T) {
-	in := http("reviews", 80, 81)
-	in[0].Entries[1].Service.Ports = api.ServicePorts{{Name: "Main_Port", Port: 81, Default: true}, {Name: "http", Port: 82}}
+	services := http("reviews", 80, 81)
+	services[0].Entries[1].Service.Ports = api.ServicePorts{{Name: "Main_Port", Port: 81, Default: true}, {Name: "http", Port: 82}}
 	m := newMapper(t, mapping.Options{})
-	published, _, _ := mapped(m, "reviews", in)
+	published, _, _ := mapped(m, "reviews", services)
 	require.Greater(t, len(published), 1)
 	m = newMapper(t, mapping.Options{})
 	m.Restore(published)
-	again, _, _ := mapped(m, "reviews", in)
-	require.Equal(t, show(t, published, nil, nil), show(t, again, nil, nil))
+	restored, _, _ := mapped(m, "reviews", services)
+	require.Equal(t, show(t, published, nil, nil), show(t, restored, nil, nil))
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestOptions_Validated(t *testing.T) {
 	for option, o := range map[string]mapping.Options{
 		`hostTemplate: "consul"`:              {MappingOptions: registry.MappingOptions{HostTemplate: "consul"}},
 		"hostTemplate: unknown {name};":       {MappingOptions: registry.MappingOptions{HostTemplate: "{service}.{name}.x"}},

@@ -30,10 +30,10 @@ func TestAnyCatalog(t *testing.T) {
 		published := map[string][]*resource.Resource{}
 		for range rapid.IntRange(1, 4).Draw(t, "steps") {
 			name := rapid.SampledFrom(names).Draw(t, "name")
-			in := anyServices(t, name)
+			services := anyServices(t, name)
 			m.Names(names)
 			shuffled.Names(names)
-			rs, rejects, warnings := mapped(m, name, in)
+			rs, rejects, warnings := mapped(m, name, services)
 			requireValid(t, rs)
 			requireNoPhantoms(t, rs)
 			for _, r := range rejects {
@@ -44,17 +44,17 @@ func TestAnyCatalog(t *testing.T) {
 				published[name] = rs
 			}
 
-			other := shuffle(in)
-			rs2, rejects2, warnings2 := mapped(shuffled, name, other)
+			reordered := shuffle(services)
+			rs2, rejects2, warnings2 := mapped(shuffled, name, reordered)
 			require.Equal(t, show(t, rs, rejects, warnings), show(t, rs2, rejects2, warnings2), "order matters")
-			same, _, _ := mapped(m, name, in)
+			same, _, _ := mapped(m, name, services)
 			require.Equal(t, show(t, rs, nil, nil), show(t, same, nil, nil), "the same again is not the same")
 		}
-		var all []*resource.Resource
+		var everyObject []*resource.Resource
 		for _, rs := range published {
-			all = append(all, rs...)
+			everyObject = append(everyObject, rs...)
 		}
-		requireValid(t, all) // no two services have an object in common
+		requireValid(t, everyObject) // no two services have an object in common
 		owners := map[string]string{}
 		for name, rs := range published {
 			for _, r := range rs {
@@ -143,17 +143,17 @@ func selects(selector, labels map[string]string) bool {
 	return true
 }
 
-func shuffle(in []mapping.Service) []mapping.Service {
+func shuffle(services []mapping.Service) []mapping.Service {
 	r := rand.New(rand.NewPCG(1, 2))
-	in = slices.Clone(in)
-	for i := range in {
-		in[i].Entries = slices.Clone(in[i].Entries)
-		r.Shuffle(len(in[i].Entries), func(a, b int) {
-			in[i].Entries[a], in[i].Entries[b] = in[i].Entries[b], in[i].Entries[a]
+	services = slices.Clone(services)
+	for i := range services {
+		services[i].Entries = slices.Clone(services[i].Entries)
+		r.Shuffle(len(services[i].Entries), func(a, b int) {
+			services[i].Entries[a], services[i].Entries[b] = services[i].Entries[b], services[i].Entries[a]
 		})
 	}
-	r.Shuffle(len(in), func(a, b int) { in[a], in[b] = in[b], in[a] })
-	return in
+	r.Shuffle(len(services), func(a, b int) { services[a], services[b] = services[b], services[a] })
+	return services
 }
 
 func anyOptions(t *rapid.T) mapping.Options {

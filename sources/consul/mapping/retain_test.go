@@ -11,7 +11,7 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-func TestRetainKeepsWhatIsNotThere(t *testing.T) {
+func TestRetain_KeepsMissingInstances(t *testing.T) {
 	three := http("web", 81, 82, 83)
 	two := http("web", 81, 84) // 81 is back, 84 is new, 82 and 83 are not back yet
 	two[0].Entries[0].Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
@@ -19,12 +19,12 @@ func TestRetainKeepsWhatIsNotThere(t *testing.T) {
 		m := newMapper(t, o)
 		before, _, _ := mapped(m, "web", three)
 		now, _, _ := mapped(m, "web", two)
-		all, err := mapping.Retain(now, before, two)
+		retained, err := mapping.Retain(now, before, two)
 		require.NoError(t, err)
-		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, all), "what is back and sick is not an endpoint")
-		again, err := mapping.Retain(now, all, two)
+		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, retained), "a returned instance with a failing check is no endpoint")
+		retainedTwice, err := mapping.Retain(now, retained, two)
 		require.NoError(t, err)
-		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, again))
+		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, retainedTwice))
 		same, err := mapping.Retain(now, now, two)
 		require.NoError(t, err)
 		require.Equal(t, now, same)
@@ -33,7 +33,7 @@ func TestRetainKeepsWhatIsNotThere(t *testing.T) {
 
 // portsOf are the ports of all endpoints, in order.
 func portsOf(t *testing.T, rs []*resource.Resource) []uint32 {
-	var all []uint32
+	var ports []uint32
 	seen := map[uint32]bool{}
 	add := func(e *networking.WorkloadEntry) {
 		for _, p := range e.Ports {
@@ -52,8 +52,8 @@ func portsOf(t *testing.T, rs []*resource.Resource) []uint32 {
 	}
 	for p := range uint32(100) {
 		if seen[p] {
-			all = append(all, p)
+			ports = append(ports, p)
 		}
 	}
-	return all
+	return ports
 }

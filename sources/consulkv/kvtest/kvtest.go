@@ -1,6 +1,5 @@
 // Package kvtest is the part of Consul's HTTP API that a key-value store needs, for tests: blocking prefix queries,
-// consistent reads, and check-and-set in transactions, with the indexes that Consul gives. It answers what it does not
-// know with 400.
+// consistent reads, and check-and-set in transactions, with Consul's indexes. It answers unknown requests with 400.
 package kvtest
 
 import (
@@ -39,8 +38,8 @@ type Consul struct {
 	filtered bool
 	readOnly bool
 	deceives bool
-	replay   uint64   // all but consistent questions are answered from what there was at this index; 0 for from all
-	hidden   string   // keys that begin so are hidden from who asks, who has no token
+	replay   uint64   // queries that are not consistent get the content of this index; 0 for the present one
+	hidden   string   // requests see no key with this prefix, because they have no token
 	wiped    int      // how often it lost its data
 	waiting  int      // queries that wait for the next change
 	reads    []string // queries of reads
@@ -57,7 +56,7 @@ func New(t testing.TB) *Consul {
 	}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
-		c.Answer(http.StatusInternalServerError, "shutting down") // lets go of who waits
+		c.Answer(http.StatusInternalServerError, "shutting down") // ends the waits
 		c.server.Close()
 	})
 	return c
@@ -132,8 +131,8 @@ func (c *Consul) DenyWrites() {
 	c.readOnly = true
 }
 
-// Deceive makes it answer queries that wait as if there were nothing, and only plain ones as to a token without rights.
-// That is how queries behave that Consul serves from a stream, when the token is deleted.
+// Deceive answers blocking queries with an empty result, and marks only plain ones as filtered. Consul's streaming
+// answers do so when the token is deleted.
 func (c *Consul) Deceive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +140,7 @@ func (c *Consul) Deceive() {
 	c.wake()
 }
 
-// Hide hides the keys that begin with prefix as from somebody without a token: lists say nothing of it, and reads of
+// Hide hides the keys that begin with prefix, as for requests without a token: lists skip them silently, and reads of
 // such a key by its name are refused.
 func (c *Consul) Hide(prefix string) {
 	c.mu.Lock()
@@ -203,7 +202,7 @@ func (c *Consul) Waiting() int {
 func (c *Consul) set(p Pair) Pair {
 	old, ok := c.pairs[p.Key]
 	if ok && old.Flags == p.Flags && string(old.Value) == string(p.Value) {
-		return old // as Consul, which does not write what is there
+		return old // as Consul, which skips writes of an equal value
 	}
 	c.index++
 	p.CreateIndex, p.ModifyIndex = c.index, c.index
@@ -255,7 +254,7 @@ func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
 		w.Header().Set("X-Consul-LastContact", "0")
 		w.Header().Set("X-Consul-KnownLeader", strconv.FormatBool(!orphan))
-		_, _ = w.Write([]byte("[]")) // which they are matters to nobody
+		_, _ = w.Write([]byte("[]")) // their names do not matter
 	case isKey && r.Method == http.MethodGet:
 		c.get(w, r, key)
 	case r.URL.Path == "/v1/txn" && r.Method == http.MethodPut:
@@ -289,7 +288,7 @@ func (c *Consul) authorize(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answers)
 }
 
-// query is what a read asks for.
+// query is the parameters of a read.
 type query struct {
 	recurse    bool
 	consistent bool
@@ -340,9 +339,9 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			return
 		}
 		if c.replay > 0 && !q.consistent {
-			at := c.replay
+			index := c.replay
 			c.mu.Unlock()
-			answer(w, slices.DeleteFunc(pairs, func(p Pair) bool { return p.ModifyIndex > at }), at)
+			answer(w, slices.DeleteFunc(pairs, func(p Pair) bool { return p.ModifyIndex > index }), index)
 			return
 		}
 		if c.hidden != "" {
@@ -364,7 +363,7 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			answer(w, nil, index)
 			return
 		}
-		if q.index == 0 || index > q.index || c.filtered { // an index that it has not reached waits, as with Consul 1.22
+		if q.index == 0 || index > q.index || c.filtered { // an index of the future waits, as with Consul 1.22
 			if c.filtered {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 				pairs = nil
@@ -405,8 +404,8 @@ func (c *Consul) find(key string, recurse bool) (pairs []Pair) {
 	return pairs
 }
 
-// indexOf is the index of an answer: that of the newest change or remembered deletion of what was asked for, or, if
-// there is none, that of everything.
+// indexOf is the index of an answer: that of the newest change or remembered deletion below the key, or, without one,
+// that of everything.
 func (c *Consul) indexOf(key string, recurse bool) (index uint64) {
 	concerned := func(k string) bool { return k == key || recurse && strings.HasPrefix(k, key) }
 	for k, p := range c.pairs {
@@ -414,9 +413,9 @@ func (c *Consul) indexOf(key string, recurse bool) (index uint64) {
 			index = max(index, p.ModifyIndex)
 		}
 	}
-	for k, at := range c.deleted {
+	for k, deletedAt := range c.deleted {
 		if concerned(k) && recurse {
-			index = max(index, at)
+			index = max(index, deletedAt)
 		}
 	}
 	if index == 0 {
@@ -478,8 +477,8 @@ func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
 }
 
 // conflict is how a transaction fails.
-func conflict(w http.ResponseWriter, what string) {
+func conflict(w http.ResponseWriter, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusConflict)
-	_ = json.NewEncoder(w).Encode(map[string]any{"Results": nil, "Errors": []map[string]any{{"OpIndex": 0, "What": what}}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"Results": nil, "Errors": []map[string]any{{"OpIndex": 0, "What": message}}})
 }

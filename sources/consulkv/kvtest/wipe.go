@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Wipe loses everything, as a Consul that starts without its data, but what has been written again: who waits is cut
-// off.
+// Wipe drops all keys, as a Consul that starts without its data, except for those that have been written again. Waiting
+// queries are cut off.
 func (c *Consul) Wipe(but ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,7 +22,7 @@ func (c *Consul) Wipe(but ...string) {
 	c.wake()
 }
 
-// Forget forgets what was deleted, as Consul does after some minutes.
+// Forget drops the deletions, as Consul does after some minutes.
 func (c *Consul) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

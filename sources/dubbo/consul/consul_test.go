@@ -26,15 +26,15 @@ func inShort(p provider.Provider) string {
 	return fmt.Sprintf("%s %s %s:%d %s %d %d", p.Protocol, p.ID, p.Host, p.Port, p.Application, p.Weight(), p.Timestamp)
 }
 
-// TestJava reads what Consul 1.22.7 answers of a provider of Dubbo for Java 2.7.23.
+// TestJava reads Consul 1.22.7's answer for a provider of Dubbo for Java 2.7.23.
 func TestJava(t *testing.T) {
 	text, err := os.ReadFile("testdata/java-2.7.23.json")
 	require.NoError(t, err)
-	var all []*api.ServiceEntry
-	require.NoError(t, json.Unmarshal(text, &all))
-	require.Len(t, all, 1)
-	require.Equal(t, Serving, StateOf(all[0]))
-	p := providerOf(t, "demo.GreetService", all[0])
+	var entries []*api.ServiceEntry
+	require.NoError(t, json.Unmarshal(text, &entries))
+	require.Len(t, entries, 1)
+	require.Equal(t, Serving, StateOf(entries[0]))
+	p := providerOf(t, "demo.GreetService", entries[0])
 	require.Equal(t, "dubbo g1/demo.GreetService:1.0.0 192.0.2.2:28880 consul-27 30 1795335081005", inShort(p))
 	require.Equal(t, "ServiceBean:g1/demo.GreetService:1.0.0", p.Params["service.name"])
 }
@@ -51,7 +51,7 @@ func entry(status string, meta map[string]string, tags ...string) *api.ServiceEn
 	}
 }
 
-// TestGo reads what dubbo-go 1.5.6 registers: in its URL parameters are escaped, in its tags they are not.
+// TestGo reads a registration of dubbo-go 1.5.6: parameters in its URL are escaped, those in its tags are not.
 func TestGo(t *testing.T) {
 	p := providerOf(t, "com.acme.Demo", entry("passing", map[string]string{
 		"url": "dubbo://10.0.0.7:20000/com.acme.Demo?anyhost=true&app.version=0.0.1&application=BDTService&group=a%26b&interface=" +
@@ -63,7 +63,7 @@ func TestGo(t *testing.T) {
 	require.Equal(t, "GetUser,GetUsers", p.Params["methods"])
 }
 
-// TestTagsWithoutURL reads an instance of which the URL was too long for Consul, or left out.
+// TestTagsWithoutURL reads an instance without a URL, as if it was too long for Consul.
 func TestTagsWithoutURL(t *testing.T) {
 	p := providerOf(t, "com.acme.Demo", entry("passing", nil, "dubbo", "application=a", "version=2.0.0", "weight=7", "token=a=b"))
 	require.Equal(t, "dubbo com.acme.Demo:2.0.0 10.0.0.5:20880 a 7 0", inShort(p))
@@ -75,7 +75,7 @@ func TestTagsWithoutURL(t *testing.T) {
 	require.Equal(t, "x/y", p.Path)
 }
 
-func TestWhatIsNoProvider(t *testing.T) {
+func TestRegistration_WithoutProvider(t *testing.T) {
 	r := ParseRegistration("com.acme.Demo", entry("passing", map[string]string{"url": "10.0.0.5"}, "dubbo"))
 	require.EqualError(t, r.Err, `instance "x" on node "n1": "10.0.0.5": want protocol://host:port/path?parameters`)
 	r = ParseRegistration("com.acme.Demo", entry("passing",

@@ -10,8 +10,7 @@ import (
 	"tributary/internal/testutil"
 )
 
-// FuzzRegistered has something in the place of a Consul answer anything: what Dubbo registered is refused, or it is a provider or an
-// instance.
+// FuzzRegistered has any answer of a Consul: Dubbo's registration is refused, or it is a provider or an instance.
 func FuzzRegistered(f *testing.F) {
 	f.Add("a.B", []byte(`{"Node": {"Address": "10.0.0.1"}, "Service": {"Port": 80, "Tags": ["protocol=tri", "path=/x", "=", `+
 		`"dubbo.metadata.revision=1"], "Meta": {"url": "tri://10.0.0.1:80/a.B"}}, "Checks": [{"Type": "ttl", "Status": "critical"}]}`))

@@ -34,14 +34,14 @@ func TestGolden(t *testing.T) {
 	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
 		m, err := mapping.New(g.Options, "zookeeper /dubbo/", sourcetest.VIPs{})
 		require.NoError(t, err)
-		var all []provider.Provider
+		var providers []provider.Provider
 		for _, node := range g.Nodes {
 			u, err := provider.ParseNode(node)
 			require.NoError(t, err)
 			p, ok, err := u.Provider()
 			require.NoError(t, err)
 			require.True(t, ok)
-			all = append(all, p)
+			providers = append(providers, p)
 		}
 		var rules []provider.Configurator
 		for _, text := range g.Configurators {
@@ -51,16 +51,16 @@ func TestGolden(t *testing.T) {
 			require.True(t, ok)
 			rules = append(rules, rule)
 		}
-		return "# " + g.Why + "\n" + show(t, m, all, rules) + showConsumers(t, m, all, g.Consumers)
+		return "# " + g.Why + "\n" + show(t, m, providers, rules) + showConsumers(t, m, providers, g.Consumers)
 	})
 }
 
 // mapAll maps providers as the source does.
-func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) (rs []*resource.Resource,
+func mapAll(t require.TestingT, m *mapping.Mapper, providers []provider.Provider, rules []provider.Configurator) (rs []*resource.Resource,
 	warnings []string,
 ) {
 	hosts := map[mapping.ID]map[mapping.ID]*core.Service[mapping.ID]{}
-	for _, p := range provider.Configure(provider.Merge(all), rules) {
+	for _, p := range provider.Configure(provider.Merge(providers), rules) {
 		id := mapping.ID{Service: m.ServiceOf(p.ID), Protocol: p.Protocol}
 		host := m.Host(id)
 		if hosts[host] == nil {
@@ -88,21 +88,21 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rule
 			slices.SortFunc(s.Endpoints, core.Endpoint.Compare)
 			services = append(services, *s)
 		}
-		made, warned, err := m.Entries(services)
+		entries, warned, err := m.Entries(services)
 		if err != nil {
 			warnings = append(warnings, "reject: "+err.Error())
 		}
-		rs, warnings = append(rs, made...), append(warnings, warned...)
+		rs, warnings = append(rs, entries...), append(warnings, warned...)
 	}
 	slices.Sort(warnings)
 	requireValid(t, rs)
 	return rs, warnings
 }
 
-// showConsumers shows what becomes of consumers of providers, by application.
-func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, consumers []string) string {
+// showConsumers shows the Sidecars of consumers of providers, by application.
+func showConsumers(t *testing.T, m *mapping.Mapper, providers []provider.Provider, consumers []string) string {
 	var ids []mapping.ID
-	for _, p := range all {
+	for _, p := range providers {
 		ids = append(ids, mapping.ID{Service: m.ServiceOf(p.ID)})
 	}
 	names, hosts := m.Names(ids), map[string][]string{}
@@ -134,8 +134,8 @@ func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, con
 	return sourcetest.Show(t, rs)
 }
 
-func show(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) string {
-	rs, warnings := mapAll(t, m, all, rules)
+func show(t require.TestingT, m *mapping.Mapper, providers []provider.Provider, rules []provider.Configurator) string {
+	rs, warnings := mapAll(t, m, providers, rules)
 	return sourcetest.Show(t, rs, warnings...)
 }
 
@@ -168,7 +168,7 @@ func requireValid(t require.TestingT, rs []*resource.Resource) {
 			h = &host{se.Resolution, map[uint32]bool{}, map[string]bool{}}
 			hosts[se.Hosts[0]] = h
 		}
-		require.Equal(t, h.resolution, se.Resolution, "istiod merges only what has one resolution")
+		require.Equal(t, h.resolution, se.Resolution, "istiod merges only ServiceEntries with the same resolution")
 		require.Len(t, se.Ports, 1)
 		p := se.Ports[0]
 		require.False(t, h.ports[p.Number] || h.names[p.Name], "two ports of %s are one", se.Hosts[0])
@@ -199,13 +199,13 @@ func TestAnyRegistry(t *testing.T) {
 		}
 		m, err := mapping.New(o, "zookeeper /dubbo/", sourcetest.VIPs{})
 		require.NoError(t, err)
-		all := rapid.SliceOfN(anyProvider(), 1, 8).Draw(t, "providers")
-		first := show(t, m, all, nil)
-		shuffled := slices.Clone(all)
+		providers := rapid.SliceOfN(anyProvider(), 1, 8).Draw(t, "providers")
+		first := show(t, m, providers, nil)
+		shuffled := slices.Clone(providers)
 		rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		require.Equal(t, first, show(t, m, shuffled, nil), "order matters")
 
-		rs, _ := mapAll(t, m, all, nil)
+		rs, _ := mapAll(t, m, providers, nil)
 		rs = slices.DeleteFunc(rs, func(r *resource.Resource) bool { return r.Key().Kind != resource.ServiceEntry })
 		want, got := 0, 0
 		for _, r := range rs {
@@ -213,8 +213,8 @@ func TestAnyRegistry(t *testing.T) {
 			require.NoError(t, err)
 			want += len(spec.(*networking.ServiceEntry).Endpoints)
 		}
-		for _, one := range m.Restore(rs) {
-			got += len(one.Endpoints)
+		for _, service := range m.Restore(rs) {
+			got += len(service.Endpoints)
 		}
 		require.Equal(t, want, got)
 	})
@@ -250,7 +250,7 @@ func anyProvider() *rapid.Generator[provider.Provider] {
 	})
 }
 
-func TestNamesThatClash(t *testing.T) {
+func TestHostNames_Clash(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	ids := []mapping.ID{
@@ -267,7 +267,7 @@ func TestNamesThatClash(t *testing.T) {
 		require.False(t, seen[n.Host])
 		seen[n.Host] = true
 	}
-	require.Equal(t, "com.acme.demo", names[ids[1]].Host, "the one whose name it is")
+	require.Equal(t, "com.acme.demo", names[ids[1]].Host, "the service with exactly this name")
 	alone := m.Names(ids[:1])
 	require.Equal(t, "com.acme.demo", alone[ids[0]].Host)
 	target := mapping.ID{Service: provider.ID{Interface: "com.acme.Demo", Group: "g1", Version: "1.0.0"}}
@@ -294,8 +294,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestAServiceHasNotEveryProtocol has more of them than there is room for.
-func TestAServiceHasNotEveryProtocol(t *testing.T) {
+// TestProtocols_LimitedForService has more of them than there is room for.
+func TestProtocols_LimitedForService(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
@@ -315,8 +315,8 @@ func TestAServiceHasNotEveryProtocol(t *testing.T) {
 	require.Contains(t, warnings[0], "9939 protocols are left out")
 }
 
-// TestRestoredEndpointsHaveTheirApplications has names that no label can have.
-func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
+// TestRestoredEndpoints_KeepApplications has names that no label can have.
+func TestRestoredEndpoints_KeepApplications(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}

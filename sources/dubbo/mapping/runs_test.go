@@ -15,9 +15,9 @@ func TestRuns(t *testing.T) {
 	require.Equal(t, "demo", runs([]string{"demo", "demo", "demo"}))
 	require.Equal(t, "a*2 %E8%AE%A2*1 a", runs([]string{"a", "a", "订", "a"}))
 	rapid.Check(t, func(t *rapid.T) {
-		all := rapid.SliceOf(rapid.SampledFrom([]string{"", "a", "b c", "a*2", "订"})).Draw(t, "all")
-		require.Equal(t, append([]string{}, all...), ofRuns(runs(all), len(all)))
+		values := rapid.SliceOf(rapid.SampledFrom([]string{"", "a", "b c", "a*2", "订"})).Draw(t, "all")
+		require.Equal(t, append([]string{}, values...), ofRuns(runs(values), len(values)))
 		text := rapid.StringMatching(`[a*%0-9 -]{0,20}`).Draw(t, "text")
-		require.Len(t, ofRuns(text, len(all)), len(all))
+		require.Len(t, ofRuns(text, len(values)), len(values))
 	})
 }

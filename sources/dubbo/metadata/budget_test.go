@@ -11,14 +11,14 @@ import (
 )
 
 // A few bytes say that there are many values, or values within values.
-func TestMoreThanIsReadOfHessian(t *testing.T) {
-	for what, body := range map[string]string{
+func TestHessian_LimitsValuesAndDepth(t *testing.T) {
+	for name, body := range map[string]string{
 		"lists within lists": strings.Repeat("\x79", 1000),
 		"many values":        "W" + strings.Repeat("N", maxValues+1) + "Z",
 	} {
 		r := &reader{rest: []byte(body)}
 		r.value(0)
-		require.EqualError(t, r.err, "hessian2: more than 200000 values, or deeper than 16", what)
+		require.EqualError(t, r.err, "hessian2: more than 200000 values, or deeper than 16", name)
 	}
 	r := &reader{rest: []byte("X" + "I\x7f\xff\xff\xff" + "N")}
 	r.value(0)
@@ -26,7 +26,7 @@ func TestMoreThanIsReadOfHessian(t *testing.T) {
 }
 
 // A class with very many fields costs no more than its answer, however many objects of it begin.
-func TestAClassOfManyFieldsIsBounded(t *testing.T) {
+func TestHessian_ClassWithManyFieldsBounded(t *testing.T) {
 	const fields = maxValues - 10
 	body := []byte("\x91C\x01aI")
 	body = binary.BigEndian.AppendUint32(body, fields)

@@ -126,8 +126,8 @@ func TestOverWrappedTriple(t *testing.T) {
 	require.Equal(t, "their own metadata (tri, hessian2)", how)
 }
 
-// TestAnInstanceThatServesNothingYet is asked while it starts, as Java 3.3.6 answers then.
-func TestAnInstanceThatServesNothingYet(t *testing.T) {
+// TestInstanceWithoutServicesYet_Reported is asked while it starts, as Java 3.3.6 answers then.
+func TestInstanceWithoutServicesYet_Reported(t *testing.T) {
 	nothing := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), []byte{0x78})
 	address := tripleServer(t, "/org.apache.dubbo.metadata.MetadataService/getExportedURLs", nothing)
 	_, _, err := New().Ask(t.Context(), instanceAt(t, address, "tri", "r", false))
@@ -210,7 +210,7 @@ func TestOverDubbo(t *testing.T) {
 	require.ErrorIs(t, err, provider.ErrNoMetadata)
 }
 
-func TestAnInstanceThatSaysNothing(t *testing.T) {
+func TestSilentInstance_EndsWithContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.Close()) }()

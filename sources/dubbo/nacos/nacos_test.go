@@ -14,10 +14,10 @@ import (
 	"tributary/sources/nacos/client"
 )
 
-// heard remembers what it was told, as text.
+// heard records the calls of a listener, as text.
 type heard struct {
 	registry.Listener
-	told       []string
+	calls      []string
 	registered map[string][]registry.Registration // by node
 	instances  map[string]provider.Instance
 }
@@ -27,12 +27,12 @@ func newHeard() *heard {
 }
 
 func (h *heard) say(format string, args ...any) {
-	h.told = append(h.told, fmt.Sprintf(format, args...))
+	h.calls = append(h.calls, fmt.Sprintf(format, args...))
 }
 
-func (h *heard) Parts(all []registry.Part, err error) {
+func (h *heard) Parts(parts []registry.Part, err error) {
 	var nodes []string
-	for _, p := range all {
+	for _, p := range parts {
 		nodes = append(nodes, p.Node)
 	}
 	h.say("parts %v %v", nodes, err)
@@ -40,9 +40,9 @@ func (h *heard) Parts(all []registry.Part, err error) {
 
 func (h *heard) Applications(names []string, err error) { h.say("applications %v %v", names, err) }
 
-func (h *heard) Registered(of registry.Part, all []registry.Registration, err error) {
-	h.say("%s %d %v", of.Node, len(all), err)
-	h.registered[of.Node] = all
+func (h *heard) Registered(part registry.Part, registrations []registry.Registration, err error) {
+	h.say("%s %d %v", part.Node, len(registrations), err)
+	h.registered[part.Node] = registrations
 }
 
 func (h *heard) Instances(application string, ids []string, err error) {
@@ -57,15 +57,15 @@ func (h *heard) Connection(c registry.Connection) { h.say("connection %v %v", c.
 func (h *heard) Others(count int)                 { h.say("%d others", count) }
 func (h *heard) Healed(path string)               { h.say("healed %s", path) }
 
-// since returns what was told since it was asked last.
-func (h *heard) since() []string {
-	told := h.told
-	h.told = nil
-	return told
+// newCalls returns the calls since the last newCalls.
+func (h *heard) newCalls() []string {
+	calls := h.calls
+	h.calls = nil
+	return calls
 }
 
-// captured reads what a real Nacos 2.3.2 has of a service.
-func captured(t *testing.T, file string) (service string, all []client.Instance) {
+// captured reads the instances that a real Nacos 2.3.2 lists for a service.
+func captured(t *testing.T, file string) (service string, instances []client.Instance) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + file)
 	require.NoError(t, err)
@@ -77,10 +77,10 @@ func captured(t *testing.T, file string) (service string, all []client.Instance)
 	for _, raw := range doc.Hosts {
 		i, err := client.ParseInstance(raw)
 		require.NoError(t, err)
-		all = append(all, i)
+		instances = append(instances, i)
 	}
-	require.NotEmpty(t, all)
-	return doc.Service, all
+	require.NotEmpty(t, instances)
+	return doc.Service, instances
 }
 
 func follow() (*listener, *heard) {
@@ -88,8 +88,8 @@ func follow() (*listener, *heard) {
 	return &listener{h}, h
 }
 
-// TestWhatJavaAndGoRegister has what Dubbo 3.3.6 for Java and dubbo-go 3.3.2 registered.
-func TestWhatJavaAndGoRegister(t *testing.T) {
+// TestRegistrations_OfJavaAndGo has the registrations of Dubbo 3.3.6 for Java and dubbo-go 3.3.2.
+func TestRegistrations_OfJavaAndGo(t *testing.T) {
 	l, h := follow()
 	l.Connection(nil)
 	java, javas := captured(t, "java-interface.json")
@@ -120,15 +120,15 @@ func TestWhatJavaAndGoRegister(t *testing.T) {
 	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, h.instances["127.0.0.1:23451"].Endpoints)
 }
 
-// TestAddressesInBrackets has what Dubbo 3.3.6 for Java registers on IPv6, at both levels.
+// TestAddressesInBrackets has the registrations of Dubbo 3.3.6 for Java on IPv6, at both levels.
 func TestAddressesInBrackets(t *testing.T) {
 	l, h := follow()
 	const iface = "providers:com.acme.Demo::"
-	one, err := client.ParseInstance([]byte(`{"ip":"[0:0:0:0:0:0:0:1]","port":20880,"metadata":{"dubbo.metadata.revision":"x"}}`))
+	bracketed, err := client.ParseInstance([]byte(`{"ip":"[0:0:0:0:0:0:0:1]","port":20880,"metadata":{"dubbo.metadata.revision":"x"}}`))
 	require.NoError(t, err)
 	l.Services("", []string{iface, "shop"}, nil)
-	l.Instances("", iface, []client.Instance{one}, nil, nil)
-	l.Instances("", "shop", []client.Instance{one}, nil, nil)
+	l.Instances("", iface, []client.Instance{bracketed}, nil, nil)
+	l.Instances("", "shop", []client.Instance{bracketed}, nil, nil)
 	require.Equal(t, "::1", h.registered[iface][0].Host)
 	require.Equal(t, "::1", h.instances["[::1]:20880"].Host)
 }
@@ -141,87 +141,88 @@ func instance(ip string, meta ...string) client.Instance {
 	return i
 }
 
-// TestAnInterfaceInTwoVersions has it beside an application.
-func TestAnInterfaceInTwoVersions(t *testing.T) {
+// TestInterfaceVersions_ReadApart has it beside an application.
+func TestInterfaceVersions_ReadApart(t *testing.T) {
 	l, h := follow()
 	l.Connection(nil)
-	one, two := "providers:a.B:1:", "providers:a.B:2:"
-	l.Services("", []string{one, two, "app"}, nil)
-	require.Equal(t, []string{"connection true false", "parts [" + one + " " + two + "] <nil>", "applications [app] <nil>"}, h.since())
-	l.Instances("", one, []client.Instance{instance("10.0.0.1")}, nil, nil)
-	l.Instances("", two, []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
+	first, second := "providers:a.B:1:", "providers:a.B:2:"
+	l.Services("", []string{first, second, "app"}, nil)
+	require.Equal(t, []string{"connection true false", "parts [" + first + " " + second + "] <nil>", "applications [app] <nil>"}, h.newCalls())
+	l.Instances("", first, []client.Instance{instance("10.0.0.1")}, nil, nil)
+	l.Instances("", second, []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
 	l.Instances("", "app", []client.Instance{instance("10.0.0.3", "dubbo.metadata.revision", "r1")}, nil, nil)
 	require.Equal(t, []string{
-		one + " 1 <nil>", two + " 2 <nil>", "instances app [10.0.0.3:20880] <nil>",
+		first + " 1 <nil>", second + " 2 <nil>", "instances app [10.0.0.3:20880] <nil>",
 		"instance app 10.0.0.3:20880 true <nil>",
-	}, h.since())
-	require.Error(t, h.registered[two][1].Err)
-	l.Instances("", two, nil, nil, nil)
+	}, h.newCalls())
+	require.Error(t, h.registered[second][1].Err)
+	l.Instances("", second, nil, nil, nil)
 	l.Instances("", "app", nil, nil, nil)
-	require.Equal(t, []string{two + " 0 <nil>", "instances app [] <nil>"}, h.since())
-	l.Services("", []string{one}, nil)
-	require.Equal(t, []string{"parts [" + one + "] <nil>", "applications [] <nil>"}, h.since())
+	require.Equal(t, []string{second + " 0 <nil>", "instances app [] <nil>"}, h.newCalls())
+	l.Services("", []string{first}, nil)
+	require.Equal(t, []string{"parts [" + first + "] <nil>", "applications [] <nil>"}, h.newCalls())
 	l.Connection(errors.New("no"))
-	require.Equal(t, []string{"connection false false"}, h.since())
+	require.Equal(t, []string{"connection false false"}, h.newCalls())
 }
 
-// TestRulesAreRead has what an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real Nacos 2.3.2 has it.
-func TestRulesAreRead(t *testing.T) {
+// TestConfigurators_Read has the rules that an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real
+// Nacos 2.3.2 lists them.
+func TestConfigurators_Read(t *testing.T) {
 	l, h := follow()
 	l.Connection(nil)
 	everywhere, rules := captured(t, "java-2.7.23-override.json")
-	one, more := captured(t, "java-3.3.6-override.json")
-	l.Services("", []string{"providers:demo.Seven::", everywhere, one}, nil)
-	h.since()
+	versioned, versionedRules := captured(t, "java-3.3.6-override.json")
+	l.Services("", []string{"providers:demo.Seven::", everywhere, versioned}, nil)
+	h.newCalls()
 	l.Instances("", everywhere, rules, nil, nil)
-	l.Instances("", one, more, nil, nil)
-	require.Equal(t, []string{everywhere + " 1 <nil>", one + " 1 <nil>"}, h.since())
+	l.Instances("", versioned, versionedRules, nil, nil)
+	require.Equal(t, []string{everywhere + " 1 <nil>", versioned + " 1 <nil>"}, h.newCalls())
 	rule, ok := h.registered[everywhere][0].Configurator()
 	require.True(t, ok)
-	of := provider.Provider{ID: provider.ID{Interface: "demo.Seven"}, Host: "10.0.0.5", Port: 20880}
-	require.EqualValues(t, 33, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight())
-	rule, ok = h.registered[one][0].Configurator()
+	target := provider.Provider{ID: provider.ID{Interface: "demo.Seven"}, Host: "10.0.0.5", Port: 20880}
+	require.EqualValues(t, 33, provider.Configure([]provider.Provider{target}, []provider.Configurator{rule})[0].Weight())
+	rule, ok = h.registered[versioned][0].Configurator()
 	require.True(t, ok)
-	of.Group, of.Version = "g1", "1.0.0"
-	require.Zero(t, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight(), "it is disabled")
-	of.Group = "g2"
-	require.EqualValues(t, 100, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight())
+	target.Group, target.Version = "g1", "1.0.0"
+	require.Zero(t, provider.Configure([]provider.Provider{target}, []provider.Configurator{rule})[0].Weight(), "it is disabled")
+	target.Group = "g2"
+	require.EqualValues(t, 100, provider.Configure([]provider.Provider{target}, []provider.Configurator{rule})[0].Weight())
 
-	l.Services("", []string{"providers:demo.Seven::", one}, nil)
+	l.Services("", []string{"providers:demo.Seven::", versioned}, nil)
 	l.Instances("", everywhere, nil, nil, nil)
 	require.Empty(t, h.registered[everywhere])
 }
 
-func TestTroubleIsTold(t *testing.T) {
+func TestErrors_Forwarded(t *testing.T) {
 	l, h := follow()
 	denied := fmt.Errorf("%w: no", client.ErrDenied)
 	l.Connection(denied)
 	l.Connection(nil)
 	l.Services("", nil, denied)
 	l.Services("", []string{"providers:a.B::", "app"}, nil)
-	h.since()
+	h.newCalls()
 	l.Instances("", "providers:a.B::", nil, nil, denied)
 	l.Instances("", "app", nil, nil, errors.New("no"))
-	require.Equal(t, []string{"providers:a.B:: 0 access denied: access denied: no", "instances app [] no"}, h.since())
+	require.Equal(t, []string{"providers:a.B:: 0 access denied: access denied: no", "instances app [] no"}, h.newCalls())
 }
 
-func TestOthersAreNotDubbos(t *testing.T) {
+func TestForeignInstances_NotDubbo(t *testing.T) {
 	l, h := follow()
 	l.Connection(nil)
 	l.Services("", []string{"orders"}, nil)
-	h.since()
-	off, ill, none := instance("10.0.0.2"), instance("10.0.0.3"), instance("10.0.0.4")
-	off.Enabled, ill.Healthy, none.Weight = false, false, 0
-	l.Instances("", "orders", []client.Instance{instance("10.0.0.1"), off, ill, none, instance("10.0.0.5", "dubbo.endpoints", "{")}, nil, nil)
-	told := h.since()
-	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.3:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", told[0])
-	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", told[1])
-	require.Contains(t, told[5], "instance orders 10.0.0.5:20880 true dubbo.endpoints")
+	h.newCalls()
+	off, ill, weightless := instance("10.0.0.2"), instance("10.0.0.3"), instance("10.0.0.4")
+	off.Enabled, ill.Healthy, weightless.Weight = false, false, 0
+	l.Instances("", "orders", []client.Instance{instance("10.0.0.1"), off, ill, weightless, instance("10.0.0.5", "dubbo.endpoints", "{")}, nil, nil)
+	calls := h.newCalls()
+	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.3:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", calls[0])
+	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", calls[1])
+	require.Contains(t, calls[5], "instance orders 10.0.0.5:20880 true dubbo.endpoints")
 	for name, want := range map[string][2]string{
 		"providers:a.B:1.0:g": {"providers", "a.B"}, "providers:a.B": {"providers", "a.B"}, "providers:": {"providers", ""},
 		"configurators:a.B::": {"configurators", "a.B"}, "consumers:a.B::": {"consumers", "a.B"}, "routers:x": {"routers", "x"}, "orders": {},
 	} {
-		of := partOf(name)
-		require.Equal(t, want, [2]string{string(of.Category), of.Interface}, name)
+		part := partOf(name)
+		require.Equal(t, want, [2]string{string(part.Category), part.Interface}, name)
 	}
 }

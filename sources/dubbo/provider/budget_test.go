@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatIsTooLongIsNotRead(t *testing.T) {
+func TestTextsOverLimit_Refused(t *testing.T) {
 	long := strings.Repeat("a", maxText+1)
 	_, err := ParseURL("dubbo://10.0.0.1/a?b=" + long)
 	require.ErrorContains(t, err, "(limit 1048576)")

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatCannotBeReadOfMetadataIsBounded has a document of a few bytes for each of thousands of services that are none.
-func TestWhatCannotBeReadOfMetadataIsBounded(t *testing.T) {
-	var all []string
+// TestMalformedServices_WarningsBounded has a document of a few bytes for each of thousands of services that are none.
+func TestMalformedServices_WarningsBounded(t *testing.T) {
+	var services []string
 	for n := range 50_000 {
-		all = append(all, fmt.Sprintf(`"%d":0`, n))
+		services = append(services, fmt.Sprintf(`"%d":0`, n))
 	}
-	_, skipped, err := ParseMetadata([]byte(`{"services":{` + strings.Join(all, ",") + `}}`))
+	_, skipped, err := ParseMetadata([]byte(`{"services":{` + strings.Join(services, ",") + `}}`))
 	require.NoError(t, err)
 	require.Len(t, skipped, maxUnreadable+1)
 	require.Equal(t, "49990 more services cannot be read", skipped[maxUnreadable])
@@ -23,8 +23,8 @@ func TestWhatCannotBeReadOfMetadataIsBounded(t *testing.T) {
 	require.Len(t, skipped, maxUnreadable+1)
 }
 
-// TestInstancesThatAreSwitchedOffShareParameters has what is switched off in a registry, of which a rule may say otherwise.
-func TestInstancesThatAreSwitchedOffShareParameters(t *testing.T) {
+// TestDisabledInstances_ShareParameters has instances that are disabled in the registry, and rules that enable them.
+func TestDisabledInstances_ShareParameters(t *testing.T) {
 	m := Metadata{Services: []Service{{Name: "a", Protocol: "tri", Params: map[string]string{"weight": "7", "disabled": "false"}}}}
 	p := Instance{Host: "10.0.0.1", Port: 1, Off: true}.Providers(m)[0]
 	require.Equal(t, reflect.ValueOf(m.Services[0].Params).Pointer(), reflect.ValueOf(p.Params).Pointer(), "one for all instances")

@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBothLevelsSayOfAnEndpointWhatEitherSays has one provider at both levels, which do not say the same: Java registers an instance a
+// TestMerge_CombinesParametersOfBothLevels has one provider at both levels, which do not say the same: Java registers an instance a
 // moment after its interfaces, with metadata that lack some parameters. p are those of the node of the interface, i those of the metadata.
-func TestBothLevelsSayOfAnEndpointWhatEitherSays(t *testing.T) {
+func TestMerge_CombinesParametersOfBothLevels(t *testing.T) {
 	const golang = "dubbo-golang-3.3.2"
 	for name, c := range map[string]struct {
-		p, i    map[string]string
-		older   bool // the instance is
-		weight  uint32
-		besides map[string]string
+		p, i   map[string]string
+		older  bool // the instance is
+		weight uint32
+		labels map[string]string
 	}{
 		"only the interface has a weight":   {p: map[string]string{"weight": "7"}, weight: 7},
 		"only the instance has a weight":    {i: map[string]string{"weight": "7"}, weight: 7},
@@ -25,12 +25,12 @@ func TestBothLevelsSayOfAnEndpointWhatEitherSays(t *testing.T) {
 			p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "8"}, older: true,
 			weight: 7,
 		},
-		"dubbo-go's 0 says nothing": {
+		"dubbo-go's 0 is no weight": {
 			p: map[string]string{"weight": "7"},
 			i: map[string]string{"weight": "0", "release": golang}, weight: 7,
 		},
 		"Java's 0 says something": {p: map[string]string{"weight": "7"}, i: map[string]string{"weight": "0"}, weight: 0},
-		"nobody has one":          {weight: DefaultWeight},
+		"neither has one":         {weight: DefaultWeight},
 		"one level is disabled":   {p: map[string]string{"disabled": "true"}, weight: 0},
 		"the newer level is enabled": {
 			p: map[string]string{"disabled": "true"}, i: map[string]string{"enabled": "true"},
@@ -40,44 +40,44 @@ func TestBothLevelsSayOfAnEndpointWhatEitherSays(t *testing.T) {
 			p: map[string]string{"disabled": "false"}, i: map[string]string{"enabled": "false"},
 			weight: 0,
 		},
-		"what becomes labels is what either has": {
+		"labels come from either level": {
 			p: map[string]string{"region": "r", "zone": "old"}, i: map[string]string{"zone": "z"},
-			weight: DefaultWeight, besides: map[string]string{"region": "r", "zone": "z"},
+			weight: DefaultWeight, labels: map[string]string{"region": "r", "zone": "z"},
 		},
-		"what becomes labels, the instance is older": {
+		"labels, and the instance is older": {
 			p: map[string]string{"zone": "z"}, i: map[string]string{"region": "r", "zone": "old"},
-			older: true, weight: DefaultWeight, besides: map[string]string{"region": "r", "zone": "z"},
+			older: true, weight: DefaultWeight, labels: map[string]string{"region": "r", "zone": "z"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := Provider{
+			ofInterface := Provider{
 				ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1, Path: "a", Params: maps.Clone(c.p), Timestamp: 1000,
 				Levels: OfInterfaces,
 			}
-			other := one
-			other.Params, other.Timestamp, other.Levels = maps.Clone(c.i), 1001, OfApplications
+			ofInstance := ofInterface
+			ofInstance.Params, ofInstance.Timestamp, ofInstance.Levels = maps.Clone(c.i), 1001, OfApplications
 			if c.older {
-				other.Timestamp = 999
+				ofInstance.Timestamp = 999
 			}
-			for _, all := range [][]Provider{{one, other}, {other, one}} {
-				merged := Merge(all)
+			for _, providers := range [][]Provider{{ofInterface, ofInstance}, {ofInstance, ofInterface}} {
+				merged := Merge(providers)
 				require.Len(t, merged, 1)
 				require.Equal(t, OfInterfaces|OfApplications, merged[0].Levels)
 				require.Equal(t, c.weight, merged[0].Weight())
-				require.Equal(t, max(one.Timestamp, other.Timestamp), merged[0].Timestamp)
-				for key, value := range c.besides {
+				require.Equal(t, max(ofInterface.Timestamp, ofInstance.Timestamp), merged[0].Timestamp)
+				for key, value := range c.labels {
 					require.Equal(t, value, merged[0].Params[key])
 				}
 			}
-			require.Equal(t, c.p, one.Params, "what was published is not modified")
-			require.Equal(t, c.i, other.Params)
+			require.Equal(t, c.p, ofInterface.Params, "the published provider is not modified")
+			require.Equal(t, c.i, ofInstance.Params)
 		})
 	}
 }
 
-// TestOfOneLevelTheNewestCountsAlone has the node of a crashed provider beside that of the new one, which no longer has a weight of its
+// TestMerge_NewestOfLevelCounts has the node of a crashed provider beside that of the new one, which no longer has a weight of its
 // own.
-func TestOfOneLevelTheNewestCountsAlone(t *testing.T) {
+func TestMerge_NewestOfLevelCounts(t *testing.T) {
 	old := Provider{
 		ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1,
 		Params: map[string]string{"weight": "7", "disabled": "true"}, Timestamp: 1, Levels: OfInterfaces,

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rules that other products break, each with what a real provider wrote. The numbers are those of docs/proofs.md.
+// The rules that other products break, each with the text of a real provider. The numbers are those of docs/proofs.md.
 
 // Dubbo for Java 3.3.6 with parameters that have every character in them that a URL gives a meaning to.
 const richJava = `dubbo%3A%2F%2F192.0.2.2%3A28041%2Fdemo.GreetService%3Fapplication%3Drich-app%26deprecated%3Dfalse%26dubbo%3D2.0.2` +
@@ -39,7 +39,7 @@ func providerOf(t *testing.T, node string) Provider {
 	return p
 }
 
-func TestRule1NodesAreDecodedOnceAndSplitByHand(t *testing.T) {
+func TestRule1NodesDecodedOnceAndSplitByHand(t *testing.T) {
 	p := providerOf(t, richJava)
 	require.Equal(t, ID{"demo.GreetService", "g1", "1.0.0"}, p.ID)
 	require.Equal(t, "192.0.2.2", p.Host)
@@ -56,9 +56,9 @@ func TestRule1NodesAreDecodedOnceAndSplitByHand(t *testing.T) {
 	require.Equal(t, ID{"com.acme.Greeter", "g1", "1.0.0"}, p.ID)
 	require.Equal(t, "Greet,greet", p.Params["methods"])
 	require.EqualValues(t, 1795316180000, p.Timestamp, "dubbo-go counts seconds")
-	require.EqualValues(t, 100, p.Weight(), "dubbo-go writes 0 where nothing was set")
+	require.EqualValues(t, 100, p.Weight(), "dubbo-go writes 0 for an unset weight")
 	twice := providerOf(t, `tri%3A%2F%2F127.0.0.1%3A20000%2Fcom.acme.Greeter%3Fmethods%3DGreet%252CBye%26name%3Da%2Bb`)
-	require.Equal(t, "Greet%2CBye", twice.Params["methods"], "what is escaped twice stays so")
+	require.Equal(t, "Greet%2CBye", twice.Params["methods"], "a text escaped twice keeps one escape")
 	require.Equal(t, "a+b", twice.Params["name"])
 
 	p = providerOf(t, `dubbo%3A%2F%2F%5B2001%3Adb8%3A%3A5%5D%3A20880%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo%26empty%26side%3Dprovider`)
@@ -68,13 +68,13 @@ func TestRule1NodesAreDecodedOnceAndSplitByHand(t *testing.T) {
 	require.Equal(t, "demo-0.demo", providerOf(t, `dubbo%3A%2F%2Fdemo-0.demo%3A20880%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo`).Host)
 }
 
-func TestRule3TheNewestRegistrationCounts(t *testing.T) {
+func TestRule3NewestRegistrationCounts(t *testing.T) {
 	before := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService`+
 		`%26timestamp%3D1795246696889%26weight%3D50`)
 	after := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService`+
 		`%26timestamp%3D1795246712502%26weight%3D70`)
-	for _, all := range [][]Provider{{before, after}, {after, before}} {
-		merged := Merge(all)
+	for _, providers := range [][]Provider{{before, after}, {after, before}} {
+		merged := Merge(providers)
 		require.Len(t, merged, 1)
 		require.EqualValues(t, 70, merged[0].Weight())
 	}
@@ -82,12 +82,12 @@ func TestRule3TheNewestRegistrationCounts(t *testing.T) {
 	require.EqualValues(t, 1795348532000, golang[0].Timestamp, "dubbo-go counts seconds")
 	require.Equal(t, golang[1].Timestamp, Merge([]Provider{golang[1], golang[0]})[0].Timestamp)
 	require.Len(t, Merge(golang), 2)
-	other := after
-	other.Group = "g2"
-	require.Len(t, Merge([]Provider{after, other}), 2, "the group is part of what a provider is")
+	otherGroup := after
+	otherGroup.Group = "g2"
+	require.Len(t, Merge([]Provider{after, otherGroup}), 2, "the group is part of a provider's identity")
 }
 
-func TestRule4WhatIsNoProviderIsIgnored(t *testing.T) {
+func TestRule4NodesWithoutProviderIgnored(t *testing.T) {
 	for _, node := range []string{
 		`empty%3A%2F%2F0.0.0.0%2Fcom.acme.Demo%3Fcategory%3Dproviders`,
 		`override%3A%2F%2F0.0.0.0%2Fcom.acme.Demo%3Fcategory%3Dconfigurators%26weight%3D200`,
@@ -137,7 +137,7 @@ func TestRule5Weight(t *testing.T) {
 		require.Equal(t, weight, p.Weight(), params)
 	}
 	require.EqualValues(t, 250, providerOf(t, richJava).Weight())
-	require.EqualValues(t, 100, nodesOf(t, "java")[0].Weight(), "Java writes none where nothing was set")
+	require.EqualValues(t, 100, nodesOf(t, "java")[0].Weight(), "Java writes no weight if it is unset")
 	require.EqualValues(t, 100, nodesOf(t, "go")[0].Weight(), "and dubbo-go a zero")
 }
 
@@ -170,7 +170,7 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 		},
 		{"of another application", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&application=other&weight=200"}, 100, 100},
 		{"for consumers", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&side=consumer&weight=200"}, 100, 100},
-		{"where nothing is set", []string{"absent://0.0.0.0/com.acme.Demo?category=configurators&weight=200"}, 200, 200},
+		{"by default", []string{"absent://0.0.0.0/com.acme.Demo?category=configurators&weight=200"}, 200, 200},
 		{"no rule", []string{"empty://0.0.0.0/com.acme.Demo?category=configurators"}, 100, 100},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -185,11 +185,11 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 			got := Configure([]Provider{a, b}, rules)
 			require.Equal(t, c.a, got[0].Weight())
 			require.Equal(t, c.b, got[1].Weight())
-			require.EqualValues(t, 100, a.Weight(), "what was given is not changed")
+			require.EqualValues(t, 100, a.Weight(), "the given providers are not changed")
 		})
 	}
-	of := a
-	of.Group, of.Version = "g1", "1.0.0"
+	inGroup := a
+	inGroup.Group, inGroup.Version = "g1", "1.0.0"
 	for params, weight := range map[string]uint32{
 		"": 100, "&group=g1": 100, "&version=1.0.0": 100, "&group=g1&version=1.0.0": 200,
 		"&group=*&version=*": 100,
@@ -197,21 +197,21 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 		u, err := ParseURL("override://0.0.0.0/com.acme.Demo?category=configurators&weight=200" + params)
 		require.NoError(t, err)
 		rule, _ := u.Configurator()
-		require.Equal(t, weight, Configure([]Provider{of}, []Configurator{rule})[0].Weight(), "of a group and version: %s", params)
+		require.Equal(t, weight, Configure([]Provider{inGroup}, []Configurator{rule})[0].Weight(), "of a group and version: %s", params)
 	}
 	golang := providerOf(t, plainGo)
 	u, err := ParseURL("override://0.0.0.0/com.acme.Greeter?category=configurators&group=g1&version=1.0.0&weight=0")
 	require.NoError(t, err)
 	zero, _ := u.Configurator()
 	require.EqualValues(t, 100, golang.Weight())
-	require.Zero(t, Configure([]Provider{golang}, []Configurator{zero})[0].Weight(), "a zero that somebody set is one")
+	require.Zero(t, Configure([]Provider{golang}, []Configurator{zero})[0].Weight(), "an explicit zero counts")
 }
 
-func TestRule6NoVersionIsZero(t *testing.T) {
-	with := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fversion%3D0.0.0`)
-	without := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo`)
-	require.Equal(t, with.ID, without.ID)
-	require.Equal(t, "com.acme.Demo", without.Interface, "the path is the interface where nothing else is said")
+func TestRule6ZeroVersionEqualsNone(t *testing.T) {
+	versioned := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fversion%3D0.0.0`)
+	unversioned := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo`)
+	require.Equal(t, versioned.ID, unversioned.ID)
+	require.Equal(t, "com.acme.Demo", unversioned.Interface, "the path is the interface by default")
 	require.Equal(t, ID{Interface: "demo.GreetService"}, nodesOf(t, "java")[0].ID)
 	require.Equal(t, ID{Interface: "com.acme.Greeter"}, nodesOf(t, "go")[0].ID)
 	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g1", Version: "1.0.0"}, nodesOf(t, "go")[2].ID)
@@ -242,7 +242,7 @@ func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
 	require.Equal(t, "tri", golang.Guess([]string{"com.acme.Greeter"})[0].Protocol)
 }
 
-func TestRule8SpringCloudsInstancesAreNotDubbos(t *testing.T) {
+func TestRule8SpringCloudInstancesIgnored(t *testing.T) {
 	const content = `{"name":"orders","id":"5f1a","address":"192.0.2.9","port":8080,"sslPort":null,` +
 		`"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","name":"orders",` +
 		`"metadata":{"instance_status":"UP"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC",` +
@@ -254,14 +254,14 @@ func TestRule8SpringCloudsInstancesAreNotDubbos(t *testing.T) {
 	require.NotEmpty(t, instancesOf(t, "java"))
 }
 
-func TestRule9ParentsCarryDataOfTheirOwn(t *testing.T) {
-	for by, content := range map[string]string{"Java": "127.0.0.1", "dubbo-go": ""} {
+func TestRule9ParentNodesHaveForeignData(t *testing.T) {
+	for language, content := range map[string]string{"Java": "127.0.0.1", "dubbo-go": ""} {
 		_, _, err := ParseInstance("demo", []byte(content))
-		require.Error(t, err, by)
+		require.Error(t, err, language)
 	}
 }
 
-func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
+func TestRule11HostOfInstancePortOfService(t *testing.T) {
 	m, skipped, err := ParseMetadata([]byte(
 		`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1",` +
 			`"version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},` +
@@ -270,13 +270,13 @@ func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, skipped, 1, "one that cannot be read holds up no other")
 	i := Instance{Application: "rich", Host: "192.0.2.7", Port: 1, Endpoints: []Endpoint{{"dubbo", 28041}, {"tri", 28042}}, Timestamp: 5}
-	all := Merge(i.Providers(m))
-	require.Len(t, all, 2)
-	require.Equal(t, "demo.Bare", all[0].Interface)
-	require.Equal(t, 28042, all[0].Port)
-	require.Equal(t, "192.0.2.7", all[1].Host)
-	require.Equal(t, 28041, all[1].Port)
-	require.EqualValues(t, 250, all[1].Weight())
+	providers := Merge(i.Providers(m))
+	require.Len(t, providers, 2)
+	require.Equal(t, "demo.Bare", providers[0].Interface)
+	require.Equal(t, 28042, providers[0].Port)
+	require.Equal(t, "192.0.2.7", providers[1].Host)
+	require.Equal(t, 28041, providers[1].Port)
+	require.EqualValues(t, 250, providers[1].Weight())
 	_, _, err = ParseMetadata([]byte("null"))
 	require.ErrorIs(t, err, ErrNoMetadata)
 
@@ -287,13 +287,13 @@ func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, skipped)
 	golang.Host = "192.0.2.9" // another one with the same metadata
-	one := golang.Providers(m)
-	require.Len(t, one, 1)
-	require.Equal(t, []any{"192.0.2.9", 29003, "dubbo", uint32(100)}, []any{one[0].Host, one[0].Port, one[0].Protocol, one[0].Weight()})
-	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g2"}, one[0].ID)
+	served := golang.Providers(m)
+	require.Len(t, served, 1)
+	require.Equal(t, []any{"192.0.2.9", 29003, "dubbo", uint32(100)}, []any{served[0].Host, served[0].Port, served[0].Protocol, served[0].Weight()})
+	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g2"}, served[0].ID)
 }
 
-func TestBothLevelsAreOneEndpoint(t *testing.T) {
+func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	inst, meta := lines(t, "testdata/instances-java.txt"), map[string]string{}
 	for _, l := range lines(t, "testdata/metadata-java.txt") {
 		key, doc, _ := strings.Cut(l, " ")
@@ -319,8 +319,8 @@ func TestBothLevelsAreOneEndpoint(t *testing.T) {
 		require.Equal(t, i.Revision, m.Revision)
 		levels[1] = append(levels[1], i.Providers(m)...)
 	}
-	rich := func(all []Provider) (n int) {
-		for _, p := range all {
+	rich := func(countRich []Provider) (n int) {
+		for _, p := range countRich {
 			if p.Application == "rich-app" {
 				n++
 			}
@@ -332,16 +332,16 @@ func TestBothLevelsAreOneEndpoint(t *testing.T) {
 }
 
 // nodesOf are the providers that real ones wrote, in java or go.
-func nodesOf(t *testing.T, language string) (all []Provider) {
+func nodesOf(t *testing.T, language string) (nodes []Provider) {
 	t.Helper()
 	for _, node := range lines(t, "testdata/nodes-"+language+".txt") {
-		all = append(all, providerOf(t, node))
+		nodes = append(nodes, providerOf(t, node))
 	}
-	return all
+	return nodes
 }
 
 // instancesOf are the instances that real ones wrote.
-func instancesOf(t *testing.T, language string) (all []Instance) {
+func instancesOf(t *testing.T, language string) (instances []Instance) {
 	t.Helper()
 	for _, l := range lines(t, "testdata/instances-"+language+".txt") {
 		path, content, _ := strings.Cut(l, " ")
@@ -349,12 +349,12 @@ func instancesOf(t *testing.T, language string) (all []Instance) {
 		i, ok, err := ParseInstance(app, []byte(content))
 		require.NoError(t, err)
 		require.True(t, ok)
-		all = append(all, i)
+		instances = append(instances, i)
 	}
-	return all
+	return instances
 }
 
-func lines(t *testing.T, file string) (all []string) {
+func lines(t *testing.T, file string) (texts []string) {
 	t.Helper()
 	f, err := os.Open(file)
 	require.NoError(t, err)
@@ -362,11 +362,11 @@ func lines(t *testing.T, file string) (all []string) {
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
-		all = append(all, s.Text())
+		texts = append(texts, s.Text())
 	}
 	require.NoError(t, s.Err())
-	require.NotEmpty(t, all)
-	return all
+	require.NotEmpty(t, texts)
+	return texts
 }
 
 func FuzzParse(f *testing.F) {
@@ -403,8 +403,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestAddressesAsJavaWritesThem has IPv6 without brackets, where the last colon is before the port.
-func TestAddressesAsJavaWritesThem(t *testing.T) {
+// TestAddresses_InJavaFormat has IPv6 without brackets, where the last colon is before the port.
+func TestAddresses_InJavaFormat(t *testing.T) {
 	for address, want := range map[string]string{
 		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00::5 20880", "fd00:0:0:0:0:0:0:5%4:20880": "fd00::5 20880",
 		"[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
@@ -417,20 +417,20 @@ func TestAddressesAsJavaWritesThem(t *testing.T) {
 	}
 }
 
-// TestBothLevelsAreOneEndpointOverIPv6 has what Java 3.3.6 registers on IPv6: in ZooKeeper the address is in brackets at both levels, and a
-// rule names it in either way.
-func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
+// TestIPv6BothLevels_MakeOneEndpoint has the registrations of Java 3.3.6 on IPv6: in ZooKeeper the address is in
+// brackets at both levels, and a rule may have brackets or not.
+func TestIPv6BothLevels_MakeOneEndpoint(t *testing.T) {
 	i, ok, err := ParseInstance("six",
 		[]byte(`{"name":"six","id":"[fd00:0:0:0:0:0:0:2]:42881","address":"[fd00:0:0:0:0:0:0:2]","port":42881,`+
 			`"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":42881,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"x"}}}`))
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "fd00::2", i.Host)
-	of := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "dubbo", Port: 42881}}})
-	of = append(of, providerOf(t, `dubbo%3A%2F%2F%5Bfd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%5D%3A42881%2Fcom.acme.Demo`),
+	providers := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "dubbo", Port: 42881}}})
+	providers = append(providers, providerOf(t, `dubbo%3A%2F%2F%5Bfd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%5D%3A42881%2Fcom.acme.Demo`),
 		providerOf(t, `dubbo%3A%2F%2Ffd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%254%3A42881%2Fcom.acme.Demo`))
-	all := Merge(of)
-	require.Len(t, all, 1)
+	merged := Merge(providers)
+	require.Len(t, merged, 1)
 	for _, rule := range []string{
 		"override://[fd00:0:0:0:0:0:0:2]:42881/com.acme.Demo?weight=7",
 		"override://0.0.0.0/com.acme.Demo?weight=7&providerAddresses=10.0.0.1:1,[fd00:0:0:0:0:0:0:2]:42881",
@@ -440,13 +440,13 @@ func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
 		require.NoError(t, err)
 		c, ok := u.Configurator()
 		require.True(t, ok)
-		require.EqualValues(t, 7, Configure(all, []Configurator{c})[0].Weight(), rule)
+		require.EqualValues(t, 7, Configure(merged, []Configurator{c})[0].Weight(), rule)
 	}
 }
 
-// TestTruthValuesHaveNoCase has them as Dubbo for Java reads them (Boolean.parseBoolean): what is not true, in any case, is false; what is
-// empty says nothing.
-func TestTruthValuesHaveNoCase(t *testing.T) {
+// TestTruthValues_IgnoreCase has truth values as Dubbo for Java reads them (Boolean.parseBoolean): any text but true, in
+// any case, is false, and an empty text is unset.
+func TestTruthValues_IgnoreCase(t *testing.T) {
 	for params, weight := range map[string]uint32{
 		"disabled=true": 0, "disabled=TRUE": 0, "disabled=True": 0, "disabled=FALSE": 100, "disabled=yes": 100, "disabled=": 100,
 		"disabled=no&enabled=false": 100,
@@ -473,9 +473,9 @@ func TestTruthValuesHaveNoCase(t *testing.T) {
 	}
 }
 
-// TestEndpointsAsTheyAreWritten has what Dubbo 3.3.6 reads of an instance (JsonUtils.toJavaList): ports as texts and as fractions, and a
-// protocol in any case. What cannot be read is as if it were not there, and its metadata say the rest.
-func TestEndpointsAsTheyAreWritten(t *testing.T) {
+// TestEndpoints_InVariousSpellings has endpoints as Dubbo 3.3.6 reads them (JsonUtils.toJavaList): ports as texts and
+// as fractions, and a protocol in any case. Malformed endpoints are skipped, and the metadata are used instead.
+func TestEndpoints_InVariousSpellings(t *testing.T) {
 	for endpoints, want := range map[string][]Endpoint{
 		`[{"port":"20880","protocol":"dubbo"},{"port":50051.0,"protocol":"TRI"}]`:                             {{"dubbo", 20880}, {"tri", 50051}},
 		`[null,{"port":{},"protocol":"dubbo"},5,{"port":1,"protocol":"rest"}]`:                                {{"rest", 1}},
@@ -486,13 +486,13 @@ func TestEndpointsAsTheyAreWritten(t *testing.T) {
 		require.NoError(t, err, endpoints)
 		require.True(t, ok)
 		require.Equal(t, want, i.Endpoints, endpoints)
-		of := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "tri"}}})
-		require.Len(t, of, 1)
-		require.Equal(t, cmp.Or(i.portOf("tri"), 20881), of[0].Port, endpoints)
+		providers := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "tri"}}})
+		require.Len(t, providers, 1)
+		require.Equal(t, cmp.Or(i.portOf("tri"), 20881), providers[0].Port, endpoints)
 	}
 }
 
-// TestKeysOfDubbo26 has what is set for all services of a provider.
+// TestKeysOfDubbo26 has parameters that are set for every service of a provider.
 func TestKeysOfDubbo26(t *testing.T) {
 	u, err := ParseURL("dubbo://10.0.0.1:20880/a?interface=a&default.group=g1&default.weight=50&default.version=2&version=1")
 	require.NoError(t, err)
@@ -501,8 +501,8 @@ func TestKeysOfDubbo26(t *testing.T) {
 	require.Equal(t, "g1/a:1 50", fmt.Sprint(p.ID, " ", p.Weight()))
 }
 
-// Providers returns what can be called of an instance.
+// Providers returns the callable providers of an instance.
 func (i Instance) Providers(m Metadata) []Provider {
-	all, _ := i.Offers(m)
-	return all
+	providers, _ := i.Offers(m)
+	return providers
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAMappingHasABound(t *testing.T) {
+func TestMapping_Bounded(t *testing.T) {
 	var m Mapping
 	for i := range MaxMapped {
 		require.NoError(t, m.Add("zk/mapping", fmt.Sprint("i", i), "a, b,,"))

@@ -14,7 +14,7 @@ import (
 	"tributary/internal/testutil"
 )
 
-// answer is one to a request: its head, and what was asked for.
+// answer returns an answer to a request: a header, and the content.
 func answer(to, failed uint32, content ...byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(16+len(content))) //nolint:gosec // it is short
 	b = binary.BigEndian.AppendUint32(b, to)
@@ -28,9 +28,9 @@ func request(number, kind uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, number), kind)
 }
 
-// TestMoreNamesThanAnAnswerHasRoomForAreRefused has answers come in pieces of any size: good ones of all kinds, and then one that would
+// TestNamesOverAnswerSize_Refused has answers come in pieces of any size: good ones of all kinds, and then one that would
 // take 64 GB.
-func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
+func TestNamesOverAnswerSize_Refused(t *testing.T) {
 	many := []byte{0xff, 0xff, 0xff, 0xff}
 	two := []byte{0, 0, 0, 2, 0, 0, 0, 1, 'a', 0, 0, 0, 1, 'b'}
 	good := bytes.Join([][]byte{
@@ -39,8 +39,8 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 		answer(2, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1),        // a transaction
 		answer(0xfffffffe, 0),                                   // to a ping
 		answer(3, 0xffffff9b),                                   // no node
-		answer(3, 0xffffff9b, many...),                          // nothing counts of it
-		answer(4, 0, append(bytes.Clone(two), 1, 2, 3, 4)...),   // names, and what they are of
+		answer(3, 0xffffff9b, many...),                          // an error without content
+		answer(4, 0, append(bytes.Clone(two), 1, 2, 3, 4)...),   // names, and the status of their node
 		answer(5, 0, 0, 0, 0, 0),                                // none
 		{0, 0, 0, 0}, {0, 0, 0, 2, 1, 2}, answer(4, 0, many...), // a number that is over
 	}, nil)
@@ -64,17 +64,17 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 		for number, kind := range map[uint32]uint32{1: getChildren, 2: 3, 3: getChildren2, 4: getChildren2, 5: getChildren, 6: getChildren2} {
 			a.sawRequest(request(number, kind))
 		}
-		all := good
+		unread := good
 		for _, size := range reader(good) {
-			require.NoError(t, a.inspect(all[:size]))
-			all = all[size:]
+			require.NoError(t, a.inspect(unread[:size]))
+			unread = unread[size:]
 		}
 		require.Equal(t, map[uint32]bool{6: true}, a.names)
 		require.EqualError(t, a.inspect(answer(6, 0, many...)), "answer claims 4294967295 names in 0 bytes")
 	}
 }
 
-// TestAnswers_Memory counts an answer, with what its names take decoded, until the next one.
+// TestAnswers_Memory counts an answer, with its decoded names, until the next one.
 func TestAnswers_Memory(t *testing.T) {
 	pool := intake.NewPool(intake.Limits{Answer: 1000})
 	a := newAnswers(pool.Source(t.Context()))
@@ -96,8 +96,8 @@ func TestAnswers_Memory(t *testing.T) {
 	require.Zero(t, pool.Taken())
 }
 
-// TestAConnectionEndsWithSuchAnAnswer has the library's connection read one.
-func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
+// TestConnection_EndsWithOversizedAnswer has the library's connection read one.
+func TestConnection_EndsWithOversizedAnswer(t *testing.T) {
 	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
 	answers := bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...))
@@ -112,7 +112,7 @@ func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	require.Equal(t, err, s.failed)
 }
 
-// FuzzAnswers has something in the place of a ZooKeeper answer anything. What is found does not depend on how the bytes are cut.
+// FuzzAnswers has any bytes as the answers of a server. The result does not depend on the chunks.
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x18\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01abcd"), uint8(3))
 	f.Add([]byte("\x00\x00\x00\x14\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"), uint8(0))

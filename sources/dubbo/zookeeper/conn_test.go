@@ -20,27 +20,27 @@ import (
 type deadlined struct {
 	net.Conn
 
-	left time.Duration // 0 for any time
+	timeout time.Duration // 0 for any time
 }
 
 func (d *deadlined) SetReadDeadline(t time.Time) error {
-	d.left = 0
+	d.timeout = 0
 	if !t.IsZero() {
-		d.left = time.Until(t)
+		d.timeout = time.Until(t)
 	}
 	return nil
 }
 
-// TestServersMayGrantLongerSessions has a server that does not grant a session as short as the one that was asked for. It is pinged as
-// often as the one that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
-func TestServersMayGrantLongerSessions(t *testing.T) {
+// TestSession_LongerThanRequested has a server that grants a longer session than requested. Pings follow the granted
+// session, so only the first answer has the short deadline of the request.
+func TestSession_LongerThanRequested(t *testing.T) {
 	below := &deadlined{}
 	c := newCheckedConn(t.Context(), below, time.Minute, "", &session{})
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
-	require.InDelta(t, time.Minute, below.left, float64(time.Second), "the first answer")
+	require.InDelta(t, time.Minute, below.timeout, float64(time.Second), "the first answer")
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(2*time.Hour)))
-	require.InDelta(t, 2*time.Hour, below.left, float64(time.Second), "what the library says of the session that was granted")
+	require.InDelta(t, 2*time.Hour, below.timeout, float64(time.Second), "the deadline of the library for the granted session")
 }
 
 // answering is a connection on which something was answered.
@@ -55,8 +55,8 @@ func (answering) SetReadDeadline(time.Time) error { return nil }
 
 func (answering) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestAPortOfAnotherKindIsRefused has one that speaks HTTP, of which the first four bytes would be the length of an answer: 1.2 GB.
-func TestAPortOfAnotherKindIsRefused(t *testing.T) {
+// TestHTTPPort_Refused has a port that speaks HTTP. Its first four bytes would be the length of an answer: 1.2 GB.
+func TestHTTPPort_Refused(t *testing.T) {
 	s := &session{}
 	read := func(answer io.Reader) (text []byte, err error) {
 		return io.ReadAll(newCheckedConn(t.Context(), answering{Reader: answer}, 0, "h:80", s))
@@ -73,8 +73,8 @@ func TestAPortOfAnotherKindIsRefused(t *testing.T) {
 	require.Equal(t, answer, string(text))
 }
 
-// TestAPortOfAnotherKindIsNamed has the library connect to one.
-func TestAPortOfAnotherKindIsNamed(t *testing.T) {
+// TestHTTPPort_NamedInStatus has the library connect to one.
+func TestHTTPPort_NamedInStatus(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	accepted := make(chan struct{})
@@ -91,19 +91,19 @@ func TestAPortOfAnotherKindIsNamed(t *testing.T) {
 	}()
 	a, err := ParseAddress("zookeeper://" + l.Addr().String())
 	require.NoError(t, err)
-	said := make(chan string, 1000)
-	conn, err := dialer(a, nil)(t.Context(), func(c registry.Connection) { said <- c.Message })
+	messages := make(chan string, 1000)
+	conn, err := dialer(a, nil)(t.Context(), func(c registry.Connection) { messages <- c.Message })
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(<-said, `is not ZooKeeper: it answered "HTTP"`) }, 20*time.Second,
+	require.Eventually(t, func() bool { return strings.Contains(<-messages, `is not ZooKeeper: it answered "HTTP"`) }, 20*time.Second,
 		time.Millisecond)
 	conn.Close()
 	require.NoError(t, l.Close())
 	<-accepted
 }
 
-// said has the library connect to a server that does f with each connection, and waits until the state of the connection says what is
-// wanted; it returns the first one.
-func said(t *testing.T, config TLS, f func(net.Conn), want string) (first registry.Connection) {
+// firstConnection has the library connect to a server that runs f with each connection, and waits for a connection
+// state with the wanted message; it returns the first state.
+func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (first registry.Connection) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -121,15 +121,15 @@ func said(t *testing.T, config TLS, f func(net.Conn), want string) (first regist
 	}()
 	a, err := ParseAddress("zookeeper://" + l.Addr().String())
 	require.NoError(t, err)
-	told := make(chan registry.Connection, 1000)
-	conn, err := dialer(a, config)(t.Context(), func(c registry.Connection) { told <- c })
+	states := make(chan registry.Connection, 1000)
+	conn, err := dialer(a, config)(t.Context(), func(c registry.Connection) { states <- c })
 	require.NoError(t, err)
-	first = <-told
+	first = <-states
 	for c := first; !strings.Contains(c.Message, want); {
 		select {
-		case c = <-told:
+		case c = <-states:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("waited in vain for %q, was told %q", want, c.Message)
+			t.Fatalf("no state with %q, the last one has %q", want, c.Message)
 		}
 	}
 	conn.Close()
@@ -138,48 +138,48 @@ func said(t *testing.T, config TLS, f func(net.Conn), want string) (first regist
 	return first
 }
 
-// TestWhoHasTLSIsNamed has servers with TLS and clients without it, and the other way round: each says no more than that it ends the
+// TestTLSMismatch_Named has servers with TLS and clients without it, and the other way round: each says no more than that it ends the
 // connection.
-func TestWhoHasTLSIsNamed(t *testing.T) {
+func TestTLSMismatch_Named(t *testing.T) {
 	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }
-	said(t, nil, read, "ended the connection without an answer: it does not serve yet, or requires TLS")
-	said(t, nil, func(c net.Conn) { read(c); _, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16")) },
+	firstConnection(t, nil, read, "ended the connection without an answer: it does not serve yet, or requires TLS")
+	firstConnection(t, nil, func(c net.Conn) { read(c); _, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16")) },
 		"requires TLS")
-	said(t, func(string) (*tls.Config, error) {
+	firstConnection(t, func(string) (*tls.Config, error) {
 		return &tls.Config{ServerName: "a", MinVersion: tls.VersionTLS12}, nil
 	}, read, ": does it have TLS?")
 }
 
-// TestConnectingIsNoFailure shows that what is told first is what has failed, and not that nothing has been tried.
-func TestConnectingIsNoFailure(t *testing.T) {
-	first := said(t, nil, func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }, "ended the connection")
+// TestConnecting_ReportsFailureFirst shows that the first reported state is the failure, not the start of the attempt.
+func TestConnecting_ReportsFailureFirst(t *testing.T) {
+	first := firstConnection(t, nil, func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }, "ended the connection")
 	require.Contains(t, first.Message, "ended the connection")
 }
 
-// TestAnAnswerHasABound has the library connect to a server that sends one byte more than is read.
-func TestAnAnswerHasABound(t *testing.T) {
+// TestAnswerOverLimit_Refused has the library connect to a server that sends one byte more than is read.
+func TestAnswerOverLimit_Refused(t *testing.T) {
 	greeting := "\x00\x00\x00\x24" + "\x00\x00\x00\x00" + "\x00\x00\x27\x10" + "\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x10" +
 		strings.Repeat("p", 16)
-	said(t, nil, func(c net.Conn) {
+	firstConnection(t, nil, func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 100))
 		_, _ = io.WriteString(c, greeting+"\x04\x00\x00\x01")
 		_, _ = io.Copy(io.Discard, c)
 	}, "answer of 67108865 bytes (limit 67108864, maxAnswer)")
 }
 
-// TestAServerThatStoodStillWasAway has a server that answers a second late, and then stands still for longer: that is told before what it
-// sends afterwards is read.
-func TestAServerThatStoodStillWasAway(t *testing.T) {
+// TestStalledServer_ReportedAsAway has a server that answers a second late, and then stalls for longer: the outage is
+// reported before its later answers are read.
+func TestStalledServer_ReportedAsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		var told []registry.Connection
-		c := newCheckedConn(t.Context(), ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { told = append(told, c) }})
+		var states []registry.Connection
+		c := newCheckedConn(t.Context(), ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { states = append(states, c) }})
 		go func() {
-			asked := make([]byte, len(syncRequest))
+			request := make([]byte, len(syncRequest))
 			for _, late := range []time.Duration{0, stalledAfter - askAfter - 1, 5 * time.Second} {
-				_, err := io.ReadFull(theirs, asked)
+				_, err := io.ReadFull(theirs, request)
 				assert.NoError(t, err)
-				assert.Equal(t, syncRequest, string(asked))
+				assert.Equal(t, syncRequest, string(request))
 				time.Sleep(late)
 				_, err = theirs.Write(answer(0xfffffffe, 0))
 				assert.NoError(t, err)
@@ -191,10 +191,10 @@ func TestAServerThatStoodStillWasAway(t *testing.T) {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 			_, err := c.Read(buf)
 			require.NoError(t, err)
-			require.Empty(t, told)
+			require.Empty(t, states)
 		}
 		_, err := c.Read(buf)
 		require.NoError(t, err)
-		require.Equal(t, []registry.Connection{{Message: "h:2181 did not answer for 2s"}, {Up: true}}, told)
+		require.Equal(t, []registry.Connection{{Message: "h:2181 did not answer for 2s"}, {Up: true}}, states)
 	})
 }

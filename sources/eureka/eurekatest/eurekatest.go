@@ -1,5 +1,5 @@
-// Package eurekatest is a Eureka for tests: a server of one or more that answers as the real one does, and fails as it
-// is told.
+// Package eurekatest is a Eureka for tests: one server of one or several, with the answers of a real one and controlled
+// faults.
 package eurekatest
 
 import (
@@ -21,11 +21,11 @@ import (
 // Server is one of a Eureka.
 type Server struct {
 	door  *testutil.Listener
-	apart int64 // ms by which it takes instances at other times than other servers
+	apart int64 // ms between its registration times and those of other servers
 
 	mu        sync.Mutex
 	instances map[string]map[string]any // by app/id
-	gone      map[string]map[string]any // lately
+	removed   map[string]map[string]any // lately
 	changed   map[string]bool           // lately
 	version   int
 	clock     int64          // ms; moves on with each change
@@ -70,7 +70,7 @@ func (s *Server) Stop() { s.door.Shut() }
 // Restart undoes Stop.
 func (s *Server) Restart() { s.door.Open() }
 
-// Forget has it be as one that was started anew.
+// Forget drops the content, as a restart does.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Server) Forget() {
 }
 
 func (s *Server) forget() {
-	s.instances, s.gone, s.changed, s.version = map[string]map[string]any{}, map[string]map[string]any{},
+	s.instances, s.removed, s.changed, s.version = map[string]map[string]any{}, map[string]map[string]any{},
 		map[string]bool{}, 0
 }
 
@@ -138,15 +138,15 @@ func (s *Server) Put(app string, instance map[string]any) {
 		"actionType": "ADDED",
 	}
 	maps.Copy(i, instance)
-	at := fmt.Sprint(s.clock)
-	i["lastUpdatedTimestamp"], i["lastDirtyTimestamp"] = at, at
+	updated := fmt.Sprint(s.clock)
+	i["lastUpdatedTimestamp"], i["lastDirtyTimestamp"] = updated, updated
 	i["leaseInfo"] = map[string]any{
 		"registrationTimestamp": s.clock - s.apart, "lastRenewalTimestamp": s.clock, "durationInSecs": leaseSeconds,
 		"evictionTimestamp": 0,
 	}
 	k := key(app, fmt.Sprint(i["instanceId"]))
 	s.instances[k], s.changed[k] = i, true
-	delete(s.gone, k)
+	delete(s.removed, k)
 	s.version++
 }
 
@@ -155,7 +155,7 @@ const leaseSeconds = 90
 
 func key(app, id string) string { return strings.ToUpper(app) + "/" + id }
 
-// Silence has the lease of an instance be over, and the server list it all the same, as it does to preserve itself.
+// Silence expires the lease of an instance without its removal, as self-preservation does.
 func (s *Server) Silence(app, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Server) Silence(app, id string) {
 	}
 }
 
-// Expire removes an instance whose lease is over.
+// Expire expires the lease of an instance, and removes it.
 func (s *Server) Expire(app, id string) {
 	s.Silence(app, id)
 	s.Delete(app, id)
@@ -185,7 +185,7 @@ func (s *Server) Delete(app, id string) {
 	lease := maps.Clone(i["leaseInfo"].(map[string]any)) // it tells of the lease that has ended
 	lease["evictionTimestamp"] = s.clock
 	i["actionType"], i["leaseInfo"], i["lastUpdatedTimestamp"] = "DELETED", lease, fmt.Sprint(s.clock)
-	s.gone[k] = i
+	s.removed[k] = i
 	delete(s.instances, k)
 	delete(s.changed, k)
 	s.version++
@@ -195,7 +195,7 @@ func (s *Server) Delete(app, id string) {
 func (s *Server) Settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone, s.changed = map[string]map[string]any{}, map[string]bool{}
+	s.removed, s.changed = map[string]map[string]any{}, map[string]bool{}
 	s.version++
 }
 
@@ -206,11 +206,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.requests[path]++
 	user, password, _ := r.BasicAuth()
 	status := s.status[path]
-	one := s.instances[strings.TrimPrefix(path, "/apps/")]
+	instance := s.instances[strings.TrimPrefix(path, "/apps/")]
 	switch {
 	case s.user != "" && user+":"+password != s.user:
 		status = http.StatusUnauthorized
-	case status == 0 && (!ok || path != "/apps" && path != "/apps/delta" && one == nil):
+	case status == 0 && (!ok || path != "/apps" && path != "/apps/delta" && instance == nil):
 		status = http.StatusNotFound
 	}
 	if status != 0 {
@@ -224,8 +224,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if one != nil {
-		_ = json.NewEncoder(w).Encode(map[string]any{"instance": one})
+	if instance != nil {
+		_ = json.NewEncoder(w).Encode(map[string]any{"instance": instance})
 		return
 	}
 	_ = json.NewEncoder(w).Encode(s.listing(path == "/apps/delta"))
@@ -238,7 +238,7 @@ func (s *Server) listing(changes bool) map[string]any {
 		app, _, _ := strings.Cut(k, "/")
 		apps[app] = append(apps[app], i)
 	}
-	// in the same order each time, as a server that nothing happens to
+	// in the same order each time, as of a server without changes
 	for _, k := range slices.Sorted(maps.Keys(s.instances)) {
 		i := s.instances[k]
 		status := fmt.Sprint(i["status"])
@@ -252,8 +252,8 @@ func (s *Server) listing(changes bool) map[string]any {
 	version := 1
 	if changes {
 		version = s.version
-		for _, k := range slices.Sorted(maps.Keys(s.gone)) {
-			add(k, s.gone[k])
+		for _, k := range slices.Sorted(maps.Keys(s.removed)) {
+			add(k, s.removed[k])
 		}
 	}
 	hash := ""

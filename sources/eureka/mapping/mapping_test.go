@@ -40,9 +40,9 @@ func TestGolden(t *testing.T) {
 }
 
 // mapAll maps all instances, as a source does.
-func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*resource.Resource, warnings []string) {
+func mapAll(t require.TestingT, m *mapping.Mapper, instances []wire.Instance) (rs []*resource.Resource, warnings []string) {
 	catalog := registry.Catalog[mapping.ID]{}
-	for _, i := range all {
+	for _, i := range instances {
 		offers, warned, err := m.Offers(i)
 		warnings = append(warnings, warned...)
 		if err != nil {
@@ -56,15 +56,15 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 	return rs, warnings
 }
 
-// TestAnyEureka has anything registered, of which all that is made must be valid, with hosts and names of their own,
-// the same in any order, and readable again.
+// TestAnyEureka has any registrations: their objects must be valid, have distinct hosts and names, be the same in any
+// order, and be restorable.
 func TestAnyEureka(t *testing.T) {
 	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
 		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, sourcetest.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
-			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
-			rs, _ := mapAll(t, m, all)
+			instances := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
+			rs, _ := mapAll(t, m, instances)
 			hosts, names := map[string]string{}, map[string]bool{}
 			for _, r := range rs {
 				_, err := resource.Validate(r)
@@ -82,11 +82,11 @@ func TestAnyEureka(t *testing.T) {
 				}
 			}
 			require.Len(t, m.Restore(rs), len(rs))
-			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-			again, _ := mapAll(t, m, all)
-			require.Len(t, again, len(rs))
+			rand.Shuffle(len(instances), func(i, j int) { instances[i], instances[j] = instances[j], instances[i] })
+			shuffled, _ := mapAll(t, m, instances)
+			require.Len(t, shuffled, len(rs))
 			for i := range rs {
-				require.Equal(t, rs[i].Key(), again[i].Key())
+				require.Equal(t, rs[i].Key(), shuffled[i].Key())
 			}
 		})
 	}
@@ -121,11 +121,11 @@ func anyInstance() *rapid.Generator[wire.Instance] {
 	})
 }
 
-// TestPorts is the table of what gives a service its port.
+// TestPorts is the table of the rules for a service's port.
 func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
-	at := func(port int, vip string, meta ...string) registry.Offer[mapping.ID] {
+	offerAt := func(port int, vip string, meta ...string) registry.Offer[mapping.ID] {
 		i := wire.Instance{
 			Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", Port: wire.Port{Number: port, Enabled: true}, VIP: vip,
 			Metadata: map[string]string{},
@@ -139,44 +139,44 @@ func TestPorts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		why    string
-		all    []registry.Offer[mapping.ID]
+		offers []registry.Offer[mapping.ID]
 		before registry.Port
 		want   registry.Port
 	}{
 		{
 			"that of most",
-			[]registry.Offer[mapping.ID]{at(81, "a"), at(80, "a"), at(80, "a")},
+			[]registry.Offer[mapping.ID]{offerAt(81, "a"), offerAt(80, "a"), offerAt(80, "a")},
 			registry.Port{},
 			registry.Port{Number: 80, Protocol: "HTTP"},
 		},
 		{
 			"that of most, whatever was before",
-			[]registry.Offer[mapping.ID]{at(81, "a"), at(80, "a"), at(81, "a")},
+			[]registry.Offer[mapping.ID]{offerAt(81, "a"), offerAt(80, "a"), offerAt(81, "a")},
 			registry.Port{Number: 80, Protocol: "HTTP"},
 			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
 		{
 			"the lower one of two",
-			[]registry.Offer[mapping.ID]{at(81, "a"), at(80, "a")},
+			[]registry.Offer[mapping.ID]{offerAt(81, "a"), offerAt(80, "a")},
 			registry.Port{Number: 81, Protocol: "HTTP"},
 			registry.Port{Number: 80, Protocol: "HTTP"},
 		},
 		{"as before, without any", nil, registry.Port{Number: 80, Protocol: "TCP"}, registry.Port{Number: 80, Protocol: "TCP"}},
 		{
 			"as the virtual address says",
-			[]registry.Offer[mapping.ID]{at(81, "a:7001")},
+			[]registry.Offer[mapping.ID]{offerAt(81, "a:7001")},
 			registry.Port{},
 			registry.Port{Number: 7001, Protocol: "HTTP"},
 		},
 		{
 			"as they say",
-			[]registry.Offer[mapping.ID]{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")},
+			[]registry.Offer[mapping.ID]{offerAt(81, "a:7001", "service-port", "8000", "protocol", "grpc")},
 			registry.Port{Number: 80, Protocol: "TCP"},
 			registry.Port{Number: 8000, Protocol: "GRPC"},
 		},
 		{
-			"of what Istio does not know",
-			[]registry.Offer[mapping.ID]{at(81, "a", "protocol", "dubbo", "service-port", "x")},
+			"of a protocol that Istio does not have",
+			[]registry.Offer[mapping.ID]{offerAt(81, "a", "protocol", "dubbo", "service-port", "x")},
 			registry.Port{},
 			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
@@ -189,7 +189,7 @@ func TestPorts(t *testing.T) {
 		if rs[0] != nil {
 			machine.Restore("a", rs, func(registry.Service[mapping.ID]) bool { return true })
 		}
-		machine.TakeAll(map[string]registry.Offers[mapping.ID]{"a": {All: c.all}})
+		machine.TakeAll(map[string]registry.Offers[mapping.ID]{"a": {All: c.offers}})
 		got := registry.Port{}
 		for _, content := range machine.Contents(time.Now()) {
 			for _, r := range content.Resources {
@@ -238,8 +238,8 @@ func TestLocality(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeCalled says why, and takes the host's name if the address is none.
-func TestWhatCannotBeCalled(t *testing.T) {
+// TestUncallableInstances_Refused says why, and takes the host's name if the address is none.
+func TestUncallableInstances_Refused(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
 	good := wire.Instance{Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", HostName: "h.example", Port: wire.Port{Number: 80, Enabled: true}}
@@ -261,7 +261,7 @@ func TestWhatCannotBeCalled(t *testing.T) {
 	good.IP = ""
 	_, warnings, err = m.Offers(good)
 	require.NoError(t, err)
-	require.Empty(t, warnings, "nothing is wrong with an instance that has a name only")
+	require.Empty(t, warnings, "an instance with only a host name is valid")
 	good.VIP = "a, A,,a"
 	for n := range 100 {
 		good.VIP += ",x" + strconv.Itoa(n)

@@ -18,7 +18,7 @@ func decodeFile(t *testing.T, name string) *wire.Answer {
 	return a
 }
 
-// TestSpring has what a client of Spring Cloud registered, as a server of 2023.0.3 lists it.
+// TestSpring has the registration of a Spring Cloud client, as a server of 2023.0.3 lists it.
 func TestSpring(t *testing.T) {
 	a := decodeFile(t, "spring-all.json")
 	require.Equal(t, &wire.Answer{Instances: []wire.Instance{{
@@ -58,7 +58,7 @@ func TestOldServers(t *testing.T) {
 	}}, a.Instances)
 }
 
-func TestWhatIsNotOfAEureka(t *testing.T) {
+func TestForeignAnswer_Refused(t *testing.T) {
 	for _, body := range []string{
 		"", "null", "[]", "{}", "<html>", `{"applications":{}}`, `{"applications":null}`, `{"applications":[]}`,
 		`{"applications":{"apps__hashcode":""}}`,
@@ -79,8 +79,8 @@ func answer(instances string) []byte {
 	return []byte(`{"applications":{"versions__delta":"1","apps__hashcode":"","application":[{"name":"a","instance":[` + instances + `]}]}}`)
 }
 
-// TestOneInstanceThatCannotBeRead keeps no others from being read, and is known by its name where that can be.
-func TestOneInstanceThatCannotBeRead(t *testing.T) {
+// TestMalformedInstance_NamedAlone keeps no others from being read, and is known by its name where that can be.
+func TestMalformedInstance_NamedAlone(t *testing.T) {
 	for broken, named := range map[string]bool{
 		`{"instanceId":"b","port":{"$":99999,"@enabled":"true"}}`: true,
 		`{"instanceId":"b","port":{"$":"x"}}`:                     true,
@@ -114,7 +114,7 @@ func TestOneInstanceThatCannotBeRead(t *testing.T) {
 	require.Equal(t, 1, a.Nameless)
 }
 
-func TestTheLastOfSeveralCounts(t *testing.T) {
+func TestDuplicateInstance_LastCounts(t *testing.T) {
 	a, err := wire.Decode(answer(`{"instanceId":"a","status":"UP"},{"instanceId":"a","status":"DOWN"}`))
 	require.NoError(t, err)
 	require.Len(t, a.Instances, 1)

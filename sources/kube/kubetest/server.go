@@ -1,4 +1,4 @@
-// Package kubetest is an API server for tests, whose objects and faults are controlled.
+// Package kubetest is an API server for tests, with controlled objects and faults.
 package kubetest
 
 import (
@@ -20,7 +20,7 @@ import (
 // Object is one in the store.
 type Object = map[string]any
 
-// change is one of the history that watches are told.
+// change is an entry of the history that watches receive.
 type change struct {
 	version  int
 	resource string
@@ -48,7 +48,7 @@ type Server struct {
 	requests []string
 }
 
-// Fault is what a resource does instead of answering.
+// Fault is the fault of a resource's answers.
 type Fault struct {
 	Status      int           // answers with it
 	RetryAfter  int           // with a status
@@ -65,7 +65,7 @@ type Fault struct {
 // "networking.istio.io/v1/VirtualService".
 func Start(t testing.TB, served map[string]string) *Server { return start(t, served, false) }
 
-// StartTLS starts one with a certificate of its own: without TLS nobody sends a token.
+// StartTLS starts a server with a self-signed certificate: clients send no token without TLS.
 func StartTLS(t testing.TB, served map[string]string) *Server { return start(t, served, true) }
 
 func start(t testing.TB, served map[string]string, secure bool) *Server {
@@ -123,11 +123,11 @@ func (s *Server) Delete(resource, namespace, name string) {
 	}
 	s.version++
 	delete(s.objects[resource], key)
-	gone := maps.Clone(object)
-	meta := maps.Clone(gone["metadata"].(map[string]any))
+	deleted := maps.Clone(object)
+	meta := maps.Clone(deleted["metadata"].(map[string]any))
 	meta["resourceVersion"] = strconv.Itoa(s.version)
-	gone["metadata"] = meta
-	s.note(change{s.version, resource, "DELETED", gone, object})
+	deleted["metadata"] = meta
+	s.note(change{s.version, resource, "DELETED", deleted, object})
 }
 
 // note adds to the history. The caller holds mu.
@@ -171,14 +171,14 @@ func (s *Server) Require(token string) {
 	s.Cut()
 }
 
-// Unlist hides a resource from those who ask which there are; it is served on.
+// Unlist hides a resource from discovery; it is still served.
 func (s *Server) Unlist(resource string) {
 	s.mu.Lock()
 	s.unlisted = resource
 	s.mu.Unlock()
 }
 
-// Looks counts how often somebody asked which resources there are since Requests was called.
+// Looks counts the discovery requests since Requests was called.
 func (s *Server) Looks() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +190,7 @@ func (s *Server) Looks() (n int) {
 	return n
 }
 
-// Fault sets what a resource does; the zero Fault answers as it should. Watches end.
+// Fault sets the fault of a resource; the zero Fault is no fault. Watches end.
 func (s *Server) Fault(resource string, f Fault) {
 	s.Quietly(resource, f)
 	s.Cut()
@@ -229,13 +229,13 @@ func (s *Server) Compact() {
 	s.mu.Unlock()
 }
 
-// Snapshot returns what Restore brings back.
+// Snapshot returns the state for Restore.
 func (s *Server) Snapshot() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	saved := snapshot{s.version, make(map[string]map[string]Object)}
-	for r, all := range s.objects {
-		saved.objects[r] = maps.Clone(all)
+	for r, objects := range s.objects {
+		saved.objects[r] = maps.Clone(objects)
 	}
 	return saved
 }
@@ -247,12 +247,12 @@ type snapshot struct {
 
 // Restore goes back in time, as a restore of etcd does.
 func (s *Server) Restore(saved any) {
-	was := saved.(snapshot) //nolint:forcetypeassert // of Snapshot
+	earlier := saved.(snapshot) //nolint:forcetypeassert // of Snapshot
 	s.mu.Lock()
-	s.version, s.history, s.oldest = was.version, nil, 0
+	s.version, s.history, s.oldest = earlier.version, nil, 0
 	s.objects = make(map[string]map[string]Object)
-	for r, all := range was.objects {
-		s.objects[r] = maps.Clone(all)
+	for r, objects := range earlier.objects {
+		s.objects[r] = maps.Clone(objects)
 	}
 	s.mu.Unlock()
 	s.Cut()
@@ -260,12 +260,12 @@ func (s *Server) Restore(saved any) {
 
 // Renumber goes to a resource version, as a cluster does that is restored elsewhere: it makes all objects again but for
 // some keys.
-func (s *Server) Renumber(version int, without ...string) {
+func (s *Server) Renumber(version int, omitted ...string) {
 	s.mu.Lock()
 	s.version, s.history = version, nil
 	for _, objects := range s.objects {
 		for key, object := range objects {
-			if slices.Contains(without, key) {
+			if slices.Contains(omitted, key) {
 				delete(objects, key)
 				continue
 			}
@@ -284,9 +284,9 @@ func (s *Server) Renumber(version int, without ...string) {
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.requests
+	requests := s.requests
 	s.requests = nil
-	return all
+	return requests
 }
 
 // ServeHTTP answers a request.
@@ -341,7 +341,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// review answers whether there is a right: not to a resource whose fault is the status 403.
+// review answers an access review: the right is missing for a resource with a fault of status 403.
 func (s *Server) review(w http.ResponseWriter, req *http.Request) {
 	var r struct {
 		Spec struct {
@@ -366,14 +366,14 @@ func (s *Server) discovery(w http.ResponseWriter) {
 	for resource, api := range s.served {
 		plural, group, _ := strings.Cut(resource, ".")
 		if parts := strings.Split(api, "/"); resource != s.unlisted && group != "" {
-			has := []any{map[string]any{"resource": plural}}
-			versions[group] = append(versions[group], map[string]any{"version": parts[1], "resources": has})
+			resources := []any{map[string]any{"resource": plural}}
+			versions[group] = append(versions[group], map[string]any{"version": parts[1], "resources": resources})
 		}
 	}
 	s.mu.Unlock()
 	groups := []any{}
-	for group, all := range versions {
-		groups = append(groups, map[string]any{"metadata": map[string]any{"name": group}, "versions": all})
+	for group, groupVersions := range versions {
+		groups = append(groups, map[string]any{"metadata": map[string]any{"name": group}, "versions": groupVersions})
 	}
 	reply(w, map[string]any{"kind": "APIGroupDiscoveryList", "items": groups})
 }
@@ -411,7 +411,7 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 	}
 	expired := token != "" && (fault.NoContinue || wanted < s.oldest || wanted > s.version)
 	s.mu.Unlock()
-	if changed { // while it was on its way: what came after that is no answer to it
+	if changed { // a change during the request makes this answer outdated
 		panic(http.ErrAbortHandler)
 	}
 	if expired {
@@ -484,24 +484,24 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, names
 		changed, ended := s.changed, sent < s.oldest || cut != s.cut
 		s.mu.Unlock()
 		if ended {
-			return // what it has not sent yet was compacted, or is of after the cut
+			return // the unsent changes were compacted, or came after the cut
 		}
 		for _, c := range news {
 			if sent = c.version; fault.Silent || c.resource != resource {
 				continue
 			}
-			is, was := c.kind != "DELETED" && selects(c.object, namespace, selector), selects(c.before, namespace, selector)
+			selected, selectedBefore := c.kind != "DELETED" && selects(c.object, namespace, selector), selects(c.before, namespace, selector)
 			switch {
-			case is && was:
+			case selected && selectedBefore:
 				send("MODIFIED", c.object)
-			case is:
+			case selected:
 				send("ADDED", c.object)
-			case was:
-				gone := maps.Clone(c.before)
-				meta := maps.Clone(gone["metadata"].(map[string]any)) //nolint:forcetypeassert // of Put
+			case selectedBefore:
+				deleted := maps.Clone(c.before)
+				meta := maps.Clone(deleted["metadata"].(map[string]any)) //nolint:forcetypeassert // of Put
 				meta["resourceVersion"] = strconv.Itoa(c.version)
-				gone["metadata"] = meta
-				send("DELETED", gone)
+				deleted["metadata"] = meta
+				send("DELETED", deleted)
 			}
 		}
 		if len(news) > 0 && !fault.Silent {

@@ -33,8 +33,8 @@ func TestGolden(t *testing.T) {
 		rand.Shuffle(len(inputs[0].Slices), func(i, j int) {
 			inputs[0].Slices[i], inputs[0].Slices[j] = inputs[0].Slices[j], inputs[0].Slices[i]
 		})
-		for _, in := range inputs {
-			out := mapOne(t, g.Options, in)
+		for _, input := range inputs {
+			out := mapOne(t, g.Options, input)
 			for _, l := range out.LeftOut {
 				fmt.Fprintf(&b, "# left out: %s\n", l)
 			}
@@ -44,7 +44,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Input) {
+func inputsOf(t require.TestingT, objects []json.RawMessage) (inputs []mapping.Input) {
 	nodes := map[string]*mapping.Node{}
 	read := func(raw json.RawMessage, into any) { require.NoError(t, json.Unmarshal(raw, into)) }
 	kinds := map[string][]json.RawMessage{}
@@ -63,28 +63,28 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (all []mapping.Inpu
 	for _, raw := range kinds["Service"] {
 		var s mapping.Service
 		read(raw, &s)
-		in := mapping.Input{Service: &s, Nodes: nodes}
+		input := mapping.Input{Service: &s, Nodes: nodes}
 		for _, raw := range kinds["EndpointSlice"] {
 			var slice mapping.Slice
 			read(raw, &slice)
 			if slice.Meta.Labels.Service == s.Meta.Name {
-				in.Slices = append(in.Slices, &slice)
+				input.Slices = append(input.Slices, &slice)
 			}
 		}
 		for _, raw := range kinds["ServiceExport"] {
 			var e struct{ Metadata struct{ Name string } }
 			read(raw, &e)
-			in.Exported = in.Exported || e.Metadata.Name == s.Meta.Name
+			input.Exported = input.Exported || e.Metadata.Name == s.Meta.Name
 		}
-		all = append(all, in)
+		inputs = append(inputs, input)
 	}
-	return all
+	return inputs
 }
 
-func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) sources.Content {
+func mapOne(t require.TestingT, o mapping.Options, input mapping.Input) sources.Content {
 	m, err := mapping.New(o, sourcetest.VIPs{}, "")
 	require.NoError(t, err)
-	out := m.Map(in)
+	out := m.Map(input)
 	require.Empty(t, out.Rejects)
 	for _, r := range out.Resources {
 		_, err := resource.Validate(r)
@@ -93,9 +93,10 @@ func mapOne(t require.TestingT, o mapping.Options, in mapping.Input) sources.Con
 	return out
 }
 
-// TestAnyService has any Service, of which all that is made must be valid, have each port once, and be the same in any order of slices.
+// TestAnyService has any Service: its objects must be valid, have each port once, and be the same in any order of
+// slices.
 func TestAnyService(t *testing.T) {
-	text := func(t *rapid.T, of ...string) string { return rapid.SampledFrom(of).Draw(t, "text") }
+	text := func(t *rapid.T, choices ...string) string { return rapid.SampledFrom(choices).Draw(t, "text") }
 	rapid.Check(t, func(t *rapid.T) {
 		var s mapping.Service
 		s.Meta.Namespace, s.Meta.Name = "shop", text(t, "reviews", "a-1", strings.Repeat("x", 63))
@@ -107,7 +108,7 @@ func TestAnyService(t *testing.T) {
 				Name: portNames[i], Protocol: text(t, "TCP", "UDP", "SCTP"), Port: rapid.Uint32Range(80, 82).Draw(t, "port"),
 			})
 		}
-		in := mapping.Input{Service: &s}
+		input := mapping.Input{Service: &s}
 		for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
 			slice := &mapping.Slice{AddressType: text(t, "IPv4", "IPv6", "FQDN")}
 			slice.Meta.Name = fmt.Sprint("s", i)
@@ -129,10 +130,10 @@ func TestAnyService(t *testing.T) {
 			}})
 			require.NoError(t, err)
 			require.NoError(t, json.Unmarshal(raw, slice))
-			in.Slices = append(in.Slices, slice)
+			input.Slices = append(input.Slices, slice)
 		}
 		o := mapping.Options{Region: "r", Endpoints: text(t, mapping.EndpointsPods, mapping.EndpointsNodePorts, mapping.EndpointsLoadBalancer)}
-		out := mapOne(t, o, in)
+		out := mapOne(t, o, input)
 		ports := map[uint32]bool{}
 		for _, r := range out.Resources {
 			spec, err := r.Spec()
@@ -145,8 +146,8 @@ func TestAnyService(t *testing.T) {
 				require.Len(t, e.Ports, len(spec.(*networking.ServiceEntry).Ports), "otherwise the port of the Service would be called")
 			}
 		}
-		rand.Shuffle(len(in.Slices), func(i, j int) { in.Slices[i], in.Slices[j] = in.Slices[j], in.Slices[i] })
-		require.Equal(t, sourcetest.Show(t, out.Resources), sourcetest.Show(t, mapOne(t, o, in).Resources))
+		rand.Shuffle(len(input.Slices), func(i, j int) { input.Slices[i], input.Slices[j] = input.Slices[j], input.Slices[i] })
+		require.Equal(t, sourcetest.Show(t, out.Resources), sourcetest.Show(t, mapOne(t, o, input).Resources))
 	})
 }
 
@@ -164,13 +165,13 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestWrongAddress: an address that is none takes nothing from the endpoints beside it.
+// TestWrongAddress: an invalid address removes no endpoint beside it.
 func TestWrongAddress(t *testing.T) {
-	in := mapping.Input{Service: new(mapping.Service), Slices: []*mapping.Slice{new(mapping.Slice)}}
-	in.Service.Meta.Namespace, in.Service.Meta.Name, in.Service.Spec.Ports = "shop", "web", []mapping.ServicePort{{Port: 80}}
+	input := mapping.Input{Service: new(mapping.Service), Slices: []*mapping.Slice{new(mapping.Slice)}}
+	input.Service.Meta.Namespace, input.Service.Meta.Name, input.Service.Spec.Ports = "shop", "web", []mapping.ServicePort{{Port: 80}}
 	require.NoError(t, json.Unmarshal([]byte(`{"ports": [{"port": 8080}], "endpoints": [
-		{"addresses": ["10.0.0.1,10.0.0.2"]}, {"addresses": ["10.0.0.3"], "zone": "a"}]}`), in.Slices[0]))
-	out := mapOne(t, mapping.Options{Region: "r"}, in)
+		{"addresses": ["10.0.0.1,10.0.0.2"]}, {"addresses": ["10.0.0.3"], "zone": "a"}]}`), input.Slices[0]))
+	out := mapOne(t, mapping.Options{Region: "r"}, input)
 	require.Len(t, out.LeftOut, 1)
 	spec, err := out.Resources[0].Spec()
 	require.NoError(t, err)
@@ -178,21 +179,21 @@ func TestWrongAddress(t *testing.T) {
 	require.Equal(t, "r/a", spec.(*networking.ServiceEntry).Endpoints[0].Locality)
 }
 
-// TestNodesOfOneAddress: behind one address are several nodes; what is made of them is the same each time.
+// TestNodesOfOneAddress: several nodes have the same address; the mapping is the same each time.
 func TestNodesOfOneAddress(t *testing.T) {
-	in := mapping.Input{Service: new(mapping.Service), Nodes: make(map[string]*mapping.Node)}
+	input := mapping.Input{Service: new(mapping.Service), Nodes: make(map[string]*mapping.Node)}
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata": {"namespace": "shop", "name": "web"},
-		"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}}`), in.Service))
+		"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}}`), input.Service))
 	for _, name := range []string{"a", "b", "c"} {
-		in.Nodes[name] = new(mapping.Node)
+		input.Nodes[name] = new(mapping.Node)
 		require.NoError(t, json.Unmarshal([]byte(`{"metadata": {"name": "`+name+`", "labels": {"topology.kubernetes.io/region": "`+name+`"}},
 			"status": {"addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}], "conditions": [{"type": "Ready", "status": "True"}]}}`),
-			in.Nodes[name]))
+			input.Nodes[name]))
 	}
-	want := mapOne(t, mapping.Options{Endpoints: mapping.EndpointsNodePorts}, in)
+	want := mapOne(t, mapping.Options{Endpoints: mapping.EndpointsNodePorts}, input)
 	require.Len(t, want.Resources, 1)
 	for range 50 {
-		got := mapOne(t, mapping.Options{Endpoints: mapping.EndpointsNodePorts}, in)
+		got := mapOne(t, mapping.Options{Endpoints: mapping.EndpointsNodePorts}, input)
 		require.Equal(t, want.Resources[0].Version(), got.Resources[0].Version())
 	}
 }

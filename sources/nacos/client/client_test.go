@@ -51,7 +51,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// listener remembers what it was told last.
+// listener records the last state of each service.
 type listener struct {
 	mu        sync.Mutex
 	conn      []error
@@ -87,28 +87,28 @@ func (l *listener) Services(group string, names []string, err error) {
 	})
 }
 
-func (l *listener) Instances(group, service string, all []client.Instance, warnings []string, err error) {
+func (l *listener) Instances(group, service string, instances []client.Instance, warnings []string, err error) {
 	l.do(func() {
 		l.errs[group+"@@"+service] = err
 		if err == nil {
-			l.instances[group+"@@"+service], l.warnings[group+"@@"+service] = all, warnings
+			l.instances[group+"@@"+service], l.warnings[group+"@@"+service] = instances, warnings
 		}
 	})
 }
 func (l *listener) Healed(string, string) { l.do(func() { l.healed++ }) }
 
 // await waits until ok holds.
-func (l *listener) await(t *testing.T, what string, ok func() bool) {
+func (l *listener) await(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		l.mu.Lock()
-		is := ok()
+		met := ok()
 		l.mu.Unlock()
-		if is {
+		if met {
 			return
 		}
 		if time.Now().After(end) {
-			require.Fail(t, "waited in vain", "until %s: %+v", what, l)
+			require.Fail(t, "not in time", "%s: %+v", condition, l)
 		}
 	}
 }
@@ -139,18 +139,18 @@ func (l *listener) follow(t *testing.T, address string, w client.Watched, change
 		f(c)
 	}
 	ctx, cancel := context.WithCancel(l.pool.Source(context.Background()))
-	done := make(chan error, 1)
-	go func() { done <- c.Watch(ctx, w, l) }()
+	result := make(chan error, 1)
+	go func() { result <- c.Watch(ctx, w, l) }()
 	t.Cleanup(func() {
 		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
+		require.ErrorIs(t, <-result, context.Canceled)
 	})
 	return c
 }
 
 const orders = "DEFAULT_GROUP@@orders"
 
-func TestChangesArePushed(t *testing.T) {
+func TestChanges_ArePushed(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, map[string]string{"a": "b"}))
 	_, l := follow(t, s.Address(), client.Watched{})
@@ -168,11 +168,11 @@ func TestChangesArePushed(t *testing.T) {
 	l.await(t, "there is none", func() bool {
 		return l.instances[orders] != nil && len(l.instances[orders]) == 0 || len(l.instances[orders]) == 0
 	})
-	require.Equal(t, 2, s.Requests("SubscribeServiceRequest"), "one for each service: nothing is read that is pushed")
+	require.Equal(t, 2, s.Requests("SubscribeServiceRequest"), "one for each service: pushed services are not read")
 }
 
-// TestUnlistedIsNotEmpty has a service vanish from the list that has an instance still.
-func TestUnlistedIsNotEmpty(t *testing.T) {
+// TestUnlistedService_KeepsInstances has a service vanish from the list that has an instance still.
+func TestUnlistedService_KeepsInstances(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
@@ -189,8 +189,8 @@ func TestUnlistedIsNotEmpty(t *testing.T) {
 	l.await(t, "its last instance goes", func() bool { return len(l.names["DEFAULT_GROUP"]) == 0 })
 }
 
-// TestOneThatCannotBeReadHoldsUpNoOther has instances and a service that cannot be read.
-func TestOneThatCannotBeReadHoldsUpNoOther(t *testing.T) {
+// TestMalformedInstances_DoNotBlockOthers has instances and a service that cannot be read.
+func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	for i, bad := range []any{
@@ -217,7 +217,7 @@ func TestOneThatCannotBeReadHoldsUpNoOther(t *testing.T) {
 	l.await(t, "it can be read", func() bool { return len(l.instances["DEFAULT_GROUP@@refused"]) == 1 })
 }
 
-func TestSlowReadsHeal(t *testing.T) {
+func TestResync_RepairsLostPush(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
@@ -227,9 +227,9 @@ func TestSlowReadsHeal(t *testing.T) {
 	l.await(t, "it is found", func() bool { return len(l.instances[orders]) == 2 && l.healed > 0 })
 }
 
-// TestTheServersClockStepsBack has a server whose clock is set back by an hour: neither its pushes nor its answers are older than what is
-// known.
-func TestTheServersClockStepsBack(t *testing.T) {
+// TestServerClock_StepsBack has a server with a clock that is set back by an hour: its later pushes and answers still
+// count.
+func TestServerClock_StepsBack(t *testing.T) {
 	s := nacostest.Start(t)
 	s.SetClock(3_600_000)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
@@ -242,8 +242,8 @@ func TestTheServersClockStepsBack(t *testing.T) {
 	l.await(t, "the next push counts", func() bool { return len(l.instances[orders]) == 1 && l.instances[orders][0].IP == "10.0.0.2" })
 }
 
-// TestOneServiceThatIsTooLargeHoldsUpNoOther has a service that is larger than an answer may be, and others.
-func TestOneServiceThatIsTooLargeHoldsUpNoOther(t *testing.T) {
+// TestLargeService_DoesNotBlockOthers has a service that is larger than an answer may be, and others.
+func TestLargeService_DoesNotBlockOthers(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	const large = "DEFAULT_GROUP@@large"
@@ -260,8 +260,8 @@ func TestOneServiceThatIsTooLargeHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
 }
 
-// TestMoreThanIsTakenInAllIsRefused has services each of which could be read, and that are too much together.
-func TestMoreThanIsTakenInAllIsRefused(t *testing.T) {
+// TestInstancesOverLimit_Refused has services that fit the limit alone, and exceed it together.
+func TestInstancesOverLimit_Refused(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	const large = "DEFAULT_GROUP@@zzz" // it is read after the other one
@@ -279,12 +279,12 @@ func TestMoreThanIsTakenInAllIsRefused(t *testing.T) {
 	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
 }
 
-func TestAnotherServerIsTried(t *testing.T) {
+func TestBackupServer_UsedAfterFailure(t *testing.T) {
 	down, up := nacostest.Start(t), nacostest.Start(t)
 	down.Stop()
 	up.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	other := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
-	_, l := follow(t, down.Address()+"&backup="+other, client.Watched{})
+	backup := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
+	_, l := follow(t, down.Address()+"&backup="+backup, client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 	require.ErrorContains(t, l.conn[0], " (gRPC, 0 above the port of "+
 		strings.TrimSuffix(strings.TrimPrefix(down.Address(), "nacos://"), "?grpcOffset=0")+"; grpcOffset in the address if it is another one): ")
@@ -336,12 +336,13 @@ func TestLogin(t *testing.T) {
 
 	_, stranger := follow(t, s.Beside(web, "you:x@"), client.Watched{})
 	stranger.await(t, "it is denied", func() bool { return errors.Is(stranger.errs["DEFAULT_GROUP"], client.ErrDenied) })
-	_, nobody := follow(t, s.Address(), client.Watched{})
-	nobody.await(t, "it is denied", func() bool { return errors.Is(nobody.errs["DEFAULT_GROUP"], client.ErrDenied) })
+	_, anonymous := follow(t, s.Address(), client.Watched{})
+	anonymous.await(t, "it is denied", func() bool { return errors.Is(anonymous.errs["DEFAULT_GROUP"], client.ErrDenied) })
 }
 
-// TestLoginThatGivesNoToken has servers that were seen to give none, and that may want none: what is asked without one says it.
-func TestLoginThatGivesNoToken(t *testing.T) {
+// TestLoginWithoutToken_ReportedByDeniedRequest has servers that return no token at a login: a request that needs one
+// reports the reason.
+func TestLoginWithoutToken_ReportedByDeniedRequest(t *testing.T) {
 	noStatus := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -361,9 +362,9 @@ func TestLoginThatGivesNoToken(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"timestamp":"2026-11-22T11:31:52.060+00:00","status":500,"error":"Internal Server Error","path":%q}`, r.URL.Path)
 		}
 	}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		login  http.HandlerFunc
-		why    string // if it wants a token all the same
+		why    string // the error, if the server requires a token
 		denied bool
 	}{
 		"2.3.2 without access control": {func(w http.ResponseWriter, r *http.Request) {
@@ -384,7 +385,7 @@ func TestLoginThatGivesNoToken(t *testing.T) {
 		},
 		"3.1.0 that has such an error": {failing(false), "log in as you: 500 Internal Server Error", false},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			web := httptest.NewServer(c.login)
 			t.Cleanup(web.Close)
 			s := nacostest.Start(t)
@@ -398,8 +399,8 @@ func TestLoginThatGivesNoToken(t *testing.T) {
 			var why error
 			l.await(t, "it says why not", func() bool {
 				why = l.errs["DEFAULT_GROUP"]
-				for _, of := range l.conn {
-					why = cmp.Or(of, why)
+				for _, failure := range l.conn {
+					why = cmp.Or(failure, why)
 				}
 				return why != nil
 			})
@@ -409,15 +410,15 @@ func TestLoginThatGivesNoToken(t *testing.T) {
 	}
 }
 
-// TestLoginIsTriedAgain has a user that is made only when somebody complains, and counts how often it is asked for before.
-func TestLoginIsTriedAgain(t *testing.T) {
+// TestLogin_Retried has a user that is created after the first refusals, and counts the logins before.
+func TestLogin_Retried(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	s.Demand("token")
 	var reported atomic.Bool
-	var asked atomic.Int64
+	var logins atomic.Int64
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1); !reported.Load() {
+		if logins.Add(1); !reported.Load() {
 			http.Error(w, "unknown user!", http.StatusForbidden)
 			return
 		}
@@ -428,7 +429,7 @@ func TestLoginIsTriedAgain(t *testing.T) {
 	patient.await(t, "it is refused", func() bool { return errors.Is(patient.errs["DEFAULT_GROUP"], client.ErrDenied) })
 	before := s.Requests("ServiceListRequest")
 	patient.await(t, "it is refused again", func() bool { return s.Requests("ServiceListRequest") > before+10 })
-	require.EqualValues(t, 2, asked.Load(), "once in each way, and not with each request")
+	require.EqualValues(t, 2, logins.Load(), "once in each way, and not with each request")
 
 	l := newListener()
 	l.follow(t, s.Beside(web, "me:x@"), client.Watched{}, func(c *client.Client) { c.LoginEvery(time.Millisecond) })
@@ -464,24 +465,24 @@ func TestConfigs(t *testing.T) {
 				_, _ = fmt.Fprintf(w, c.page, r.URL.Query().Get("pageNo"))
 			}))
 			t.Cleanup(web.Close)
-			of, l := follow(t, s.Beside(web, ""), client.Watched{})
+			nacos, l := follow(t, s.Beside(web, ""), client.Watched{})
 			l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
 			var names []string
 			var err error
 			l.await(t, "it can be asked", func() bool {
-				names, err = of.Configs(t.Context(), "mapping")
+				names, err = nacos.Configs(t.Context(), "mapping")
 				return err == nil
 			})
 			require.Equal(t, []string{"demo.GreetService1", "demo.GreetService2"}, names)
 			status = http.StatusForbidden
-			_, err = of.Configs(t.Context(), "mapping")
+			_, err = nacos.Configs(t.Context(), "mapping")
 			require.ErrorIs(t, err, client.ErrDenied)
 		})
 	}
 }
 
-// TestWhatIsPassedOver has services that are not selected be named at each look.
-func TestWhatIsPassedOver(t *testing.T) {
+// TestSkippedServices_Reported has services that are not selected be named at each look.
+func TestSkippedServices_Reported(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	s.Put("DEFAULT_GROUP", "providers:com.acme.Demo::", "1", nacostest.Instance("10.0.0.2", 20880, nil))
@@ -495,23 +496,24 @@ func TestWhatIsPassedOver(t *testing.T) {
 			}
 		},
 	})
-	l.await(t, "the other one is read", func() bool { return len(l.instances[orders]) == 1 })
+	l.await(t, "the selected service is read", func() bool { return len(l.instances[orders]) == 1 })
 	require.Equal(t, []string{"providers:com.acme.Demo::"}, <-passed)
 }
 
-// TestMoreConfigurationThanIsReadIsRefused has a server count, list or send more than is read: nothing of it is taken for the whole.
-func TestMoreConfigurationThanIsReadIsRefused(t *testing.T) {
+// TestConfigurationOverLimit_Refused has a server count, list or send more than the limit: no part is taken as the
+// complete list.
+func TestConfigurationOverLimit_Refused(t *testing.T) {
 	s := nacostest.Start(t)
 	page := ""
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
 	t.Cleanup(web.Close)
-	of, l := follow(t, s.Beside(web, ""), client.Watched{})
+	nacos, l := follow(t, s.Beside(web, ""), client.Watched{})
 	l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
 	l.await(t, "it can be asked", func() bool {
-		_, err := of.Configs(t.Context(), "mapping")
+		_, err := nacos.Configs(t.Context(), "mapping")
 		return err == nil || !strings.Contains(err.Error(), "connect")
 	})
-	for what, c := range map[string]struct{ page, want string }{
+	for name, c := range map[string]struct{ page, want string }{
 		"counted": {
 			`{"totalCount":20001,"pageItems":[{"dataId":"a"}]}`,
 			"there are 20001 or more, and of more than 20000 (maxConfigs) none are read",
@@ -522,9 +524,9 @@ func TestMoreConfigurationThanIsReadIsRefused(t *testing.T) {
 		},
 		"sent": {`{"totalCount":1,"pageItems":[{"dataId":"` + strings.Repeat("a", 8<<20) + `"}]}`, "the answer has more than 8 MiB"},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			page = c.page
-			_, err := of.Configs(t.Context(), "mapping")
+			_, err := nacos.Configs(t.Context(), "mapping")
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, "list the configuration of group mapping")
 		})

@@ -10,7 +10,7 @@ import (
 	"tributary/internal/testutil"
 )
 
-// Whatever a server sends as a service: what is read of it can be used, and the rest is a warning.
+// FuzzService sends any text as a service: each instance is usable, or a warning.
 func FuzzService(f *testing.F) {
 	f.Add([]byte(`{"requestId": "1", "serviceInfo": {"name": "a", "groupName": "g", "hosts": [{"ip": "10.0.0.1", "port": 80, "weight": ` +
 		`1.5, "metadata": {"a": "b", "n": 1}}, 5]}}`))
@@ -20,21 +20,21 @@ func FuzzService(f *testing.F) {
 		if json.Unmarshal(text, &p) != nil {
 			return
 		}
-		all, warnings := p.Service.instances()
-		require.Len(t, p.Service.Hosts, len(all)+len(warnings))
-		for _, i := range all {
+		instances, warnings := p.Service.instances()
+		require.Len(t, p.Service.Hosts, len(instances)+len(warnings))
+		for _, i := range instances {
 			require.NotEmpty(t, i.IP)
 			require.True(t, i.Port >= 0 && i.Port <= 65535)
 		}
 	})
 }
 
-func TestAnInstanceThatIsTooLargeIsNotRead(t *testing.T) {
+func TestInstanceOverLimit_Skipped(t *testing.T) {
 	s := serviceInfo{Hosts: []json.RawMessage{
 		json.RawMessage(`{"ip": "10.0.0.1", "port": 80}`), json.RawMessage(`{"ip": "` + strings.Repeat("a", maxInstance) + `"}`),
 	}}
-	all, warnings := s.instances()
-	require.Len(t, all, 1)
+	instances, warnings := s.instances()
+	require.Len(t, instances, 1)
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "more than 1048576 are not read")
 }

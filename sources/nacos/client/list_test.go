@@ -13,7 +13,7 @@ import (
 	"tributary/sources/nacos/nacostest"
 )
 
-func TestAllPagesAreRead(t *testing.T) {
+func TestServiceList_ReadsEveryPage(t *testing.T) {
 	s := nacostest.Start(t)
 	for i := range 1203 {
 		s.Put("DEFAULT_GROUP", fmt.Sprint("s", i), "1", nacostest.Instance("10.0.0.1", 80, nil))
@@ -22,11 +22,11 @@ func TestAllPagesAreRead(t *testing.T) {
 	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
 }
 
-// TestAServiceThatGoesBetweenPagesHidesNoOther has a name slip from the second page to the first one as another one goes, at the first list
+// TestServiceRemovedBetweenPages_HidesNoOther has a name slip from the second page to the first one as another one goes, at the first list
 // of a connection and at a later one; the counts fit.
-func TestAServiceThatGoesBetweenPagesHidesNoOther(t *testing.T) {
-	for what, at := range map[string]int{"at first": 1, "later": 5} {
-		t.Run(what, func(t *testing.T) {
+func TestServiceRemovedBetweenPages_HidesNoOther(t *testing.T) {
+	for name, removedAt := range map[string]int{"at first": 1, "later": 5} {
+		t.Run(name, func(t *testing.T) {
 			s := nacostest.Start(t)
 			for n := range 1000 {
 				s.Put("DEFAULT_GROUP", fmt.Sprintf("s%04d", n), "1", nacostest.Instance("10.0.0.1", 80, nil))
@@ -34,7 +34,7 @@ func TestAServiceThatGoesBetweenPagesHidesNoOther(t *testing.T) {
 			lists := 0
 			s.Listed = func(page int, services map[string]map[string]any) {
 				if page == 1 {
-					if lists++; lists == at {
+					if lists++; lists == removedAt {
 						delete(services, "DEFAULT_GROUP@@s0000")
 					}
 				}
@@ -46,24 +46,24 @@ func TestAServiceThatGoesBetweenPagesHidesNoOther(t *testing.T) {
 			l.await(t, "the one that went is not listed", func() bool {
 				return l.names["DEFAULT_GROUP"] != nil && !slices.Contains(l.names["DEFAULT_GROUP"], "s0000")
 			})
-			l.do(func() { require.False(t, hidden, "the other one was there all the time") })
+			l.do(func() { require.False(t, hidden, "the other service is always listed") })
 		})
 	}
 }
 
-// TestAListThatIsShorterThanItsCountIsAnError has a server that counts more than it lists, and has the same on each page.
-func TestAListThatIsShorterThanItsCountIsAnError(t *testing.T) {
+// TestServiceListShorterThanCount_Fails has a server that counts more than it lists, and has the same on each page.
+func TestServiceListShorterThanCount_Fails(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	s.More = 1
 	_, l := follow(t, s.Address(), client.Watched{Interval: time.Minute})
-	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
+	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	require.EqualError(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 1 of 2 came")
-	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has nothing new")
+	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has no new name")
 }
 
-// TestWhatIsListedAgainWasThereAllTheTime has a service vanish from the list, and come back, and its own answer is the same all the time.
-func TestWhatIsListedAgainWasThereAllTheTime(t *testing.T) {
+// TestRelistedService_WasNeverRemoved has a service vanish from the list, and come back, and its own answer is the same all the time.
+func TestRelistedService_WasNeverRemoved(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	l := newListener()
@@ -78,14 +78,14 @@ func TestWhatIsListedAgainWasThereAllTheTime(t *testing.T) {
 	l.await(t, "another one is listed", func() bool { return len(l.names["DEFAULT_GROUP"]) == 2 })
 }
 
-// TestMoreNamesThanAreReadAreRefused has a server count more names than are read, or list them: what was known stays.
-func TestMoreNamesThanAreReadAreRefused(t *testing.T) {
+// TestNamesOverLimit_Refused has a server count or list more names than the limit: known services stay.
+func TestNamesOverLimit_Refused(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	_, l := follow(t, s.Address(), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 	s.Count(100_000)
-	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
+	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	l.do(func() {
 		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 127.0.0.1:")
 		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], " has 100001 or more, and of more than 100000 (maxNames) none are read: have a group "+

@@ -15,13 +15,13 @@ import (
 	"tributary/sources/nacos/nacostest"
 )
 
-// TestRedirectsAreNotFollowed has a Nacos that redirects requests to another host, which must not get the password or the token.
-func TestRedirectsAreNotFollowed(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+// TestRedirects_NotFollowed has a Nacos that redirects requests to another host, which must not get the password or the token.
+func TestRedirects_NotFollowed(t *testing.T) {
+	foreign := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		assert.Fail(t, "the other host is asked", "%s %s %s %s", r.Method, r.URL, body, r.Header.Get("accessToken"))
 	}))
-	t.Cleanup(other.Close)
+	t.Cleanup(foreign.Close)
 	for _, status := range []int{http.StatusFound, http.StatusPermanentRedirect} {
 		for _, redirected := range []string{"/nacos/v1/auth/login", "/nacos/v1/cs/configs"} {
 			t.Run(fmt.Sprint(redirected, status), func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 				web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					switch r.URL.Path {
 					case redirected:
-						http.Redirect(w, r, other.URL+r.URL.Path, status)
+						http.Redirect(w, r, foreign.URL+r.URL.Path, status)
 					case "/nacos/v1/auth/login":
 						_, _ = io.WriteString(w, `{"accessToken":"token","tokenTtl":18000}`)
 					default:

@@ -42,9 +42,9 @@ func TestGolden(t *testing.T) {
 }
 
 // mapAll maps all instances, as a source does that has them be listed.
-func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*resource.Resource) {
+func mapAll(t require.TestingT, m *mapping.Mapper, instances []registered) (rs []*resource.Resource) {
 	services := map[mapping.ID][]client.Instance{}
-	for _, i := range all {
+	for _, i := range instances {
 		i.Healthy, i.Enabled = true, true
 		id := mapping.ID{NacosGroup: i.Group, Service: i.Service}
 		services[id] = append(services[id], i.Instance)
@@ -58,15 +58,15 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 	return rs
 }
 
-// TestAnyNacos has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order,
-// and readable again.
+// TestAnyNacos has any registrations: their objects must be valid, have distinct hosts and names, be the same in any
+// order, and be restorable.
 func TestAnyNacos(t *testing.T) {
 	for _, template := range []string{"", "{service}.{group}.{namespace}.{cluster}.x"} {
 		m, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{HostTemplate: template}}, "5f3B-id_", sourcetest.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
-			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
-			rs := mapAll(t, m, all)
+			registrations := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
+			rs := mapAll(t, m, registrations)
 			hosts, names := map[string]bool{}, map[string]bool{}
 			for _, r := range rs {
 				_, err := resource.Validate(r)
@@ -88,11 +88,11 @@ func TestAnyNacos(t *testing.T) {
 				restored[s.ID] = true
 			}
 			require.Len(t, restored, len(rs))
-			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-			again := mapAll(t, m, all)
-			require.Len(t, again, len(rs))
+			rand.Shuffle(len(registrations), func(i, j int) { registrations[i], registrations[j] = registrations[j], registrations[i] })
+			shuffled := mapAll(t, m, registrations)
+			require.Len(t, shuffled, len(rs))
 			for i := range rs {
-				require.Equal(t, rs[i].Key(), again[i].Key())
+				require.Equal(t, rs[i].Key(), shuffled[i].Key())
 			}
 		})
 	}
@@ -125,11 +125,11 @@ func anyInstance() *rapid.Generator[registered] {
 
 func utf8Only(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
-// TestPorts is the table of what gives a service its port.
+// TestPorts is the table of the rules for a service's port.
 func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
-	port := func(all []client.Instance, before registry.Port) (is registry.Port) {
+	port := func(instances []client.Instance, before registry.Port) (published registry.Port) {
 		id := mapping.ID{NacosGroup: "g", Service: "s"}
 		machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
 		if before.Number != 0 {
@@ -137,15 +137,15 @@ func TestPorts(t *testing.T) {
 			require.NoError(t, err)
 			machine.Restore(id.Group(), rs, func(registry.Service[mapping.ID]) bool { return true })
 		}
-		machine.Take(id.Group(), m.Offers("g", "s", all, nil))
+		machine.Take(id.Group(), m.Offers("g", "s", instances, nil))
 		for _, c := range machine.Contents(time.Now()) {
 			for _, r := range c.Resources {
-				_, is, _ = registry.ReadEntry(r)
+				_, published, _ = registry.ReadEntry(r)
 			}
 		}
-		return is
+		return published
 	}
-	at := func(port int, meta ...string) client.Instance {
+	instanceAt := func(port int, meta ...string) client.Instance {
 		i := client.Instance{IP: "10.0.0.1", Port: port, Metadata: map[string]string{}}
 		for n := 0; n < len(meta); n += 2 {
 			i.Metadata[meta[n]] = meta[n+1]
@@ -153,60 +153,60 @@ func TestPorts(t *testing.T) {
 		return i
 	}
 	for _, c := range []struct {
-		why    string
-		all    []client.Instance
-		before registry.Port
-		want   registry.Port
+		why       string
+		instances []client.Instance
+		before    registry.Port
+		want      registry.Port
 	}{
-		{"that of most", []client.Instance{at(81), at(80), at(80)}, registry.Port{}, registry.Port{Number: 80, Protocol: "TCP"}},
+		{"that of most", []client.Instance{instanceAt(81), instanceAt(80), instanceAt(80)}, registry.Port{}, registry.Port{Number: 80, Protocol: "TCP"}},
 		{
 			"that of most, whatever was before",
-			[]client.Instance{at(81), at(80), at(81)},
+			[]client.Instance{instanceAt(81), instanceAt(80), instanceAt(81)},
 			registry.Port{Number: 80, Protocol: "TCP"},
 			registry.Port{Number: 81, Protocol: "TCP"},
 		},
 		{
 			"the lower one of two",
-			[]client.Instance{at(81), at(80)},
+			[]client.Instance{instanceAt(81), instanceAt(80)},
 			registry.Port{Number: 81, Protocol: "TCP"},
 			registry.Port{Number: 80, Protocol: "TCP"},
 		},
 		{"as before, without any", nil, registry.Port{Number: 80, Protocol: "HTTP"}, registry.Port{Number: 80, Protocol: "HTTP"}},
 		{
 			"as they say",
-			[]client.Instance{at(81, "service-port", "8000", "protocol", "grpc")},
+			[]client.Instance{instanceAt(81, "service-port", "8000", "protocol", "grpc")},
 			registry.Port{Number: 80, Protocol: "TCP"},
 			registry.Port{Number: 8000, Protocol: "GRPC"},
 		},
 		{
 			"of Spring Cloud",
-			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD")},
+			[]client.Instance{instanceAt(81, "preserved.register.source", "SPRING_CLOUD")},
 			registry.Port{},
 			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
 		{
 			"of Spring Cloud with TLS",
-			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "TRUE")},
+			[]client.Instance{instanceAt(81, "preserved.register.source", "SPRING_CLOUD", "secure", "TRUE")},
 			registry.Port{},
 			registry.Port{Number: 81, Protocol: "HTTPS"},
 		},
-		{"of Spring Cloud with TLS that names its protocol", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure",
+		{"of Spring Cloud with TLS that names its protocol", []client.Instance{instanceAt(81, "preserved.register.source", "SPRING_CLOUD", "secure",
 			"true", "protocol", "tls")}, registry.Port{}, registry.Port{Number: 81, Protocol: "TLS"}},
 		{
 			"of Spring Cloud without TLS",
-			[]client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "no")},
+			[]client.Instance{instanceAt(81, "preserved.register.source", "SPRING_CLOUD", "secure", "no")},
 			registry.Port{},
 			registry.Port{Number: 81, Protocol: "HTTP"},
 		},
 		{
-			"of what Istio does not know",
-			[]client.Instance{at(81, "protocol", "dubbo", "service-port", "x")},
+			"of a protocol that Istio does not have",
+			[]client.Instance{instanceAt(81, "protocol", "dubbo", "service-port", "x")},
 			registry.Port{},
 			registry.Port{Number: 81, Protocol: "TCP"},
 		},
 		{"none", nil, registry.Port{}, registry.Port{}},
 	} {
-		require.Equal(t, c.want, port(c.all, c.before), c.why)
+		require.Equal(t, c.want, port(c.instances, c.before), c.why)
 	}
 	rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{NacosGroup: "g", Service: "s"}}})
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package nacostest is a Nacos for tests: it speaks to clients of gRPC, pushes what changes, and fails as it is told.
+// Package nacostest is a Nacos for tests: it serves clients of gRPC, pushes changes, and has controlled faults.
 package nacostest
 
 import (
@@ -110,7 +110,7 @@ func (s *Server) Lister() http.Handler {
 	})
 }
 
-// Stop ends all connections and lets none in. It keeps what is registered.
+// Stop ends all connections and accepts none. It keeps the registrations.
 func (s *Server) Stop() { s.door.Shut() }
 
 // Restart lets connections in again.
@@ -147,21 +147,21 @@ func (s *Server) Refuse(group, service, message string) {
 	}
 }
 
-// Silence has it say nothing of changes, or no longer.
+// Silence stops or resumes the pushes of changes.
 func (s *Server) Silence(silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = silent
 }
 
-// Put registers an instance, or what is none. It is told apart by id.
+// Put registers an instance, or any other value, under an id.
 func (s *Server) Put(group, service, id string, instance any) {
-	s.change(group, service, func(of map[string]any) { of[id] = instance })
+	s.change(group, service, func(instances map[string]any) { instances[id] = instance })
 }
 
 // Delete removes an instance. The service stays listed.
 func (s *Server) Delete(group, service, id string) {
-	s.change(group, service, func(of map[string]any) { delete(of, id) })
+	s.change(group, service, func(instances map[string]any) { delete(instances, id) })
 }
 
 // Unlist removes a service.
@@ -179,10 +179,10 @@ func (s *Server) Hide(group, service string) {
 }
 
 // Count has it count more than it lists, from now on.
-func (s *Server) Count(more int) {
+func (s *Server) Count(extra int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.More = more
+	s.More = extra
 }
 
 // SetClock sets the time that it has.
@@ -231,9 +231,9 @@ func (s *Server) change(group, service string, f func(map[string]any)) {
 	f(s.services[name])
 	var to []*stream
 	if !s.silent {
-		for _, one := range s.streams {
-			if one.subscribed[name] {
-				to = append(to, one)
+		for _, subscriber := range s.streams {
+			if subscriber.subscribed[name] {
+				to = append(to, subscriber)
 			}
 		}
 	}
@@ -242,8 +242,8 @@ func (s *Server) change(group, service string, f func(map[string]any)) {
 		"serviceInfo": s.info(name),
 	}
 	s.mu.Unlock()
-	for _, one := range to {
-		_ = one.send("NotifySubscriberRequest", body) // it may have gone
+	for _, subscriber := range to {
+		_ = subscriber.send("NotifySubscriberRequest", body) // it may have gone
 	}
 }
 
@@ -268,62 +268,62 @@ func (st *stream) send(kind string, body any) error {
 	return st.SendMsg(&wire.Payload{Kind: kind, Body: text})
 }
 
-func (s *Server) handle(_ any, of grpc.ServerStream) error {
-	from, _ := peer.FromContext(of.Context())
-	who := from.Addr.String()
-	switch method, _ := grpc.MethodFromServerStream(of); method {
+func (s *Server) handle(_ any, grpcStream grpc.ServerStream) error {
+	from, _ := peer.FromContext(grpcStream.Context())
+	client := from.Addr.String()
+	switch method, _ := grpc.MethodFromServerStream(grpcStream); method {
 	case wire.Request:
 		var p wire.Payload
-		if err := of.RecvMsg(&p); err != nil {
+		if err := grpcStream.RecvMsg(&p); err != nil {
 			return err
 		}
-		kind, body := s.answer(who, p)
+		kind, body := s.answer(client, p)
 		text, err := json.Marshal(body)
 		if err != nil {
 			return err
 		}
-		return of.SendMsg(&wire.Payload{Kind: kind, Body: text})
+		return grpcStream.SendMsg(&wire.Payload{Kind: kind, Body: text})
 	case wire.RequestStream:
-		return s.stream(who, of)
+		return s.stream(client, grpcStream)
 	}
 	return errors.New("no such method")
 }
 
-func (s *Server) stream(who string, of grpc.ServerStream) error {
+func (s *Server) stream(client string, grpcStream grpc.ServerStream) error {
 	for {
 		var p wire.Payload
-		if err := of.RecvMsg(&p); err != nil {
+		if err := grpcStream.RecvMsg(&p); err != nil {
 			s.mu.Lock()
-			delete(s.streams, who)
+			delete(s.streams, client)
 			s.mu.Unlock()
 			return nil //nolint:nilerr // it has gone
 		}
 		s.mu.Lock()
 		s.requests[p.Kind]++
 		if p.Kind == "ConnectionSetupRequest" {
-			s.streams[who] = &stream{ServerStream: of, subscribed: map[string]bool{}}
+			s.streams[client] = &stream{ServerStream: grpcStream, subscribed: map[string]bool{}}
 		}
 		s.mu.Unlock()
 	}
 }
 
-func (s *Server) answer(who string, p wire.Payload) (kind string, body map[string]any) {
+func (s *Server) answer(client string, p wire.Payload) (kind string, body map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests[p.Kind]++
 	fail := func(code int, message string) (string, map[string]any) {
 		return "ErrorResponse", map[string]any{"resultCode": 500, "errorCode": code, "message": message}
 	}
-	fine := func(kind string, more map[string]any) (string, map[string]any) {
+	fine := func(kind string, fields map[string]any) (string, map[string]any) {
 		body := map[string]any{"resultCode": 200, "errorCode": 0, "success": true}
-		maps.Copy(body, more)
+		maps.Copy(body, fields)
 		return kind, body
 	}
 	if p.Kind == "ServerCheckRequest" {
 		return fine("ServerCheckResponse", nil)
 	}
-	of := s.streams[who]
-	if of == nil {
+	clientStream := s.streams[client]
+	if clientStream == nil {
 		return fail(301, "Connection is unregistered.")
 	}
 	if p.Kind == "HealthCheckRequest" {
@@ -361,7 +361,7 @@ func (s *Server) answer(who string, p wire.Payload) (kind string, body map[strin
 		if why := s.refused[name]; why != "" {
 			return fail(500, why)
 		}
-		of.subscribed[name] = q.Subscribe
+		clientStream.subscribed[name] = q.Subscribe
 		return fine("SubscribeServiceResponse", map[string]any{"serviceInfo": s.info(name)})
 	case "ConfigQueryRequest":
 		content, ok := s.configs[q.Group+"@@"+q.DataID]

@@ -20,8 +20,8 @@ type Server struct {
 	mu      sync.Mutex
 	nodes   map[string][]byte // by path
 	down    bool
-	denied  map[string]bool // paths that nobody may read, and all below them
-	broken  map[string]bool // paths of which watches do not fire
+	denied  map[string]bool // denied paths, with all paths below
+	broken  map[string]bool // paths with watches that do not fire
 	clients map[*client]bool
 	reads   int
 }
@@ -51,11 +51,11 @@ func (s *Server) Put(path, content string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for parent := range parents(path) {
-		if _, there := s.nodes[parent]; !there {
+		if _, exists := s.nodes[parent]; !exists {
 			s.make(parent, "127.0.0.1")
 		}
 	}
-	if _, there := s.nodes[path]; !there {
+	if _, exists := s.nodes[path]; !exists {
 		s.make(path, content)
 		return
 	}
@@ -122,12 +122,12 @@ func (s *Server) Refuse() {
 	}
 }
 
-// Deny lets nobody read a node, or what is below it.
+// Deny denies reads of a node and of the nodes below it.
 func (s *Server) Deny(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied[path] = true
-	for c := range s.clients { // a rule that changes tells nobody; a new read does
+	for c := range s.clients { // a changed rule fires no watch; these events make the clients read again
 		for w := range c.watches {
 			if w.path == path || strings.HasPrefix(w.path, path+"/") {
 				c.fire(w, zk.EventNodeChildrenChanged)
@@ -194,7 +194,7 @@ func (s *Server) read(path string) error {
 			return zk.ErrNoAuth
 		}
 	}
-	if _, there := s.nodes[path]; !there && path != "/" {
+	if _, exists := s.nodes[path]; !exists && path != "/" {
 		return zk.ErrNoNode
 	}
 	return nil
@@ -252,7 +252,7 @@ type watched struct {
 	kind kind
 }
 
-// client is a connection. What changes of it is guarded by the mu of its server.
+// client is a connection. Its state is guarded by the mu of its server.
 type client struct {
 	server *Server
 	state  func(registry.Connection)
@@ -334,7 +334,7 @@ func (c *client) GetW(path string) (data []byte, _ *zk.Stat, ch <-chan zk.Event,
 }
 
 // ExistsW implements zookeeper.Conn.
-func (c *client) ExistsW(path string) (there bool, _ *zk.Stat, ch <-chan zk.Event, err error) {
+func (c *client) ExistsW(path string) (exists bool, _ *zk.Stat, ch <-chan zk.Event, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	err = c.server.read(path)
