@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 			if modes := []string{"", "NONE", "REDIRECT", "TPROXY"}; !slices.Contains(modes, interception) {
 				return usage("unknown interception %q%s; known: NONE, REDIRECT, TPROXY", interception,
 					words.Suggestion(interception, modes[1:]))
+			}
+			if args[0] == "envoy" { // istiod's default is REDIRECT
+				interception = cmp.Or(interception, opts.Metadata["INTERCEPTION_MODE"], "NONE")
 			}
 			for key, value := range map[string]string{"NAMESPACE": namespace, "INTERCEPTION_MODE": interception} {
 				if value == "" {
