@@ -57,8 +57,8 @@ type claimant struct {
 var kinds = append([]resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule},
 	slices.Collect(maps.Keys(workloadRules))...)
 
-// workloadRules are the rules of kinds of which one object counts for all workloads of a namespace, and one for those
-// that it selects.
+// workloadRules are the rules of kinds for workloads: a namespace has one effective object without a selector, and a
+// selector one effective object.
 var workloadRules = map[resource.Kind]struct{ namespace, workloads Rule }{
 	resource.PeerAuthentication: {PeerAuthenticationNamespace, PeerAuthenticationWorkloads},
 	resource.ProxyConfig:        {ProxyConfigNamespace, ProxyConfigWorkloads},

@@ -19,7 +19,8 @@ var (
 		[]string{"kind"}, nil)
 	viewShadowedDesc = prometheus.NewDesc("tributary_view_shadowed_objects",
 		"Objects that several sources have, and of which that of one is served.", nil, nil)
-	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts", "Hosts, and workloads of namespaces, claimed by several objects.", nil, nil)
+	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts",
+		"Hosts, and workloads of namespaces, claimed by several objects.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

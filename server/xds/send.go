@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// send writes responses until the stream ends. A client that half-closes it gets the answers to its requests. Before the first one it waits for a start slot, which it holds until no
-// response is due.
+// send writes responses until the stream ends. A client that half-closes it gets the answers to its requests. Before
+// the first one it waits for a start slot, which it holds until no response is due.
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
