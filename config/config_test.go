@@ -279,7 +279,7 @@ configSources:
 			},
 		},
 		"a key of no scheme": {
-			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
+			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n- {address: 'fs:///b', allServices: true}\n",
 			[]string{
 				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, " +
 					"defaultNamespace, derive, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, " +
@@ -287,6 +287,9 @@ configSources:
 				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, derive, domainSuffix, " +
 					"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
 					"rescanInterval, transform, unknownFields, validation",
+				"t.yaml:3:24: configSources[1].allServices: unknown key of fs addresses (did you mean derive.allServices?); known here: " +
+					"address, defaultNamespace, derive, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, " +
+					"merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"fs settings": {

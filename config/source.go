@@ -206,8 +206,17 @@ func unknownKey(scheme, key string, fields map[string]reflect.Value) string {
 		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(schemes, " and "),
 			strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, words.Suggestion(key, names),
-		strings.Join(names, ", "))
+	suggestion := words.Suggestion(key, names)
+	for _, name := range names {
+		group := fields[name].Type()
+		if group.Kind() != reflect.Pointer || group.Elem().Kind() != reflect.Struct {
+			continue
+		}
+		if _, ok := fieldsOf(reflect.New(group.Elem()).Elem())[key]; ok {
+			suggestion = fmt.Sprintf(" (did you mean %s.%s?)", name, key)
+		}
+	}
+	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, suggestion, strings.Join(names, ", "))
 }
 
 // sourceName matches valid names of sources: metrics, paths of the state directory and messages have them.

@@ -47,10 +47,10 @@ func TestEnvoyOnTributary(t *testing.T) {
 	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, tcp) })
 
 	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: "+
-		"default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
+		"default}\nspec: {host: echo.mesh.internal, trafficPolicy: {tunnel: {targetHost: a.example, targetPort: 80}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		_, told, err := fixture.Get(t.Context(), mesh.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
-		if err == nil && !strings.Contains(told, "spec.trafficPolicy.proxyProtocol has no effect on Envoys") {
+		if err == nil && !strings.Contains(told, "spec.trafficPolicy.tunnel has no effect on Envoys") {
 			err = fmt.Errorf("explain: %s", told)
 		}
 		return err

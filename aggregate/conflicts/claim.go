@@ -8,11 +8,14 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	telemetry "istio.io/api/telemetry/v1alpha1"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
 )
 
-// HostsOf returns the hosts that r names, completed and in lower case, as in the index.
+// HostsOf returns the hosts that r names, completed and in lower case, as in the index. Those of a kind that is for
+// workloads are the workloads.
 func HostsOf(r *resource.Resource) []string {
 	if c := claimantOf(r); c != nil {
 		return c.hosts
@@ -25,6 +28,9 @@ const meshGateway = "mesh"
 
 // clusterDomain completes host names without a dot, as istiod does by default.
 const clusterDomain = "cluster.local"
+
+// rootNamespace has the objects for all namespaces, as in istiod by default.
+const rootNamespace = "istio-system"
 
 // claim is one thing a resource competes for.
 type claim struct {
@@ -48,7 +54,17 @@ type claimant struct {
 }
 
 // kinds lists the kinds that have competing resources.
-var kinds = []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule}
+var kinds = append([]resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule},
+	slices.Collect(maps.Keys(workloadRules))...)
+
+// workloadRules are the rules of kinds for workloads: a namespace has one effective object without a selector, and a
+// selector one effective object.
+var workloadRules = map[resource.Kind]struct{ namespace, workloads Rule }{
+	resource.PeerAuthentication: {PeerAuthenticationNamespace, PeerAuthenticationWorkloads},
+	resource.ProxyConfig:        {ProxyConfigNamespace, ProxyConfigWorkloads},
+	resource.Sidecar:            {SidecarNamespace, SidecarWorkloads},
+	resource.Telemetry:          {TelemetryNamespace, TelemetryWorkloads},
+}
 
 // claimantOf reads the claims of r. It returns nil if r can make none, or cannot be decoded.
 func claimantOf(r *resource.Resource) *claimant {
@@ -67,6 +83,16 @@ func claimantOf(r *resource.Resource) *claimant {
 		c.virtualService(spec)
 	case *networking.DestinationRule:
 		c.destinationRule(spec)
+	case *networking.Sidecar:
+		c.workloads(spec.GetWorkloadSelector().GetLabels())
+	case *telemetry.Telemetry:
+		if spec.GetTargetRef() == nil && len(spec.GetTargetRefs()) == 0 {
+			c.workloads(spec.GetSelector().GetMatchLabels())
+		}
+	case interface {
+		GetSelector() *typev1beta1.WorkloadSelector
+	}:
+		c.workloads(spec.GetSelector().GetMatchLabels())
 	}
 	slices.SortFunc(c.claims, func(a, b claim) int {
 		return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.host, b.host), cmp.Compare(a.subject, b.subject))
@@ -123,6 +149,21 @@ func (c *claimant) destinationRule(dr *networking.DestinationRule) {
 	}
 	c.claim(DestinationRuleNamespace, host, subject+" in namespace "+c.res.Key().Namespace)
 	c.claim(DestinationRuleHost, host, subject)
+}
+
+// workloads claims the workloads of the namespace that have labels.
+func (c *claimant) workloads(labels map[string]string) {
+	key, rules := c.res.Key(), workloadRules[c.res.Key().Kind]
+	rule, subject := rules.namespace, "all workloads of namespace "+key.Namespace
+	if len(labels) > 0 {
+		if key.Kind == resource.PeerAuthentication && key.Namespace == rootNamespace {
+			return // istiod ignores it
+		}
+		rule, subject = rules.workloads, fmt.Sprintf("workloads %s of namespace %s", strings.Join(sorted(labels), ","),
+			key.Namespace)
+	}
+	c.hosts = []string{subject}
+	c.claim(rule, subject, subject)
 }
 
 func (c *claimant) claim(rule Rule, host, subject string) {

@@ -30,7 +30,20 @@ const (
 	DestinationRuleNamespace Rule = "destination-rule-namespace"
 	// DestinationRuleHost: DestinationRules of several namespaces are for the same host, and some namespace sees both.
 	DestinationRuleHost Rule = "destination-rule-host"
+	// Two objects of a namespace are for all its workloads, or for the same ones. The codes are those of istioctl analyze,
+	// which reports such conflicts as errors.
+	PeerAuthenticationNamespace Rule = "peer-authentication-namespace"
+	PeerAuthenticationWorkloads Rule = "peer-authentication-workloads"
+	ProxyConfigNamespace        Rule = "proxy-config-namespace"
+	ProxyConfigWorkloads        Rule = "proxy-config-workloads"
+	SidecarNamespace            Rule = "IST0111" // MultipleSidecarsWithoutWorkloadSelectors
+	SidecarWorkloads            Rule = "IST0110" // ConflictingSidecarWorkloadSelectors
+	TelemetryNamespace          Rule = "IST0160" // MultipleTelemetriesWithoutWorkloadSelectors
+	TelemetryWorkloads          Rule = "IST0159" // ConflictingTelemetryWorkloadSelectors
 )
+
+// IsError reports whether istioctl analyze reports the conflict as an error.
+func (r Rule) IsError() bool { return strings.HasPrefix(string(r), "IST") }
 
 // MergeEndpoints means that ServiceEntries of sources with merged endpoints cannot be merged: the first in order of
 // precedence is served, the others are not. Package aggregate finds these.
@@ -39,10 +52,10 @@ const MergeEndpoints Rule = "merge-endpoints"
 // Conflict is one thing that several resources claim.
 type Conflict struct {
 	Rule    Rule   `json:"rule"`
-	Host    string `json:"host"`
-	Subject string `json:"subject"` // such as a host and port, or a host on a gateway
-	Objects []Ref  `json:"objects"` // in the order in which istiod considers them: by age, name and namespace
-	Message string `json:"message"` // istiod's behaviour
+	Host    string `json:"host,omitempty"` // none for workloads
+	Subject string `json:"subject"`        // such as a host and port, or a host on a gateway
+	Objects []Ref  `json:"objects"`        // in the order in which istiod considers them: by age, name and namespace
+	Message string `json:"message"`        // istiod's behaviour
 }
 
 // Ref names an object.
@@ -51,11 +64,15 @@ type Ref = resource.Ref
 // conflictOf returns the conflict between claimants of one subject, or false if there is none.
 func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 	claimants = slices.SortedFunc(slices.Values(claimants), byAge)
-	switch c.rule {
-	case ServiceEntryShape:
+	_, forWorkloads := workloadRules[claimants[0].res.Key().Kind]
+	if forWorkloads {
+		c.host = ""
+	}
+	switch {
+	case c.rule == ServiceEntryShape:
 		claimants = unjoinable(claimants)
-	case DestinationRuleNamespace: // all of them: they are in one namespace
-	case DestinationRuleHost:
+	case c.rule == DestinationRuleNamespace, forWorkloads: // they are in one namespace
+	case c.rule == DestinationRuleHost:
 		if sameNamespace(claimants) { // see DestinationRuleNamespace
 			return Conflict{}, false
 		}
@@ -103,8 +120,11 @@ func message(rule Rule, claimants []*claimant) string {
 		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root " +
 			"namespace; it never " +
 			"merges them"
+	case TelemetryWorkloads:
+		youngest := claimants[len(claimants)-1].res.Key().FullName()
+		return fmt.Sprintf("istiod applies them in this order: settings of %s replace those before it", youngest)
 	default:
-		return ""
+		return fmt.Sprintf("istiod uses %s, %s, and ignores %s", first, claimants[0].rank(claimants[1:]), rest)
 	}
 }
 

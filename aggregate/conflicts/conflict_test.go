@@ -7,6 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
+	security "istio.io/api/security/v1beta1"
+	telemetry "istio.io/api/telemetry/v1alpha1"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -52,6 +56,16 @@ func TestConflicts(t *testing.T) {
 	}
 	rule := func(host string, exportTo ...string) *networking.DestinationRule {
 		return &networking.DestinationRule{Host: host, ExportTo: exportTo}
+	}
+	const pa = resource.PeerAuthentication
+	matching := func(label, value string) *typev1beta1.WorkloadSelector {
+		return &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{label: value}}
+	}
+	peer := func(labels ...string) *security.PeerAuthentication {
+		if len(labels) == 0 {
+			return &security.PeerAuthentication{}
+		}
+		return &security.PeerAuthentication{Selector: matching(labels[0], labels[1])}
 	}
 	type obj struct {
 		kind            resource.Kind
@@ -154,6 +168,44 @@ func TestConflicts(t *testing.T) {
 				{dr, "a", "x", 0, rule("x.example")},
 				{dr, "a", "y", 0, &networking.DestinationRule{Host: "x.example", WorkloadSelector: selector("v1")}},
 				{dr, "a", "z", 0, &networking.DestinationRule{Host: "x.example", WorkloadSelector: selector("v2")}},
+			},
+		},
+		{
+			name: "oldest PeerAuthentication of a namespace and of workloads",
+			objects: []obj{
+				{pa, "a", "new", 5, peer()},
+				{pa, "a", "old", 1, peer()},
+				{pa, "b", "other", 1, peer()},
+				{pa, "a", "web", 1, peer("app", "web")},
+				{pa, "a", "web2", 2, peer("app", "web")},
+				{pa, "a", "db", 1, peer("app", "db")},
+				{pa, "istio-system", "x", 1, peer("app", "web")},
+				{pa, "istio-system", "y", 1, peer("app", "web")},
+			},
+			want: []conflict{
+				{PeerAuthenticationNamespace, "all workloads of namespace a", []string{"a/old", "a/new"}, "istiod uses a/old, the oldest, and ignores a/new"},
+				{PeerAuthenticationWorkloads, "workloads app=web of namespace a", []string{"a/web", "a/web2"}, "ignores a/web2"},
+			},
+		},
+		{
+			name: "Sidecars, Telemetries and ProxyConfigs",
+			objects: []obj{
+				{resource.Sidecar, "a", "x", 0, &networking.Sidecar{}},
+				{resource.Sidecar, "a", "y", 0, &networking.Sidecar{}},
+				{resource.Sidecar, "a", "z", 0, &networking.Sidecar{WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"a": "b"}}}},
+				{resource.Telemetry, "a", "x", 0, &telemetry.Telemetry{}},
+				{resource.Telemetry, "a", "y", 0, &telemetry.Telemetry{}},
+				{resource.Telemetry, "a", "gw", 0, &telemetry.Telemetry{TargetRefs: []*typev1beta1.PolicyTargetReference{{Kind: "Gateway", Name: "g"}}}},
+				{resource.Telemetry, "b", "x", 0, &telemetry.Telemetry{Selector: matching("a", "b")}},
+				{resource.Telemetry, "b", "y", 0, &telemetry.Telemetry{Selector: matching("a", "b")}},
+				{resource.ProxyConfig, "a", "x", 0, &networkingv1beta1.ProxyConfig{}},
+				{resource.ProxyConfig, "a", "y", 0, &networkingv1beta1.ProxyConfig{}},
+			},
+			want: []conflict{
+				{SidecarNamespace, "all workloads of namespace a", []string{"a/x", "a/y"}, "istiod uses a/x, the first by name, and ignores a/y"},
+				{TelemetryWorkloads, "workloads a=b of namespace b", []string{"b/x", "b/y"}, "settings of b/y replace"},
+				{TelemetryNamespace, "all workloads of namespace a", []string{"a/x", "a/y"}, "ignores a/y"},
+				{ProxyConfigNamespace, "all workloads of namespace a", []string{"a/x", "a/y"}, "ignores a/y"},
 			},
 		},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"slices"
 	"strings"
@@ -50,15 +51,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 				return usage("unknown interception %q%s; known: NONE, REDIRECT, TPROXY", interception,
 					words.Suggestion(interception, modes[1:]))
 			}
-			for key, value := range map[string]string{"NAMESPACE": namespace, "INTERCEPTION_MODE": interception} {
-				if value == "" {
-					continue
-				}
-				if opts.Metadata == nil {
-					opts.Metadata = make(map[string]string)
-				}
-				opts.Metadata[key] = value
-			}
+			opts.Metadata = nodeMetadata(args[0], opts.Metadata, namespace, interception)
 			var text bytes.Buffer
 			hint, err := client.WriteBootstrap(&text, args[0], opts)
 			if err != nil {
@@ -91,6 +84,24 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	secure.addTLS(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
+}
+
+// nodeMetadata returns the metadata of a client's node with the values of flags. istiod's default of the interception
+// mode is REDIRECT.
+func nodeMetadata(client string, metadata map[string]string, namespace, interception string) map[string]string {
+	if client == "envoy" {
+		interception = cmp.Or(interception, metadata["INTERCEPTION_MODE"], "NONE")
+	}
+	for key, value := range map[string]string{"NAMESPACE": namespace, "INTERCEPTION_MODE": interception} {
+		if value == "" {
+			continue
+		}
+		if metadata == nil {
+			metadata = make(map[string]string)
+		}
+		metadata[key] = value
+	}
+	return metadata
 }
 
 // forClient refuses flags that have no meaning for a client of that kind.

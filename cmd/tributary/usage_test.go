@@ -134,15 +134,15 @@ func TestValidateForEnvoy(t *testing.T) {
 	const nowhere = "stdin:4:14: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct " +
 		"the host (unknown-host)\n"
 	for client, want := range map[string]string{
-		"envoy": nowhere + "stdin:4:56: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is " +
-			"spoken\n" +
+		"envoy": nowhere + "stdin:4:49: DestinationRule default/d: warning: spec.trafficPolicy.tunnel has no effect on Envoys: connections " +
+			"are made directly\n" +
 			"stdin:4:14: DestinationRule default/d: warning: spec.host has no effect on Envoys: there is no host a.example\n",
 		"": nowhere,
 	} {
 		root := newRoot()
 		var out bytes.Buffer
 		root.SetIn(strings.NewReader("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d}\n" +
-			"spec: {host: a.example, trafficPolicy: {proxyProtocol: {version: V2}}}\n"))
+			"spec: {host: a.example, trafficPolicy: {tunnel: {targetHost: a.example, targetPort: 80}}}\n"))
 		root.SetOut(&out)
 		root.SetErr(io.Discard)
 		root.SetArgs([]string{"validate", "--for", client, "-"})

@@ -41,7 +41,7 @@ func newValidate() *cobra.Command {
 files together with the files that they name as sources, each with the settings of its source, and those of certificates, tokens and
 keys. All that is given is looked
 at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
-one host, with what istiod makes of them; references that lead nowhere (a subset, host or Gateway that no object defines),
+one host or two PeerAuthentications of a namespace, with what istiod makes of them; references that lead nowhere (a subset, host or Gateway that no object defines),
 routes that no request reaches, and what else istioctl analyze finds of these kinds, with its codes. Services of a Kubernetes
 cluster (NAME.NAMESPACE.svc) are not missed. What only a source may have that was not read is not missed either, and the summary
 says so: registries may have missing hosts, other sources also subsets and Gateways. The path - is standard input.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +19,8 @@ var (
 		[]string{"kind"}, nil)
 	viewShadowedDesc = prometheus.NewDesc("tributary_view_shadowed_objects",
 		"Objects that several sources have, and of which that of one is served.", nil, nil)
-	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts", "Hosts claimed by several objects.", nil, nil)
+	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts",
+		"Hosts, and workloads of namespaces, claimed by several objects.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -54,13 +56,13 @@ func shadowed(v View) (n int) {
 	return n
 }
 
-// competing counts the hosts on which there are conflicts, several on some.
+// competing counts the hosts and workloads on which there are conflicts, several on some.
 func competing(v View) int {
-	hosts := make(map[string]bool)
+	contested := make(map[string]bool)
 	for _, c := range v.Conflicts() {
-		hosts[c.Host] = true
+		contested[cmp.Or(c.Host, c.Subject)] = true
 	}
-	return len(hosts)
+	return len(contested)
 }
 
 // NewRegistry returns a registry with the metrics of the process, the Go runtime and the build.

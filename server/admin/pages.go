@@ -94,7 +94,7 @@ func (s *Server) allPages() []Page {
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
 		s.json(func() any { return s.Guarded() }))
 	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
-	add("/debug/competing", "hosts claimed by several objects, and what istiod does",
+	add("/debug/competing", "hosts and workloads claimed by several objects, and what istiod does",
 		s.json(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
 	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
 		"what it rejects",

@@ -113,7 +113,7 @@ type Hold struct {
 type ConflictCounts struct {
 	Shadowed   int `json:"shadowed"`   // keys that several sources have
 	Duplicates int `json:"duplicates"` // keys that one source has several times
-	Competing  int `json:"competing"`  // hosts claimed by several objects
+	Competing  int `json:"competing"`  // hosts and workloads claimed by several objects
 }
 
 // Status returns the state of the server.

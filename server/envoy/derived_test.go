@@ -76,6 +76,13 @@ func TestMissingBackend_AnswersError(t *testing.T) {
 	routes := dump(t, c, gatewayNode("default"))[xds.RouteURL+"/http.80"].(*routev3.RouteConfiguration)
 	require.Equal(t, "UnknownService", routes.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetCluster())
 	require.Contains(t, strings.Join(c.WithoutEffect(decoded(t, text)[1]), "\n"), "there is no such backend")
+	for semantics, code := range map[string]int{"gateway": 500, "ingress": 503} {
+		text := strings.NewReplacer("route-semantics: gateway", "route-semantics: "+semantics, "destination: {}",
+			"destination: {host: gone.example}").Replace(text)
+		c := catalogOf(t, text)
+		dump(t, c, gatewayNode("default"))
+		require.Contains(t, c.WithoutEffect(decoded(t, text)[1])[0], fmt.Sprintf("no host gone.example here: requests get %d", code))
+	}
 }
 
 // Sidecars have routes of Gateway API for a service that they name, if they are in the service's namespace or the client's, which come

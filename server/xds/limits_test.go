@@ -113,6 +113,7 @@ func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
 	names(6)
 	sotw.ask(testType, "a")
 	names(4)
+	w.coll(testType).MarkSynced() // a stream ends when its requests are answered
 	require.NoError(t, delta.close())
 	require.NoError(t, sotw.close())
 	names(0)
@@ -153,7 +154,9 @@ func (o *oneRequest) RecvMsg(m any) error {
 }
 
 func TestRequest_ReleasedBeforeNextRead(t *testing.T) {
-	s := NewServer(&fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
+	w := &fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}
+	w.set(testType, "a")
+	s := NewServer(w, Options{})
 	defer s.Close()
 	o := &oneRequest{ctx: t.Context()}
 	require.NoError(t, s.serve(o, false, ""))

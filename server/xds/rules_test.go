@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -577,4 +578,48 @@ func TestClientClose_EndsStream(t *testing.T) {
 	require.Error(t, c.ended()) // EOF
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
 	require.Empty(t, w.coll(testType).wakeups)
+}
+
+// TestHalfClosedStream_EndsAfterItsAnswers checks that requests before the end of the client's half are answered as by
+// istiod, without acknowledgements, and that changes are not.
+func TestHalfClosedStream_EndsAfterItsAnswers(t *testing.T) {
+	types := []string{ClusterURL, EndpointURL, ListenerURL, RouteURL}
+	for name, dial := range map[string]func(*fixture) *client{
+		"sotw": func(w *fixture) *client { return w.sotw("") }, "delta": func(w *fixture) *client { return w.delta("") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, Options{AckTimeout: time.Hour})
+			c := dial(w)
+			for _, url := range types {
+				c.ask(url, "a")
+			}
+			require.NoError(t, c.close())
+			c.silence()
+			for _, url := range types {
+				w.set(url, "a")
+			}
+			answered := make(map[string][]string)
+			for range types {
+				a := c.next()
+				answered[a.typeURL] = a.puts
+			}
+			for _, url := range types {
+				require.Equal(t, []string{"a@1"}, answered[url], url)
+			}
+			require.ErrorIs(t, c.ended(), io.EOF)
+			require.Empty(t, c.answers)
+
+			if name == "sotw" {
+				return // its only response would be too large for the client
+			}
+			w.large(testType)
+			c = dial(w)
+			c.ask(testType)
+			require.NoError(t, c.close())
+			require.ErrorIs(t, c.ended(), io.EOF)
+			for count := 0; count < 3; {
+				count += len(c.next().puts)
+			}
+		})
+	}
 }

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// send writes responses until the stream ends. Before the first one it waits for a start slot, which it holds until no
-// response is due.
+// send writes responses until the stream ends. A client that half-closes it gets the answers to its requests. Before
+// the first one it waits for a start slot, which it holds until no response is due.
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -35,6 +35,9 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		wakeup := s.wakeup
 		if ctx.Err() != nil { // its identity or its access may have ended
 			return ended(ctx)
+		}
+		if s.halfClosed && s.answeredAll() {
+			return nil
 		}
 		if reviewing == nil {
 			reviewing = s.review(asking)
@@ -72,7 +75,9 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		if out != nil { // more may be due
 			select {
 			case err := <-received:
-				return err
+				if s.halfClosed = err == nil; !s.halfClosed {
+					return err
+				}
 			case <-s.drain:
 				return s.drained()
 			case <-ctx.Done():
@@ -85,7 +90,9 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		slot = nil
 		select {
 		case err := <-received:
-			return err
+			if s.halfClosed = err == nil; !s.halfClosed {
+				return err
+			}
 		case <-s.drain:
 			return s.drained()
 		case <-ctx.Done():
@@ -109,6 +116,15 @@ func ended(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return status.FromContextError(ctx.Err()).Err()
+}
+
+// answeredAll reports whether the client has the answers to its requests.
+func (s *stream) answeredAll() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool {
+		return !sub.coll.Synced() || len(sub.chunks) > 0 || sub.client.answersRequest() || !sub.client.matches(sub.goal)
+	})
 }
 
 // isHeavy says whether it is heavy work to plan the next response.
@@ -187,9 +203,10 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 	return true
 }
 
-// maySend says whether sub may be sent the next response: the last one is answered, or AckTimeout has passed.
+// maySend says whether sub may be sent the next response: the last one is answered or cannot be, or AckTimeout has
+// passed.
 func (s *stream) maySend(sub *subscription, now time.Time) bool {
-	return sub.coll.typ.NoAck || !sub.outstanding() ||
+	return sub.coll.typ.NoAck || s.halfClosed || !sub.outstanding() ||
 		!s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
 }
 

@@ -57,8 +57,9 @@ type stream struct {
 	sent      uint64 // responses
 
 	// owned by send
-	reviewers sync.WaitGroup // goroutines that ask the catalog: see review
-	nextLook  time.Duration  // when to look again for something to send, without a wakeup; zero for never
+	reviewers  sync.WaitGroup // goroutines that ask the catalog: see review
+	nextLook   time.Duration  // when to look again for something to send, without a wakeup; zero for never
+	halfClosed bool           // the client sends no more requests
 }
 
 // run serves the stream until it ends.

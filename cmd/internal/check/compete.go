@@ -71,8 +71,12 @@ func (l *Linter) Compete(ctx context.Context) error {
 		}
 		rivals := words.Each(conflict.Objects[:len(conflict.Objects)-1],
 			func(o conflicts.Ref) string { return l.describe(o.Key()) })
-		l.report(Warning, Rule(conflict.Rule), last, l.placeOf(last),
-			fmt.Sprintf("on %s with %s: %s", conflict.Subject, strings.Join(rivals, ", "), conflict.Message))
+		severity, message := Warning, conflict.Message
+		if conflict.Rule.IsError() {
+			severity, message = Error, fmt.Sprintf("%s (%s)", message, conflict.Rule)
+		}
+		l.report(severity, Rule(conflict.Rule), last, l.placeOf(last),
+			fmt.Sprintf("on %s with %s: %s", conflict.Subject, strings.Join(rivals, ", "), message))
 	}
 	return nil
 }

@@ -47,6 +47,29 @@ func TestCompete(t *testing.T) {
 	assert.Equal(t, 4, l.Objects)
 }
 
+// TestCompete_Workloads checks that the objects that another one for the same workloads displaces are reported.
+func TestCompete_Workloads(t *testing.T) {
+	sidecar := func(name string) string {
+		return "---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: " + name +
+			", namespace: shop}\nspec: {egress: [{hosts: ['./*']}]}\n"
+	}
+	peer := func(name string) string {
+		return "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: " + name +
+			", namespace: shop}\nspec: {}\n"
+	}
+	tree(t, map[string]string{"rules/a.yaml": sidecar("a") + sidecar("b") + peer("a") + peer("b")})
+	var l check.Linter
+	require.NoError(t, l.Path(t.Context(), "rules"))
+	const reason = ": on all workloads of namespace shop with %KIND shop/a (rules/a.yaml:%LINE): istiod uses shop/a, the first by " +
+		"name, and ignores shop/b"
+	assert.Equal(t, []string{
+		"rules/a.yaml:7: Sidecar shop/b" + strings.NewReplacer("%KIND", "Sidecar", "%LINE", "2").Replace(reason) + " (IST0111)",
+		"rules/a.yaml:17: PeerAuthentication shop/b: warning" +
+			strings.NewReplacer("%KIND", "PeerAuthentication", "%LINE", "12").Replace(reason),
+	}, together(t, &l))
+	assert.Equal(t, check.Rule("IST0111"), l.Findings[0].Rule)
+}
+
 func text(t *testing.T, l *check.Linter, name string, offline bool) (skipped []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)

@@ -171,7 +171,8 @@ func conflictSummary(counts admin.ConflictCounts) string {
 	}
 	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see "+
 		"/debug/conflicts, /debug/competing, or tributary explain", words.Count(counts.Shadowed, "key", "keys"),
-		words.Count(counts.Duplicates, "key", "keys"), words.Count(counts.Competing, "host", "hosts"))
+		words.Count(counts.Duplicates, "key", "keys"),
+		words.Count(counts.Competing, "host or workload", "hosts or workloads"))
 }
 
 const maxClients = 20

@@ -67,11 +67,10 @@ var networkingDeclarations = map[protoreflect.FullName]declaration{
 		unsupported: map[string]string{"workloadSelector": "a rule with one has no effect"},
 	},
 	"istio.networking.v1alpha3.TrafficPolicy": {
-		translated: "loadBalancer connectionPool outlierDetection tls portLevelSettings retryBudget",
-		unsupported: map[string]string{
-			"tunnel": "connections are made directly", "proxyProtocol": "none is spoken",
-		},
+		translated:  "loadBalancer connectionPool outlierDetection tls portLevelSettings retryBudget proxyProtocol",
+		unsupported: map[string]string{"tunnel": "connections are made directly"},
 	},
+	"istio.networking.v1alpha3.TrafficPolicy.ProxyProtocol": {translated: "version"},
 	"istio.networking.v1alpha3.TrafficPolicy.PortTrafficPolicy": {
 		translated: "port loadBalancer connectionPool outlierDetection tls",
 	},

@@ -21,7 +21,6 @@ import (
 // The codes: Istio's where istioctl analyze finds the same (istio.io/latest/docs/reference/config/analysis).
 const (
 	NotFound         = "IST0101" // ReferencedResourceNotFound
-	ManySidecars     = "IST0111" // MultipleSidecarsWithoutWorkloadSelectors
 	NoAuthority      = "IST0128" // NoServerCertificateVerificationDestinationLevel
 	NoPortAuthority  = "IST0129" // NoServerCertificateVerificationPortLevel
 	Unreachable      = "IST0130" // VirtualServiceUnreachableRule
@@ -529,13 +528,9 @@ func ruleHosts(m *model) {
 	}
 }
 
-// sidecars finds egress hosts without a match, and several Sidecars without a selector in one namespace.
+// sidecars finds egress hosts without a match.
 func sidecars(m *model) {
-	unselective := make(map[string][]resource.Key)
 	for _, o := range m.sidecars {
-		if o.spec.GetWorkloadSelector() == nil {
-			unselective[o.key.Namespace] = append(unselective[o.key.Namespace], o.key)
-		}
 		for i, egress := range o.spec.GetEgress() {
 			for j, text := range egress.GetHosts() {
 				namespace, host := splitHost(text)
@@ -552,13 +547,6 @@ func sidecars(m *model) {
 						"spec.egress[%d].hosts[%d]: no ServiceEntry matches %s: correct or remove it", i, j, text)
 				}
 			}
-		}
-	}
-	for _, namespace := range slices.Sorted(maps.Keys(unselective)) {
-		for _, key := range unselective[namespace][1:] {
-			m.find(key, Error, ManySidecars,
-				"%s has no workloadSelector either, and only one of a namespace counts: give one of them a selector",
-				unselective[namespace][0])
 		}
 	}
 }

@@ -61,8 +61,9 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 	options = apply(policy, c, options)
 	options = t.upstreamTLS(policy.GetTls(), c, options, client, s)
 	authenticate(v, p, subset, c, options)
+	sendProxyProtocol(policy.GetProxyProtocol(), c)
 	placed.apply(c)
-	placed.health.apply(c, policy.GetTls(), &t.Findings)
+	placed.health.apply(c, policy, &t.Findings)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}

@@ -148,7 +148,7 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 // apply adds the health check to a cluster. Probes use the transport socket of requests only if it has mutual TLS of
 // the mesh, which workloads may require. It is the last change of a cluster: the probes' transport socket must be the
 // first.
-func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, findings *model.Findings) {
+func (h *health) apply(c *clusterv3.Cluster, policy *networking.TrafficPolicy, findings *model.Findings) {
 	if h == nil {
 		return
 	}
@@ -168,7 +168,9 @@ func (h *health) apply(c *clusterv3.Cluster, tls *networking.ClientTLSSettings, 
 	if c.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
 		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // failing endpoints get no requests, even if all fail
 	}
-	if !h.tls && !CanOriginate(tls) {
+	tls := policy.GetTls()
+	proxied := policy.GetProxyProtocol() != nil && !model.IsMutual(tls) && len(c.GetTransportSocketMatches()) == 0
+	if !h.tls && !CanOriginate(tls) && !proxied {
 		return
 	}
 	socket := plaintextSocket()

@@ -56,25 +56,28 @@ func (w routeContext) hostOf(d *networking.Destination) string {
 const noBackend = "UnknownService"
 
 // cluster returns the name of the cluster of the destination at a place. As in istiod, a missing destination has a
-// missing cluster: requests get 503, and connections are closed. A client with on-demand clusters would wait for a
-// cluster that does not exist; it gets BlackHole instead.
+// missing cluster: requests get 503, or 500 by Gateway API (see forward), and connections are closed. A client with
+// on-demand clusters would wait for a cluster that does not exist; it gets BlackHole instead, which answers 503.
 func (w routeContext) cluster(d *networking.Destination, place model.Place) string {
 	host, port := w.hostOf(d), w.portOf(d)
 	t, exists := w.view.RouteTargets[host]
+	effect := "requests get 503, connections are closed"
+	if w.rule.Derived == model.DerivedGateway && !w.client.OnDemand {
+		effect = "requests get 500, connections are closed"
+	}
 	switch {
 	case host == "":
-		w.findings.Note(place, "there is no such backend: requests get 500, connections are closed")
+		w.findings.Note(place, "there is no such backend: %s", effect)
 		if !w.client.OnDemand {
 			return noBackend
 		}
 	case !exists:
-		w.findings.Note(place, "there is no host %s here: requests get 503, connections are closed", host)
+		w.findings.Note(place, "there is no host %s here: %s", host, effect)
 	case !slices.Contains(t.Ports, port):
-		w.findings.Note(place, "%s has no port %d: requests get 503, connections are closed", host, port)
+		w.findings.Note(place, "%s has no port %d: %s", host, port, effect)
 	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets,
 		func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
-		w.findings.Note(place, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host,
-			d.GetSubset())
+		w.findings.Note(place, "no DestinationRule gives %s a subset %s: %s", host, d.GetSubset(), effect)
 	default:
 		return model.ClusterName(port, d.GetSubset(), host)
 	}

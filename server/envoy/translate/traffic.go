@@ -3,10 +3,13 @@ package translate
 import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
 )
 
 // apply applies a policy to a cluster, and returns its options for HTTP, which may be nil before and after.
@@ -203,5 +206,31 @@ func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStart
 	return &clusterv3.Cluster_SlowStartConfig{
 		SlowStartWindow: w.GetDuration(), MinWeightPercent: &typev3.Percent{Value: least},
 		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that no runtime can set
+	}
+}
+
+// sendProxyProtocol has connections to a cluster begin with PROXY protocol.
+func sendProxyProtocol(setting *networking.TrafficPolicy_ProxyProtocol, c *clusterv3.Cluster) {
+	if setting == nil {
+		return
+	}
+	wrap := func(socket *corev3.TransportSocket) *corev3.TransportSocket {
+		config := model.ToAny(&proxyprotocolv3.ProxyProtocolUpstreamTransport{
+			Config:          &corev3.ProxyProtocolConfig{Version: corev3.ProxyProtocolConfig_Version(setting.GetVersion())},
+			TransportSocket: socket,
+		})
+		return &corev3.TransportSocket{
+			Name:       "envoy.transport_sockets.upstream_proxy_protocol",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config},
+		}
+	}
+	for _, match := range c.GetTransportSocketMatches() {
+		match.TransportSocket = wrap(match.GetTransportSocket())
+	}
+	switch {
+	case c.GetTransportSocket() != nil:
+		c.TransportSocket = wrap(c.GetTransportSocket())
+	case len(c.GetTransportSocketMatches()) == 0:
+		c.TransportSocket = wrap(plaintextSocket())
 	}
 }
