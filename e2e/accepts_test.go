@@ -29,8 +29,8 @@ import (
 	"tributary/server/xds"
 )
 
-// A real Envoy accepts what it is told of any mesh: of the quickstart, of Istio's own samples, and of random valid ones, 1,000 in
-// the nightly run.
+// A real Envoy accepts the resources of any mesh: the quickstart, Istio's own samples, and random valid meshes (1,000
+// in the nightly run).
 func TestEnvoyAccepts(t *testing.T) {
 	t.Parallel()
 	t.Run("quickstart", func(t *testing.T) { require.NoError(t, accepts(t, quickstart(t))) })
@@ -39,7 +39,7 @@ func TestEnvoyAccepts(t *testing.T) {
 			require.NoError(t, accepts(t, meshOf(t, s.objects)), s.file)
 		}
 	})
-	t.Run("bad", func(t *testing.T) { // what is not valid, too, as it comes with lenient validation
+	t.Run("bad", func(t *testing.T) { // invalid objects, which lenient validation lets through
 		for _, file := range []string{"bad.yaml", "refused.yaml", "logs.yaml"} {
 			objects := decoded(t, filepath.Join("..", "server", "envoy", "testdata", file))
 			require.NoError(t, accepts(t, meshOf(t, objects)), file)
@@ -69,17 +69,17 @@ func TestEnvoyAccepts(t *testing.T) {
 	})
 }
 
-// changedKinds are those of meshes in which EnvoyFilters change much.
+// changedKinds are the kinds of meshes with many changes of EnvoyFilters.
 var changedKinds = []resource.Kind{
 	resource.ServiceEntry, resource.VirtualService, resource.Gateway, resource.EnvoyFilter, resource.EnvoyFilter, resource.DestinationRule,
 }
 
-// accepts returns what Envoy says if it refuses something that it is told of the meshes.
+// accepts returns Envoy's message if it rejects a resource of the meshes.
 func accepts(t *testing.T, meshes ...*memstore.Table) error {
 	t.Helper()
 	for _, m := range meshes {
-		for i, all := range servedTo(t, m, envoytest.Nodes) {
-			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), all)
+		for i, resources := range servedTo(t, m, envoytest.Nodes) {
+			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), resources)
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func accepts(t *testing.T, meshes ...*memstore.Table) error {
 	return nil
 }
 
-// servedTo returns what Envoys are served of a mesh.
+// servedTo returns the resources that Envoys get from a mesh.
 func servedTo(t *testing.T, mesh *memstore.Table, nodes []envoytest.Node) (served [][]proto.Message) {
 	t.Helper()
 	c := envoy.New(mesh, envoy.Options{Log: slog.New(slog.DiscardHandler)})
@@ -99,14 +99,14 @@ func servedTo(t *testing.T, mesh *memstore.Table, nodes []envoytest.Node) (serve
 	defer stop()
 	mesh.MarkSynced()
 	go func() { _ = c.Run(ctx) }()
-	// Clients that come before that are told apart anew by the server, which is not here.
+	// The server reviews the profiles of clients that connect before that; this test has no server.
 	first, _, err := c.Collection(t.Context(), &corev3.Node{}, xds.ClusterURL)
 	require.NoError(t, err)
 	require.Eventually(t, first.Synced, 10*time.Second, time.Millisecond)
 	for _, n := range nodes {
 		fields, err := structpb.NewStruct(n.Metadata)
 		require.NoError(t, err)
-		var told []proto.Message
+		var messages []proto.Message
 		routes := make(map[string]*routev3.RouteConfiguration)
 		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL, xds.VHostURL} {
 			coll, _, err := c.Collection(grpc.NewContextWithServerTransportStream(t.Context(), delta{}), &corev3.Node{Id: n.ID, Metadata: fields},
@@ -130,10 +130,10 @@ func servedTo(t *testing.T, mesh *memstore.Table, nodes []envoytest.Node) (serve
 					routes[name].VirtualHosts = append(routes[name].VirtualHosts, m)
 					continue
 				}
-				told = append(told, m)
+				messages = append(messages, m)
 			}
 		}
-		served = append(served, told)
+		served = append(served, messages)
 	}
 	return served
 }

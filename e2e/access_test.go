@@ -16,18 +16,18 @@ import (
 	"tributary/internal/testutil"
 )
 
-// Clients that show certificates and tokens see what the rules allow them; grpcurl is one of them. Who shows a certificate that is foreign,
-// has expired or is somebody else's, or a token that is revoked, is refused, and a line of the log says who and why.
-func TestWhoMaySeeWhat(t *testing.T) {
+// The access rules limit clients with certificates and tokens (grpcurl is one of them) to their rights. A client with a
+// foreign, expired or stolen certificate or a revoked token is refused, and the log names the client and the reason.
+func TestAccess_LimitsClientsByIdentity(t *testing.T) {
 	t.Parallel()
 	authority, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	dir := t.TempDir()
 	cert, key := authority.Loopback(time.Time{}).Files(dir)
 	cas := testutil.WriteFile(t, dir, "ca.pem", authority.PEM)
-	client := func(a *testutil.Authority, name string, until time.Time) []string {
+	client := func(a *testutil.Authority, name string, expires time.Time) []string {
 		id, err := url.Parse("spiffe://e2e/ns/" + name)
 		require.NoError(t, err)
-		cert, key := a.Sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: until}).Files(t.TempDir())
+		cert, key := a.Sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: expires}).Files(t.TempDir())
 		return []string{"--tls-ca", cas, "--tls-cert", cert, "--tls-key", key}
 	}
 	rules, tokens, address := t.TempDir(), filepath.Join(dir, "tokens"), fixture.Loopback(fixture.FreePort(t))
@@ -93,12 +93,12 @@ configSources: [{name: mesh, address: %q}]
 	// The stream ends when the token is revoked, with the status of that: grpcurl's exit code is 64 and the gRPC code.
 	cmd := exec.CommandContext(t.Context(), fixture.Grpcurl(t), "-cacert", cas, "-H", "Authorization: Bearer "+token, "-d", "@", address,
 		stream)
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
-	in, err := cmd.StdinPipe()
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = in.Write([]byte(`{"node": {"id": "grpcurl"}, "type_url": "networking.istio.io/v1/VirtualService"}` + "\n"))
+	_, err = stdin.Write([]byte(`{"node": {"id": "grpcurl"}, "type_url": "networking.istio.io/v1/VirtualService"}` + "\n"))
 	require.NoError(t, err)
 	logs := func(want string) {
 		s.WaitFor(t, 20*time.Second, func() error {
@@ -111,10 +111,10 @@ configSources: [{name: mesh, address: %q}]
 	logs("node_id=grpcurl")
 	testutil.WriteFile(t, dir, "tokens", "# none\n")
 	logs(`identity=token:ci err="the token is unknown or revoked"`)
-	require.NoError(t, in.Close())
+	require.NoError(t, stdin.Close())
 	require.Error(t, cmd.Wait())
-	require.Equal(t, 64+16, cmd.ProcessState.ExitCode(), "UNAUTHENTICATED: %s", &said)
-	require.Contains(t, said.String(), "the token is unknown or revoked")
-	require.NotContains(t, said.String(), "other")
+	require.Equal(t, 64+16, cmd.ProcessState.ExitCode(), "UNAUTHENTICATED: %s", &output)
+	require.Contains(t, output.String(), "the token is unknown or revoked")
+	require.NotContains(t, output.String(), "other")
 	require.NotContains(t, s.Output(), token)
 }

@@ -22,7 +22,7 @@ func TestOpenConnectionsKeepTheirPolicies(t *testing.T) {
 		}
 		g := startGuarded(t, "", "", flags...)
 		client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: 5 * time.Second}
-		again := func() int {
+		statusAgain := func() int {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(g.http)+"/", nil)
 			require.NoError(t, err)
 			res, err := client.Do(req)
@@ -32,12 +32,12 @@ func TestOpenConnectionsKeepTheirPolicies(t *testing.T) {
 			return res.StatusCode
 		}
 		g.expect(t, "at first", []wantedStatus{{probe{path: "/"}, 200}})
-		require.Equal(t, http.StatusOK, again())
+		require.Equal(t, http.StatusOK, statusAgain())
 		write(t, g.dir, "policies.yaml", policy("deny", "{action: DENY, rules: [{}]}"))
 		g.expect(t, "new connections", []wantedStatus{{probe{path: "/"}, 403}})
-		require.Equal(t, http.StatusOK, again(), "the open connection")
+		require.Equal(t, http.StatusOK, statusAgain(), "the open connection")
 		if immediate {
-			require.Equal(t, http.StatusForbidden, again(), "the connection was ended")
+			require.Equal(t, http.StatusForbidden, statusAgain(), "the connection was ended")
 		}
 	}
 }

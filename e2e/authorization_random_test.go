@@ -35,7 +35,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// What a random set of policies is, and what Envoy is asked, for each of as many workloads.
+// The number of workloads with random policies each, and of requests to each.
 const (
 	randomWorkloads = 220
 	randomRequests  = 25
@@ -49,16 +49,16 @@ type randomRequest struct {
 	Token              string // of tokensOf; empty for none
 }
 
-// randomToken is what a token says, and whether it is valid.
+// randomToken has the claims of a token, and whether it is valid.
 type randomToken struct {
 	claims map[string]any
 	valid  bool
 	text   string
 }
 
-func tokensOf(t *testing.T, s, other signer) map[string]randomToken {
+func tokensOf(t *testing.T, s, foreign signer) map[string]randomToken {
 	t.Helper()
-	all := map[string]randomToken{
+	tokens := map[string]randomToken{
 		"red": {valid: true, claims: map[string]any{
 			"iss": "i1", "sub": "red", "aud": "a1", "azp": "p1", "team": "x", "deep": map[string]any{"er": "yes"},
 		}},
@@ -67,26 +67,26 @@ func tokensOf(t *testing.T, s, other signer) map[string]randomToken {
 		"expired": {claims: map[string]any{"iss": "i1", "sub": "red", "exp": 1000}},
 		"unknown": {claims: map[string]any{"iss": "i3", "sub": "red"}},
 	}
-	for name, token := range all {
+	for name, token := range tokens {
 		token.text = s.token(t, token.claims)
-		all[name] = token
+		tokens[name] = token
 	}
-	all["forged"] = randomToken{claims: all["red"].claims, text: other.token(t, all["red"].claims)}
-	return all
+	tokens["forged"] = randomToken{claims: tokens["red"].claims, text: foreign.token(t, tokens["red"].claims)}
+	return tokens
 }
 
 // randomPolicies makes policies of a namespace.
 type randomPolicies struct{ *rand.Rand }
 
-func (r randomPolicies) one(in int) bool { return r.IntN(in) == 0 }
+func (r randomPolicies) oneIn(n int) bool { return r.IntN(n) == 0 }
 
-// some returns one to three values, or none.
-func (r randomPolicies) some(in int, of ...string) (values []string) {
-	if !r.one(in) {
+// sample returns one to three values, or none.
+func (r randomPolicies) sample(odds int, choices ...string) (values []string) {
+	if !r.oneIn(odds) {
 		return nil
 	}
 	for range 1 + r.IntN(3) {
-		values = append(values, of[r.IntN(len(of))])
+		values = append(values, choices[r.IntN(len(choices))])
 	}
 	return values
 }
@@ -96,13 +96,13 @@ func (r randomPolicies) policy(action security.AuthorizationPolicy_Action, port 
 	for range 1 + r.IntN(2) {
 		p.Rules = append(p.Rules, r.rule(port))
 	}
-	if action == security.AuthorizationPolicy_ALLOW && r.one(8) {
+	if action == security.AuthorizationPolicy_ALLOW && r.oneIn(8) {
 		p.Rules = nil
 	}
 	return p
 }
 
-// The values of conditions. Requests are made of what some of them match.
+// The values of conditions. Some of them match some requests.
 var (
 	someAddresses  = []string{"127.0.0.1", "127.0.0.2", "127.0.0.0/30", "127.0.0.4/30", "10.0.0.0/8", "::1"}
 	somePeers      = []string{"*", "cluster.local/ns/default/sa/a", "*/a"}
@@ -114,11 +114,11 @@ func (r randomPolicies) rule(port int) *security.Rule {
 	rule := &security.Rule{}
 	for range r.IntN(3) {
 		s := &security.Source{
-			IpBlocks: r.some(4, someAddresses...), NotIpBlocks: r.some(6, someAddresses...),
-			RemoteIpBlocks: r.some(5, someAddresses...), NotRemoteIpBlocks: r.some(6, someAddresses...),
-			RequestPrincipals: r.some(4, somePrincipals...), NotRequestPrincipals: r.some(5, somePrincipals...),
-			Principals: r.some(12, somePeers...), NotPrincipals: r.some(8, somePeers...),
-			NotNamespaces: r.some(8, "default", "sh*", "*"),
+			IpBlocks: r.sample(4, someAddresses...), NotIpBlocks: r.sample(6, someAddresses...),
+			RemoteIpBlocks: r.sample(5, someAddresses...), NotRemoteIpBlocks: r.sample(6, someAddresses...),
+			RequestPrincipals: r.sample(4, somePrincipals...), NotRequestPrincipals: r.sample(5, somePrincipals...),
+			Principals: r.sample(12, somePeers...), NotPrincipals: r.sample(8, somePeers...),
+			NotNamespaces: r.sample(8, "default", "sh*", "*"),
 		}
 		if proto.Size(s) == 0 {
 			s.NotIpBlocks = []string{"10.0.0.0/8"}
@@ -127,10 +127,10 @@ func (r randomPolicies) rule(port int) *security.Rule {
 	}
 	for range r.IntN(3) {
 		o := &security.Operation{
-			Paths: r.some(2, somePaths...), NotPaths: r.some(5, somePaths...),
-			Methods: r.some(3, "GET", "POST", "P*", "*E"), NotMethods: r.some(5, "GET", "DEL*"),
-			Hosts: r.some(4, "one.example", "*.EXAMPLE", "two*", "*"), NotHosts: r.some(6, "One.example", "*.org"),
-			Ports: r.some(6, fmt.Sprint(port), "1"), NotPorts: r.some(8, fmt.Sprint(port), "1"),
+			Paths: r.sample(2, somePaths...), NotPaths: r.sample(5, somePaths...),
+			Methods: r.sample(3, "GET", "POST", "P*", "*E"), NotMethods: r.sample(5, "GET", "DEL*"),
+			Hosts: r.sample(4, "one.example", "*.EXAMPLE", "two*", "*"), NotHosts: r.sample(6, "One.example", "*.org"),
+			Ports: r.sample(6, fmt.Sprint(port), "1"), NotPorts: r.sample(8, fmt.Sprint(port), "1"),
 		}
 		if proto.Size(o) == 0 {
 			o.Paths = []string{"*"}
@@ -154,9 +154,9 @@ func (r randomPolicies) rule(port int) *security.Rule {
 			append([]string{"source.principal"}, somePeers...),
 			{"source.namespace", "default", "*"},
 		}[r.IntN(15)]
-		when := &security.Condition{Key: c[0], Values: r.some(2, c[1:]...)}
-		if when.Values == nil || r.one(4) {
-			when.NotValues = r.some(1, c[1:]...)
+		when := &security.Condition{Key: c[0], Values: r.sample(2, c[1:]...)}
+		if when.Values == nil || r.oneIn(4) {
+			when.NotValues = r.sample(1, c[1:]...)
 		}
 		rule.When = append(rule.When, when)
 	}
@@ -164,20 +164,20 @@ func (r randomPolicies) rule(port int) *security.Rule {
 }
 
 func (r randomPolicies) request(tokens map[string]randomToken) randomRequest {
-	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	pick := func(choices ...string) string { return choices[r.IntN(len(choices))] }
 	req := randomRequest{
 		Method: pick("GET", "POST", "PATCH", "DELETE"),
 		Path:   pick("/", "/a", "/a/x", "/a/b/x?y=/b", "/t/1", "/t/1/x", "/t/1/2/x", "/t/", "/b?a=/a", "/b/", "/A"),
 		Host:   pick("one.example", "ONE.example", "two.org", "two.example", "three.org"), Headers: make(map[string]string),
 		Source: netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + r.IntN(6))}),
 	}
-	if r.one(2) {
+	if r.oneIn(2) {
 		req.Headers["x-a"] = pick("one", "ono", "two")
 	}
-	if r.one(3) {
+	if r.oneIn(3) {
 		req.Headers["x-b"] = pick("two", "three")
 	}
-	if r.one(2) {
+	if r.oneIn(2) {
 		names := make([]string, 0, len(tokens))
 		for name := range tokens {
 			names = append(names, name)
@@ -197,7 +197,8 @@ type authorization struct {
 	address  netip.Addr
 }
 
-// status is what a request is answered with. DENY comes first; if there is no ALLOW, the rest passes, else what one matches.
+// status is the expected status of a response. A matching DENY comes first. Without any ALLOW all other requests pass,
+// else those that match one.
 func (a authorization) status(r randomRequest) int {
 	if a.verifies && r.Token != "" && !a.tokens[r.Token].valid {
 		return http.StatusUnauthorized
@@ -224,20 +225,20 @@ func (a authorization) status(r randomRequest) int {
 func (a authorization) rule(rule *security.Rule, r randomRequest) bool {
 	from := func(f *security.Rule_From) bool {
 		s := f.GetSource()
-		return is(s.GetIpBlocks(), s.GetNotIpBlocks(), inRange(r.Source)) &&
-			is(s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), inRange(r.Source)) &&
-			is(s.GetRequestPrincipals(), s.GetNotRequestPrincipals(), like(a.principal(r)...)) &&
-			is(s.GetPrincipals(), s.GetNotPrincipals(), like()) && is(s.GetNamespaces(), s.GetNotNamespaces(), like())
+		return matchesValues(s.GetIpBlocks(), s.GetNotIpBlocks(), inRange(r.Source)) &&
+			matchesValues(s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), inRange(r.Source)) &&
+			matchesValues(s.GetRequestPrincipals(), s.GetNotRequestPrincipals(), like(a.principal(r)...)) &&
+			matchesValues(s.GetPrincipals(), s.GetNotPrincipals(), like()) && matchesValues(s.GetNamespaces(), s.GetNotNamespaces(), like())
 	}
 	to := func(t *security.Rule_To) bool {
 		o := t.GetOperation()
 		path, _, _ := strings.Cut(r.Path, "?")
 		host := func(pattern string) bool { return like(strings.ToLower(r.Host))(strings.ToLower(pattern)) }
-		return is(o.GetPaths(), o.GetNotPaths(), pathLike(path)) && is(o.GetMethods(), o.GetNotMethods(), like(r.Method)) &&
-			is(o.GetHosts(), o.GetNotHosts(), host) && is(o.GetPorts(), o.GetNotPorts(), like(fmt.Sprint(a.port)))
+		return matchesValues(o.GetPaths(), o.GetNotPaths(), pathLike(path)) && matchesValues(o.GetMethods(), o.GetNotMethods(), like(r.Method)) &&
+			matchesValues(o.GetHosts(), o.GetNotHosts(), host) && matchesValues(o.GetPorts(), o.GetNotPorts(), like(fmt.Sprint(a.port)))
 	}
 	for _, c := range rule.GetWhen() {
-		if !is(c.GetValues(), c.GetNotValues(), a.attribute(c.GetKey(), r)) {
+		if !matchesValues(c.GetValues(), c.GetNotValues(), a.attribute(c.GetKey(), r)) {
 			return false
 		}
 	}
@@ -245,7 +246,7 @@ func (a authorization) rule(rule *security.Rule, r randomRequest) bool {
 		(len(rule.GetTo()) == 0 || slices.ContainsFunc(rule.GetTo(), to))
 }
 
-// attribute says which patterns match what a request has of an attribute.
+// attribute returns the match of patterns with the values of a request's attribute.
 func (a authorization) attribute(key string, r randomRequest) func(pattern string) bool {
 	name := ""
 	if i := strings.IndexByte(key, '['); i > 0 {
@@ -281,8 +282,8 @@ func (a authorization) claim(r randomRequest, path ...string) []string {
 	}
 	var value any = a.tokens[r.Token].claims
 	for _, name := range path {
-		of, _ := value.(map[string]any)
-		value = of[name]
+		fields, _ := value.(map[string]any)
+		value = fields[name]
 	}
 	switch value := value.(type) {
 	case string:
@@ -305,7 +306,7 @@ func (a authorization) principal(r randomRequest) []string {
 }
 
 // is says whether one of the values matches, if there are any, and none of notValues.
-func is(values, notValues []string, matches func(string) bool) bool {
+func matchesValues(values, notValues []string, matches func(string) bool) bool {
 	return (len(values) == 0 || slices.ContainsFunc(values, matches)) && !slices.ContainsFunc(notValues, matches)
 }
 
@@ -346,7 +347,7 @@ func inRange(address netip.Addr) func(pattern string) bool {
 	}
 }
 
-// What a real Envoy answers to random requests is what a direct evaluation of random policies says.
+// A real Envoy answers random requests as a direct evaluation of random policies does.
 func TestRandomPolicies(t *testing.T) {
 	t.Parallel()
 	const seed = 1
@@ -365,7 +366,7 @@ func TestRandomPolicies(t *testing.T) {
 	for i := range models {
 		namespace := fmt.Sprintf("n%d", i)
 		m := authorization{
-			verifies: !r.one(4), tokens: tokens, port: port,
+			verifies: !r.oneIn(4), tokens: tokens, port: port,
 			address: netip.AddrFrom4([4]byte{127, 1, byte(i / 256), byte(i % 256)}),
 		}
 		for j := range 1 + r.IntN(3) {

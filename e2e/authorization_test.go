@@ -108,7 +108,7 @@ type probe struct {
 	tcp                bool // to the TCP port
 }
 
-// status returns what the gateway answers on a new connection, or 0 if it closes the connection.
+// status returns the status of the gateway's response on a new connection, or 0 if it closes the connection.
 func (g *guarded) status(ctx context.Context, a probe) int {
 	port := g.http
 	if a.tcp {
@@ -163,10 +163,11 @@ func tokens(spec string) string {
 		"\n---\n"
 }
 
-// A real Envoy as a gateway denies and allows by what policies say of paths, methods, headers, addresses, ports and tokens.
+// A real Envoy as a gateway denies and allows requests by the paths, methods, headers, addresses, ports and tokens of
+// policies.
 func TestAuthorizationAtAGateway(t *testing.T) {
 	t.Parallel()
-	s, other := newSigner(t), newSigner(t)
+	s, foreign := newSigner(t), newSigner(t)
 	bearer := func(s signer, claims map[string]any) map[string]string {
 		return map[string]string{"Authorization": "Bearer " + s.token(t, claims)}
 	}
@@ -236,7 +237,7 @@ func TestAuthorizationAtAGateway(t *testing.T) {
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a", "team": "red"})}, 299},
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a", "team": []string{"blue", "red"}})}, 299},
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "exp": 1})}, 401},
-				{probe{path: "/", headers: bearer(other, map[string]any{"iss": "i"})}, 401},
+				{probe{path: "/", headers: bearer(foreign, map[string]any{"iss": "i"})}, 401},
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "another"})}, 401},
 			},
 		},
@@ -247,14 +248,14 @@ func TestAuthorizationAtAGateway(t *testing.T) {
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s"})}, 403},
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 200},
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": []string{"x", "cd"}}})}, 200},
-				{probe{path: "/", headers: bearer(other, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 401},
+				{probe{path: "/", headers: bearer(foreign, map[string]any{"iss": "i", "sub": "s", "a": map[string]any{"b": "cd"}})}, 401},
 				{probe{tcp: true}, 0},
 			},
 		},
 		{
 			"keys that Envoy fetches", tokens("{jwtRules: [{issuer: i, jwksUri: 'http://keys.mesh.internal:8000/keys'}]}"), []wantedStatus{
 				{probe{path: "/", headers: bearer(s, map[string]any{"iss": "i", "sub": "a"})}, 200},
-				{probe{path: "/", headers: bearer(other, map[string]any{"iss": "i"})}, 401},
+				{probe{path: "/", headers: bearer(foreign, map[string]any{"iss": "i"})}, 401},
 			},
 		},
 		{
@@ -281,14 +282,14 @@ func TestAuthorizationAtAGateway(t *testing.T) {
 	require.Contains(t, body, "lds.update_rejected: 0")
 }
 
-// authorizer is a provider that allows what has the header x-let-me-in.
+// authorizer is a provider that allows requests with the header x-let-me-in.
 type authorizer struct {
 	auth.UnimplementedAuthorizationServer
-	asked atomic.Int64
+	checks atomic.Int64
 }
 
 func (a *authorizer) Check(_ context.Context, req *auth.CheckRequest) (*auth.CheckResponse, error) {
-	a.asked.Add(1)
+	a.checks.Add(1)
 	if h := req.GetAttributes().GetRequest().GetHttp(); h != nil && h.GetHeaders()["x-let-me-in"] == "" {
 		return &auth.CheckResponse{
 			Status:       &status.Status{Code: int32(codes.PermissionDenied)},
@@ -300,7 +301,8 @@ func (a *authorizer) Check(_ context.Context, req *auth.CheckRequest) (*auth.Che
 	}}}, nil
 }
 
-// Real providers, by gRPC and by HTTP, decide on what a CUSTOM policy matches. Once they have died, that is denied, and the rest passes.
+// Real providers, by gRPC and by HTTP, decide on requests that match a CUSTOM policy. After their death such requests
+// are denied, and others pass.
 func TestProvidersAuthorizeAtAGateway(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's
@@ -338,7 +340,7 @@ func TestProvidersAuthorizeAtAGateway(t *testing.T) {
 			{probe{tcp: true}, 200},
 		})
 		if provider == "grpc" {
-			require.Positive(t, byGRPC.asked.Load())
+			require.Positive(t, byGRPC.checks.Load())
 			server.Stop()
 		} else {
 			byHTTP.Close()

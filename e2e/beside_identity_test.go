@@ -12,7 +12,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// besideIdentities has services whose endpoints are authenticated for each reason that there is, or not.
+// besideIdentities has services with endpoints that are authenticated for each possible reason, or not at all.
 const besideIdentities = `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -181,9 +181,9 @@ spec:
   tcp: [{route: [{destination: {host: listed.internal, port: {number: 82}}}]}]
 `
 
-// Mutual TLS of Envoys with an identity is that of istiod, but for where certificates come from: SPIRE's agent, whose name for the roots of
-// several trust domains is another one. The names of which a certificate must have one are in a newer field. What is TCP within TLS has no
-// istio-peer-exchange, which stock Envoys do not speak, and no protocol at all.
+// Mutual TLS of Envoys with an identity equals istiod's, except for the origin of certificates: SPIRE's agent has
+// another name for the roots of several trust domains. The accepted names of a certificate are in a newer field. TCP
+// within TLS has no istio-peer-exchange, which stock Envoys do not speak, and no ALPN protocol.
 func TestIdentitiesBesideIstiod(t *testing.T) {
 	t.Parallel()
 	for name, mesh := range map[string]string{
@@ -209,7 +209,7 @@ func TestIdentitiesBesideIstiod(t *testing.T) {
 						continue
 					}
 					if len(m.GetTransportSocketMatches()) == 0 {
-						m.LoadAssignment = nil // to what endpoints are matched
+						m.LoadAssignment = nil // the label that endpoints match
 					}
 					require.Equal(t, sockets(m, false), sockets(ours.Clusters[c], admitsAny(m)), "%s: cluster %s", sort, c)
 					if len(m.GetTransportSocketMatches()) > 0 {
@@ -244,20 +244,20 @@ func admitsAny(m proto.Message) bool {
 
 // sockets returns the transport sockets of a message, by the paths of their fields. If any name would do, trust domains are left out.
 func sockets(m proto.Message, anyName bool) map[string]string {
-	all := make(map[string]string)
+	fields := make(map[string]string)
 	for path, v := range fixture.Flatten(m) {
 		switch {
 		case !strings.Contains(path, "transport_socket"), strings.Contains(path, ".sds_config"),
 			strings.HasSuffix(path, "connect_timeout.seconds"):
 		case strings.HasSuffix(path, "validation_context_sds_secret_config.name"):
-			all[path] = "roots"
+			fields[path] = "roots"
 		case subjectName.MatchString(path) && anyName && strings.HasSuffix(path, "prefix"):
 		case subjectName.MatchString(path):
-			all[subjectName.ReplaceAllString(path, "name ")+v] = ""
+			fields[subjectName.ReplaceAllString(path, "name ")+v] = ""
 		case strings.Contains(path, "subject_alt_names"), strings.Contains(path, "DownstreamTlsContext") && strings.Contains(v, "peer-exchange"):
 		default:
-			all[path] = v
+			fields[path] = v
 		}
 	}
-	return all
+	return fields
 }

@@ -14,7 +14,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// What comes to a workload is taken in as istiod has it: by the ports of its services, and by the ingress of a Sidecar instead.
+// Inbound listeners equal istiod's: they follow the ports of the workload's services, or the ingress of a Sidecar
+// instead.
 func TestInboundBesideIstiod(t *testing.T) {
 	t.Parallel()
 	const ingress = `
@@ -43,16 +44,16 @@ spec: {inboundTrafficPolicy: {mode: LOCALHOST}}
 `
 	dir, err := filepath.Abs("testdata/inbound")
 	require.NoError(t, err)
-	for name, of := range map[string]struct{ more, config string }{
+	for name, test := range map[string]struct{ objects, config string }{
 		"services": {"", "{}"}, "a Sidecar": {ingress, "{}"},
 		"the loopback interface": {local, `{"inboundTrafficPolicy": {"mode": "LOCALHOST"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			more := t.TempDir()
-			write(t, more, "more.yaml", of.more)
-			tr := fixture.StartTributary(t, fixture.Files("files", dir), fixture.Files("more", more))
+			extraDir := t.TempDir()
+			write(t, extraDir, "more.yaml", test.objects)
+			tr := fixture.StartTributary(t, fixture.Files("files", dir), fixture.Files("more", extraDir))
 			tr.AwaitReady(t)
-			istiod := istiodBeside(t, tr, of.config)
+			istiod := istiodBeside(t, tr, test.config)
 			istiod.AwaitSynced(t)
 			for _, interception := range []string{"NONE", "REDIRECT", "TPROXY"} {
 				for _, address := range []string{"10.9.8.7", "10.9.8.9", "10.9.8.10", "10.9.8.11"} {
@@ -69,7 +70,7 @@ spec: {inboundTrafficPolicy: {mode: LOCALHOST}}
 	}
 }
 
-// inboundOnly leaves of an inventory what is for connections to the workload.
+// inboundOnly keeps the resources of an inventory that are for connections to the workload.
 func inboundOnly(i *fixture.Inventory) *fixture.Inventory {
 	maps.DeleteFunc(i.Clusters, func(name string, _ *cluster.Cluster) bool {
 		return !strings.HasPrefix(strings.ToLower(name), "inbound")

@@ -18,15 +18,15 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// randomMesh makes objects at random, of few names so that they meet, and only of what is translated.
+// randomMesh makes random objects of translated kinds. Their few names make them refer to each other.
 type randomMesh struct {
 	*rand.Rand
 	spoken [3][]string // the protocols of each port
 	shared []string    // hosts that both namespaces have
 	split  []string    // these, if there are Sidecars
 	config string      // the MeshConfig, in JSON
-	ranged bool        // it has services whose addresses are ranges
-	hashed bool        // a policy of a port says of what a hash is made
+	ranged bool        // there are services with ranges of addresses
+	hashed bool        // a policy of a port has the input of a hash
 	secure []string    // the hosts of servers that have certificates or redirect to such, with the port and without their namespaces
 }
 
@@ -38,16 +38,16 @@ func newRandomMesh(seed int) *randomMesh {
 	return r
 }
 
-func (r *randomMesh) pick(of ...string) string { return of[r.IntN(len(of))] }
-func (r *randomMesh) often(n int) bool         { return r.IntN(n) > 0 }
-func (r *randomMesh) seldom(n int) bool        { return r.IntN(n) == 0 }
+func (r *randomMesh) pick(choices ...string) string { return choices[r.IntN(len(choices))] }
+func (r *randomMesh) often(n int) bool              { return r.IntN(n) > 0 }
+func (r *randomMesh) seldom(n int) bool             { return r.IntN(n) == 0 }
 
-func (r *randomMesh) duration(of ...int) *durationpb.Duration {
-	return &durationpb.Duration{Seconds: int64(of[r.IntN(len(of))])}
+func (r *randomMesh) duration(seconds ...int) *durationpb.Duration {
+	return &durationpb.Duration{Seconds: int64(seconds[r.IntN(len(seconds))])}
 }
 
-// texts returns a mesh with a service that marks it, and what it was before: workloads had other labels, services, rules and clients were
-// selected by others, and the mark had another name.
+// texts returns a mesh with a service that marks it, and an earlier mesh: with other labels of workloads, other
+// selectors of services, rules and clients, and another name of the mark.
 func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 	t.Helper()
 	var text strings.Builder
@@ -77,13 +77,13 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		Resolution: networking.ServiceEntry_STATIC, Endpoints: []*networking.WorkloadEntry{{Address: "192.0.2.1"}},
 	})
 	namespace := func() string { return r.pick("shop", "shop", "other") }
-	taken := make(map[string]bool) // what istiod makes of a host that is twice in one namespace has no rule: see docs/fields.md
+	taken := make(map[string]bool) // istiod's resources for a host that occurs twice in one namespace follow no rule: see docs/fields.md
 	for i := range 2 + r.IntN(5) {
-		in, service := namespace(), r.service()
+		home, service := namespace(), r.service()
 		service.Hosts = slices.DeleteFunc(service.GetHosts(), func(host string) bool {
-			was := taken[in+"/"+host]
-			taken[in+"/"+host] = true
-			return was
+			repeated := taken[home+"/"+host]
+			taken[home+"/"+host] = true
+			return repeated
 		})
 		for _, host := range service.GetHosts() {
 			if taken["shop/"+host] && taken["other/"+host] {
@@ -92,7 +92,7 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		}
 		r.ranged = r.ranged || slices.ContainsFunc(service.GetAddresses(), func(a string) bool { return strings.Contains(a, "/") })
 		if len(service.GetHosts()) > 0 {
-			put("ServiceEntry", in, fmt.Sprintf("s%d-%d", i, seed), nil, service)
+			put("ServiceEntry", home, fmt.Sprintf("s%d-%d", i, seed), nil, service)
 		}
 	}
 	for i := range r.IntN(4) {
@@ -125,7 +125,7 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 	return mark, now, strings.ReplaceAll(before, mark, "before-"+mark)
 }
 
-// derive makes of some routes what only those have that are derived from objects of Kubernetes.
+// derive gives some routes the fields that only routes derived from Kubernetes objects have.
 func (r *randomMesh) derive(v *networking.VirtualService) {
 	for _, h := range v.GetHttp() {
 		if h.GetRedirect() != nil && r.seldom(2) {
@@ -140,7 +140,7 @@ func (r *randomMesh) derive(v *networking.VirtualService) {
 	}
 }
 
-// selected are labels by which workloads are selected.
+// selected matches the labels of workload selectors.
 var selected = regexp.MustCompile(`app"?: ?"?(one|two)`)
 
 var besideHosts = []string{"one.internal", "two.internal", "three.internal", "*.wild.internal"}
@@ -151,11 +151,11 @@ func (r *randomMesh) sidecar(mark string) *networking.Sidecar {
 	if r.seldom(2) {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": r.pick("vm1", "two")}}
 	}
-	hosts := func() (all []string) {
+	hosts := func() (imports []string) {
 		for range 1 + r.IntN(2) {
-			all = append(all, r.pick("*/*", "./*", "shop/*", "other/*", "*/one.internal", "shop/two.internal", "*/*.wild.internal", "~/*"))
+			imports = append(imports, r.pick("*/*", "./*", "shop/*", "other/*", "*/one.internal", "shop/two.internal", "*/*.wild.internal", "~/*"))
 		}
-		return all
+		return imports
 	}
 	if r.seldom(3) {
 		s.Egress = append(s.Egress, &networking.IstioEgressListener{
@@ -192,7 +192,7 @@ func (r *randomMesh) gateway() *networking.Gateway {
 				Mode: r.mode(), ServerCertificate: "/etc/certs/cert.pem", PrivateKey: "/etc/certs/key.pem", CaCertificates: "/etc/certs/ca.pem",
 			}
 		case 1:
-			s.Port.Number, s.Port.Protocol = 8443, "TLS" // beside HTTPS of the same names, Envoy refuses what istiod sends
+			s.Port.Number, s.Port.Protocol = 8443, "TLS" // beside HTTPS of the same names, Envoy rejects istiod's listener
 			s.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_PASSTHROUGH}
 		case 2:
 			s.Port.Number, s.Port.Protocol = 9000, "TCP"
@@ -292,7 +292,7 @@ func (r *randomMesh) service() *networking.ServiceEntry {
 	}
 	switch {
 	case s.GetResolution() == networking.ServiceEntry_NONE:
-	case s.GetResolution() != networking.ServiceEntry_DNS_ROUND_ROBIN && r.seldom(2): // of several, Envoy refuses what istiod sends
+	case s.GetResolution() != networking.ServiceEntry_DNS_ROUND_ROBIN && r.seldom(2): // with several of them, Envoy rejects istiod's listener
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": r.pick("one", "two")}}
 	default:
 		for range r.IntN(3) {

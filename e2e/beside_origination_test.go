@@ -16,7 +16,7 @@ import (
 )
 
 // originations returns all combinations of a DestinationRule's TLS settings that Istio's validation takes.
-func originations() (all []string) {
+func originations() (documents []string) {
 	for _, mode := range []string{"DISABLE", "SIMPLE", "MUTUAL"} {
 		for _, sni := range []string{"", "sni: b.example"} {
 			for _, names := range []string{"", "subjectAltNames: [c.example]", "subjectAltNames: [c.example, 'spiffe://d']"} {
@@ -26,13 +26,13 @@ func originations() (all []string) {
 						if mode == "MUTUAL" && !strings.HasPrefix(roots, "credential") {
 							settings = append(settings, "clientCertificate: /c.pem", "privateKey: /k.pem")
 						}
-						all = append(all, strings.Join(slices.DeleteFunc(settings, func(s string) bool { return s == "" }), ", "))
+						documents = append(documents, strings.Join(slices.DeleteFunc(settings, func(s string) bool { return s == "" }), ", "))
 					}
 				}
 			}
 		}
 	}
-	return all
+	return documents
 }
 
 // TestOriginationBesideIstiod compares, for each combination of TLS settings, which servers the clusters of a gateway accept. A sidecar

@@ -33,11 +33,11 @@ func (r *randomMesh) traffic() *networking.TrafficPolicy {
 		p.OutlierDetection = r.outliers()
 	}
 	if r.seldom(4) {
-		of := r.outliers()
+		detection := r.outliers()
 		lb := r.balancer()
 		r.hashed = r.hashed || lb.GetConsistentHash() != nil
 		p.PortLevelSettings = []*networking.TrafficPolicy_PortTrafficPolicy{{
-			Port: &networking.PortSelector{Number: 80}, OutlierDetection: of, LoadBalancer: lb, ConnectionPool: r.pool(),
+			Port: &networking.PortSelector{Number: 80}, OutlierDetection: detection, LoadBalancer: lb, ConnectionPool: r.pool(),
 		}}
 	}
 	return p

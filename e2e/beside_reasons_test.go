@@ -9,14 +9,14 @@ import (
 
 // different is where tributary tells an Envoy something else than istiod does, and why. docs/fields.md has the same list.
 var different = []struct {
-	line matcher
-	why  string
-	of   func(compared) bool // in which comparisons; nil is all
+	line    matcher
+	why     string
+	applies func(compared) bool // the comparisons with this difference; nil is each comparison
 }{
 	{
 		regexp.MustCompile(`\.tracing\.custom_tags\{istio\.(authorization\.dry_run\.(allow|deny)_policy\.(name|result)|canonical_(revision|` +
 			`service)|cluster_id|mesh_id|namespace)\}: istiod has set$`),
-		"spans have none of Istio's tags, by which all workloads would differ",
+		"spans lack Istio's tags: their values would differ for each workload",
 		nil,
 	},
 	{
@@ -34,18 +34,18 @@ var different = []struct {
 		"a cluster of names that has no endpoint is sent without any, so that statistics show it; istiod leaves it out", nil,
 	},
 	{shortNames{}, "short names of services in a client's own DNS domain, such as details and details.default, are no domains: without " +
-		"Kubernetes nobody resolves them", nil},
+		"Kubernetes no resolver knows them", nil},
 	{regexp.MustCompile(`^listener .*\.filters\{[0-9]+\}(\.name: istiod has envoy\.filters\.network\.mongo_proxy, ` +
 		`.*|\.typed_config\[MongoProxy\]: istiod has set|\.typed_config\[TcpProxy\]: tributary has set|: istiod has ` +
 		`set)$`), "a service of MongoDB is one of TCP; istiod has Envoy's filter for MongoDB, for its statistics", compared.ofMongo},
 	{
 		regexp.MustCompile(`^cluster .*\.transport_socket: istiod has set$`),
-		"ISTIO_MUTUAL needs an identity: without one nothing is sent, or plaintext if that is allowed",
+		"ISTIO_MUTUAL needs an identity: an Envoy without one sends no request, or plaintext if that is allowed",
 		compared.ofMutual,
 	},
 	{
 		regexp.MustCompile(`^cluster .*\.filter_metadata\{istio\}\.fields\{alpn_override\}: istiod has set$`),
-		"istiod's clusters have what its own filter for ALPN reads, which only its own proxies have", nil,
+		"istiod's clusters have metadata for its own ALPN filter, which only its own proxies have", nil,
 	},
 	{regexp.MustCompile(`^cluster .*\.validation_context_sds_secret_config\.name: istiod has file-root:system, tributary ` +
 		`file-root:/etc/ssl/certs/` +
@@ -61,32 +61,32 @@ var different = []struct {
 		"to, and answers 503", nil},
 	{
 		regexp.MustCompile(`\[TcpProxy\]\.(idle_timeout|max_downstream_connection_duration|hash_policy)`),
-		"what portLevelSettings say applies to connections too; istiod heeds what is said of all ports only", nil,
+		"settings in portLevelSettings apply to connections, too; istiod applies only the settings for all ports", nil,
 	},
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
 	{
 		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: ` +
 			`istiod has set)$`),
-		"what portLevelSettings say of hashes applies to a destination that names no port, too; istiod does not heed it there",
+		"hash policies in portLevelSettings apply to a destination without a port, too; istiod does not apply them there",
 		compared.byPort,
 	},
 	{regexp.MustCompile(`max_concurrent_streams: tributary`), "with h2UpgradePolicy, istiod forgets maxConcurrentStreams", nil},
 	{
 		regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`),
-		"of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash,
+		"of servers with one host on one port, the first has it; Envoy rejects istiod's listener", compared.clash,
 	},
 	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}[.:].*|routes https\.443\.[^.]*\.[^.]*\.[^.]*: tributary has ` +
 		`it|routes http\.80\.virtual_hosts\{[^}]*\}: tributary has ` +
 		`set)$`), "of a server that has a host of an older one on its port, tributary leaves out the host, istiod the whole " +
 		"server", compared.clash},
-	{fewerServers{}, "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
+	{fewerServers{}, "of servers with one host on one port, the first has it; Envoy rejects istiod's listener", compared.clash},
 	{
 		regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`),
-		"beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out", compared.ranges,
+		"beside services with ranges of addresses, the oldest other service has the rest of a TCP port; istiod leaves it out", compared.ranges,
 	},
 	{
 		regexp.MustCompile(`^listener 127.*_[0-9]+\.default_filter_chain: istiod has set$`),
-		"without redirection, istiod has what no service of TLS is asked for pass through to where it came, which is the Envoy itself", nil,
+		"without redirection, istiod passes TLS connections for no known service on to their original destination, the Envoy itself", nil,
 	},
 	{
 		regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`),
@@ -103,18 +103,18 @@ var different = []struct {
 	{
 		regexp.MustCompile(`^(cluster outbound\|8000\|\|v4\.example\.(dns_|eds_cluster_config: istiod|load_assignment: |respect_dns_ttl: |` +
 			`type: istiod has EDS, tributary STRICT_DNS|typed_dns_resolver_config: )|endpoints outbound\|8000\|\|v4\.example: istiod has it)`),
-		"of ServiceEntries of one host and port, of which one has addresses and another names, the names are resolved; istiod sends them as " +
+		"if one ServiceEntry of a host and port has addresses and another has names, the names are resolved; istiod sends them as " +
 			"addresses, which Envoy rejects", compared.joined,
 	},
 }
 
-// compared is what is known of two inventories that are compared.
+// compared describes two compared inventories.
 type compared struct {
 	gateway bool     // they are those of a gateway
 	plain   bool     // connections to the sidecar are not redirected
-	ranged  bool     // there are services whose addresses are ranges
+	ranged  bool     // there are services with ranges of addresses
 	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
-	hashes  bool     // there are policies of ports that say of what a hash is made
+	hashes  bool     // there are policies of ports with the input of a hash
 	shapes  bool     // of testdata/shapes
 	split   []string // hosts that several namespaces have, where there are Sidecars
 
@@ -133,30 +133,30 @@ func (c compared) byPort() bool { return !c.gateway && c.hashes }
 func (c compared) clash() bool  { return c.gateway && c.clashes }
 func (c compared) ranges() bool { return !c.gateway && c.ranged }
 
-// matcher says of which lines a reason is.
+// matcher selects the lines that a reason covers.
 type matcher interface{ MatchString(line string) bool }
 
-// otherPort is of lines in which both say the same but for the port.
+// otherPort matches lines that differ only in the port.
 type otherPort struct{}
 
 var anyPort = regexp.MustCompile(`[|:][0-9]+[|/]`)
 
 func (otherPort) MatchString(line string) bool {
-	istiod, tributary, both := strings.Cut(line, ", tributary ")
+	istiod, tributary, hasTributary := strings.Cut(line, ", tributary ")
 	_, istiod, _ = strings.Cut(istiod, ": istiod has ")
-	return both && anyPort.MatchString(istiod) && anyPort.ReplaceAllString(istiod, "|") == anyPort.ReplaceAllString(tributary, "|")
+	return hasTributary && anyPort.MatchString(istiod) && anyPort.ReplaceAllString(istiod, "|") == anyPort.ReplaceAllString(tributary, "|")
 }
 
-// fewerServers is of server names of one port of a gateway, of which tributary has left some out.
+// fewerServers matches server names of one port of a gateway if tributary leaves some out.
 type fewerServers struct{}
 
 var serversOf = regexp.MustCompile(`^listener 0\.0\.0\.0_443\.filter_chains\{[0-9]+\}\.filter_chain_match\.server_names: istiod has ` +
 	`(.*), tributary (.*)$`)
 
 func (fewerServers) MatchString(line string) bool {
-	both := serversOf.FindStringSubmatch(line)
-	return both != nil && !slices.ContainsFunc(strings.Fields(both[2]),
-		func(name string) bool { return !slices.Contains(strings.Fields(both[1]), name) })
+	servers := serversOf.FindStringSubmatch(line)
+	return servers != nil && !slices.ContainsFunc(strings.Fields(servers[2]),
+		func(name string) bool { return !slices.Contains(strings.Fields(servers[1]), name) })
 }
 
 // otherAddresses is of domains that differ in addresses, or ranges of them.
@@ -165,20 +165,20 @@ type otherAddresses struct{}
 var domainsOf = regexp.MustCompile(`^routes .*\.domains: istiod has (.*), tributary (.*)$`)
 
 func (otherAddresses) MatchString(line string) bool {
-	both := domainsOf.FindStringSubmatch(line)
-	return both != nil && slices.Equal(names(both[1]), names(both[2]))
+	domains := domainsOf.FindStringSubmatch(line)
+	return domains != nil && slices.Equal(names(domains[1]), names(domains[2]))
 }
 
 // shortNames is of domains that are the same but for names of services without all of the cluster's domain.
 type shortNames struct{}
 
 func (shortNames) MatchString(line string) bool {
-	both := domainsOf.FindStringSubmatch(line)
-	if both == nil {
+	domains := domainsOf.FindStringSubmatch(line)
+	if domains == nil {
 		return false
 	}
-	ours := strings.Fields(both[2])
-	rest := slices.DeleteFunc(strings.Fields(both[1]), func(d string) bool {
+	ours := strings.Fields(domains[2])
+	rest := slices.DeleteFunc(strings.Fields(domains[1]), func(d string) bool {
 		return slices.ContainsFunc(ours, func(full string) bool {
 			return strings.HasSuffix(full, ".svc.cluster.local") && strings.HasPrefix(full, d+".")
 		})
@@ -196,9 +196,9 @@ func names(list string) []string {
 }
 
 // excused says whether a reason is given for a line.
-func excused(line string, of compared) bool {
+func excused(line string, pair compared) bool {
 	for _, d := range different {
-		if (d.of == nil || d.of(of)) && d.line.MatchString(line) {
+		if (d.applies == nil || d.applies(pair)) && d.line.MatchString(line) {
 			return true
 		}
 	}

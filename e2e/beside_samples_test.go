@@ -47,9 +47,9 @@ func TestSamplesBesideIstiod(t *testing.T) {
 		mark := "sample-" + strconv.Itoa(i)
 		var text strings.Builder
 		for _, r := range s.objects {
-			one, err := resource.MarshalYAML(r)
+			document, err := resource.MarshalYAML(r)
 			require.NoError(t, err)
-			text.WriteString("---\n" + string(one))
+			text.WriteString("---\n" + string(document))
 		}
 		text.WriteString("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: mark, namespace: default}\nspec: " +
 			"{hosts: [" + mark + "], ports: [{number: 7777, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: mark.example}]}\n")
@@ -71,14 +71,14 @@ func TestSamplesBesideIstiod(t *testing.T) {
 		istiod := istiodBeside(t, tr, "{}")
 		istiod.AwaitSynced(t)
 		for name, node := range nodes {
-			of := compared{
+			pair := compared{
 				gateway: name == "gateway", mongo: strings.Contains(text.String(), "protocol: MONGO"),
 				mutual: strings.Contains(text.String(), "ISTIO_MUTUAL"),
 				mixed:  s.file == filepath.Join("external", "github.yaml"),
 			}
 			var lines []string
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) { // it takes one object after another
-				lines = compare(t, marked(istiod.GRPC, node), ours[name], of)
+				lines = compare(t, marked(istiod.GRPC, node), ours[name], pair)
 				if len(lines) == 0 || time.Now().After(end) {
 					break
 				}

@@ -104,7 +104,7 @@ const besideConfig = `{"trustDomain":"mesh.example","trustDomainAliases":["old.e
     "includeRequestHeadersInCheck":["x-*"],
     "includeAdditionalHeadersInCheck":{"x-b":"1"},"headersToUpstreamOnAllow":["x-c"],"headersToDownstreamOnDeny":["x-d"]}}]}`
 
-// A gateway is told the same of policies, tokens, providers and claims by tributary as by istiod.
+// A gateway gets the same policies, tokens, providers and claims from tributary as from istiod.
 func TestSecurityBesideIstiod(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t)

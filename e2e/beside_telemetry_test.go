@@ -12,7 +12,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 )
 
-// meshConfig makes what is set for the whole mesh, with providers that send spans to the service that marks it.
+// meshConfig makes the settings for the whole mesh, with providers that send spans to the service that marks it.
 func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 	c := &meshv1alpha1.MeshConfig{
 		AccessLogFile: r.pick("", "/dev/stdout"), AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(r.IntN(2)),
@@ -94,21 +94,21 @@ func (r *randomMesh) meshConfig(mark string) *meshv1alpha1.MeshConfig {
 	return c
 }
 
-// observers are names of providers, and one that nobody has.
+// observers are names of providers, and one unknown name.
 var observers = []string{"envoy", "text", "Labels", "zipkin", "otel", "nobody", "prometheus"}
 
-// telemetry makes a Telemetry, most of them for the workload whose Envoys are compared.
+// telemetry makes a Telemetry, in most cases for the workload of the compared Envoys.
 func (r *randomMesh) telemetry() *telemetryv1alpha1.Telemetry {
 	t := &telemetryv1alpha1.Telemetry{}
 	if r.seldom(2) {
 		t.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": r.pick("vm1", "vm1", "two")}}
 	}
 	mode := func() telemetryv1alpha1.WorkloadMode { return telemetryv1alpha1.WorkloadMode(r.IntN(3)) } //nolint:gosec // there are three
-	refs := func() (all []*telemetryv1alpha1.ProviderRef) {
+	refs := func() (providers []*telemetryv1alpha1.ProviderRef) {
 		for range r.IntN(3) {
-			all = append(all, &telemetryv1alpha1.ProviderRef{Name: r.pick(observers...)})
+			providers = append(providers, &telemetryv1alpha1.ProviderRef{Name: r.pick(observers...)})
 		}
-		return all
+		return providers
 	}
 	for range r.IntN(3) {
 		l := &telemetryv1alpha1.AccessLogging{Providers: refs()}

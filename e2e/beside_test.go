@@ -45,7 +45,7 @@ func besideNode(t *testing.T, interception string) *core.Node {
 	return &core.Node{Id: "sidecar~192.0.2.77~vm1.shop~shop.svc.cluster.local", Metadata: metadata}
 }
 
-// besideNodes are those whose inventories are compared: sidecars with redirection of both kinds and without, and a gateway.
+// besideNodes are the compared clients: sidecars with redirection of both kinds and without, and a gateway.
 func besideNodes(t *testing.T) map[string]*core.Node {
 	t.Helper()
 	gateway := besideNode(t, "REDIRECT")
@@ -56,9 +56,9 @@ func besideNodes(t *testing.T) map[string]*core.Node {
 	}
 }
 
-// compare returns the differences of two inventories that nothing explains. What clients with a Sidecar know as a host that several
-// namespaces share may differ.
-func compare(t *testing.T, istiod, ours *fixture.Inventory, of compared) (all []string) {
+// compare returns the differences of two inventories that have no explanation. They may differ in hosts that several
+// namespaces share, for clients with a Sidecar.
+func compare(t *testing.T, istiod, ours *fixture.Inventory, pair compared) (lines []string) {
 	t.Helper()
 	for _, i := range []*fixture.Inventory{istiod, ours} {
 		eachDomain(i)
@@ -66,25 +66,25 @@ func compare(t *testing.T, istiod, ours *fixture.Inventory, of compared) (all []
 	}
 	withoutMutual(istiod)
 	withoutChecks(ours)
-	all = append(all, differences("cluster", istiod.Clusters, ours.Clusters)...)
-	all = append(all, differences("endpoints", istiod.Endpoints, ours.Endpoints)...)
-	all = append(all, differences("listener", istiod.Listeners, ours.Listeners)...)
-	all = append(all, differences("routes", istiod.Routes, ours.Routes)...)
-	dead := deadEnds(istiod, of.split)
-	moved := routesElsewhere(all)
-	return slices.DeleteFunc(all, func(line string) bool {
-		if dead[line] || moved(line) || leadsNowhere(istiod, line, of.split) {
+	lines = append(lines, differences("cluster", istiod.Clusters, ours.Clusters)...)
+	lines = append(lines, differences("endpoints", istiod.Endpoints, ours.Endpoints)...)
+	lines = append(lines, differences("listener", istiod.Listeners, ours.Listeners)...)
+	lines = append(lines, differences("routes", istiod.Routes, ours.Routes)...)
+	dead := deadEnds(istiod, pair.split)
+	moved := routesElsewhere(lines)
+	return slices.DeleteFunc(lines, func(line string) bool {
+		if dead[line] || moved(line) || leadsNowhere(istiod, line, pair.split) {
 			return true
 		}
-		return excused(line, of)
+		return excused(line, pair)
 	})
 }
 
-// routesElsewhere says of which lines it is the reason that a route leads to another port: what the policy of a port says of hashes and of
-// retries goes with it.
-func routesElsewhere(all []string) func(line string) bool {
+// routesElsewhere matches the lines that follow from a route to another port: the hashes and retries in the policy of a
+// port go with it.
+func routesElsewhere(lines []string) func(line string) bool {
 	routes := make(map[string]bool)
-	for _, line := range all {
+	for _, line := range lines {
 		if i := strings.Index(line, ".route.cluster: "); i > 0 && (otherPort{}).MatchString(line) {
 			routes[line[:i]] = true
 		}
@@ -107,8 +107,8 @@ func withoutChecks(i *fixture.Inventory) {
 		if a := i.Endpoints[c.GetEdsClusterConfig().GetServiceName()]; a != nil {
 			delete(i.Endpoints, a.GetClusterName())
 			a.ClusterName, c.EdsClusterConfig.ServiceName = name, name
-			for _, of := range a.GetEndpoints() {
-				for _, e := range of.GetLbEndpoints() {
+			for _, group := range a.GetEndpoints() {
+				for _, e := range group.GetLbEndpoints() {
 					e.GetEndpoint().HealthCheckConfig = nil
 				}
 			}
@@ -117,7 +117,8 @@ func withoutChecks(i *fixture.Inventory) {
 	}
 }
 
-// withoutMutual removes from inbound listeners with optional mutual TLS what is for TLS: a sidecar without an identity has plaintext only.
+// withoutMutual removes the TLS parts of inbound listeners with optional mutual TLS: a sidecar without an identity has
+// plaintext only.
 func withoutMutual(i *fixture.Inventory) {
 	for _, l := range i.Listeners {
 		mutual := slices.ContainsFunc(l.GetFilterChains(), func(c *listener.FilterChain) bool {
@@ -151,7 +152,7 @@ func sortChains(i *fixture.Inventory) {
 		for _, r := range c.GetFilterChainMatch().GetPrefixRanges() {
 			fmt.Fprintf(&b, "%s/%d ", r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
 		}
-		return cmp.Or(b.String(), "~") // what is for all comes last
+		return cmp.Or(b.String(), "~") // a chain for all addresses comes last
 	}
 	for name, l := range i.Listeners {
 		if strings.HasPrefix(name, "127") {
@@ -168,37 +169,37 @@ func eachDomain(i *fixture.Inventory) {
 		if !strings.HasPrefix(name, "http") {
 			continue
 		}
-		var all []*route.VirtualHost
+		var virtualHosts []*route.VirtualHost
 		slices.SortStableFunc(r.VirtualHosts, func(a, b *route.VirtualHost) int {
 			return strings.Count(a.GetName(), "/") - strings.Count(b.GetName(), "/")
 		})
 		for _, v := range r.GetVirtualHosts() {
 			_, port, _ := strings.Cut(v.GetName(), ":")
 			for _, d := range v.GetDomains() {
-				one := proto.CloneOf(v)
+				domainHost := proto.CloneOf(v)
 				if _, host, limited := strings.Cut(d, "/"); limited {
 					d = host
 				}
-				one.Name, one.Domains = d+":"+port, []string{d}
-				one.Routes = once(one.GetRoutes())
-				if !slices.ContainsFunc(all, func(v *route.VirtualHost) bool { return v.GetName() == one.GetName() }) {
-					all = append(all, one)
+				domainHost.Name, domainHost.Domains = d+":"+port, []string{d}
+				domainHost.Routes = once(domainHost.GetRoutes())
+				if !slices.ContainsFunc(virtualHosts, func(v *route.VirtualHost) bool { return v.GetName() == domainHost.GetName() }) {
+					virtualHosts = append(virtualHosts, domainHost)
 				}
 			}
 		}
-		r.VirtualHosts = all
+		r.VirtualHosts = virtualHosts
 	}
 }
 
-// once returns routes without those that are as one before, which come to nothing: istiod repeats those of a VirtualService for each server
-// of a port.
-func once(routes []*route.Route) (all []*route.Route) {
+// once returns routes without later duplicates, which match no request: istiod repeats the routes of a VirtualService
+// for each server of a port.
+func once(routes []*route.Route) (distinct []*route.Route) {
 	for _, r := range routes {
-		if !slices.ContainsFunc(all, func(o *route.Route) bool { return proto.Equal(o, r) }) {
-			all = append(all, r)
+		if !slices.ContainsFunc(distinct, func(o *route.Route) bool { return proto.Equal(o, r) }) {
+			distinct = append(distinct, r)
 		}
 	}
-	return all
+	return distinct
 }
 
 // replace makes content all that is in a folder, at once.
@@ -209,8 +210,8 @@ func replace(t *testing.T, dir, content string) {
 	require.NoError(t, os.Rename(filepath.Join(temp, "mesh.yaml"), filepath.Join(dir, "mesh.yaml")))
 }
 
-// deadEnds returns the lines by which istiod has listeners, or routes of a port, that lead to none but clusters that it does not have
-// itself; and listeners at addresses of services that lead to clusters of hosts which several namespaces have.
+// deadEnds returns the lines for istiod's listeners, or routes of a port, that lead only to clusters that istiod does
+// not have; and for listeners at addresses of services that lead to clusters of hosts in several namespaces.
 func deadEnds(istiod *fixture.Inventory, shared []string) map[string]bool {
 	isShared := func(cluster string) bool {
 		return slices.ContainsFunc(shared, func(host string) bool { return strings.HasSuffix(cluster, "|"+host) })
@@ -225,49 +226,49 @@ func deadEnds(istiod *fixture.Inventory, shared []string) map[string]bool {
 		}
 		return false
 	}
-	none := func(string) bool { return false }
+	noException := func(string) bool { return false }
 	lines, dead := make(map[string]bool), make(map[string]bool)
 	for name, r := range istiod.Routes {
-		if !leadsSomewhere(r, none) {
+		if !leadsSomewhere(r, noException) {
 			dead[name], lines[fmt.Sprintf("routes %s: istiod has it", name)] = true, true
 		}
 	}
 	for name, l := range istiod.Listeners {
-		by := ""
+		routesName := ""
 		for path, v := range fixture.Flatten(l) {
 			if strings.HasSuffix(path, ".route_config_name") {
-				by = v
+				routesName = v
 			}
 		}
-		except := none
+		except := noException
 		if strings.HasPrefix(name, "240.") {
 			except = isShared
 		}
-		if by != "" && dead[by] || by == "" && !leadsSomewhere(l, except) {
+		if routesName != "" && dead[routesName] || routesName == "" && !leadsSomewhere(l, except) {
 			lines[fmt.Sprintf("listener %s: istiod has it", name)] = true
 		}
 	}
 	return lines
 }
 
-func differences[M proto.Message](what string, istiod, ours map[string]M) (all []string) {
+func differences[M proto.Message](kind string, istiod, ours map[string]M) (lines []string) {
 	for name, m := range istiod {
 		o, ok := ours[name]
 		if !ok {
-			all = append(all, fmt.Sprintf("%s %s: istiod has it", what, name))
+			lines = append(lines, fmt.Sprintf("%s %s: istiod has it", kind, name))
 			continue
 		}
 		a, b := fixture.Flatten(m), fixture.Flatten(o)
 		for path, v := range a {
 			if w, ok := b[path]; !ok {
-				all = append(all, fmt.Sprintf("%s %s%s: istiod has %s", what, name, path, v))
+				lines = append(lines, fmt.Sprintf("%s %s%s: istiod has %s", kind, name, path, v))
 			} else if v != w {
-				all = append(all, fmt.Sprintf("%s %s%s: istiod has %s, tributary %s", what, name, path, v, w))
+				lines = append(lines, fmt.Sprintf("%s %s%s: istiod has %s, tributary %s", kind, name, path, v, w))
 			}
 		}
 		for path, v := range b {
 			if _, ok := a[path]; !ok {
-				all = append(all, fmt.Sprintf("%s %s%s: tributary has %s", what, name, path, v))
+				lines = append(lines, fmt.Sprintf("%s %s%s: tributary has %s", kind, name, path, v))
 			}
 		}
 	}
@@ -275,28 +276,28 @@ func differences[M proto.Message](what string, istiod, ours map[string]M) (all [
 		if _, ok := istiod[name]; ok {
 			continue
 		}
-		line := fmt.Sprintf("%s %s: tributary has it", what, name)
+		line := fmt.Sprintf("%s %s: tributary has it", kind, name)
 		if c, ok := any(o).(*cluster.Cluster); ok && c.GetType() != cluster.Cluster_EDS && len(c.GetLoadAssignment().GetEndpoints()) == 0 {
 			line += " without endpoints"
 		}
-		all = append(all, line)
+		lines = append(lines, line)
 	}
 	path := func(line string) string { path, _, _ := strings.Cut(line, ": "); return path }
-	slices.SortFunc(all, func(a, b string) int { return strings.Compare(path(a), path(b)) })
-	// What is missing as a whole is told once.
-	whole := ""
-	return slices.DeleteFunc(all, func(line string) bool {
-		if whole != "" && strings.HasPrefix(path(line), whole) {
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(path(a), path(b)) })
+	// A resource that is missing as a whole is reported once.
+	missingPath := ""
+	return slices.DeleteFunc(lines, func(line string) bool {
+		if missingPath != "" && strings.HasPrefix(path(line), missingPath) {
 			return true
 		}
-		if whole = ""; strings.HasSuffix(line, " has set") || strings.HasSuffix(line, " has it") {
-			whole = path(line)
+		if missingPath = ""; strings.HasSuffix(line, " has set") || strings.HasSuffix(line, " has it") {
+			missingPath = path(line)
 		}
 		return false
 	})
 }
 
-func TestDocumentsSayWhatIsDifferent(t *testing.T) {
+func TestDifferencesFromIstiod_AreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "fields.md"))
 	require.NoError(t, err)
 	for _, d := range different {
@@ -304,7 +305,7 @@ func TestDocumentsSayWhatIsDifferent(t *testing.T) {
 	}
 }
 
-// A reason is for what it says, and for nothing else.
+// A reason covers its own lines, and no others.
 func TestReasonsExcuseNoMore(t *testing.T) {
 	clash, ranged, hashed := compared{gateway: true, clashes: true}, compared{ranged: true}, compared{hashes: true}
 	for line, only := range map[string]*compared{
@@ -327,35 +328,35 @@ func TestReasonsExcuseNoMore(t *testing.T) {
 		"endpoints outbound|80||a.endpoints{/}: istiod has set":                                            nil,
 		"listener 0.0.0.0_443.filter_chains{0}.filter_chain_match.server_names: istiod has a, tributary b": &clash,
 	} {
-		for _, of := range []compared{{}, {gateway: true}, clash, ranged, hashed} {
-			want := only != nil && only.gateway == of.gateway && only.clashes == of.clashes && only.ranged == of.ranged && only.hashes == of.hashes
-			require.Equal(t, want, excused(line, of), "%s of %+v", line, of)
+		for _, pair := range []compared{{}, {gateway: true}, clash, ranged, hashed} {
+			want := only != nil && only.gateway == pair.gateway && only.clashes == pair.clashes && only.ranged == pair.ranged && only.hashes == pair.hashes
+			require.Equal(t, want, excused(line, pair), "%s of %+v", line, pair)
 		}
 	}
 }
 
-// An Envoy is told the same by tributary as by an istiod that has its configuration from there.
+// An Envoy gets the same resources from tributary as from an istiod that reads its configuration from tributary.
 func TestBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, fixture.Testdata("quickstart"))
 }
 
-// istiodBeside starts an istiod with a MeshConfig, which it cannot have from tributary. What that does not say is as it is without one in
-// tributary.
+// istiodBeside starts an istiod with a MeshConfig, which it cannot read from tributary. Fields that it leaves out get
+// tributary's defaults.
 func istiodBeside(t *testing.T, tr *fixture.Tributary, config string) *fixture.Istiod {
 	t.Helper()
-	var all map[string]any
-	require.NoError(t, json.Unmarshal([]byte(config), &all))
-	if _, said := all["enableTracing"]; !said {
-		all["enableTracing"] = false
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal([]byte(config), &fields))
+	if _, isSet := fields["enableTracing"]; !isSet {
+		fields["enableTracing"] = false
 	}
-	all["configSources"] = []any{map[string]any{"address": "xds://" + tr.XDS}}
-	text, err := yaml.Marshal(all)
+	fields["configSources"] = []any{map[string]any{"address": "xds://" + tr.XDS}}
+	text, err := yaml.Marshal(fields)
 	require.NoError(t, err)
 	return fixture.NewIstiodWith(t, string(text))
 }
 
-// besideIstiod compares what Envoys are told of a folder.
+// besideIstiod compares the resources that Envoys get for a folder.
 func besideIstiod(t *testing.T, dir string) {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
@@ -372,8 +373,8 @@ func besideIstiod(t *testing.T, dir string) {
 	}
 }
 
-// So it is where it is easily otherwise: delegates, wildcards, hosts of several widths at a gateway, what has no routes there, what is not
-// seen.
+// The resources are equal in corner cases, too: delegates, wildcards, hosts of several widths at a gateway, hosts
+// without routes there, invisible hosts.
 func TestCornersBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/corners")
@@ -385,7 +386,7 @@ func TestSeveralOfOneHostBesideIstiod(t *testing.T) {
 	besideIstiod(t, "testdata/several")
 }
 
-// So it is with what EnvoyFilters change, in each way.
+// The resources are equal after each kind of change by EnvoyFilters, too.
 func TestEnvoyFiltersBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/filters")
@@ -431,7 +432,7 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		for name, node := range nodes {
 			ours[name] = marked(tr.XDS, node, mark)
 		}
-		// a fresh one, which never had another mesh: not all that an old one tells is of what it has now
+		// a fresh one, which never had another mesh: an old istiod may still send resources of earlier meshes
 		istiod := istiodBeside(t, tr, mesh.config)
 		istiod.AwaitSynced(t)
 		for name, node := range nodes {
@@ -444,8 +445,8 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 						split: mesh.split,
 					}),
 					func(line string) bool {
-						// Of which of both namespaces istiod tells gateways could not be found out. Without redirection, it has filter chains for ranges of
-						// addresses, which no connection reaches.
+						// It is unknown which of two namespaces istiod prefers for gateways. Without redirection, it has filter chains
+						// for ranges of addresses, which no connection reaches.
 						return name == "gateway" && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||
 							name == "NONE" && mesh.ranged && strings.HasPrefix(line, "listener 127")
 					})

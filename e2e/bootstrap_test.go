@@ -24,7 +24,7 @@ import (
 // nodeOfVM is the id of a sidecar in the namespace "default", in the form that istiod wants.
 const nodeOfVM = "sidecar~127.0.0.1~vm1.default~default.svc.cluster.local"
 
-// bootstrap is what `tributary bootstrap` prints.
+// bootstrap is the output of `tributary bootstrap`.
 func bootstrap(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code := fixture.Run(t, append([]string{fixture.TributaryBinary(t), "bootstrap"}, args...)...)
@@ -32,7 +32,7 @@ func bootstrap(t *testing.T, args ...string) string {
 	return out
 }
 
-// TestBootstrapIstiod shows that an istiod starts with what is printed for one, and has what the server has.
+// TestBootstrapIstiod shows that an istiod starts with the printed configuration and gets the objects of the server.
 func TestBootstrapIstiod(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Testdata("quickstart")
@@ -43,10 +43,11 @@ func TestBootstrapIstiod(t *testing.T) {
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 
 	text = bootstrap(t, "istiod", "--server", tributary.XDS)
-	assert.Contains(t, text, "\n- address: k8s://\n", "on Kubernetes, which is what is assumed, its CRDs are not forgotten")
+	assert.Contains(t, text, "\n- address: k8s://\n", "a configuration for Kubernetes, the default, keeps its CRDs")
 }
 
-// TestBootstrapTributary shows that a tributary starts with what is printed for one, and has what the server has.
+// TestBootstrapTributary shows that a tributary starts with the printed configuration and gets the objects of the
+// server.
 func TestBootstrapTributary(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Testdata("quickstart")
@@ -57,7 +58,7 @@ func TestBootstrapTributary(t *testing.T) {
 	assert.Zero(t, code, out)
 }
 
-// TestBootstrapEnvoy shows that Envoy takes what is printed for one, and gets its clusters from istiod.
+// TestBootstrapEnvoy shows that Envoy accepts the printed bootstrap and gets its clusters from istiod.
 func TestBootstrapEnvoy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -71,13 +72,13 @@ func TestBootstrapEnvoy(t *testing.T) {
 	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, dir)) })
 }
 
-// TestBootstrapGRPC shows that a gRPC program with what is printed for one finds, by way of istiod, a service that a file
-// names, and follows when the file changes.
+// TestBootstrapGRPC shows that a gRPC program with the printed bootstrap resolves, by way of istiod, a service from a
+// file, and follows changes of the file.
 func TestBootstrapGRPC(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	one, two := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_NOT_SERVING)
-	write(t, dir, "health.yaml", healthService(one))
+	serverOne, serverTwo := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_NOT_SERVING)
+	write(t, dir, "health.yaml", healthService(serverOne))
 	_, istiod := serve(t, dir)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 
@@ -98,7 +99,7 @@ func TestBootstrapGRPC(t *testing.T) {
 		return err
 	}
 	istiod.WaitFor(t, 15*time.Second, func() error { return answer(healthpb.HealthCheckResponse_SERVING) })
-	write(t, dir, "health.yaml", healthService(two))
+	write(t, dir, "health.yaml", healthService(serverTwo))
 	istiod.WaitFor(t, 15*time.Second, func() error { return answer(healthpb.HealthCheckResponse_NOT_SERVING) })
 }
 

@@ -16,13 +16,13 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// What `tributary bootstrap` prints works as it is, with tributary itself as the server: for an Envoy, for one that is a gateway, and for a
-// gRPC program.
+// The bootstraps of `tributary bootstrap` work unchanged with tributary itself as the server: for an Envoy, for one
+// that is a gateway, and for a gRPC program.
 func TestBootstrapsOnTributary(t *testing.T) {
 	t.Parallel()
 	port, front := fixture.FreePort(t), fixture.FreePort(t)
-	one := backend(t, "one")
-	mesh := startMesh(t, "echo.yaml", listing(port, one))
+	backendPort := backend(t, "one")
+	mesh := startMesh(t, "echo.yaml", listing(port, backendPort))
 	mesh.write(t, "health.yaml", healthService(healthServer(t, healthpb.HealthCheckResponse_SERVING)))
 	mesh.write(t, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
@@ -55,7 +55,7 @@ spec:
 	} {
 		require.Contains(t, metrics, line)
 	}
-	require.NotContains(t, metrics, "mesh_internal", "the name of a metric is that of what is measured")
+	require.NotContains(t, metrics, "mesh_internal", "the metric has the name of the measured value")
 
 	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS,
 		"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local", "--label", "istio=ingressgateway"))

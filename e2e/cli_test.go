@@ -16,8 +16,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestGet shows that `tributary get` prints what is served, by tributary and by an istiod alike, as objects that a file
-// could hold.
+// TestGet shows that `tributary get` prints the served objects, of tributary and of an istiod alike, in the form of a
+// file.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]string{
@@ -27,11 +27,11 @@ func TestGet(t *testing.T) {
 	dir, err := filepath.Abs(filepath.Join("testdata", "kinds"))
 	require.NoError(t, err)
 	tributary, istiod := serve(t, dir)
-	all := fixture.ReadObjects(t, dir)
+	objects := fixture.ReadObjects(t, dir)
 	for server, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
 		for short, kind := range kinds {
 			t.Run(server+"/"+short, func(t *testing.T) {
-				want := maps.Clone(all)
+				want := maps.Clone(objects)
 				maps.DeleteFunc(want, func(k fixture.Key, _ *fixture.Object) bool { return k.Kind != kind })
 				out, code := fixture.Run(t, fixture.TributaryBinary(t), "get", short, "-A", "-o", "yaml", "--server", addr)
 				require.Zero(t, code)
@@ -41,7 +41,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestEnvoyTypes shows that `tributary get` prints what an istiod sends to Envoys, and `watch` each change of that.
+// TestEnvoyTypes shows that `tributary get` prints the resources that an istiod sends to Envoys, and `watch` each
+// change of them.
 func TestEnvoyTypes(t *testing.T) {
 	t.Parallel()
 	port := fixture.FreePort(t)
@@ -50,26 +51,26 @@ func TestEnvoyTypes(t *testing.T) {
 	write(t, dir, "route.yaml", echoRoute("one"))
 	_, istiod := serve(t, dir)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
-	ask := func(verb, what string) []string {
+	ask := func(verb, kind string) []string {
 		return []string{
-			fixture.TributaryBinary(t), verb, what, "--server", istiod.GRPC, "--node-id", nodeOfVM,
+			fixture.TributaryBinary(t), verb, kind, "--server", istiod.GRPC, "--node-id", nodeOfVM,
 			"--metadata", "NAMESPACE=default,INTERCEPTION_MODE=NONE,ISTIO_VERSION=1.27.9",
 		}
 	}
-	for what, want := range map[string][]string{
+	for kind, want := range map[string][]string{
 		"clusters":  {fmt.Sprintf(`"outbound|%d||echo.mesh.internal"`, port), fmt.Sprintf(`"outbound|%d|two|echo.mesh.internal"`, port)},
 		"endpoints": {fmt.Sprintf(`"outbound|%d|two|echo.mesh.internal"`, port), "4711", "4712"},
 		"listeners": {fmt.Sprintf(`"127.0.0.1_%d"`, port)},
 		"routes":    {fmt.Sprintf(`"echo.mesh.internal:%d"`, port), fmt.Sprintf(`"outbound|%d|one|echo.mesh.internal"`, port)},
 	} {
-		t.Run(what, func(t *testing.T) {
-			out, code := fixture.Run(t, append(ask("get", what), "-o", "json")...)
+		t.Run(kind, func(t *testing.T) {
+			out, code := fixture.Run(t, append(ask("get", kind), "-o", "json")...)
 			require.Zero(t, code)
 			require.True(t, json.Valid([]byte(out)))
 			for _, text := range want {
 				assert.Contains(t, out, text)
 			}
-			table, code := fixture.Run(t, ask("get", what)...)
+			table, code := fixture.Run(t, ask("get", kind)...)
 			require.Zero(t, code)
 			assert.Regexp(t, `(?m)^NAME`, table)
 		})
@@ -98,8 +99,8 @@ func TestEnvoyTypes(t *testing.T) {
 	await(clusters, "deleted", fmt.Sprintf("clusters outbound|%d||added.mesh.internal", port+1))
 }
 
-// TestDiffServer shows that `tributary diff` finds no difference between tributary, an istiod that reads from it, and the files,
-// and names what differs when there is some.
+// TestDiffServer shows that `tributary diff` finds no difference between tributary, an istiod that reads from it, and
+// the files, and names the objects that differ otherwise.
 func TestDiffServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -119,11 +120,11 @@ func TestDiffServer(t *testing.T) {
 		assert.Zero(t, code, "%v: %s", sides, out)
 		assert.Empty(t, out)
 	}
-	other := t.TempDir()
-	fillWith(t, other, 2)
-	write(t, other, "s001.yaml", serviceEntry("s001", 81))
+	changedDir := t.TempDir()
+	fillWith(t, changedDir, 2)
+	write(t, changedDir, "s001.yaml", serviceEntry("s001", 81))
 	for name, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
-		out, code := diff(other, "--server", addr)
+		out, code := diff(changedDir, "--server", addr)
 		assert.Equal(t, 3, code, name)
 		assert.NotContains(t, out, "s000")
 		assert.Contains(t, out, "s001")
@@ -141,7 +142,7 @@ func TestServeByFlags(t *testing.T) {
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 }
 
-// TestValidate shows that what is served by the quickstart is valid, and that a bad file is named with the line.
+// TestValidate shows that the objects of the quickstart are valid, and that the message for a bad file has the line.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	_, code := fixture.Run(t, fixture.TributaryBinary(t), "validate", fixture.Testdata("quickstart"))

@@ -35,9 +35,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// conformanceCluster is the client of an API server, and does what the controllers and nodes of a cluster would do: it
-// runs the echo server of the suite for each Pod of a Deployment, an Envoy for each Gateway, gives Envoys their
-// certificates as files, and adds statuses to the objects that it returns, since tributary writes none.
+// conformanceCluster is the client of an API server, and stands in for the controllers and nodes of a cluster: it runs
+// the echo server of the suite for each Pod of a Deployment, an Envoy for each Gateway, gives Envoys their certificates
+// as files, and adds statuses to the objects that it returns, since tributary writes none.
 type conformanceCluster struct {
 	kubeclient.Client
 	t         *testing.T
@@ -246,10 +246,10 @@ func typed[T any](t *testing.T, object kubeclient.Object) *T {
 	return converted
 }
 
-// settled is the time after a change from which on objects have a status, so that Envoys have the change as a rule.
+// settled is the time from a change until objects have a status. In most cases Envoys have the change by then.
 const settled = 250 * time.Millisecond
 
-// follow does what the controllers of a cluster do for a new object.
+// follow stands in for the controllers of a cluster: it handles a new object.
 func (c *conformanceCluster) follow(ctx context.Context, object kubeclient.Object) {
 	c.changed.Store(time.Now().UnixMilli())
 	switch kindOf(object) {
@@ -330,7 +330,7 @@ func (c *conformanceCluster) connectServices(ctx context.Context) {
 	}
 }
 
-// gateway returns the address of a Gateway, whose Envoy runs.
+// gateway returns the address of a Gateway after its Envoy runs.
 func (c *conformanceCluster) gateway(name types.NamespacedName) string {
 	c.mu.Lock()
 	gateway := c.gateways[name]
@@ -349,8 +349,8 @@ func (c *conformanceCluster) gateway(name types.NamespacedName) string {
 	return gateway.address
 }
 
-// bind has listeners of the Envoy whose label has its name bind an address of its own, since all Envoys have the same
-// ports.
+// bind gives the listeners of the Envoy with its name as the label an address of its own, since all Envoys have the
+// same ports.
 func (c *conformanceCluster) bind(name types.NamespacedName, label, listeners, address string) {
 	file := fmt.Sprintf("%s.%s.yaml", name.Namespace, name.Name)
 	write(c.t, c.extras, file, fmt.Sprintf(`apiVersion: networking.istio.io/v1alpha3

@@ -55,7 +55,7 @@ func (c *conformanceCluster) deploy(deployment *appsv1.Deployment) {
 	}
 }
 
-// startPods starts the Pods whose volumes are complete.
+// startPods starts the Pods with complete volumes.
 func (c *conformanceCluster) startPods() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +67,8 @@ func (c *conformanceCluster) startPods() {
 	}
 }
 
-// startPod runs the echo server with the environment of the Pod once its files exist, on free ports to which those of the
-// Pod lead.
+// startPod runs the echo server with the environment of the Pod once its files exist, on free ports behind the ports of
+// the Pod.
 func (c *conformanceCluster) startPod(name types.NamespacedName, pod *conformancePod) {
 	env := []string{"POD_NAME=" + name.Name, "NAMESPACE=" + name.Namespace}
 	for _, variable := range pod.spec.Containers[0].Env {

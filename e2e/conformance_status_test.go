@@ -31,7 +31,7 @@ var granted = []struct {
 }
 
 // grant adds a status to an object that fulfils every expectation of the suite. So tests wait for no controller, and
-// compare nothing but requests.
+// compare only requests.
 func (c *conformanceCluster) grant(object kubeclient.Object) {
 	conditions := func() (list []metav1.Condition) {
 		for _, row := range granted {

@@ -99,8 +99,8 @@ func TestConformancePage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, after, _ := strings.Cut(string(text), "## Conformance\n")
-	_, after, more := strings.Cut(after, "\n## ")
-	if more {
+	_, after, hasNext := strings.Cut(after, "\n## ")
+	if hasNext {
 		after = "\n## " + after
 	}
 	if *update {

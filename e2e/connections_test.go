@@ -16,11 +16,11 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy does with connections what VirtualServices say: TCP goes where a route leads, TLS by the name that is asked for; it encrypts
-// what a DestinationRule has encrypted, and verifies by files; and it prefers what is near.
+// A real Envoy handles connections as VirtualServices demand: a route directs TCP, the requested name directs TLS; it
+// encrypts as a DestinationRule demands, verifies by files, and prefers near endpoints.
 func TestConnectionsOnTributary(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	files := t.TempDir()
 	cert, key := fixture.SelfSigned(t, files)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -31,23 +31,23 @@ func TestConnectionsOnTributary(t *testing.T) {
 	secure.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert} //nolint:gosec // a test's
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
-	var own int
-	_, err = fmt.Sscanf(secure.URL, "https://127.0.0.1:%d", &own)
+	var securePort int
+	_, err = fmt.Sscanf(secure.URL, "https://127.0.0.1:%d", &securePort)
 	require.NoError(t, err)
 
 	tcp, byName, encrypted, near := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
 	text := func(nearby int) string {
 		return service("raw", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: "+
-			"%d}}]\n", tcp, one)) + "---\n" +
+			"%d}}]\n", tcp, backendOne)) + "---\n" +
 			service("two", fmt.Sprintf("  ports: [{number: 80, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n",
-				two)) + "---\n" +
+				backendTwo)) + "---\n" +
 			service("own", fmt.Sprintf("  ports: [{number: %d, name: tls, protocol: TLS}]\n  endpoints: [{address: 127.0.0.1, ports: {tls: %d}}]\n",
-				byName, own)) + "---\n" +
+				byName, securePort)) + "---\n" +
 			service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: "+
-				"%d}}]\n", encrypted, own)) + "---\n" +
+				"%d}}]\n", encrypted, securePort)) + "---\n" +
 			service("near", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints:\n  - {address: 127.0.0.1, ports: "+
 				"{http: %d}, locality: %s}\n  - {address: 127.0.0.1, ports: {http: %d}, locality: us/b}\n",
-				near, one, []string{"eu/a/1", "us/c"}[nearby], two)) + "---\n" + fmt.Sprintf(`apiVersion: networking.istio.io/v1
+				near, backendOne, []string{"eu/a/1", "us/c"}[nearby], backendTwo)) + "---\n" + fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: raw, namespace: default}
 spec:

@@ -13,9 +13,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A service that is registered in a real Consul is reached through a real Envoy that has nothing but tributary: by the alias of the
-// datacenter, too. It is routed by rules that are files, scales, follows its checks, and loses instances under load without a failed
-// request; when the last one is gone, requests are answered with 503 for as long as the service is kept, and then nothing listens.
+// A real Envoy with tributary as its only server reaches a service of a real Consul, by the alias of the datacenter,
+// too. Rules in files route the service; it scales, follows its checks, and loses instances under load without a failed
+// request. After its last instance, requests get 503 while the service is kept, and then the port is closed.
 func TestConsulThroughEnvoy(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -59,20 +59,20 @@ func TestConsulThroughEnvoy(t *testing.T) {
 
 	require.NoError(t, consul.API().Agent().ServiceDeregister("shop-3"))
 	envoy.WaitFor(t, soon, func() error { return answeredWith(t, port, "shop.service.consul", http.StatusServiceUnavailable) })
-	envoy.WaitFor(t, soon, func() error { return nobodyListens(t, port) })
+	envoy.WaitFor(t, soon, func() error { return checkClosed(t, port) })
 	mesh.rejectedNothing(t)
 }
 
-// answeredByAll says whether of 30 requests each of the backends answered some, and nobody else.
+// answeredByAll checks that each backend, and no other, answers some of 30 requests.
 func answeredByAll(t *testing.T, port int, host string, backends []string) error {
 	t.Helper()
 	got := map[string]int{}
 	for range 30 {
-		by, err := requestAs(t, port, host)
+		name, err := requestAs(t, port, host)
 		if err != nil {
 			return err
 		}
-		got[by]++
+		got[name]++
 	}
 	for _, b := range backends {
 		if got[b] == 0 {
@@ -87,9 +87,9 @@ func answeredByAll(t *testing.T, port int, host string, backends []string) error
 
 func askVersion(t *testing.T, port int, version string) string {
 	t.Helper()
-	by, err := requestAs(t, port, "shop.service.consul", "x-version", version)
+	name, err := requestAs(t, port, "shop.service.consul", "x-version", version)
 	require.NoError(t, err)
-	return by
+	return name
 }
 
 const consulRules = `apiVersion: networking.istio.io/v1

@@ -16,7 +16,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// lies are what a proxy in front of Consul can do wrong.
+// lies are the faults of a proxy in front of Consul.
 var lies = []string{
 	"refuses", "is silent", "404", "empty list", "null", "a page", "429", "503", "takes headers away", "cuts answers", "is slow",
 	"empties answers", "changes the server",
@@ -31,11 +31,11 @@ type liar struct {
 	rnd    *rand.Rand
 	how    string
 	target int
-	asked  chan struct{} // closed when it behaves again
+	honest chan struct{} // closed when it behaves again
 }
 
 func newLiar(t *testing.T, servers []*fixture.Consul, rnd *rand.Rand) *liar {
-	l := &liar{rnd: rand.New(rand.NewPCG(rnd.Uint64(), 0)), asked: make(chan struct{})}
+	l := &liar{rnd: rand.New(rand.NewPCG(rnd.Uint64(), 0)), honest: make(chan struct{})}
 	for _, c := range servers {
 		p := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: c.HTTP})
 		p.Transport = &http.Transport{MaxIdleConnsPerHost: 500, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}
@@ -69,14 +69,14 @@ func (l *liar) behave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.how = ""
-	close(l.asked)
-	l.asked = make(chan struct{})
+	close(l.honest)
+	l.honest = make(chan struct{})
 }
 
 // ServeHTTP implements http.Handler.
 func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
-	how, over := l.how, l.asked
+	how, over := l.how, l.honest
 	if l.rnd.IntN(4) == 0 {
 		how = ""
 	}
@@ -116,7 +116,7 @@ func (l *liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		to.ServeHTTP(&twister{ResponseWriter: w, how: how}, r)
 	case "is slow":
 		select {
-		case <-time.After(1500 * time.Millisecond): // That is what it does.
+		case <-time.After(1500 * time.Millisecond): // The fault is a delay.
 		case <-r.Context().Done():
 		}
 		to.ServeHTTP(w, r)

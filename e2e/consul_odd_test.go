@@ -16,7 +16,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestConsulWithoutALeader leaves one of three servers: it answers stale questions as if nothing were the matter.
+// TestConsulWithoutALeader leaves one of three servers: it answers stale queries as a healthy server does.
 func TestConsulWithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := fixture.StartConsulServers(t, 3, fixture.ConsulOptions{})
@@ -53,8 +53,8 @@ func TestConsulWithoutALeader(t *testing.T) {
 	}
 }
 
-// TestConsulWithPartOfTheRights has tokens that see part of what there is, of which Consul says so in each answer. What goes among what
-// they may see has gone all the same.
+// TestConsulWithPartOfTheRights has tokens that see part of the catalog, as Consul notes in each response. An instance
+// that disappears from the visible part is gone.
 func TestConsulWithPartOfTheRights(t *testing.T) {
 	t.Parallel()
 	const management = "e2e00000-0000-4000-8000-0000000000dd"
@@ -121,7 +121,7 @@ func TestConsulWithPartOfTheRights(t *testing.T) {
 	awaitServed("9080", "shop/c")
 }
 
-// TestConsulNames registers services whose names HTTP cannot express. A first start goes on without them.
+// TestConsulNames registers services with names that HTTP cannot express. A first start leaves them out.
 func TestConsulNames(t *testing.T) {
 	t.Parallel()
 	odd := []string{"a\u00a0b", "a\tb", "a\nb", ".", "..", "a//b", "/x"}
@@ -136,12 +136,12 @@ func TestConsulNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, served, 1)
 	require.Contains(t, served, "consul/web")
-	var all []struct {
+	var sources []struct {
 		Quarantined []struct{ Group, Reason string }
 	}
-	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/sources"), &all))
+	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/sources"), &sources))
 	var names []string
-	for _, q := range all[0].Quarantined {
+	for _, q := range sources[0].Quarantined {
 		names = append(names, q.Group)
 		t.Log(q.Reason)
 	}

@@ -19,16 +19,17 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// oracle knows what is in Consul because it has put it there, and what tributary has to serve for that, said in the simplest
-// words that there are: "s3 at 10007" for an endpoint of a service, "r2 says v5" for a rule. It shares no code with the product.
+// oracle knows the content of Consul, because it wrote it, and derives from it the objects that tributary has to serve,
+// in the simplest words: "s3 at 10007" for an endpoint of a service, "r2 says v5" for a rule. It shares no code with
+// the product.
 type oracle struct {
 	ports   map[string]map[int]bool // by service: the ports of its instances, and whether they pass
 	rules   map[string]int          // the version of each
 	counter int
-	later   []func(*api.Client) error // writes of which it is not known whether they were done
+	later   []func(*api.Client) error // writes with an unknown outcome
 
 	mu     *sync.Mutex
-	steady map[string]bool // what was there at the beginning of the round and was not touched since
+	steady map[string]bool // words from the beginning of the round without a later change
 	losses []string
 	looks  int
 }
@@ -43,20 +44,20 @@ func newOracle() oracle {
 	return oracle{ports: map[string]map[int]bool{}, rules: map[string]int{}, counter: 10000, mu: new(sync.Mutex)}
 }
 
-// words are what tributary has to serve.
+// words are the objects that tributary has to serve.
 func (o *oracle) words() map[string]bool {
-	all := map[string]bool{}
+	words := map[string]bool{}
 	for service, ports := range o.ports {
 		for port, passes := range ports {
 			if passes {
-				all[endpointWord(service, port)] = true
+				words[endpointWord(service, port)] = true
 			}
 		}
 	}
 	for rule, version := range o.rules {
-		all[ruleWord(rule, version)] = true
+		words[ruleWord(rule, version)] = true
 	}
-	return all
+	return words
 }
 
 func endpointWord(service string, port int) string { return fmt.Sprintf("%s at %d", service, port) }
@@ -78,22 +79,22 @@ func (o *oracle) touch(words ...string) {
 	}
 }
 
-// next chooses a change: how to write it, which may be done again and again, and what is to be called when it was.
-func (o *oracle) next(rnd *rand.Rand) (write func(*api.Client) error, done func()) {
+// next chooses a change: an idempotent write, and a function to call after it succeeded.
+func (o *oracle) next(rnd *rand.Rand) (write func(*api.Client) error, confirm func()) {
 	service, rule := fmt.Sprint("s", rnd.IntN(oracleServices)), fmt.Sprint("r", rnd.IntN(oracleRules))
-	some := slices.Sorted(maps.Keys(o.ports[service]))
+	ports := slices.Sorted(maps.Keys(o.ports[service]))
 	o.counter++
 	fresh := o.counter
 	switch n := rnd.IntN(10); {
-	case n < 4 && len(some) < 3 || n < 7 && len(some) == 0:
+	case n < 4 && len(ports) < 3 || n < 7 && len(ports) == 0:
 		return o.register(service, fresh, true), func() { o.set(service, fresh, true) }
 	case n < 5:
-		port := some[rnd.IntN(len(some))]
+		port := ports[rnd.IntN(len(ports))]
 		passes := !o.ports[service][port]
 		o.touch(endpointWord(service, port))
 		return o.register(service, port, passes), func() { o.set(service, port, passes) }
 	case n < 7:
-		port := some[rnd.IntN(len(some))]
+		port := ports[rnd.IntN(len(ports))]
 		o.touch(endpointWord(service, port))
 		return o.deregister(service, port), func() { delete(o.ports[service], port) }
 	case n < 9 || o.rules[rule] == 0:
@@ -113,16 +114,16 @@ func (o *oracle) set(service string, port int, passes bool) {
 }
 
 // everything are writes of all that there is.
-func (o *oracle) everything() (all []func(*api.Client) error) {
+func (o *oracle) everything() (writes []func(*api.Client) error) {
 	for _, service := range slices.Sorted(maps.Keys(o.ports)) {
 		for _, port := range slices.Sorted(maps.Keys(o.ports[service])) {
-			all = append(all, o.register(service, port, o.ports[service][port]))
+			writes = append(writes, o.register(service, port, o.ports[service][port]))
 		}
 	}
 	for _, rule := range slices.Sorted(maps.Keys(o.rules)) {
-		all = append(all, o.put(rule, o.rules[rule]))
+		writes = append(writes, o.put(rule, o.rules[rule]))
 	}
-	return all
+	return writes
 }
 
 func nodeOf(port int) string { return fmt.Sprint("node-", port%4) }
@@ -169,10 +170,10 @@ spec:
 	}
 }
 
-// compare says how what is served differs from what has to be.
+// compare describes the difference between the served and the expected words.
 func (o *oracle) compare(got map[string]bool) error {
 	want := o.words()
-	var missing, more []string
+	var missing, extra []string
 	for word := range want {
 		if !got[word] {
 			missing = append(missing, word)
@@ -180,20 +181,20 @@ func (o *oracle) compare(got map[string]bool) error {
 	}
 	for word := range got {
 		if !want[word] {
-			more = append(more, word)
+			extra = append(extra, word)
 		}
 	}
-	if len(missing)+len(more) == 0 {
+	if len(missing)+len(extra) == 0 {
 		return nil
 	}
 	slices.Sort(missing)
-	slices.Sort(more)
-	return fmt.Errorf("missing %v, too much %v", missing, more)
+	slices.Sort(extra)
+	return fmt.Errorf("missing %v, too much %v", missing, extra)
 }
 
-// served is what a tributary serves, in the words of the oracle.
+// served returns the objects of a tributary as words of the oracle.
 func served(ctx context.Context, tributary *fixture.Tributary) (map[string]bool, error) {
-	all := map[string]bool{}
+	words := map[string]bool{}
 	entries, err := fixture.ReadServed(ctx, tributary.XDS, "networking.istio.io/v1/ServiceEntry")
 	if err != nil {
 		return nil, err
@@ -212,7 +213,7 @@ func served(ctx context.Context, tributary *fixture.Tributary) (map[string]bool,
 		}
 		for _, endpoint := range se.Endpoints {
 			for _, port := range endpoint.Ports {
-				all[endpointWord(service, int(port))] = true
+				words[endpointWord(service, int(port))] = true
 			}
 		}
 	}
@@ -229,14 +230,14 @@ func served(ctx context.Context, tributary *fixture.Tributary) (map[string]bool,
 		if _, err := fmt.Sscanf(vs.Http[0].Route[0].Destination.Host, "v%d", &version); err != nil {
 			return nil, err
 		}
-		all[ruleWord(name[len("shop/"):], version)] = true
+		words[ruleWord(name[len("shop/"):], version)] = true
 	}
-	return all, nil
+	return words, nil
 }
 
-// held is what a Consul has for certain, in the words of the oracle.
+// held returns the confirmed content of a Consul as words of the oracle.
 func (o *oracle) held(c *api.Client) (map[string]bool, error) {
-	all := map[string]bool{}
+	words := map[string]bool{}
 	sure := &api.QueryOptions{RequireConsistent: true}
 	for n := range oracleServices {
 		service := fmt.Sprint("s", n)
@@ -245,7 +246,7 @@ func (o *oracle) held(c *api.Client) (map[string]bool, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			all[endpointWord(service, e.Service.Port)] = true
+			words[endpointWord(service, e.Service.Port)] = true
 		}
 	}
 	pairs, _, err := c.KV().List("mesh/", sure)
@@ -258,12 +259,13 @@ func (o *oracle) held(c *api.Client) (map[string]bool, error) {
 		if _, err := fmt.Sscanf(destination, "%d", &version); err != nil {
 			return nil, fmt.Errorf("key %s: %w", pair.Key, err)
 		}
-		all[ruleWord(strings.TrimPrefix(pair.Key, "mesh/"), version)] = true
+		words[ruleWord(strings.TrimPrefix(pair.Key, "mesh/"), version)] = true
 	}
-	return all, nil
+	return words, nil
 }
 
-// stray is the write that has Consul forget what a word is about, if it should not be there in any form; nil if it should.
+// stray returns the write that removes the subject of a word from Consul, or nil if the subject belongs there in any
+// form.
 func (o *oracle) stray(word string) func(*api.Client) error {
 	name, port, endpoint := strings.Cut(word, " at ")
 	if !endpoint {
@@ -277,13 +279,13 @@ func (o *oracle) stray(word string) func(*api.Client) error {
 	if err != nil { // of our own word
 		panic(err)
 	}
-	if _, there := o.ports[name][n]; there {
+	if _, registered := o.ports[name][n]; registered {
 		return nil
 	}
 	return o.deregister(name, n)
 }
 
-// look looks again and again whether what nobody touches is served, until it is told to stop.
+// look polls until it is stopped, and checks that the steady words are served.
 func (o *oracle) look(t *testing.T, tributary *fixture.Tributary) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var loop sync.WaitGroup

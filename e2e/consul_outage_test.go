@@ -14,7 +14,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// outage is how long a Consul is away. Nothing of what is tested takes longer than a second, but a user's outage does.
+// outage is the time that a Consul is down. The tested effects take less than a second, but a user's outage takes
+// longer.
 func outage() time.Duration {
 	if os.Getenv("E2E_NIGHTLY") != "" {
 		return time.Minute
@@ -22,7 +23,7 @@ func outage() time.Duration {
 	return 3 * time.Second
 }
 
-// TestConsulStopped shows that a Consul that is away and comes back takes nothing with it.
+// TestConsulStopped shows that an outage of Consul removes no object.
 func TestConsulStopped(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -31,22 +32,22 @@ func TestConsulStopped(t *testing.T) {
 	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	one, two := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-	want := httpEntry("web", 9080, one, two) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
+	want := httpEntry("web", 9080, endpointOne, endpointTwo) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Kill()
 	awaitState(t, tributary, "consul", "unreachable", true)
-	time.Sleep(outage()) // Time is what this is about.
+	time.Sleep(outage()) // The test is about the length of the outage.
 	consul.Restart(t)
 	consul.AwaitLeader(t)
 	awaitState(t, tributary, "consul", "healthy", false)
-	t.Logf("nothing was missing at %d looks", watch.stop(t))
+	t.Logf("every object was there at %d looks", watch.stop(t))
 
-	// What changed is seen as ever.
+	// Later changes arrive as before.
 	require.NoError(t, consul.API().Agent().ServiceDeregister("web-2"))
-	shows(t, istiod, "web", "an instance goes after the restart", httpEntry("web", 9080, one))
+	shows(t, istiod, "web", "an instance goes after the restart", httpEntry("web", 9080, endpointOne))
 }
 
 // TestConsulPortAfterRestart shows that clients find a service at the port at which they found it before tributary was
@@ -71,14 +72,14 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	tributary.Restart(t)
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "consul", "healthy", false)
-	// What comes next arrives, so istiod is connected again and has seen what there is to see.
+	// The next change arrives, so istiod is connected again and has read all earlier changes.
 	consul.Register(t, instance("api-1", "127.0.0.1", 9091), api.HealthPassing)
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1", 9091, "weight: 1"))))
 	watch.stop(t)
 }
 
-// TestConsulWiped shows that a Consul that comes back empty does not empty the mesh: its agents have to tell it anew what
-// there is. What nobody tells it is believed to be gone after a while.
+// TestConsulWiped shows that a Consul that comes back empty does not empty the mesh: its agents have to register their
+// services again. Services that no agent registers are removed after a while.
 func TestConsulWiped(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -96,7 +97,7 @@ func TestConsulWiped(t *testing.T) {
 	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1", 9099, "weight: 1"))
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
 
-	// More indexes than the next one will have for a while, so that it is seen to begin anew.
+	// More indexes than the new Consul will have for a while, so that its restart is visible.
 	for i := range 30 {
 		consul.RegisterAt(t, "filler", fmt.Sprintf("127.0.1.%d", i+1),
 			&api.AgentService{
@@ -129,8 +130,8 @@ func TestConsulWiped(t *testing.T) {
 	awaitState(t, tributary, "consul", "healthy", false)
 }
 
-// TestConsulToken shows that a token that is deleted, narrowed or lost takes nothing with it: Consul then says of services that
-// they have no instances.
+// TestConsulToken shows that a token that is deleted, restricted or lost removes no object: Consul then lists services
+// without instances.
 func TestConsulToken(t *testing.T) {
 	t.Parallel()
 	const management, accessor, secret = "e2e00000-0000-4000-8000-0000000000aa", "e2e00000-0000-4000-8000-0000000000bb",
@@ -171,14 +172,14 @@ func TestConsulToken(t *testing.T) {
 	time.Sleep(outage()) // Longer than the grace of a service that has gone, and than a full compare.
 	restore()
 	awaitState(t, tributary, "consul", "healthy", false)
-	t.Logf("nothing was missing at %d looks", watch.stop(t))
+	t.Logf("every object was there at %d looks", watch.stop(t))
 
 	consul.SetStatus(t, "web-1", api.HealthCritical)
 	shows(t, istiod, "web", "a check after the token is back", httpEntry("web", 9080))
 	consul.SetStatus(t, "web-1", api.HealthPassing)
 	shows(t, istiod, "web", "and its end", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
 
-	// A token that loses part of its rights: watches that are open say nothing at all.
+	// A token that loses part of its rights: open watches get no response at all.
 	watch = guard(t, istiod, fixture.ParseObjects(t, want))
 	narrow := func(rules string) {
 		_, _, err := acl.PolicyUpdate(&api.ACLPolicy{ID: policy.ID, Name: policy.Name, Rules: rules}, nil)
@@ -196,9 +197,9 @@ func TestConsulToken(t *testing.T) {
 	time.Sleep(outage())
 	narrow(policy.Rules)
 	awaitState(t, tributary, "consul", "healthy", false)
-	t.Logf("nothing was missing at %d looks", watch.stop(t))
+	t.Logf("every object was there at %d looks", watch.stop(t))
 
-	// A token that is lost. Consul does not tell those who send none that it hides something from them.
+	// A lost token. Consul does not tell anonymous clients that it filters its responses.
 	watch = guard(t, istiod, fixture.ParseObjects(t, want))
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	anonymous := func() error {
@@ -215,5 +216,5 @@ func TestConsulToken(t *testing.T) {
 	tributary.WaitFor(t, 30*time.Second, anonymous)
 	require.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
 	awaitState(t, tributary, "consul", "healthy", false)
-	t.Logf("nothing was missing at %d looks", watch.stop(t))
+	t.Logf("every object was there at %d looks", watch.stop(t))
 }

@@ -12,7 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestConsulFewPlaces has more services than queries that may wait. Whatever changes of one that has none is told by the others.
+// TestConsulFewPlaces has more services than blocking queries. Changes of services without a query become visible by
+// the other queries.
 func TestConsulFewPlaces(t *testing.T) {
 	t.Parallel()
 	const services = 40
@@ -35,29 +36,29 @@ func TestConsulFewPlaces(t *testing.T) {
 		"10m").With("grace", "1s"))
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "consul", "healthy", false)
-	shown := func(n int, what string, parts ...string) {
+	shown := func(n int, step string, parts ...string) {
 		t.Helper()
 		began := time.Now()
 		tributary.WaitFor(t, 20*time.Second, func() error {
-			all, err := fixture.ReadServed(t.Context(), tributary.XDS, "networking.istio.io/v1/ServiceEntry")
+			entries, err := fixture.ReadServed(t.Context(), tributary.XDS, "networking.istio.io/v1/ServiceEntry")
 			if err != nil {
 				return err
 			}
-			body := all[fmt.Sprintf("consul/svc-%02d", n)].Body
+			body := entries[fmt.Sprintf("consul/svc-%02d", n)].Body
 			for _, p := range parts {
-				if without, no := strings.CutPrefix(p, "no "); no && strings.Contains(body, without) || !no && !strings.Contains(body, p) {
+				if absent, no := strings.CutPrefix(p, "no "); no && strings.Contains(body, absent) || !no && !strings.Contains(body, p) {
 					return fmt.Errorf("svc-%02d is not as it should be (%s): %q", n, p, body)
 				}
 			}
 			return nil
 		})
-		t.Logf("svc-%02d, %s: %s", n, what, time.Since(began).Round(10*time.Millisecond))
+		t.Logf("svc-%02d, %s: %s", n, step, time.Since(began).Round(10*time.Millisecond))
 	}
 	for n := range services {
 		shown(n, "at first", "127.2.0.1")
 	}
 	require.Equal(t, 8, tributary.Metric(t, "tributary_consul_watches", ""))
-	tributary.WaitFor(t, time.Minute, func() error { // until what was asked for anew when the witnesses began is read
+	tributary.WaitFor(t, time.Minute, func() error { // until the second reads, which the start of the witnesses caused, are done
 		before := tributary.Metric(t, "tributary_consul_reads_total", "")
 		time.Sleep(2 * time.Second)
 		if now := tributary.Metric(t, "tributary_consul_reads_total", ""); now != before {

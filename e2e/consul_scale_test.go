@@ -16,8 +16,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// The size of the catalog, and for how long a state is measured in which nothing changes.
-// E2E_SERVICES says how many services there are.
+// The size of the catalog, and the length of the measurement without changes. E2E_SERVICES is the number of services.
 var scaleServices = int(number("E2E_SERVICES", 1000))
 
 const (
@@ -27,7 +26,7 @@ const (
 	scaleRound     = 15 * time.Second // of the loop
 )
 
-// costs are what one way to read a catalog takes.
+// costs are the costs of one way to read a catalog.
 type costs struct {
 	firstSync             time.Duration
 	firstTheirs, firstOwn time.Duration // CPU
@@ -38,13 +37,13 @@ type costs struct {
 	flips                 []time.Duration
 	limited               int // answers 429
 
-	again                 time.Duration // until everything was read again after a restart
-	againReads            int
-	againTheirs, againOwn time.Duration // CPU for it; its own with that of its start
+	restart                   time.Duration // until everything was read again after a restart
+	restartReads              int
+	restartTheirs, restartOwn time.Duration // CPU for it; its own with that of its start
 }
 
-// TestConsulScale measures what a large catalog costs, and what one check that flips costs; then the same for a loop that
-// reads everything every 15 s, which is what Traefik does unless told otherwise. It prints a table.
+// TestConsulScale measures the costs of a large catalog and of one check that flips; then those of a loop that reads
+// everything every 15 s, as Traefik does by default. It prints a table.
 func TestConsulScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes 8 minutes; E2E_NIGHTLY=1 runs it")
@@ -52,10 +51,10 @@ func TestConsulScale(t *testing.T) {
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{TLS: true})
 	fillCatalog(t, consul)
 	theirs := consul.Usage(t).CPU
-	time.Sleep(scaleQuiet) // Time is what is measured.
+	time.Sleep(scaleQuiet) // The test measures a period of time.
 	idle := consul.Usage(t).CPU - theirs
 
-	all := []struct {
+	readers := []struct {
 		name string
 		costs
 	}{
@@ -66,15 +65,15 @@ func TestConsulScale(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%d services of %d instances; by itself Consul uses %s of a processor.\n\n", scaleServices, scaleInstances,
 		share(idle))
-	row := func(what string, of func(costs) string) {
-		fmt.Fprintf(&table, "| %s |", what)
-		for _, c := range all {
-			fmt.Fprintf(&table, " %s |", of(c.costs))
+	row := func(title string, value func(costs) string) {
+		fmt.Fprintf(&table, "| %s |", title)
+		for _, c := range readers {
+			fmt.Fprintf(&table, " %s |", value(c.costs))
 		}
 		table.WriteString("\n")
 	}
 	table.WriteString("| |")
-	for _, c := range all {
+	for _, c := range readers {
 		fmt.Fprintf(&table, " %s |", c.name)
 	}
 	table.WriteString("\n| --- | --- | --- | --- |\n")
@@ -82,8 +81,8 @@ func TestConsulScale(t *testing.T) {
 	row("CPU for it: Consul", func(c costs) string { return seconds(c.firstTheirs) })
 	row("CPU for it: reader", func(c costs) string { return seconds(c.firstOwn) })
 	row("connections", func(c costs) string { return fmt.Sprint(c.connections) })
-	row("nothing changes: processor, Consul", func(c costs) string { return share(c.quietTheirs) })
-	row("nothing changes: processor, reader", func(c costs) string { return share(c.quietOwn) })
+	row("no changes: processor, Consul", func(c costs) string { return share(c.quietTheirs) })
+	row("no changes: processor, reader", func(c costs) string { return share(c.quietOwn) })
 	row("memory of the reader", func(c costs) string {
 		if c.memory == 0 {
 			return "–"
@@ -92,40 +91,40 @@ func TestConsulScale(t *testing.T) {
 	})
 	row("one check flips: reads of services", func(c costs) string { return strings.Trim(fmt.Sprint(c.reads), "[]") })
 	row("one check flips: time until it is seen", func(c costs) string {
-		var all []string
+		var times []string
 		for _, d := range c.flips {
-			all = append(all, seconds(d))
+			times = append(times, seconds(d))
 		}
-		return strings.Join(all, ", ")
+		return strings.Join(times, ", ")
 	})
 	row("answers 429", func(c costs) string { return fmt.Sprint(c.limited) })
-	restarted := func(of func(costs) string) func(costs) string {
+	restarted := func(value func(costs) string) func(costs) string {
 		return func(c costs) string {
-			if c.againReads == 0 {
+			if c.restartReads == 0 {
 				return "–"
 			}
-			return of(c)
+			return value(c)
 		}
 	}
-	row("restart: until all was read", restarted(func(c costs) string { return seconds(c.again) }))
-	row("restart: reads of services", restarted(func(c costs) string { return fmt.Sprint(c.againReads) }))
-	row("restart: CPU, Consul", restarted(func(c costs) string { return seconds(c.againTheirs) }))
-	row("restart: CPU, reader", restarted(func(c costs) string { return seconds(c.againOwn) }))
+	row("restart: until all was read", restarted(func(c costs) string { return seconds(c.restart) }))
+	row("restart: reads of services", restarted(func(c costs) string { return fmt.Sprint(c.restartReads) }))
+	row("restart: CPU, Consul", restarted(func(c costs) string { return seconds(c.restartTheirs) }))
+	row("restart: CPU, reader", restarted(func(c costs) string { return seconds(c.restartOwn) }))
 	fmt.Println(table.String())
 
-	for _, c := range all {
+	for _, c := range readers {
 		require.Zero(t, c.limited, c.name)
 	}
-	// What more services than places cost, and how soon they follow, is what three queries more were built for.
-	require.LessOrEqual(t, median(all[0].flips), 2*time.Second, "over plain HTTP")
-	require.LessOrEqual(t, all[0].quietTheirs.Seconds(), 0.02*scaleQuiet.Seconds(), "CPU of Consul while nothing changes")
-	for _, n := range all[1].reads {
+	// Three more queries exist for the costs and the delay of more services than watch slots.
+	require.LessOrEqual(t, median(readers[0].flips), 2*time.Second, "over plain HTTP")
+	require.LessOrEqual(t, readers[0].quietTheirs.Seconds(), 0.02*scaleQuiet.Seconds(), "CPU of Consul without changes")
+	for _, n := range readers[1].reads {
 		require.Equal(t, 1, n, "reads for one check that flips, where every service is watched")
 	}
 }
 
-func median(all []time.Duration) time.Duration {
-	sorted := slices.Sorted(slices.Values(all))
+func median(durations []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(durations))
 	return sorted[len(sorted)/2]
 }
 
@@ -169,8 +168,8 @@ func fillCatalog(t *testing.T, consul *fixture.Consul) {
 	}
 }
 
-// flipped is the service in which the nth check flips: from one end of the names to the other, since those that come late may
-// have no place to be watched.
+// flipped is the service with the nth flip of a check: from one end of the names to the other, since the last ones may
+// have no watch slot.
 func flipped(n int) int { return n * (scaleServices - 1) / (scaleFlips - 1) }
 
 // flipCheck sets the check of an instance of a service, as the agent of its node would.
@@ -186,7 +185,7 @@ func flipCheck(t *testing.T, consul *fixture.Consul, n int, status string) {
 	require.NoError(t, err)
 }
 
-// measureTributary measures a tributary that starts from nothing, up to a subscriber that is not istiod.
+// measureTributary measures a tributary that starts without any state, up to a subscriber that is not istiod.
 func measureTributary(t *testing.T, consul *fixture.Consul, from fixture.ConfigSource) (c costs) {
 	t.Helper()
 	theirs, began := consul.Usage(t).CPU, time.Now()
@@ -199,9 +198,9 @@ func measureTributary(t *testing.T, consul *fixture.Consul, from fixture.ConfigS
 	})
 	c.firstSync, c.firstTheirs, c.firstOwn = time.Since(began), consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU
 
-	theirs, own := consul.Usage(t).CPU, tributary.Usage(t).CPU
-	time.Sleep(scaleQuiet) // Time is what is measured.
-	c.quietTheirs, c.quietOwn = consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU-own
+	theirs, ownCPU := consul.Usage(t).CPU, tributary.Usage(t).CPU
+	time.Sleep(scaleQuiet) // The test measures a period of time.
+	c.quietTheirs, c.quietOwn = consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU-ownCPU
 	c.memory = tributary.Usage(t).Memory
 	c.connections = fixture.Connections(t, strings.TrimPrefix(strings.TrimPrefix(from.Address, "consul://"), "consul+https://"))
 
@@ -211,11 +210,11 @@ func measureTributary(t *testing.T, consul *fixture.Consul, from fixture.ConfigS
 		n += len(stream.NextWithin(t, time.Minute).GetResources())
 	}
 	for i := range scaleFlips {
-		reads, at := tributary.Metric(t, "tributary_consul_reads_total", ""), time.Now()
+		reads, changedAt := tributary.Metric(t, "tributary_consul_reads_total", ""), time.Now()
 		flipCheck(t, consul, flipped(i), api.HealthCritical)
 		require.Len(t, stream.NextWithin(t, time.Minute).GetResources(), 1)
-		c.flips = append(c.flips, time.Since(at))
-		// The read that the change was the answer to was counted when it began; what it costs is the one that follows.
+		c.flips = append(c.flips, time.Since(changedAt))
+		// The read that returned the change was counted at its start; the cost of the change is the read that follows.
 		c.reads = append(c.reads, awaitRead(t, tributary, reads)-reads)
 		flipCheck(t, consul, flipped(i), api.HealthPassing)
 		require.Len(t, stream.NextWithin(t, time.Minute).GetResources(), 1)
@@ -226,7 +225,7 @@ func measureTributary(t *testing.T, consul *fixture.Consul, from fixture.ConfigS
 	return c
 }
 
-// measureRestart measures a start with what an earlier run has left on disk.
+// measureRestart measures a start with the saved state of an earlier run.
 func measureRestart(t *testing.T, consul *fixture.Consul, tributary *fixture.Tributary, c *costs) {
 	t.Helper()
 	tributary.Terminate(t, 20*time.Second)
@@ -237,13 +236,13 @@ func measureRestart(t *testing.T, consul *fixture.Consul, tributary *fixture.Tri
 		return err
 	})
 	tributary.WaitFor(t, 3*time.Minute, func() error {
-		c.againReads = tributary.Metric(t, "tributary_consul_reads_total", "")
-		if s := source(t, tributary, "consul"); s.State != "healthy" || s.Stale || c.againReads < scaleServices {
-			return fmt.Errorf("%d reads, the source is %v", c.againReads, s)
+		c.restartReads = tributary.Metric(t, "tributary_consul_reads_total", "")
+		if s := source(t, tributary, "consul"); s.State != "healthy" || s.Stale || c.restartReads < scaleServices {
+			return fmt.Errorf("%d reads, the source is %v", c.restartReads, s)
 		}
 		return nil
 	})
-	c.again, c.againTheirs, c.againOwn = time.Since(began), consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU
+	c.restart, c.restartTheirs, c.restartOwn = time.Since(began), consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU
 }
 
 // awaitRead waits until tributary has made another read, and returns how many it has made a moment later.
@@ -263,16 +262,16 @@ func awaitRead(t *testing.T, tributary *fixture.Tributary, after int) (n int) {
 // measureLoop measures a loop in this process.
 func measureLoop(t *testing.T, consul *fixture.Consul) (c costs) {
 	t.Helper()
-	own := func() time.Duration { return fixture.UsageOf(t, os.Getpid()).CPU }
+	ownCPU := func() time.Duration { return fixture.UsageOf(t, os.Getpid()).CPU }
 	l := &loop{client: consul.API(), passing: map[string]int{}}
-	theirs, ours, began := consul.Usage(t).CPU, own(), time.Now()
+	theirs, ours, began := consul.Usage(t).CPU, ownCPU(), time.Now()
 	require.NoError(t, l.readAll(t.Context()))
-	c.firstSync, c.firstTheirs, c.firstOwn = time.Since(began), consul.Usage(t).CPU-theirs, own()-ours
+	c.firstSync, c.firstTheirs, c.firstOwn = time.Since(began), consul.Usage(t).CPU-theirs, ownCPU()-ours
 
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
+	finished := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(finished)
 		for tick := time.NewTicker(scaleRound); ; {
 			select {
 			case <-ctx.Done():
@@ -282,14 +281,14 @@ func measureLoop(t *testing.T, consul *fixture.Consul) (c costs) {
 			}
 		}
 	}()
-	defer func() { cancel(); <-done }()
-	theirs, ours = consul.Usage(t).CPU, own()
-	time.Sleep(scaleQuiet) // Time is what is measured.
-	c.quietTheirs, c.quietOwn = consul.Usage(t).CPU-theirs, own()-ours
+	defer func() { cancel(); <-finished }()
+	theirs, ours = consul.Usage(t).CPU, ownCPU()
+	time.Sleep(scaleQuiet) // The test measures a period of time.
+	c.quietTheirs, c.quietOwn = consul.Usage(t).CPU-theirs, ownCPU()-ours
 	c.connections = fixture.Connections(t, consul.HTTP)
 	for i := range scaleFlips {
 		time.Sleep(scaleRound * time.Duration(i) / scaleFlips) // So that flips are spread evenly over a round.
-		at := time.Now()
+		changedAt := time.Now()
 		flipCheck(t, consul, flipped(i), api.HealthCritical)
 		fixture.WaitFor(t, time.Minute, func() error {
 			if n := l.instances(scaleService(flipped(i))); n == scaleInstances {
@@ -297,7 +296,7 @@ func measureLoop(t *testing.T, consul *fixture.Consul) (c costs) {
 			}
 			return nil
 		})
-		c.flips = append(c.flips, time.Since(at))
+		c.flips = append(c.flips, time.Since(changedAt))
 		c.reads = append(c.reads, scaleServices)
 	}
 	return c

@@ -34,17 +34,17 @@ func TestConsulServices(t *testing.T) {
 
 	t.Run("checks", func(t *testing.T) {
 		t.Parallel()
-		s := at(instance("checks-1", "127.0.0.1", 9080), 10, 3)
+		s := withWeights(instance("checks-1", "127.0.0.1", 9080), 10, 3)
 		consul.Register(t, s, api.HealthPassing)
 		consul.Register(t, instance("checks-2", "127.0.0.2", 9080), api.HealthPassing)
-		other := endpoint("127.0.0.2", 9080, "weight: 1")
-		shows(t, istiod, "checks", "passing", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), other))
+		endpointTwo := endpoint("127.0.0.2", 9080, "weight: 1")
+		shows(t, istiod, "checks", "passing", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), endpointTwo))
 		consul.SetStatus(t, s.ID, api.HealthWarning)
-		shows(t, istiod, "checks", "warning", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 3"), other))
+		shows(t, istiod, "checks", "warning", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 3"), endpointTwo))
 		consul.SetStatus(t, s.ID, api.HealthCritical)
-		shows(t, istiod, "checks", "critical", httpEntry("checks", 9080, other))
+		shows(t, istiod, "checks", "critical", httpEntry("checks", 9080, endpointTwo))
 		consul.SetStatus(t, s.ID, api.HealthPassing)
-		shows(t, istiod, "checks", "passing again", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), other))
+		shows(t, istiod, "checks", "passing again", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), endpointTwo))
 	})
 
 	t.Run("all critical", func(t *testing.T) {
@@ -62,10 +62,10 @@ func TestConsulServices(t *testing.T) {
 		t.Parallel()
 		consul.Register(t, instance("leaving-1", "127.0.0.1", 9080), api.HealthPassing)
 		consul.Register(t, instance("leaving-2", "127.0.0.2", 9080), api.HealthPassing)
-		one, two := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-		shows(t, istiod, "leaving", "two instances", httpEntry("leaving", 9080, one, two))
+		endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
+		shows(t, istiod, "leaving", "two instances", httpEntry("leaving", 9080, endpointOne, endpointTwo))
 		require.NoError(t, agent.ServiceDeregister("leaving-1"))
-		shows(t, istiod, "leaving", "one goes", httpEntry("leaving", 9080, two))
+		shows(t, istiod, "leaving", "one goes", httpEntry("leaving", 9080, endpointTwo))
 		require.NoError(t, agent.ServiceDeregister("leaving-2"))
 		shows(t, istiod, "leaving", "the last goes", httpEntry("leaving", 9080))
 		shows(t, istiod, "leaving", "its grace is over", "")
@@ -77,24 +77,24 @@ func TestConsulServices(t *testing.T) {
 		t.Parallel()
 		consul.Register(t, instance("maintained-1", "127.0.0.1", 9080), api.HealthPassing)
 		consul.Register(t, instance("maintained-2", "127.0.0.2", 9080), api.HealthPassing)
-		one, two := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-		shows(t, istiod, "maintained", "two instances", httpEntry("maintained", 9080, one, two))
+		endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
+		shows(t, istiod, "maintained", "two instances", httpEntry("maintained", 9080, endpointOne, endpointTwo))
 		require.NoError(t, agent.EnableServiceMaintenance("maintained-1", "e2e"))
-		shows(t, istiod, "maintained", "maintenance of one", httpEntry("maintained", 9080, two))
+		shows(t, istiod, "maintained", "maintenance of one", httpEntry("maintained", 9080, endpointTwo))
 		require.NoError(t, agent.DisableServiceMaintenance("maintained-1"))
-		shows(t, istiod, "maintained", "its end", httpEntry("maintained", 9080, one, two))
+		shows(t, istiod, "maintained", "its end", httpEntry("maintained", 9080, endpointOne, endpointTwo))
 	})
 
 	t.Run("what is registered", func(t *testing.T) {
 		t.Parallel()
-		s := at(instance("changing-1", "127.0.0.1", 9080), 1, 1)
-		step := func(what, want string) {
+		s := withWeights(instance("changing-1", "127.0.0.1", 9080), 1, 1)
+		step := func(change, want string) {
 			t.Helper()
 			consul.Register(t, s, api.HealthPassing)
-			shows(t, istiod, "changing", what, want)
+			shows(t, istiod, "changing", change, want)
 		}
 		step("at first", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
-		at(s, 7, 1)
+		withWeights(s, 7, 1)
 		step("weight", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7")))
 		s.Meta["version"] = "v1"
 		step("meta", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1}")))
@@ -105,10 +105,10 @@ func TestConsulServices(t *testing.T) {
 	t.Run("where it is registered", func(t *testing.T) {
 		t.Parallel()
 		s := instance("wandering-1", "127.0.0.1", 9080)
-		step := func(what, want string) {
+		step := func(change, want string) {
 			t.Helper()
 			consul.Register(t, s, api.HealthPassing)
-			shows(t, istiod, "wandering", what, want)
+			shows(t, istiod, "wandering", change, want)
 		}
 		step("at first", httpEntry("wandering", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
 		s.Port = 9090
@@ -135,17 +135,17 @@ func TestConsulServices(t *testing.T) {
 
 	t.Run("ports that differ", func(t *testing.T) {
 		t.Parallel()
-		one, two := instance("ported-1", "127.0.0.1", 0), instance("ported-2", "127.0.0.2", 0)
-		one.Meta, two.Meta = nil, nil
-		one.Ports = api.ServicePorts{{Name: "http", Port: 9080, Default: true}, {Name: "grpc", Port: 9081}}
-		two.Ports = api.ServicePorts{{Name: "http", Port: 9090, Default: true}}
-		consul.Register(t, one, api.HealthPassing)
-		consul.Register(t, two, api.HealthPassing)
+		instanceOne, instanceTwo := instance("ported-1", "127.0.0.1", 0), instance("ported-2", "127.0.0.2", 0)
+		instanceOne.Meta, instanceTwo.Meta = nil, nil
+		instanceOne.Ports = api.ServicePorts{{Name: "http", Port: 9080, Default: true}, {Name: "grpc", Port: 9081}}
+		instanceTwo.Ports = api.ServicePorts{{Name: "http", Port: 9090, Default: true}}
+		consul.Register(t, instanceOne, api.HealthPassing)
+		consul.Register(t, instanceTwo, api.HealthPassing)
 		grpc := strings.NewReplacer("http", "grpc", "HTTP", "GRPC", "name: ported,", "name: ported.grpc.port,")
 		shows(t, istiod, "ported", "a ServiceEntry for each", httpEntry("ported", 9080, endpoint("127.0.0.1", 9080, "weight: 1"),
 			endpoint("127.0.0.2", 9090, "weight: 1"))+"---\n"+
 			grpc.Replace(httpEntry("ported", 9081, endpoint("127.0.0.1", 9081, "weight: 1"))))
-		// What istiod makes of them is one service, in which the second instance has one port.
+		// istiod merges them into one service, in which the second instance has one port.
 		istiod.WaitFor(t, consulTime, func() error {
 			got, err := istiodEndpoints(t, istiod, "ported.service.consul")
 			want := []string{"grpc 127.0.0.1:9081", "http 127.0.0.1:9080", "http 127.0.0.2:9090"}
@@ -188,7 +188,7 @@ spec:
 
 	t.Run("weight 0", func(t *testing.T) {
 		t.Parallel()
-		s := at(instance("idle-1", "127.0.0.1", 9080), 5, 0)
+		s := withWeights(instance("idle-1", "127.0.0.1", 9080), 5, 0)
 		consul.Register(t, s, api.HealthPassing)
 		shows(t, istiod, "idle", "passing", httpEntry("idle", 9080, endpoint("127.0.0.1", 9080, "weight: 5")))
 		consul.SetStatus(t, s.ID, api.HealthWarning)
@@ -211,45 +211,45 @@ func TestConsulNodeMaintenance(t *testing.T) {
 	shows(t, istiod, "web", "its end", healthy)
 }
 
-// TestConsulDatacenters shows that the same service in two datacenters is one, with a host for each, and that a datacenter
-// that is away takes nothing with it.
+// TestConsulDatacenters shows that one service in two datacenters is one host, with a further host for each datacenter,
+// and that the outage of a datacenter removes no object.
 func TestConsulDatacenters(t *testing.T) {
 	t.Parallel()
-	one := fixture.StartConsul(t, fixture.ConsulOptions{})
-	two := fixture.StartConsul(t, fixture.ConsulOptions{Datacenter: "dc2", Join: one})
-	one.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
-	two.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
+	consulOne := fixture.StartConsul(t, fixture.ConsulOptions{})
+	consulTwo := fixture.StartConsul(t, fixture.ConsulOptions{Datacenter: "dc2", Join: consulOne})
+	consulOne.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
+	consulTwo.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
 	fixture.WaitFor(t, 20*time.Second, func() error {
-		list, _, err := one.API().Catalog().Service("web", "", &api.QueryOptions{Datacenter: "dc2"})
+		list, _, err := consulOne.API().Catalog().Service("web", "", &api.QueryOptions{Datacenter: "dc2"})
 		if err == nil && len(list) != 1 {
 			err = fmt.Errorf("%d instances in dc2", len(list))
 		}
 		return err
 	})
-	tributary := fixture.StartTributary(t, one.Source("consul").With("datacenters", []string{"dc1", "dc2"}))
+	tributary := fixture.StartTributary(t, consulOne.Source("consul").With("datacenters", []string{"dc1", "dc2"}))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 
 	entry := func(name, host string, endpoints ...string) string {
 		return strings.ReplaceAll(httpEntry(name, 9080, endpoints...), name+".service.consul, "+name+".service.dc1.consul", host)
 	}
-	of := func(address, datacenter string) string {
+	endpointIn := func(address, datacenter string) string {
 		return strings.ReplaceAll(endpoint(address, 9080, "weight: 1"), "dc1", datacenter)
 	}
-	first, second, third := of("127.0.0.1", "dc1"), of("127.0.0.2", "dc2"), of("127.0.0.3", "dc1")
-	all := func(dc1 []string, dc2 ...string) string {
+	first, second, third := endpointIn("127.0.0.1", "dc1"), endpointIn("127.0.0.2", "dc2"), endpointIn("127.0.0.3", "dc1")
+	entries := func(dc1 []string, dc2 ...string) string {
 		return strings.Join([]string{
 			entry("web", "web.service.consul", slices.Sorted(slices.Values(slices.Concat(dc1, dc2)))...),
 			entry("web.dc1.dc", "web.service.dc1.consul", dc1...), entry("web.dc2.dc", "web.service.dc2.consul", dc2...),
 		}, "---\n")
 	}
-	shows(t, istiod, "web", "in both", all([]string{first}, second))
-	two.SetStatus(t, "web-2", api.HealthCritical)
-	shows(t, istiod, "web", "critical in the second", all([]string{first}))
-	two.SetStatus(t, "web-2", api.HealthPassing)
-	shows(t, istiod, "web", "passing in both", all([]string{first}, second))
+	shows(t, istiod, "web", "in both", entries([]string{first}, second))
+	consulTwo.SetStatus(t, "web-2", api.HealthCritical)
+	shows(t, istiod, "web", "critical in the second", entries([]string{first}))
+	consulTwo.SetStatus(t, "web-2", api.HealthPassing)
+	shows(t, istiod, "web", "passing in both", entries([]string{first}, second))
 
-	watch := guard(t, istiod, fixture.ParseObjects(t, all([]string{first}, second)))
-	two.Kill()
+	watch := guard(t, istiod, fixture.ParseObjects(t, entries([]string{first}, second)))
+	consulTwo.Kill()
 	tributary.WaitFor(t, 30*time.Second, func() error {
 		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "dc2") {
 			return fmt.Errorf("the source is %v", s)
@@ -257,10 +257,10 @@ func TestConsulDatacenters(t *testing.T) {
 		return nil
 	})
 	watch.stop(t)
-	one.Register(t, instance("web-3", "127.0.0.3", 9080), api.HealthPassing)
-	shows(t, istiod, "web", "the second is away, the first goes on", all([]string{first, third}, second))
-	two.Restart(t)
-	two.AwaitLeader(t)
+	consulOne.Register(t, instance("web-3", "127.0.0.3", 9080), api.HealthPassing)
+	shows(t, istiod, "web", "the second is away, the first goes on", entries([]string{first, third}, second))
+	consulTwo.Restart(t)
+	consulTwo.AwaitLeader(t)
 	awaitState(t, tributary, "consul", "healthy", false)
 }
 
@@ -271,8 +271,8 @@ func instance(id, address string, port int) *api.AgentServiceRegistration {
 	}
 }
 
-// at gives a registration weights.
-func at(s *api.AgentServiceRegistration, passing, warning int) *api.AgentServiceRegistration {
+// withWeights sets the weights of a registration.
+func withWeights(s *api.AgentServiceRegistration, passing, warning int) *api.AgentServiceRegistration {
 	s.Weights = &api.AgentWeights{Passing: passing, Warning: warning}
 	return s
 }
@@ -291,13 +291,13 @@ spec:
 `, name, port, strings.Join(endpoints, ", "))
 }
 
-// endpoint is one of an instance in dc1, with what else is said of it.
-func endpoint(address string, port int, more string) string {
-	return fmt.Sprintf("{address: %s, ports: {http: %d}, locality: dc1, %s}", address, port, more)
+// endpoint is the endpoint of an instance in dc1, with further fields.
+func endpoint(address string, port int, fields string) string {
+	return fmt.Sprintf("{address: %s, ports: {http: %d}, locality: dc1, %s}", address, port, fields)
 }
 
 // istiodEndpoints are the endpoints that istiod has of a host, in order.
-func istiodEndpoints(t *testing.T, istiod *fixture.Istiod, host string) (all []string, err error) {
+func istiodEndpoints(t *testing.T, istiod *fixture.Istiod, host string) (endpoints []string, err error) {
 	t.Helper()
 	var shards map[string]map[string]struct {
 		Shards map[string][]struct {
@@ -312,16 +312,16 @@ func istiodEndpoints(t *testing.T, istiod *fixture.Istiod, host string) (all []s
 	for _, namespace := range shards[host] {
 		for _, shard := range namespace.Shards {
 			for _, e := range shard {
-				all = append(all, fmt.Sprintf("%s %s:%d", e.ServicePortName, strings.Join(e.Addresses, ","), e.EndpointPort))
+				endpoints = append(endpoints, fmt.Sprintf("%s %s:%d", e.ServicePortName, strings.Join(e.Addresses, ","), e.EndpointPort))
 			}
 		}
 	}
-	slices.Sort(all)
-	return all, nil
+	slices.Sort(endpoints)
+	return endpoints, nil
 }
 
 // shows waits until istiod has these objects of a service, and no other of it.
-func shows(t *testing.T, istiod *fixture.Istiod, service, what, want string) {
+func shows(t *testing.T, istiod *fixture.Istiod, service, change, want string) {
 	t.Helper()
 	objects := fixture.Objects{}
 	if want != "" {
@@ -337,9 +337,9 @@ func shows(t *testing.T, istiod *fixture.Istiod, service, what, want string) {
 			return k.Name != service && !strings.HasPrefix(k.Name, service+".")
 		})
 		if err := objects.Diff(got); err != nil {
-			return fmt.Errorf("%s: %s: %w", service, what, err)
+			return fmt.Errorf("%s: %s: %w", service, change, err)
 		}
 		return nil
 	})
-	t.Logf("%s: %s: after %v", service, what, time.Since(began).Round(10*time.Millisecond))
+	t.Logf("%s: %s: after %v", service, change, time.Since(began).Round(10*time.Millisecond))
 }

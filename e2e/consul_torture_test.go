@@ -19,8 +19,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// The options of tributary in the torture. What is missing after a wipe stays for tortureHold, in which everything is
-// registered again.
+// The options of tributary in the torture. Objects that a wipe removed stay for tortureHold, long enough to register
+// all of them again.
 const (
 	tortureWait = 5 * time.Second
 	tortureHold = 20 * time.Second
@@ -28,10 +28,11 @@ const (
 	tortureStored = 500 * time.Millisecond
 )
 
-// TestConsulTorture does to a real Consul, to tributary and to what is between them whatever happens to such programs, while
-// instances and rules come and go, and checks with an oracle of its own that nothing goes that Consul did not really lose, and
-// that all converges afterwards. A round is one fault. E2E_SEED repeats a run, E2E_ROUNDS says how many rounds there are,
-// E2E_LIVES of which of the four worlds: servers-rights, such as 3-acl, and E2E_FAULTS what the faults have in their names, such as wiped.
+// TestConsulTorture subjects a real Consul, tributary and the network between them to all usual faults, while instances
+// and rules come and go. An oracle of its own checks that tributary loses only objects that Consul lost, and that all
+// converges afterwards. A round is one fault. E2E_SEED repeats a run, E2E_ROUNDS is the number of rounds, E2E_LIVES
+// selects one of the four worlds by servers and rights, such as 3-acl, and E2E_FAULTS selects faults by a part of their
+// names, such as wiped.
 func TestConsulTorture(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes 10 minutes; E2E_NIGHTLY=1 runs it")
@@ -54,13 +55,13 @@ func TestConsulTorture(t *testing.T) {
 				w.round(round)
 			}
 			slices.Sort(w.recoveries)
-			at := func(p int) time.Duration {
+			percentile := func(p int) time.Duration {
 				return w.recoveries[(len(w.recoveries)-1)*p/100].Round(10 * time.Millisecond)
 			}
 			fmt.Printf("torture %s: %d rounds, %d looks, %d losses; convergence after recovery p50 %s, p90 %s, most %s; %v\n",
-				life.name, len(w.recoveries), w.looks, len(w.losses), at(50), at(90), at(100), w.counts)
+				life.name, len(w.recoveries), w.looks, len(w.losses), percentile(50), percentile(90), percentile(100), w.counts)
 			require.Empty(t, w.losses)
-			require.LessOrEqual(t, at(90), 10*time.Second+tortureWait)
+			require.LessOrEqual(t, percentile(90), 10*time.Second+tortureWait)
 		})
 	}
 }
@@ -115,7 +116,7 @@ func newTorture(t *testing.T, servers int, acl bool, rnd *rand.Rand) *torture {
 		With("wait", tortureWait.String()).With("resync", "30s").With("grace", "2s").With("resetHold", tortureHold.String())
 	rules := fixture.ConfigSource{Name: "rules", Address: "consul-kv://" + w.proxy.addr + "/mesh"}.
 		With("wait", tortureWait.String()).With("resetHold", tortureHold.String())
-	// The deletion guard would hold back what the sources lose, and what is changed here on purpose within a minute.
+	// The deletion guard would hold back the losses of the sources, and the intended changes of the next minute.
 	services, rules = services.With("guard", "off"), rules.With("guard", "off")
 	if acl {
 		services, rules = services.With("tokenFile", w.tokenFile), rules.With("tokenFile", w.tokenFile)
@@ -139,7 +140,7 @@ func (w *torture) round(n int) {
 		w.change()
 	}
 	heal := fault()
-	if w.rnd.IntN(2) == 0 && !w.suspects { // what is deleted in a Consul that lost its data stays for tortureHold
+	if w.rnd.IntN(2) == 0 && !w.suspects { // objects deleted in a Consul that lost its data stay for tortureHold
 		w.tryToChange()
 	}
 	time.Sleep(time.Duration(w.rnd.IntN(4000)) * time.Millisecond) // For as long as the fault lasts.
@@ -164,14 +165,14 @@ func (w *torture) round(n int) {
 	require.LessOrEqual(w.t, len(w.losses), 20, "enough is lost")
 }
 
-// pick chooses a fault: what causes it, and returns what ends it.
+// pick chooses a fault: a function that causes it and returns the function that ends it.
 func (w *torture) pick() (fault func() (heal func()), name string) {
-	type one struct {
+	type faultCase struct {
 		name  string
 		cause func() func()
 	}
 	nothing := func() {}
-	all := []one{
+	faults := []faultCase{
 		{"one server killed", func() func() { c := w.any(); c.Kill(); return func() { c.Restart(w.t) } }},
 		{"one server stopped and continued", func() func() {
 			c := w.any()
@@ -189,15 +190,15 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 			}
 		}},
 		{"all servers but one killed", func() func() {
-			left := w.rnd.IntN(len(w.consul))
+			survivor := w.rnd.IntN(len(w.consul))
 			for i, c := range w.consul {
-				if i != left || len(w.consul) == 1 {
+				if i != survivor || len(w.consul) == 1 {
 					c.Kill()
 				}
 			}
 			return func() {
 				for i, c := range w.consul {
-					if i != left || len(w.consul) == 1 {
+					if i != survivor || len(w.consul) == 1 {
 						c.Restart(w.t)
 					}
 				}
@@ -227,10 +228,10 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 		}},
 		{"wiped, and reloaded", func() func() { w.wipe(w.reload); return nothing }},
 	}
-	var lying []one
+	var lying []faultCase
 	for _, lie := range lies {
-		lying = append(lying, one{"proxy: " + lie, func() func() { w.proxy.lie(lie); return nothing }})
-		lying = append(lying, one{"proxy: " + lie + ", and tributary restarted", func() func() {
+		lying = append(lying, faultCase{"proxy: " + lie, func() func() { w.proxy.lie(lie); return nothing }})
+		lying = append(lying, faultCase{"proxy: " + lie + ", and tributary restarted", func() func() {
 			w.proxy.lie(lie)
 			w.tributary.Kill()
 			w.tributary.Restart(w.t)
@@ -238,27 +239,27 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 		}})
 	}
 	if w.acl {
-		all = append(all,
-			one{"token deleted", func() func() { w.revoke(); return func() { w.grant("read") } }},
-			one{"token limited", func() func() { w.grant("some"); return func() { w.grant("read") } }},
-			one{"token limited to nodes", func() func() { w.grant("nodes"); return func() { w.grant("read") } }},
-			one{"token limited to nodes, and tributary restarted", func() func() {
+		faults = append(faults,
+			faultCase{"token deleted", func() func() { w.revoke(); return func() { w.grant("read") } }},
+			faultCase{"token limited", func() func() { w.grant("some"); return func() { w.grant("read") } }},
+			faultCase{"token limited to nodes", func() func() { w.grant("nodes"); return func() { w.grant("read") } }},
+			faultCase{"token limited to nodes, and tributary restarted", func() func() {
 				w.grant("nodes")
 				w.tributary.Kill()
 				w.tributary.Restart(w.t)
 				return func() { w.grant("read") }
 			}},
-			one{"token limited to nodes, and reloaded", func() func() {
+			faultCase{"token limited to nodes, and reloaded", func() func() {
 				w.grant("nodes")
 				w.reload()
 				return func() { w.grant("read") }
 			}},
-			one{"token without rights", func() func() { w.grant("none"); return func() { w.grant("read") } }},
-			one{"token file emptied", func() func() {
+			faultCase{"token without rights", func() func() { w.grant("none"); return func() { w.grant("read") } }},
+			faultCase{"token file emptied", func() func() {
 				w.write("")
 				return func() { w.write(tortureSecret) }
 			}},
-			one{"token file emptied, and tributary restarted", func() func() {
+			faultCase{"token file emptied, and tributary restarted", func() func() {
 				w.write("")
 				w.tributary.Kill()
 				w.tributary.Restart(w.t)
@@ -267,11 +268,11 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 		)
 	}
 	if only := os.Getenv("E2E_FAULTS"); only != "" {
-		all = slices.DeleteFunc(append(all, lying...), func(f one) bool { return !strings.Contains(f.name, only) })
+		faults = slices.DeleteFunc(append(faults, lying...), func(f faultCase) bool { return !strings.Contains(f.name, only) })
 	} else if w.rnd.IntN(3) == 0 {
-		all = lying
+		faults = lying
 	}
-	f := all[w.rnd.IntN(len(all))]
+	f := faults[w.rnd.IntN(len(faults))]
 	return f.cause, f.name
 }
 
@@ -288,7 +289,7 @@ func (w *torture) patiently() *api.Client {
 
 func (w *torture) any() *fixture.Consul { return w.consul[w.rnd.IntN(len(w.consul))] }
 
-// reload changes the configuration of both sources so that nothing else changes.
+// reload changes one setting of both sources that has no effect on served objects.
 func (w *torture) reload() {
 	text, err := os.ReadFile(w.config)
 	require.NoError(w.t, err)
@@ -300,8 +301,8 @@ func (w *torture) reload() {
 	w.tributary.Signal(w.t, syscall.SIGHUP)
 }
 
-// wipe has Consul lose its data. Then its agents tell it again what they have, and somebody applies the rules again, one
-// after the other; halfway something else happens.
+// wipe removes the data of Consul. Then its agents register their services again, and an operator applies the rules
+// again, one after the other; halfway another fault happens.
 func (w *torture) wipe(halfway func()) {
 	w.suspects = true
 	for _, c := range w.consul {
@@ -313,10 +314,10 @@ func (w *torture) wipe(halfway func()) {
 	}
 	w.recover()
 	w.grant("read")
-	again := w.everything()
-	w.rnd.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
-	for i, write := range again {
-		if i == len(again)/2 {
+	writes := w.everything()
+	w.rnd.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] })
+	for i, write := range writes {
+		if i == len(writes)/2 {
 			time.Sleep(time.Duration(w.rnd.IntN(3000)) * time.Millisecond) // So that a part of it is all that there is.
 			halfway()
 		}
@@ -343,15 +344,15 @@ func (w *torture) must(write func(*api.Client) error) {
 
 // change changes something, for certain.
 func (w *torture) change() {
-	write, done := w.next(w.rnd)
+	write, confirm := w.next(w.rnd)
 	w.must(write)
-	done()
+	confirm()
 }
 
-// tryToChange changes something although Consul may not work. What became of it is not known until it was done again.
+// tryToChange changes an object although Consul may not work. The outcome is unknown until the write is repeated.
 func (w *torture) tryToChange() {
-	write, done := w.next(w.rnd)
-	done() // From now on nothing is expected of it but at the end.
+	write, confirm := w.next(w.rnd)
+	confirm() // From now on the word is checked at the end of the round only.
 	limit := time.Now().Add(2 * time.Second)
 	for time.Now().Before(limit) && write(w.patiently()) != nil {
 		time.Sleep(100 * time.Millisecond)
@@ -359,25 +360,25 @@ func (w *torture) tryToChange() {
 	w.later = append(w.later, write)
 }
 
-// converge waits until tributary serves what the oracle says, and nothing else. It returns since when Consul did.
-func (w *torture) converge(within time.Duration) (since time.Time) {
-	since = time.Now()
-	w.tributary.WaitFor(w.t, within, func() error {
+// converge waits until tributary serves exactly the words of the oracle. It returns the time at which Consul had them.
+func (w *torture) converge(timeout time.Duration) (consistentAt time.Time) {
+	consistentAt = time.Now()
+	w.tributary.WaitFor(w.t, timeout, func() error {
 		got, err := served(w.t.Context(), w.tributary)
 		if err != nil {
 			return err
 		}
 		err = w.compare(got)
 		if err != nil && w.correct() {
-			since = time.Now()
+			consistentAt = time.Now()
 		}
 		return err
 	})
-	return since
+	return consistentAt
 }
 
-// correct makes Consul what the oracle says, and reports whether it was something else: a server that was stopped does what it was asked
-// before when it goes on, although whoever asked has long gone, and another server has done that and more since.
+// correct writes the words of the oracle to Consul, and reports whether Consul differed: a stopped server continues
+// earlier requests after their clients gave up, although another server has done these and more since.
 func (w *torture) correct() bool {
 	held, err := w.held(w.consul[0].API())
 	if err != nil {
@@ -387,7 +388,7 @@ func (w *torture) correct() bool {
 	if differs == nil {
 		return false
 	}
-	w.t.Logf("Consul itself is not as it was told to be, and is told again: %v", differs)
+	w.t.Logf("Consul itself differs from the oracle's writes, and gets them again: %v", differs)
 	w.counts["late writes"]++
 	for word := range held {
 		if remove := w.stray(word); remove != nil {
@@ -400,7 +401,7 @@ func (w *torture) correct() bool {
 	return true
 }
 
-// calm waits until nothing is suspected any more, so that the next round begins like the first.
+// calm waits until no source has a suspicion, so that each round begins in the same state.
 func (w *torture) calm() {
 	w.tributary.WaitFor(w.t, tortureHold+time.Minute, func() error {
 		for _, name := range []string{"services", "rules"} {
@@ -410,7 +411,7 @@ func (w *torture) calm() {
 		}
 		return nil
 	})
-	time.Sleep(tortureStored) // What is served is on disk a moment later, and kill -9 loses that moment.
+	time.Sleep(tortureStored) // Served objects are on disk a moment later, and kill -9 loses that moment.
 }
 
 // grant gives tributary's token rights: "read" all of them, "some", those on some "nodes", or "none".

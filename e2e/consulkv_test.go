@@ -41,8 +41,8 @@ func startKV(t *testing.T, o fixture.ConsulOptions) *kv {
 	return &kv{consul, fixture.StartTributary(t, fixture.ConfigSource{Name: "kv", Address: store}), store}
 }
 
-// does runs a command of tributary on the store, and returns all that it wrote.
-func (k *kv) does(t *testing.T, env []string, args ...string) (out string, code int) {
+// run runs a command of tributary on the store, and returns all that it wrote.
+func (k *kv) run(t *testing.T, env []string, args ...string) (out string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), fixture.TributaryBinary(t), append(args, "--store", k.store)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -57,10 +57,10 @@ func (k *kv) apply(t *testing.T, content string) (out string, code int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-	return k.does(t, nil, "apply", "-f", file)
+	return k.run(t, nil, "apply", "-f", file)
 }
 
-// editor is the environment in which a shell script, which gets the file as $1, is the editor.
+// editor is the environment with a shell script as the editor; it gets the file as $1.
 func editor(t *testing.T, script string) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "editor")
@@ -68,8 +68,8 @@ func editor(t *testing.T, script string) []string {
 	return []string{"VISUAL=", "EDITOR=" + file, "TMPDIR=" + t.TempDir()}
 }
 
-// TestRulesInConsul shows that what is applied, edited and deleted in Consul's key-value store reaches istiod, that of
-// two changes made at the same time one wins and the other is told so, and what happens when Consul is away.
+// TestRulesInConsul shows that rules that are applied, edited and deleted in Consul's key-value store reach istiod,
+// that of two simultaneous changes one wins and the other gets an error, and the effect of an outage of Consul.
 func TestRulesInConsul(t *testing.T) {
 	t.Parallel()
 	k := startKV(t, fixture.ConsulOptions{})
@@ -86,7 +86,7 @@ func TestRulesInConsul(t *testing.T) {
 	require.Contains(t, out, "virtualservice/reviews configured\n")
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v2.mesh.internal")))
 
-	out, code = k.does(t, editor(t, `sed -i s/v2.mesh/v3.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
+	out, code = k.run(t, editor(t, `sed -i s/v2.mesh/v3.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
 	require.Equal(t, "virtualservice/reviews edited\n", out)
 	require.Zero(t, code)
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v3.mesh.internal")))
@@ -101,11 +101,11 @@ func TestRulesInConsul(t *testing.T) {
 		}
 		first := make(chan result, 1)
 		go func() {
-			out, code := k.does(t, slow, "edit", "vs", "reviews", "-n", "shop")
+			out, code := k.run(t, slow, "edit", "vs", "reviews", "-n", "shop")
 			first <- result{out, code}
 		}()
 		fixture.WaitFor(t, 10*time.Second, func() error { _, err := os.Stat(opened); return err })
-		out, code := k.does(t, editor(t, `sed -i s/v3.mesh/second.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
+		out, code := k.run(t, editor(t, `sed -i s/v3.mesh/second.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
 		require.Equal(t, "virtualservice/reviews edited\n", out)
 		require.Zero(t, code)
 		require.NoError(t, os.WriteFile(saved, nil, 0o600))
@@ -117,7 +117,7 @@ func TestRulesInConsul(t *testing.T) {
 	})
 
 	t.Run("a stale version", func(t *testing.T) {
-		mine, code := k.does(t, nil, "get", "vs", "reviews", "-n", "shop", "-o", "yaml")
+		mine, code := k.run(t, nil, "get", "vs", "reviews", "-n", "shop", "-o", "yaml")
 		require.Zero(t, code)
 		out, _ := k.apply(t, virtualService("reviews", "theirs.mesh.internal"))
 		require.Contains(t, out, "virtualservice/reviews configured\n")
@@ -133,7 +133,7 @@ func TestRulesInConsul(t *testing.T) {
 		k.consul.Kill()
 		k.tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", `"unreachable"`) })
 		for _, args := range [][]string{{"delete", "vs", "reviews", "-n", "shop"}, {"get", "vs", "-A"}} {
-			out, code := k.does(t, nil, args...)
+			out, code := k.run(t, nil, args...)
 			require.Equal(t, 1, code, args)
 			require.Contains(t, out, k.consul.HTTP, args)
 		}
@@ -162,14 +162,14 @@ func TestRulesInConsul(t *testing.T) {
 		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "new.mesh.internal")))
 	})
 
-	out, code = k.does(t, nil, "delete", "vs", "reviews", "-n", "shop")
+	out, code = k.run(t, nil, "delete", "vs", "reviews", "-n", "shop")
 	require.Equal(t, "virtualservice/reviews deleted\n", out)
 	require.Zero(t, code)
 	istiod.AwaitConfigs(t, fixture.Objects{})
 }
 
-// TestRightsInConsul shows which rights are needed, that a token which loses its rights loses nothing else, and what is
-// said about it.
+// TestRightsInConsul shows the necessary rights, that a token that loses its rights loses no served object, and the
+// messages about it.
 func TestRightsInConsul(t *testing.T) {
 	t.Parallel()
 	const management = "7b0cd6a9-8f3c-4b43-9a43-0d9ed3e5d6c1"
@@ -179,9 +179,9 @@ func TestRightsInConsul(t *testing.T) {
 			Name: "mesh-" + right, Rules: fmt.Sprintf(`key_prefix "mesh/" { policy = %q }`, right),
 		}, nil)
 		require.NoError(t, err)
-		made, _, err := consul.API().ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLLink{{ID: policy.ID}}}, nil)
+		created, _, err := consul.API().ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLLink{{ID: policy.ID}}}, nil)
 		require.NoError(t, err)
-		return made
+		return created
 	}
 	reader, writer := token("read"), token("write")
 	file := filepath.Join(t.TempDir(), "token")
@@ -194,14 +194,14 @@ func TestRightsInConsul(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v1.mesh.internal")), 0o600))
 
-	out, code := k.does(t, []string{"CONSUL_HTTP_TOKEN="}, "apply", "-f", rules)
+	out, code := k.run(t, []string{"CONSUL_HTTP_TOKEN="}, "apply", "-f", rules)
 	require.Equal(t, 1, code, out)
 	require.Contains(t, out, `it needs key_prefix "mesh/" { policy = `)
-	out, code = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + reader.SecretID}, "apply", "-f", rules)
+	out, code = k.run(t, []string{"CONSUL_HTTP_TOKEN=" + reader.SecretID}, "apply", "-f", rules)
 	require.Equal(t, 1, code)
 	require.Contains(t, out, `it needs key_prefix "mesh/" { policy = "write" }`)
 	require.NotContains(t, out, reader.SecretID)
-	out, _ = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
+	out, _ = k.run(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
 	require.Contains(t, out, "virtualservice/reviews created\n")
 
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
@@ -218,7 +218,7 @@ func TestRightsInConsul(t *testing.T) {
 	assert.Contains(t, status, "denied")
 	assert.NotContains(t, status+tributary.Output(), reader.SecretID)
 
-	// Without any token Consul says that there is nothing.
+	// Without any token Consul lists no key.
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", "no token is sent") })
 
@@ -226,7 +226,7 @@ func TestRightsInConsul(t *testing.T) {
 	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"healthy"`) })
 	watch.stop(t)
 	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v2.mesh.internal")), 0o600))
-	out, _ = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
+	out, _ = k.run(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
 	require.Contains(t, out, "virtualservice/reviews configured\n")
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules))
 }

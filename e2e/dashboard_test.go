@@ -18,18 +18,19 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// scraped are series as Prometheus has them after some scrapes, by name and labels: a value a scrape, or nothing.
+// scraped are series as Prometheus has them after some scrapes, by name and labels: one value for each scrape, or a
+// gap.
 type scraped map[string][]string
 
 var sampleLine = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$`)
 
-// failing is what promtool says of a query that is not answered as it is to be.
+// failing matches promtool's message for a query with an unexpected result.
 var failing = regexp.MustCompile(`expr: ("(?:[^"\\]|\\.)*"), time: \w+,\s*exp: ?(?:\S.*)\n\s*got: ?(.*)`)
 
 // scrape is the n-th one, of all the servers.
-func (s scraped) scrape(t *testing.T, n int, all ...*fixture.Tributary) {
+func (s scraped) scrape(t *testing.T, n int, tributaries ...*fixture.Tributary) {
 	t.Helper()
-	for _, tributary := range all {
+	for _, tributary := range tributaries {
 		status, body, err := fixture.Get(t.Context(), tributary.URL("/metrics"))
 		require.NoError(t, err)
 		require.Equal(t, 200, status)
@@ -56,19 +57,19 @@ func (s scraped) scrape(t *testing.T, n int, all ...*fixture.Tributary) {
 // after an event of these kinds there is a series, and none before. Their panels have other queries, too.
 var onlyAfter = []string{"tributary_xds_refusals_total", "tributary_connections_refused_total", "tributary_access_refusals_total"}
 
-// TestDashboardHasData has every query of the dashboard answered by the real PromQL, from what servers told of that have a bad document, a
-// source that ends, a client that rejects, and an Envoy that does.
-func TestDashboardHasData(t *testing.T) {
+// TestDashboard_QueriesHaveData runs every query of the dashboard in the real PromQL, on the metrics of servers with a
+// bad document, a source that ends, a client that rejects, and an Envoy that rejects.
+func TestDashboard_QueriesHaveData(t *testing.T) {
 	t.Parallel()
-	const at = 3 // minutes; the time of the last scrape
+	const lastScrape = 3 // minutes; the time of the last scrape
 	dir, upstream, elsewhere := t.TempDir(), t.TempDir(), t.TempDir()
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	write(t, dir, "bad.yaml", strings.Replace(serviceEntry("bad", 80), "hosts", "host", 1))
 	write(t, upstream, "b.yaml", serviceEntry("b", 80))
 	write(t, elsewhere, "c.yaml", serviceEntry("c", 80))
 	up := fixture.StartTributary(t, fixture.Files("rules", upstream))
-	other := fixture.StartTributary(t, fixture.Files("rules", elsewhere))
-	other.AwaitReady(t)
+	idle := fixture.StartTributary(t, fixture.Files("rules", elsewhere))
+	idle.AwaitReady(t)
 	tributary := fixture.StartTributaryWith(t, "configSources:\n- {name: rules, address: 'fs://"+dir+"'}\n- {name: up, address: 'xds://"+
 		up.XDS+"'}\n")
 	tributary.AwaitReady(t)
@@ -82,7 +83,7 @@ func TestDashboardHasData(t *testing.T) {
 	stream.Ack(t, stream.Next(t))
 
 	series := make(scraped)
-	for n := range at + 1 {
+	for n := range lastScrape + 1 {
 		series.scrape(t, n, tributary, mesh.Tributary)
 		write(t, dir, "a.yaml", serviceEntry("a", 81+n))
 		res := stream.Next(t)
@@ -92,11 +93,11 @@ func TestDashboardHasData(t *testing.T) {
 		mesh.write(t, "mesh.yaml", regexHosts(port, 4, fmt.Sprint("v", n+1), 2))
 		mesh.WaitFor(t, 30*time.Second, func() error {
 			if mesh.Metric(t, "tributary_xds_rejected_resources", "") == 0 {
-				return fmt.Errorf("the Envoy rejects nothing yet")
+				return fmt.Errorf("the Envoy has rejected no resource yet")
 			}
 			return nil
 		})
-		if n == at-1 {
+		if n == lastScrape-1 {
 			up.Kill()
 			tributary.WaitFor(t, 30*time.Second, func() error {
 				if tributary.Metric(t, "tributary_source_up", `source="up"`) != 0 {
@@ -117,37 +118,37 @@ func TestDashboardHasData(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &dashboard))
 	bare := func(expr string) string { return strings.ReplaceAll(expr, " or vector(0)", "") }
-	var all []string
+	var queries []string
 	for i := range dashboard.Panels {
 		for n := range dashboard.Panels[i].Targets {
 			expr := &dashboard.Panels[i].Targets[n].Expr
 			*expr = strings.NewReplacer("$__rate_interval", "4m", "$instance", ".*").Replace(*expr)
-			all = append(all, *expr, bare(*expr))
+			queries = append(queries, *expr, bare(*expr))
 		}
 	}
-	empty := series.empty(t, at, all)
+	empty := series.empty(t, lastScrape, queries)
 	for _, p := range dashboard.Panels {
-		with := 0
+		answered := 0
 		for _, target := range p.Targets {
 			if !empty[target.Expr] {
-				with++
+				answered++
 			}
 			if slices.ContainsFunc(onlyAfter, func(name string) bool { return strings.Contains(target.Expr, name) }) {
 				continue
 			}
 			assert.False(t, empty[target.Expr], "%s: %s has no data", p.Title, target.Expr)
-			assert.False(t, empty[bare(target.Expr)], "%s: %s is about nothing", p.Title, target.Expr)
+			assert.False(t, empty[bare(target.Expr)], "%s: %s has no series", p.Title, target.Expr)
 		}
 		if p.Type != "row" {
-			assert.Positive(t, with, p.Title)
+			assert.Positive(t, answered, p.Title)
 		}
 	}
-	// A server that has just begun has nothing to tell of most; the first row says 0, and not "No data".
+	// A server has few values after its start; the first row shows 0, and not "No data".
 	fresh := make(scraped)
 	for n := range 2 {
-		fresh.scrape(t, n, other)
+		fresh.scrape(t, n, idle)
 	}
-	empty = fresh.empty(t, 1, all)
+	empty = fresh.empty(t, 1, queries)
 	for _, p := range dashboard.Panels {
 		if p.Type == "stat" {
 			assert.False(t, empty[p.Targets[0].Expr], "%s has no data at first", p.Title)
@@ -156,7 +157,7 @@ func TestDashboardHasData(t *testing.T) {
 }
 
 // empty are those of the queries that have no answer at a minute.
-func (s scraped) empty(t *testing.T, at int, queries []string) map[string]bool {
+func (s scraped) empty(t *testing.T, minute int, queries []string) map[string]bool {
 	t.Helper()
 	type input struct {
 		Series string `json:"series"`
@@ -185,7 +186,7 @@ func (s scraped) empty(t *testing.T, at int, queries []string) map[string]bool {
 	for _, q := range queries {
 		counts := "count(" + q + ") > bool 0"
 		counted[counts] = q
-		questions = append(questions, question{counts, fmt.Sprint(at, "m"), []wanted{{"{}", 1}}})
+		questions = append(questions, question{counts, fmt.Sprint(minute, "m"), []wanted{{"{}", 1}}})
 	}
 	file := filepath.Join(t.TempDir(), "queries.yaml")
 	text, err := json.Marshal(map[string]any{ // which is YAML, too

@@ -13,18 +13,18 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// Who may only send requests to an Envoy on demand does not cut it off from tributary: with more hosts that nobody has than a stream may
-// have names, and very long ones, each is answered, and the Envoy follows what changes, also when it comes back and asks for all of them at
-// once.
-func TestEnvoyOnDemandIsAskedForHostsThatAreNotThere(t *testing.T) {
+// Clients of an Envoy on demand cannot cut it off from tributary: requests for more unknown hosts than the limit of a
+// stream, and for very long ones, each get a response, and the Envoy follows changes, also after it reconnects and
+// subscribes to all of them at once.
+func TestEnvoyOnDemand_AnswersForMissingHosts(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	port, dir := fixture.FreePort(t), t.TempDir()
 	shop := func(name string, backend int) string {
 		return service(name, fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
 			"{http: %d}}]\n", port, backend))
 	}
-	write(t, dir, "shop.yaml", shop("shop", one))
+	write(t, dir, "shop.yaml", shop("shop", backendOne))
 	tr := fixture.StartTributaryWith(t, "limits: {namesPerStream: 20000}\nconfigSources:\n- address: fs://"+dir+"\n")
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tr.XDS, "--metadata", "ON_DEMAND=true"))
 	soon := func(cond func() error) { t.Helper(); envoy.WaitFor(t, 20*time.Second, cond) }
@@ -49,13 +49,13 @@ func TestEnvoyOnDemandIsAskedForHostsThatAreNotThere(t *testing.T) {
 	asking.Wait()
 	require.Empty(t, failed)
 
-	write(t, dir, "shop.yaml", shop("shop", two))
+	write(t, dir, "shop.yaml", shop("shop", backendTwo))
 	soon(func() error { return answeredAs(t, port, "shop.mesh.internal", "two") })
-	write(t, dir, "late.yaml", shop("late", one))
+	write(t, dir, "late.yaml", shop("late", backendOne))
 	soon(func() error { return answeredAs(t, port, "late.mesh.internal", "one") })
 	tr.Kill()
-	write(t, dir, "no.yaml", shop("no-0-1", one)) // it was asked for, and is forgotten
-	write(t, dir, "shop.yaml", shop("shop", one))
+	write(t, dir, "no.yaml", shop("no-0-1", backendOne)) // it was asked for, and is forgotten
+	write(t, dir, "shop.yaml", shop("shop", backendOne))
 	tr.Restart(t)
 	soon(func() error { return answeredAs(t, port, "shop.mesh.internal", "one") })
 	soon(func() error { return answeredAs(t, port, "no-0-1.mesh.internal", "one") })

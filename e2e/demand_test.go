@@ -14,13 +14,13 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy that asks for it has what it uses and not what exists: the first request to a host waits until its virtual host and cluster
-// have come, and works; so does the first connection to a TCP service. What it uses it follows: endpoints, routes, what comes and goes,
-// through a restart of tributary.
+// A real Envoy on demand has the resources that it uses, not all of them: the first request to a host waits for its
+// virtual host and cluster, and works; so does the first connection to a TCP service. It follows changes of the
+// resources in use: endpoints, routes, new and deleted hosts, through a restart of tributary.
 func TestEnvoyOnDemand(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
-	port, other, tcp := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
+	port, echoPort, tcp := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
 	const services = 200
 	host := func(i int) string { return fmt.Sprintf("s%d.mesh.internal", i) }
 	many := func(first, backend int) string {
@@ -31,9 +31,9 @@ func TestEnvoyOnDemand(t *testing.T) {
 		}
 		return b.String()
 	}
-	mesh := startMesh(t, "many.yaml", many(0, one))
-	mesh.write(t, "echo.yaml", echoService(other, one, two))
-	mesh.write(t, "tcp.yaml", plain(tcp, two))
+	mesh := startMesh(t, "many.yaml", many(0, backendOne))
+	mesh.write(t, "echo.yaml", echoService(echoPort, backendOne, backendTwo))
+	mesh.write(t, "tcp.yaml", plain(tcp, backendTwo))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "ON_DEMAND=true"))
 	soon := func(cond func() error) { t.Helper(); envoy.WaitFor(t, 10*time.Second, cond) }
 	soon(func() error {
@@ -43,7 +43,7 @@ func TestEnvoyOnDemand(t *testing.T) {
 		}
 		return err
 	})
-	require.Empty(t, clustersOf(t, envoy), "before anybody has asked")
+	require.Empty(t, clustersOf(t, envoy), "before the first request")
 
 	require.NoError(t, answeredAs(t, port, host(0), "one"))
 	require.NoError(t, answeredAs(t, port, fmt.Sprintf("%s:%d", host(1), port), "one"))
@@ -63,47 +63,47 @@ func TestEnvoyOnDemand(t *testing.T) {
 	require.NoError(t, answeredBy(t, tcp, "two"), "by TCP")
 	require.Len(t, clustersOf(t, envoy), 5)
 
-	var asked sync.WaitGroup
+	var requests sync.WaitGroup
 	failed := make(chan error, 50)
 	for i := range 50 {
-		asked.Go(func() { failed <- answeredAs(t, port, host(10+i), "one") })
+		requests.Go(func() { failed <- answeredAs(t, port, host(10+i), "one") })
 	}
-	asked.Wait()
+	requests.Wait()
 	for range 50 {
 		require.NoError(t, <-failed)
 	}
 	require.Len(t, clustersOf(t, envoy), 55)
 
-	mesh.write(t, "many.yaml", many(0, two)) // endpoints
+	mesh.write(t, "many.yaml", many(0, backendTwo)) // endpoints
 	soon(func() error { return answeredAs(t, port, host(0), "two") })
 	mesh.write(t, "route.yaml", echoRoute("one"))
-	soon(func() error { return answeredBy(t, other, "one") })
-	mesh.write(t, "route.yaml", echoRoute("two")) // a route to a cluster that it has not yet
-	soon(func() error { return answeredBy(t, other, "two") })
-	mesh.write(t, "many.yaml", many(1, two))
+	soon(func() error { return answeredBy(t, echoPort, "one") })
+	mesh.write(t, "route.yaml", echoRoute("two")) // a route to a cluster that the Envoy does not have yet
+	soon(func() error { return answeredBy(t, echoPort, "two") })
+	mesh.write(t, "many.yaml", many(1, backendTwo))
 	soon(func() error { return answeredWith(t, port, host(0), http.StatusNotFound) })
-	mesh.write(t, "many.yaml", many(0, one))
+	mesh.write(t, "many.yaml", many(0, backendOne))
 	soon(func() error { return answeredAs(t, port, host(0), "one") })
 
-	mesh.write(t, "route.yaml", echoRoute("none")) // a route to nothing: no request waits for a cluster that does not come
-	soon(func() error { return answeredWith(t, other, "echo.mesh.internal", http.StatusServiceUnavailable) })
+	mesh.write(t, "route.yaml", echoRoute("none")) // a route to a missing subset: no request waits for a cluster that does not come
+	soon(func() error { return answeredWith(t, echoPort, "echo.mesh.internal", http.StatusServiceUnavailable) })
 	for range 2 {
-		require.Equal(t, "503 Service Unavailable: no healthy upstream", fmt.Sprint(answeredBy(t, other, "two")))
+		require.Equal(t, "503 Service Unavailable: no healthy upstream", fmt.Sprint(answeredBy(t, echoPort, "two")))
 	}
 	mesh.write(t, "route.yaml", echoRoute("two"))
-	soon(func() error { return answeredBy(t, other, "two") })
+	soon(func() error { return answeredBy(t, echoPort, "two") })
 
 	mesh.Kill()
 	require.NoError(t, answeredAs(t, port, host(0), "one"), "without tributary")
 	mesh.Restart(t)
 	soon(func() error { return answeredAs(t, port, host(100), "one") })
-	mesh.write(t, "many.yaml", many(0, two))
+	mesh.write(t, "many.yaml", many(0, backendTwo))
 	soon(func() error { return answeredAs(t, port, host(1), "two") })
 	soon(func() error { return answeredAs(t, port, host(100), "two") })
 
-	// Nobody could ask for a host that stands for several: the routes of its port are told whole.
+	// No client can subscribe to a wildcard host: Envoys get all routes of its port.
 	wild := service("wild", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
-		"{http: %d}}]\n", port, one))
+		"{http: %d}}]\n", port, backendOne))
 	mesh.write(t, "wild.yaml", strings.Replace(wild, "[wild.mesh.internal]", "['*.wild.mesh.internal']", 1))
 	soon(func() error {
 		_, routes, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_route_configs"))
@@ -115,7 +115,7 @@ func TestEnvoyOnDemand(t *testing.T) {
 	soon(func() error { return answeredAs(t, port, "a.wild.mesh.internal", "one") })
 	require.NoError(t, answeredAs(t, port, host(1), "two"))
 	require.NoError(t, answeredAs(t, port, host(150), "two"))
-	require.NoError(t, answeredBy(t, other, "two"))
+	require.NoError(t, answeredBy(t, echoPort, "two"))
 	mesh.rejectedNothing(t)
 }
 

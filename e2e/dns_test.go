@@ -84,7 +84,7 @@ spec: {hosts: [%q], addresses: [%s], ports: [{number: 80, name: http, protocol: 
 `, name, host, addresses, rest)
 }
 
-// A real Envoy with DNS_CAPTURE answers queries for hosts that have addresses and that it knows, follows changes, none of which loses a
+// A real Envoy with DNS_CAPTURE answers queries for visible hosts with addresses, follows changes without losing a
 // query, and forwards others to the resolvers of its machine.
 func TestDNSOnTributary(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 	require.Error(t, resolvesTo(t, "unknown.mesh.internal", four, "240.0.0.5"))
 	require.Error(t, resolvesTo(t, "a.top", four, "240.0.0.6"))
 
-	var asked, failed atomic.Int64
+	var queries, failed atomic.Int64
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -123,7 +123,7 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 			if err := resolvesTo(t, "six.mesh.internal", six, "fd00::6"); err != nil { //nolint:testifylint // it asserts what is constant
 				failed.Add(1)
 			}
-			asked.Add(1)
+			queries.Add(1)
 		}
 	}()
 	for i := range 4 {
@@ -134,8 +134,8 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 	}
 	close(stop)
 	<-stopped
-	require.Positive(t, asked.Load())
-	t.Logf("%d queries, %d failed", asked.Load(), failed.Load())
+	require.Positive(t, queries.Load())
+	t.Logf("%d queries, %d failed", queries.Load(), failed.Load())
 	require.Zero(t, failed.Load())
 	mesh.rejectedNothing(t)
 

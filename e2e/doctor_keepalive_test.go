@@ -50,7 +50,7 @@ func TestDoctorKeepalive(t *testing.T) {
 	looking.Wait()
 }
 
-// answering answers each request with nothing.
+// answering answers each request with an empty response.
 type answering struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 }
@@ -86,7 +86,7 @@ func defaultServer(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// forgetful passes on what is said on a connection, and lets all bytes vanish once it was silent for a second.
+// forgetful forwards the bytes of a connection, and drops all bytes after a second of silence.
 func forgetful(t *testing.T, address string) string {
 	t.Helper()
 	lis, err := net.Listen("tcp4", fixture.Loopback(fixture.FreePort(t)))
@@ -111,7 +111,7 @@ func forgetful(t *testing.T, address string) string {
 				for {
 					n, err := from.Read(buf)
 					if err != nil && vanish.Load() {
-						return // that, too, is told nobody
+						return // the other side does not learn that, either
 					}
 					if err != nil {
 						_ = to.Close()

@@ -20,38 +20,38 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy gets everything from tributary, without an istiod: requests go to a service by its host, and follow its endpoints, those
-// that it lists and those that it selects; what is no service any more has no listener.
+// A real Envoy gets everything from tributary, without an istiod: requests go to a service by its host, and follow its
+// listed and its selected endpoints; a deleted service has no listener.
 func TestEnvoyOnTributary(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	port, tcp := fixture.FreePort(t), fixture.FreePort(t)
 	quickstart := fixture.Testdata("quickstart")
-	mesh := startMesh(t, "echo.yaml", listing(port, one), fixture.Files("quickstart", quickstart))
+	mesh := startMesh(t, "echo.yaml", listing(port, backendOne), fixture.Files("quickstart", quickstart))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 
 	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, mesh.dir, quickstart)) })
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
-	mesh.write(t, "echo.yaml", listing(port, two))
+	mesh.write(t, "echo.yaml", listing(port, backendTwo))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
 
 	mesh.write(t, "echo.yaml", selecting(port))
-	mesh.write(t, "workloads.yaml", workload("one", one, "echo"))
+	mesh.write(t, "workloads.yaml", workload("one", backendOne, "echo"))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
-	mesh.write(t, "workloads.yaml", workload("one", one, "other")+"---\n"+workload("two", two, "echo"))
+	mesh.write(t, "workloads.yaml", workload("one", backendOne, "other")+"---\n"+workload("two", backendTwo, "echo"))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
 
-	mesh.write(t, "tcp.yaml", plain(tcp, one))
+	mesh.write(t, "tcp.yaml", plain(tcp, backendOne))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "one") })
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "tcp.yaml")))
-	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, tcp) })
+	envoy.WaitFor(t, 10*time.Second, func() error { return checkClosed(t, tcp) })
 
 	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: "+
 		"default}\nspec: {host: echo.mesh.internal, trafficPolicy: {tunnel: {targetHost: a.example, targetPort: 80}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {
-		_, told, err := fixture.Get(t.Context(), mesh.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
-		if err == nil && !strings.Contains(told, "spec.trafficPolicy.tunnel has no effect on Envoys") {
-			err = fmt.Errorf("explain: %s", told)
+		_, explanation, err := fixture.Get(t.Context(), mesh.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
+		if err == nil && !strings.Contains(explanation, "spec.trafficPolicy.tunnel has no effect on Envoys") {
+			err = fmt.Errorf("explain: %s", explanation)
 		}
 		return err
 	})
@@ -62,12 +62,12 @@ func TestEnvoyOnTributary(t *testing.T) {
 // endpoints.
 func TestGRPCOnTributary(t *testing.T) {
 	t.Parallel()
-	one, two := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
-	mesh := startMesh(t, "greeter.yaml", greeter(one, 1))
+	serverOne, serverTwo := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
+	mesh := startMesh(t, "greeter.yaml", greeter(serverOne, 1))
 	for _, target := range []string{"xds:///greeter.mesh.internal:50051", "xds:///greeter.mesh.internal"} {
-		mesh.write(t, "greeter.yaml", greeter(one, 1))
+		mesh.write(t, "greeter.yaml", greeter(serverOne, 1))
 		ask := grpcClient(t, mesh.XDS, target)
-		// The endpoints of before may still be there, of which every fourth is the other one.
+		// The earlier endpoints may still be in use, and every fourth of them is the other server.
 		only := func(port int) func() bool {
 			return func() bool {
 				for range 50 {
@@ -78,27 +78,27 @@ func TestGRPCOnTributary(t *testing.T) {
 				return true
 			}
 		}
-		require.Eventually(t, only(one), 10*time.Second, 20*time.Millisecond)
-		mesh.write(t, "greeter.yaml", greeter(two, 1))
-		require.Eventually(t, only(two), 10*time.Second, 20*time.Millisecond)
+		require.Eventually(t, only(serverOne), 10*time.Second, 20*time.Millisecond)
+		mesh.write(t, "greeter.yaml", greeter(serverTwo, 1))
+		require.Eventually(t, only(serverTwo), 10*time.Second, 20*time.Millisecond)
 
-		mesh.write(t, "greeter.yaml", greeter(one, 3)+endpointOf(two, 1))
-		// What connects has no share yet.
-		require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
-		require.Eventually(t, func() bool { return ask() == two }, 10*time.Second, 20*time.Millisecond)
+		mesh.write(t, "greeter.yaml", greeter(serverOne, 3)+endpointOf(serverTwo, 1))
+		// A new connection has no share of the calls yet.
+		require.Eventually(t, func() bool { return ask() == serverOne }, 10*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return ask() == serverTwo }, 10*time.Second, 20*time.Millisecond)
 		counts := map[int]int{}
 		for range 1000 {
 			counts[ask()]++
 		}
-		require.InDelta(t, 750, counts[one], 100, "%v", counts)
-		require.Equal(t, 1000, counts[one]+counts[two], "%v", counts)
+		require.InDelta(t, 750, counts[serverOne], 100, "%v", counts)
+		require.Equal(t, 1000, counts[serverOne]+counts[serverTwo], "%v", counts)
 	}
 	mesh.write(t, "named.yaml", strings.Replace(service("named",
 		fmt.Sprintf("  ports: [{number: 50051, name: grpc, protocol: GRPC}]\n  endpoints: [{address: localhost, ports: {grpc: %d}}, {address: "+
-			"nowhere.invalid}]\n", one)),
+			"nowhere.invalid}]\n", serverOne)),
 		"resolution: STATIC", "resolution: DNS", 1))
 	ask := grpcClient(t, mesh.XDS, "xds:///named.mesh.internal")
-	require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return ask() == serverOne }, 10*time.Second, 20*time.Millisecond)
 	mesh.rejectedNothing(t)
 }
 
@@ -125,7 +125,7 @@ func checkHealth(conn *grpc.ClientConn) (string, error) {
 	return server.Addr.String(), nil
 }
 
-// grpcClient returns a function that makes a call and returns the port that answered, or nothing if it failed.
+// grpcClient returns a function that makes a call and returns the port of the server, or 0 if the call failed.
 func grpcClient(t *testing.T, server, target string) func() int {
 	t.Helper()
 	conn := xdsConnection(t, server, target)
@@ -162,7 +162,7 @@ func workload(name string, port int, app string) string {
 		"127.0.0.1, ports: {http: %d}, labels: {app: %s}}\n", name, port, app)
 }
 
-// plain is a service that says nothing of HTTP.
+// plain is a service without HTTP.
 func plain(port, backend int) string {
 	return service("plain", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: "+
 		"%d}}]\n", port, backend))

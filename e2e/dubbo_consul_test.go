@@ -14,19 +14,18 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboConsul shows what istiod holds of providers that register in a Consul, at each step of their life and of its: real ones of Dubbo
-// for Java
-// 2.7.23, and what dubbo-go 1.5 registers, which is the last one with a registry for it.
+// TestDubboConsul shows the endpoints that istiod has of providers in a Consul, at each step of their life and of its:
+// real ones of Dubbo for Java 2.7.23, and the registrations of dubbo-go 1.5, the last version with a registry for it.
 func TestDubboConsul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	holds := func(what string, want map[string][]string) {
+	holds := func(step string, want map[string][]string) {
 		t.Helper()
-		const within = 60 * time.Second // Consul's source reads a service that changes all the time every 15 s
-		istiod.WaitFor(t, within, func() error {
-			err := sameGreeters(t.Context(), istiod, what, want)
+		const timeout = 60 * time.Second // Consul's source reads a service that changes all the time every 15 s
+		istiod.WaitFor(t, timeout, func() error {
+			err := sameGreeters(t.Context(), istiod, step, want)
 			if err != nil {
 				err = fmt.Errorf("%w, and Consul has %s", err, checksOf(consul, "demo.GreetService"))
 			}
@@ -36,7 +35,7 @@ func TestDubboConsul(t *testing.T) {
 	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: "plain", Name: "demo.GreetService.Plain",
 		Port: 80,
-	}), "what is not Dubbo's")
+	}), "a service that is not a Dubbo provider")
 
 	provider := func(app, group, weight string) (*fixture.Process, string) {
 		d := fixture.DubboJava{
@@ -45,42 +44,42 @@ func TestDubboConsul(t *testing.T) {
 		}
 		return d.Start(t), d.Ports[0]
 	}
-	one, port1 := provider("one", "", "")
-	two, port2 := provider("two", "", "30")
+	providerOne, port1 := provider("one", "", "")
+	providerTwo, port2 := provider("two", "", "30")
 	_, port3 := provider("three", "g1", "")
 	at1, at2 := ":"+port1+" 100 one", ":"+port2+" 30 two"
-	both := []string{at1, at2}
+	endpoints := []string{at1, at2}
 	if at2 < at1 {
-		both = []string{at2, at1}
+		endpoints = []string{at2, at1}
 	}
-	with := func(plain ...string) map[string][]string {
+	entriesWith := func(plain ...string) map[string][]string {
 		if plain == nil {
 			plain = []string{}
 		}
 		return map[string][]string{"demo-greetservice": plain, "demo-greetservice-g1": {":" + port3 + " 100 three"}}
 	}
-	holds("three providers", with(both...))
+	holds("three providers", entriesWith(endpoints...))
 
 	held := func() error {
-		return unlessExpired(sameGreeters(t.Context(), istiod, "Consul is killed", with(both...)), consul, "demo.GreetService",
+		return unlessExpired(sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(endpoints...)), consul, "demo.GreetService",
 			port1, port2, port3)
 	}
 	stays(t, held, func() {
 		consul.Kill()
-		time.Sleep(awayFor()) // longer than what a provider may be silent for
+		time.Sleep(awayFor()) // longer than a provider may be silent
 		consul.Restart(t)
 		consul.AwaitLeader(t)
 		time.Sleep(10 * time.Second)
 	})
 
-	two.Kill()
-	holds("one is killed", with(at1))
-	two.Restart(t)
-	holds("it is back", with(both...))
-	two.Terminate(t, 20*time.Second)
-	holds("one stops", with(at1))
-	one.Terminate(t, 20*time.Second)
-	holds("the last one stops", with())
+	providerTwo.Kill()
+	holds("one is killed", entriesWith(at1))
+	providerTwo.Restart(t)
+	holds("it is back", entriesWith(endpoints...))
+	providerTwo.Terminate(t, 20*time.Second)
+	holds("one stops", entriesWith(at1))
+	providerOne.Terminate(t, 20*time.Second)
+	holds("the last one stops", entriesWith())
 
 	// As registry/consul of dubbo-go 1.5.6 does, which no version that runs today has any more.
 	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{
@@ -92,7 +91,7 @@ func TestDubboConsul(t *testing.T) {
 		Meta: map[string]string{"url": "dubbo://10.0.0.7:20000/com.ikurento.user.UserProvider?application=BDTService&group=a%26b&interface=" +
 			"com.ikurento.user.UserProvider&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081"},
 	}))
-	want := with()
+	want := entriesWith()
 	want["com-ikurento-user-userprovider-a-b"] = []string{":20000 100 BDTService"}
 	holds("a provider of dubbo-go 1.5", want)
 }
@@ -126,21 +125,22 @@ func TestDubbo3Consul(t *testing.T) {
 		}
 		want[entry] = []string{":" + d.Ports[0] + " " + cmp.Or(d.Weight, "100") + " " + d.App}
 	}
-	const within = 60 * time.Second // as in TestDubboConsul
-	awaitGreeters(t, istiod, "providers that start", within, want)
+	const timeout = 60 * time.Second // as in TestDubboConsul
+	awaitGreeters(t, istiod, "providers that start", timeout, want)
 	services, _, err := consul.API().Catalog().Services(nil)
 	require.NoError(t, err)
 	require.Contains(t, services, "all-dubbo", "the application, which is not read")
 	running[0].Kill()
 	want["demo-greetservice-v32"] = []string{}
-	awaitGreeters(t, istiod, "one is killed", within, want)
+	awaitGreeters(t, istiod, "one is killed", timeout, want)
 	running[1].Terminate(t, 20*time.Second)
 	want["demo-greetservice-v33-1-0-0.tri"] = []string{}
-	awaitGreeters(t, istiod, "one stops", within, want)
+	awaitGreeters(t, istiod, "one stops", timeout, want)
 }
 
-// TestDubbo3ConsulApplications shows the same of providers that register as applications only, and keep their metadata themselves, which is
-// Dubbo's default: two of one application, which change one after the other, and what happens when Consul or one of them is killed.
+// TestDubbo3ConsulApplications shows the same of providers that register as applications only, and keep their metadata
+// themselves, which is Dubbo's default: two of one application, which change one after the other, and the effect of
+// killing Consul or one of them.
 func TestDubbo3ConsulApplications(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -152,41 +152,41 @@ func TestDubbo3ConsulApplications(t *testing.T) {
 		awaitAlive(t, consul, p, d.Ports[0])
 		return p, ":" + d.Ports[0] + " 100 " + d.App
 	}
-	restart := func(p *fixture.Process, at string) {
+	restart := func(p *fixture.Process, endpoint string) {
 		p.Restart(t)
-		awaitAlive(t, consul, p, portOf(at))
+		awaitAlive(t, consul, p, portOf(endpoint))
 	}
-	const within = 60 * time.Second // as in TestDubboConsul
-	one, at1 := provider(fixture.DubboJava{Version: "3.3.6", App: "shop", Protocol: "tri", Group: "g1", Service: "1.0.0"})
-	stock, other := provider(fixture.DubboJava{Version: "3.2.19", App: "stock", Protocol: "dubbo"})
+	const timeout = 60 * time.Second // as in TestDubboConsul
+	providerOne, at1 := provider(fixture.DubboJava{Version: "3.3.6", App: "shop", Protocol: "tri", Group: "g1", Service: "1.0.0"})
+	stock, stockEndpoint := provider(fixture.DubboJava{Version: "3.2.19", App: "stock", Protocol: "dubbo"})
 	shop := "demo-greetservice-g1-1-0-0.tri"
-	with := func(all ...string) map[string][]string {
-		slices.Sort(all)
-		return map[string][]string{shop: append([]string{}, all...), "demo-greetservice": {other}}
+	entriesWith := func(endpoints ...string) map[string][]string {
+		slices.Sort(endpoints)
+		return map[string][]string{shop: append([]string{}, endpoints...), "demo-greetservice": {stockEndpoint}}
 	}
-	awaitGreeters(t, istiod, "one instance of each", within, with(at1))
+	awaitGreeters(t, istiod, "one instance of each", timeout, entriesWith(at1))
 	services, _, err := consul.API().Catalog().Services(nil)
 	require.NoError(t, err)
-	require.NotContains(t, services, "demo.GreetService", "nothing is registered by interface")
+	require.NotContains(t, services, "demo.GreetService", "no provider registers by interface")
 
-	two, at2 := provider(fixture.DubboJava{Version: "3.3.6", App: "shop", Protocol: "tri", Group: "g1", Service: "1.0.0"})
-	awaitGreeters(t, istiod, "one more", within, with(at1, at2))
-	require.Contains(t, tributary.Ask(t, "status"), "shop by ", "it says how it is known what applications serve")
+	providerTwo, at2 := provider(fixture.DubboJava{Version: "3.3.6", App: "shop", Protocol: "tri", Group: "g1", Service: "1.0.0"})
+	awaitGreeters(t, istiod, "one more", timeout, entriesWith(at1, at2))
+	require.Contains(t, tributary.Ask(t, "status"), "shop by ", "it names the origin of the services of an application")
 
-	two.Kill()
-	awaitGreeters(t, istiod, "one is killed", within, with(at1))
-	restart(two, at2)
-	awaitGreeters(t, istiod, "it is back", within, with(at1, at2))
-	two.Terminate(t, 20*time.Second)
-	awaitGreeters(t, istiod, "one stops", within, with(at1))
-	one.Terminate(t, 20*time.Second)
-	awaitGreeters(t, istiod, "the last one stops", within, with())
-	restart(one, at1)
-	awaitGreeters(t, istiod, "there is one again", within, with(at1))
+	providerTwo.Kill()
+	awaitGreeters(t, istiod, "one is killed", timeout, entriesWith(at1))
+	restart(providerTwo, at2)
+	awaitGreeters(t, istiod, "it is back", timeout, entriesWith(at1, at2))
+	providerTwo.Terminate(t, 20*time.Second)
+	awaitGreeters(t, istiod, "one stops", timeout, entriesWith(at1))
+	providerOne.Terminate(t, 20*time.Second)
+	awaitGreeters(t, istiod, "the last one stops", timeout, entriesWith())
+	restart(providerOne, at1)
+	awaitGreeters(t, istiod, "there is one again", timeout, entriesWith(at1))
 	// They do not say again that they live, so their TTL is over 4 s after the restart.
 	held := func() error {
-		err := sameGreeters(t.Context(), istiod, "Consul is killed", with(at1))
-		return unlessExpired(unlessExpired(err, consul, "shop", portOf(at1)), consul, "stock", portOf(other))
+		err := sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(at1))
+		return unlessExpired(unlessExpired(err, consul, "shop", portOf(at1)), consul, "stock", portOf(stockEndpoint))
 	}
 	stays(t, held, func() {
 		consul.Kill()
@@ -195,25 +195,26 @@ func TestDubbo3ConsulApplications(t *testing.T) {
 		consul.AwaitLeader(t)
 		time.Sleep(10 * time.Second)
 	})
-	// One that could not say once that it lives does not say so again: Consul forgets it after a minute. It has to be started anew.
-	for at, p := range map[string]*fixture.Process{at1: one, other: stock} {
+	// A provider that failed to renew its check once does not try again: Consul removes it after a minute. It needs a
+	// restart.
+	for endpoint, p := range map[string]*fixture.Process{at1: providerOne, stockEndpoint: stock} {
 		p.Kill()
-		fixture.WaitFor(t, within, func() error {
-			if alive, _ := aliveAt(consul, portOf(at)); alive {
-				return fmt.Errorf("Consul does not know yet that the provider %s was killed", at)
+		fixture.WaitFor(t, timeout, func() error {
+			if alive, _ := aliveAt(consul, portOf(endpoint)); alive {
+				return fmt.Errorf("Consul does not know yet that the provider %s was killed", endpoint)
 			}
 			return nil
 		})
-		restart(p, at)
+		restart(p, endpoint)
 	}
-	awaitGreeters(t, istiod, "they register anew", within, with(at1))
-	restart(two, at2)
-	awaitGreeters(t, istiod, "one more comes", within, with(at1, at2))
+	awaitGreeters(t, istiod, "they register anew", timeout, entriesWith(at1))
+	restart(providerTwo, at2)
+	awaitGreeters(t, istiod, "one more comes", timeout, entriesWith(at1, at2))
 }
 
-// portOf is the port of what istiod holds of a provider.
-func portOf(at string) string {
-	port, _, _ := strings.Cut(strings.TrimPrefix(at, ":"), " ")
+// portOf is the port of an endpoint in istiod.
+func portOf(endpoint string) string {
+	port, _, _ := strings.Cut(strings.TrimPrefix(endpoint, ":"), " ")
 	return port
 }
 
@@ -234,8 +235,8 @@ func unlessExpired(err error, consul *fixture.Consul, service string, ports ...s
 	return err
 }
 
-// aliveAt reports whether Consul is told of each service that was registered at a port that it lives, and which registrations there are. A
-// start registers anew: what an earlier one registered stays for a minute.
+// aliveAt reports whether Consul has a passing check for each service that was registered at a port, and the
+// registrations. A start registers again: earlier registrations stay for a minute.
 func aliveAt(consul *fixture.Consul, port string) (alive bool, registrations []string) {
 	services, err := consul.API().Agent().Services()
 	if err != nil {
@@ -259,14 +260,15 @@ func aliveAt(consul *fixture.Consul, port string) (alive bool, registrations []s
 	return alive, registrations
 }
 
-// awaitAlive waits until Consul is told that a provider lives that was just started. On a busy machine the extension's first word that it
-// does may come before its registration; it is refused then, and the last one (docs/peers.md): such a provider is started again.
+// awaitAlive waits until Consul has a passing check of a provider that was just started. On a busy machine the
+// extension may renew its check before its registration; Consul refuses that, and the extension does not repeat it
+// (docs/peers.md): such a provider is started again.
 func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port string) {
 	t.Helper()
 	const tries, silent = 5, 15 * time.Second // three times as long as it may be silent for
 	for range tries {
 		_, before := aliveAt(consul, port)
-		var since time.Time
+		var registeredAt time.Time
 		for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			alive, now := aliveAt(consul, port)
 			if alive {
@@ -274,10 +276,10 @@ func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port s
 			}
 			registered := slices.ContainsFunc(now, func(id string) bool { return !slices.Contains(before, id) })
 			if !registered {
-				since = time.Time{}
-			} else if since.IsZero() {
-				since = time.Now()
-			} else if time.Since(since) > silent {
+				registeredAt = time.Time{}
+			} else if registeredAt.IsZero() {
+				registeredAt = time.Now()
+			} else if time.Since(registeredAt) > silent {
 				break
 			}
 		}
@@ -288,14 +290,14 @@ func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port s
 	t.Fatalf("the provider at %s does not say in Consul that it lives, tried %d times", port, tries)
 }
 
-// checksOf says what Consul has of the instances of a service, for messages.
+// checksOf describes Consul's checks of the instances of a service, for messages.
 func checksOf(consul *fixture.Consul, service string) string {
-	all, _, err := consul.API().Health().Service(service, "", false, nil)
+	entries, _, err := consul.API().Health().Service(service, "", false, nil)
 	if err != nil {
 		return err.Error()
 	}
 	text := ""
-	for _, e := range all {
+	for _, e := range entries {
 		for _, c := range e.Checks {
 			if c.ServiceID != "" {
 				text += fmt.Sprintf("[:%d %s %q]", e.Service.Port, c.Status, c.Output)

@@ -19,10 +19,11 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboThroughEnvoy shows that calls of the dubbo protocol to a service's virtual address go through a real Envoy, which istiod tells
-// of it, to the providers that there are: one, two, the other one, none. A real consumer, in Java, and calls on connections of their own,
-// which are spread. Each has an address of its own, as istiod takes two ports of one address for one endpoint (docs/peers.md). The virtual
-// addresses are loopback ones here, since nothing diverts connections to Envoy: a Sidecar has it listen there.
+// TestDubboThroughEnvoy shows that calls of the dubbo protocol to a service's virtual address go through a real Envoy,
+// with listeners from istiod, to the running providers: one, two, the other one, none. The calls come from a real
+// consumer, in Java, and on connections of their own, which are spread. Each provider has an address of its own, as
+// istiod takes two ports of one address for one endpoint (docs/peers.md). The virtual addresses are loopback ones here,
+// since no rule diverts connections to Envoy: a Sidecar has it listen there.
 func TestDubboThroughEnvoy(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t, "maxSessionTimeout=4000")
@@ -35,12 +36,12 @@ configSources:
 	provider := func(app, ip string) *fixture.Process {
 		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Registry: zookeeper.Addr, IP: ip, Port: fixture.FreePort(t)}.Start(t)
 	}
-	one := provider("one", "127.0.0.2")
+	providerOne := provider("one", "127.0.0.2")
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	vip := ""
 	istiod.WaitFor(t, 30*time.Second, func() error {
-		all, err := istiod.Configs(t.Context())
-		for _, object := range all {
+		configs, err := istiod.Configs(t.Context())
+		for _, object := range configs {
 			if se, ok := object.Message().(*networking.ServiceEntry); ok && len(se.Endpoints) == 1 && len(se.Addresses) == 1 {
 				vip = se.Addresses[0]
 				return nil
@@ -77,19 +78,19 @@ spec:
 	consumes := func(app string) {
 		t.Helper()
 		consumer.WaitFor(t, 60*time.Second, func() error {
-			if said := consumer.Output(); !strings.HasSuffix(said[:strings.LastIndexByte(said, '\n')+1], "ANSWER hello bob from "+app+"\n") {
-				return fmt.Errorf("the consumer is not answered by %s: %s", app, said[max(0, len(said)-300):])
+			if output := consumer.Output(); !strings.HasSuffix(output[:strings.LastIndexByte(output, '\n')+1], "ANSWER hello bob from "+app+"\n") {
+				return fmt.Errorf("the consumer is not answered by %s: %s", app, output[max(0, len(output)-300):])
 			}
 			return nil
 		})
 	}
 	consumes("one")
-	two := provider("two", "127.0.0.3")
+	providerTwo := provider("two", "127.0.0.3")
 	answer("one", "two")
-	one.Terminate(t, 20*time.Second)
+	providerOne.Terminate(t, 20*time.Second)
 	answer("two")
 	consumes("two") // a consumer keeps its connection while it can
-	two.Terminate(t, 20*time.Second)
+	providerTwo.Terminate(t, 20*time.Second)
 	envoy.WaitFor(t, 60*time.Second, func() error {
 		if app, err := callGreeter(address); err == nil {
 			return fmt.Errorf("%s answers", app)

@@ -19,14 +19,16 @@ import (
 )
 
 const (
-	// more than a provider needs to register anew: a connection that it makes while ZooKeeper starts may hang for six seconds
+	// longer than a provider needs to register again: a connection that it makes while ZooKeeper starts may hang for six
+	// seconds
 	fuzzHold    = 10 * time.Second
 	fuzzSession = 2 * time.Second
-	fuzzWritten = 2 * time.Second // within which what changed is on disk
+	fuzzWritten = 2 * time.Second // the time until a change is on disk
 )
 
-// TestDubboFuzz lets providers of both levels come, change, go and crash, while tributary and ZooKeeper are killed, and connections and
-// sessions end. The oracle is the list of who lives. FUZZ_ROUNDS and FUZZ_SEED say how long and which.
+// TestDubboFuzz lets providers of both levels come, change, go and crash, while tributary and ZooKeeper are killed, and
+// connections and sessions end. The oracle is the list of living providers. FUZZ_ROUNDS and FUZZ_SEED are the number of
+// rounds and the seed.
 func TestDubboFuzz(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes a quarter of an hour; E2E_NIGHTLY=1 runs it")
@@ -65,7 +67,7 @@ func TestDubboFuzz(t *testing.T) {
 	}
 }
 
-// fuzzWorld is who lives, and where.
+// fuzzWorld has the living providers and their addresses.
 type fuzzWorld struct {
 	rand         *rand.Rand
 	zookeeper    *fixture.ZooKeeper
@@ -76,14 +78,14 @@ type fuzzWorld struct {
 
 	providers []*fuzzProvider
 	rules     map[fuzzRule]string // weights that configurators set
-	made      int
+	counter   int
 	log       []string // of the round
 
 	mu     sync.Mutex
 	listed map[*fuzzProvider]time.Time // when ZooKeeper listed it last
 }
 
-// fuzzRule says of which services a configurator is: of one group and version of an interface.
+// fuzzRule identifies the services of a configurator: a group and version of an interface.
 type fuzzRule struct{ iface, group, version string }
 
 // fuzzProvider is a provider that lives.
@@ -100,16 +102,16 @@ type fuzzProvider struct {
 	forgotten bool // tributary was killed in this round, and no process of it had served it for fuzzWritten
 }
 
-func (w *fuzzWorld) pick(of ...string) string { return of[w.rand.IntN(len(of))] }
+func (w *fuzzWorld) pick(choices ...string) string { return choices[w.rand.IntN(len(choices))] }
 
 // add starts a provider.
 func (w *fuzzWorld) add(t *testing.T) {
-	w.made++
+	w.counter++
 	level := w.rand.IntN(3)
 	p := &fuzzProvider{
 		player: fixture.PlayDubbo(t, w.theirs.Addr, fuzzSession), iface: "com.acme.S" + strconv.Itoa(w.rand.IntN(4)), group: w.pick("", "g1"),
-		version: w.pick("", "1.0.0", "2.0.0"), app: "app" + strconv.Itoa(w.made%5),
-		address: fmt.Sprintf("10.9.%d.%d:20880", w.made/250, w.made%250+1),
+		version: w.pick("", "1.0.0", "2.0.0"), app: "app" + strconv.Itoa(w.counter%5),
+		address: fmt.Sprintf("10.9.%d.%d:20880", w.counter/250, w.counter%250+1),
 		weight:  1 + w.rand.IntN(300), byInterface: level != 1, byInstance: level != 0, golang: w.rand.IntN(2) == 0, touched: true,
 	}
 	w.log = append(w.log, "add "+p.address)
@@ -117,11 +119,11 @@ func (w *fuzzWorld) add(t *testing.T) {
 	w.providers = append(w.providers, p)
 }
 
-// register writes what a provider writes, at both levels if it does so, and then removes what it wrote before.
+// register writes the nodes of a provider, at both levels if it uses both, and then removes its earlier nodes.
 func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
 	t.Helper()
-	w.made++
-	p.started, p.served, p.lived = w.made, time.Time{}, 0
+	w.counter++
+	p.started, p.served, p.lived = w.counter, time.Time{}, 0
 	old := p.nodes
 	p.nodes = nil
 	params := [][2]string{{"application", p.app}, {"interface", p.iface}, {"side", "provider"}, {"methods", "add,greet"}}
@@ -149,7 +151,7 @@ func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
 		p.nodes = append(p.nodes, node)
 	}
 	if p.byInstance {
-		revision := fmt.Sprintf("r%d", w.made)
+		revision := fmt.Sprintf("r%d", w.counter)
 		root := "/dubbo/metadata/"
 		if p.golang {
 			root = "/dubbo/"
@@ -180,40 +182,40 @@ func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
 func (w *fuzzWorld) step(t *testing.T) {
 	t.Helper()
 	n := len(w.providers)
-	switch of := w.rand.IntN(20); {
-	case of < 5 || n < 3:
+	switch action := w.rand.IntN(20); {
+	case action < 5 || n < 3:
 		w.add(t)
-	case of < 8:
+	case action < 8:
 		p := w.take()
 		w.log = append(w.log, "stop "+p.address)
 		p.player.Stop()
-	case of < 10:
+	case action < 10:
 		p := w.take()
 		w.log = append(w.log, "kill "+p.address)
 		p.player.Kill()
-	case of < 13:
+	case action < 13:
 		p := w.providers[w.rand.IntN(n)]
 		p.weight = 1 + w.rand.IntN(300)
 		w.log = append(w.log, "change "+p.address)
 		w.register(t, p)
-	case of < 14:
+	case action < 14:
 		w.rule(t)
-	case of < 15:
+	case action < 15:
 		w.log = append(w.log, "garbage")
 		w.admin.Put(t, "/dubbo/com.acme.S0/providers/"+w.pick("%zz", "dubbo", url.QueryEscape("dubbo://h:x/y"),
 			url.QueryEscape("empty://0.0.0.0/x?category=providers")), "x")
 		w.admin.Put(t, "/services/"+w.pick("app0", "spring")+"/"+w.pick("x", "10.0.0.1:1"),
 			w.pick("127.0.0.1", `{"name":`, `{"payload":{"metadata":{"dubbo.endpoints":"no"}}}`))
-	case of < 16:
+	case action < 16:
 		w.log = append(w.log, "tributary is killed")
 		w.tributary.Kill()
 		for _, p := range w.providers {
-			since := p.served // which may be long after it registered, while our connection is cut
-			if w.born.After(since) {
-				since = w.born
+			servedSince := p.served // which may be long after it registered, while our connection is cut
+			if w.born.After(servedSince) {
+				servedSince = w.born
 			}
 			if !p.served.IsZero() {
-				p.lived = max(p.lived, time.Since(since))
+				p.lived = max(p.lived, time.Since(servedSince))
 			}
 			p.forgotten = p.lived < fuzzWritten
 		}
@@ -221,13 +223,13 @@ func (w *fuzzWorld) step(t *testing.T) {
 		w.born = time.Now()
 		w.tributary.Restart(t)
 		w.tributary.AwaitAlive(t)
-	case of < 17:
+	case action < 17:
 		w.log = append(w.log, "ZooKeeper is killed")
 		w.zookeeper.Kill()
 		time.Sleep(time.Duration(w.rand.IntN(3000)) * time.Millisecond)
 		w.zookeeper.Restart(t)
 		w.zookeeper.AwaitServing(t)
-	case of < 19:
+	case action < 19:
 		w.log = append(w.log, "our connection is cut")
 		for range 1 + w.rand.IntN(3) {
 			w.ours.Shut()
@@ -258,25 +260,25 @@ func (w *fuzzWorld) take() *fuzzProvider {
 // rule sets a configurator, or removes it.
 func (w *fuzzWorld) rule(t *testing.T) {
 	t.Helper()
-	of := fuzzRule{"com.acme.S" + strconv.Itoa(w.rand.IntN(4)), w.pick("", "", "g1"), w.pick("", "", "1.0.0", "2.0.0")}
-	w.log = append(w.log, fmt.Sprintf("rule of %v", of))
+	target := fuzzRule{"com.acme.S" + strconv.Itoa(w.rand.IntN(4)), w.pick("", "", "g1"), w.pick("", "", "1.0.0", "2.0.0")}
+	w.log = append(w.log, fmt.Sprintf("rule of %v", target))
 	path := func(weight string) string {
-		rule := "override://0.0.0.0/" + of.iface + "?category=configurators&weight=" + weight
-		if of.group != "" {
-			rule += "&group=" + of.group
+		rule := "override://0.0.0.0/" + target.iface + "?category=configurators&weight=" + weight
+		if target.group != "" {
+			rule += "&group=" + target.group
 		}
-		if of.version != "" {
-			rule += "&version=" + of.version
+		if target.version != "" {
+			rule += "&version=" + target.version
 		}
 		return rule
 	}
-	if old, there := w.rules[of]; there {
-		w.admin.Delete(t, "/dubbo/"+of.iface+"/configurators/"+url.QueryEscape(path(old)))
-		delete(w.rules, of)
+	if old, exists := w.rules[target]; exists {
+		w.admin.Delete(t, "/dubbo/"+target.iface+"/configurators/"+url.QueryEscape(path(old)))
+		delete(w.rules, target)
 		return
 	}
-	w.rules[of] = strconv.Itoa(1 + w.rand.IntN(99))
-	w.admin.Configurator(t, of.iface, path(w.rules[of]))
+	w.rules[target] = strconv.Itoa(1 + w.rand.IntN(99))
+	w.admin.Configurator(t, target.iface, path(w.rules[target]))
 }
 
 // host is where the oracle expects a provider.
@@ -292,16 +294,16 @@ func (p *fuzzProvider) host() string {
 }
 
 func (w *fuzzWorld) expected() []string {
-	all := []string{}
+	lines := []string{}
 	for _, p := range w.providers {
 		weight := strconv.Itoa(p.weight)
-		if r, there := w.rules[fuzzRule{p.iface, p.group, p.version}]; there {
+		if r, exists := w.rules[fuzzRule{p.iface, p.group, p.version}]; exists {
 			weight = r
 		}
-		all = append(all, p.host()+" "+p.address+" "+weight)
+		lines = append(lines, p.host()+" "+p.address+" "+weight)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(lines)
+	return lines
 }
 
 func (w *fuzzWorld) served(ctx context.Context) ([]string, error) {
@@ -309,26 +311,26 @@ func (w *fuzzWorld) served(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []string{}
+	lines := []string{}
 	for _, se := range entries {
 		for _, e := range se.Endpoints {
 			for _, port := range e.Ports {
-				all = append(all, fmt.Sprintf("%s %s:%d %d", se.Hosts[0], e.Address, port, e.Weight))
+				lines = append(lines, fmt.Sprintf("%s %s:%d %d", se.Hosts[0], e.Address, port, e.Weight))
 			}
 		}
 	}
-	slices.Sort(all)
-	return all, nil
+	slices.Sort(lines)
+	return lines, nil
 }
 
-// converge waits until exactly what lives is served.
-func (w *fuzzWorld) converge(t *testing.T, what string) {
+// converge waits until exactly the living providers are served.
+func (w *fuzzWorld) converge(t *testing.T, step string) {
 	t.Helper()
 	want := w.expected()
 	fixture.WaitFor(t, fuzzHold+30*time.Second, func() error {
 		got, err := w.served(t.Context())
 		if err == nil && !slices.Equal(got, want) {
-			err = fmt.Errorf("%s: served\n%s, want\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			err = fmt.Errorf("%s: served\n%s, want\n%s", step, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		return err
 	})
@@ -339,7 +341,7 @@ func (w *fuzzWorld) converge(t *testing.T, what string) {
 	}
 }
 
-// alive returns the providers that live, none of which was touched yet.
+// alive returns the living providers, and marks each as untouched.
 func (w *fuzzWorld) alive() []*fuzzProvider {
 	for _, p := range w.providers {
 		p.touched, p.forgotten = false, false
@@ -347,7 +349,7 @@ func (w *fuzzWorld) alive() []*fuzzProvider {
 	return slices.Clone(w.providers)
 }
 
-// look notes when ZooKeeper listed a provider last. While that does not answer, nobody knows.
+// look notes the last time that ZooKeeper listed a provider. While ZooKeeper does not answer, the time stays.
 func (w *fuzzWorld) look(p *fuzzProvider) {
 	begun := time.Now()
 	if listed, err := p.player.Listed(w.admin); err != nil || !listed {
@@ -365,11 +367,12 @@ func (w *fuzzWorld) lately(p *fuzzProvider) bool {
 	return time.Since(w.listed[p]) < fuzzHold
 }
 
-// watch looks at what is served until the result is called, which returns what was missing although it lived all the time.
+// watch polls the served endpoints until the result is called, which returns the endpoints that were missing although
+// their provider lived all the time.
 func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	missing := map[string]string{} // by address: what was served when it was first
+	missing := map[string]string{} // by address: the served endpoints at the first poll without it
 	var watching sync.WaitGroup
 	each := func(look func()) {
 		watching.Go(func() {
@@ -387,16 +390,17 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 			w.look(p)
 		}
 	})
-	gone := map[*fuzzProvider]bool{}
+	expired := map[*fuzzProvider]bool{}
 	each(func() {
-		// While tributary starts nobody answers, which is no answer.
+		// A tributary that starts does not answer, which proves no loss.
 		if got, err := w.served(ctx); err == nil {
 			text := "\n" + strings.Join(got, "\n")
 			for _, p := range before {
-				there, lately := strings.Contains(text, "\n"+p.host()+" "+p.address+" "), w.lately(p)
-				// One that has not registered anew when the hold ends is rightly gone, and, once it has, is there a moment later.
-				gone[p] = !there && (gone[p] || !lately)
-				if lately && !there && !gone[p] {
+				isServed, lately := strings.Contains(text, "\n"+p.host()+" "+p.address+" "), w.lately(p)
+				// A provider without a new registration at the end of the hold is gone rightly, and is served a moment after its
+				// registration.
+				expired[p] = !isServed && (expired[p] || !lately)
+				if lately && !isServed && !expired[p] {
 					if missing[p.address] == "" {
 						missing[p.address] = time.Now().UTC().Format(time.StampMilli) + text
 					}
@@ -411,10 +415,10 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 			if missing[p.address] == "" || p.touched {
 				continue
 			}
-			// What tributary serves after it was killed and before it has read ZooKeeper is what it had written, and it writes
-			// 200 ms after a change. Killed again and again it may live for less.
+			// A tributary that was killed serves its saved state until it has read ZooKeeper, and it writes 200 ms after a
+			// change. Killed again and again it may live for less.
 			if p.forgotten {
-				t.Logf("%s was not there at once after tributary was killed, of which no process had lived for more than %v since it served that",
+				t.Logf("%s was not served at once after tributary was killed: no process had lived for more than %v since it served that",
 					p.address, p.lived.Round(time.Millisecond))
 				continue
 			}

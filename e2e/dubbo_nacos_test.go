@@ -12,8 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboInNacos shows that providers in Java and Go that register in a Nacos appear in istiod, unmodified, and that istiod holds what is
-// right while they come, go and are killed, and while Nacos is away and comes back empty.
+// TestDubboInNacos shows that unmodified providers in Java and Go in a Nacos appear in istiod, and that istiod has the
+// right endpoints while they come, go and are killed, and while Nacos is down and comes back empty.
 func TestDubboInNacos(t *testing.T) {
 	t.Parallel()
 	versions := nacosVersions
@@ -80,7 +80,7 @@ func dubboInNacos(t *testing.T, version string) {
 		want["demo-greetservice"] = []string{fmt.Sprintf(":%s %s all-local", ports[0], weight)}
 		want["demo-greetservice.tri"] = []string{fmt.Sprintf(":%s %s instance-local", ports[1], weight)}
 	}
-	// Dubbo 3 registers in a Nacos what has a side, and nothing else but providers.
+	// Dubbo 3 registers services with a side in Nacos, and only providers.
 	admin := fixture.DubboJava{
 		Version: "3.3.6", App: "admin", Nacos: n,
 		Rule: "override://0.0.0.0/demo.GreetService?category=configurators&side=provider&dynamic=false&enabled=true&weight=33",
@@ -88,7 +88,8 @@ func dubboInNacos(t *testing.T, version string) {
 	weighted("33")
 	awaitGreeters(t, istiod, "a configurator sets the weight", 4*nacosTime, want)
 
-	// What instances serve is not found out, and there is the mapping: of dubbo-go, as this Nacos may refuse that of Java.
+	// The services of instances are not requested, and there is the mapping: of dubbo-go, as this Nacos may refuse that of
+	// Java.
 	mapped := fixture.StartTributary(t, n.Source("dubbo").With("registerMode", "instance").With("applications",
 		[]string{"go-instance-local"}).With("askProviders", false))
 	mapped.WaitFor(t, 2*nacosTime, func() error {

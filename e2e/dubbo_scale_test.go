@@ -20,21 +20,21 @@ const (
 	scaleProviders  = 5
 )
 
-// TestDubboScale prints what a large registry costs: the first sync, one provider that changes, and a ZooKeeper that comes back without
-// its sessions and without its data.
+// TestDubboScale prints the costs of a large registry: the first sync, one provider that changes, and a ZooKeeper that
+// comes back without its sessions and without its data.
 func TestDubboScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes a minute; E2E_NIGHTLY=1 runs it")
 	}
 	zookeeper := fixture.StartZooKeeper(t)
 	admin := zookeeper.Client(t)
-	all := make([]string, 0, scaleInterfaces*scaleProviders)
+	nodes := make([]string, 0, scaleInterfaces*scaleProviders)
 	for i := range scaleInterfaces {
 		for p := range scaleProviders {
-			all = append(all, scaleNode(i, p, 100))
+			nodes = append(nodes, scaleNode(i, p, 100))
 		}
 	}
-	admin.PutEphemerals(t, all)
+	admin.PutEphemerals(t, nodes)
 
 	began, theirs := time.Now(), zookeeper.Usage(t).CPU
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo").With("hold", "15s").With("guard", "off"))
@@ -47,9 +47,9 @@ func TestDubboScale(t *testing.T) {
 	t.Logf("first sync of %d interfaces of %d providers: %v, CPU %v, ZooKeeper's %v, memory %d MiB", scaleInterfaces, scaleProviders,
 		time.Since(began).Round(time.Millisecond), tributary.Usage(t).CPU, zookeeper.Usage(t).CPU-theirs, tributary.Usage(t).Memory>>20)
 	t.Logf("watches: %s", zookeeper.Watches(t))
-	own := tributary.Usage(t).CPU
-	time.Sleep(10 * time.Second) // Time is what is measured.
-	t.Logf("nothing changes: %.1f %% of a processor", 100*(tributary.Usage(t).CPU-own).Seconds()/10)
+	ownCPU := tributary.Usage(t).CPU
+	time.Sleep(10 * time.Second) // The test measures a period of time.
+	t.Logf("no changes: %.1f %% of a processor", 100*(tributary.Usage(t).CPU-ownCPU).Seconds()/10)
 
 	stream := fixture.OpenStream(t, tributary.XDS, "e2e-client")
 	stream.Subscribe(t, serviceEntries, "")
@@ -57,18 +57,18 @@ func TestDubboScale(t *testing.T) {
 	require.Len(t, res.GetResources(), scaleInterfaces)
 	stream.Ack(t, res)
 	for n := range 5 {
-		reads, at := tributary.Metric(t, "tributary_dubbo_reads_total", ""), time.Now()
+		reads, changedAt := tributary.Metric(t, "tributary_dubbo_reads_total", ""), time.Now()
 		admin.PutEphemerals(t, []string{scaleNode(n*399, scaleProviders, 50)})
 		stream.Ack(t, stream.NextWithin(t, time.Minute))
-		t.Logf("one provider more: seen after %v, parts read: %d", time.Since(at).Round(time.Millisecond),
+		t.Logf("one provider more: seen after %v, parts read: %d", time.Since(changedAt).Round(time.Millisecond),
 			tributary.Metric(t, "tributary_dubbo_reads_total", "")-reads)
-		all = append(all, scaleNode(n*399, scaleProviders, 50))
+		nodes = append(nodes, scaleNode(n*399, scaleProviders, 50))
 		time.Sleep(1200 * time.Millisecond) // so that the next one comes alone
 	}
 
 	endpoints := func() int { return countEndpoints(t, tributary) }
 	before := endpoints()
-	require.Equal(t, len(all), before)
+	require.Equal(t, len(nodes), before)
 	zookeeper.Kill()
 	admin.Close()
 	time.Sleep(time.Second)
@@ -77,11 +77,11 @@ func TestDubboScale(t *testing.T) {
 	zookeeper.Wipe(t)
 	t.Logf("ZooKeeper is back, empty, after %v", time.Since(began).Round(time.Millisecond))
 	began = time.Now()
-	// Whether it has noticed is no matter: nothing may go at any time.
+	// It may or may not have noticed: every endpoint has to stay all the time.
 	admin = zookeeper.Client(t)
 	time.Sleep(3 * time.Second)
 	require.Equal(t, before, endpoints())
-	admin.PutEphemerals(t, all)
+	admin.PutEphemerals(t, nodes)
 	back := time.Now()
 	tributary.WaitFor(t, time.Minute, func() error {
 		if n := endpoints(); n != before {
@@ -121,13 +121,13 @@ func servedEntries(ctx context.Context, tributary *fixture.Tributary) (map[strin
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]*networking.ServiceEntry{}
+	entries := map[string]*networking.ServiceEntry{}
 	for name, s := range served {
 		se := &networking.ServiceEntry{}
 		if err := proto.Unmarshal([]byte(s.Body), se); err != nil {
 			return nil, err
 		}
-		all[name] = se
+		entries[name] = se
 	}
-	return all, nil
+	return entries, nil
 }

@@ -9,8 +9,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboSidecars shows that istiod holds a Sidecar for each application that calls services, with the hosts that it calls, and that what
-// is not called any more goes after a while; and a DestinationRule for each service.
+// TestDubboSidecars shows that istiod has a Sidecar for each application that calls services, with the hosts that it
+// calls, and drops hosts without calls after a while; and a DestinationRule for each service.
 func TestDubboSidecars(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
@@ -18,12 +18,12 @@ func TestDubboSidecars(t *testing.T) {
 		With("sidecars", map[string]any{"namespace": "shop", "hosts": []string{"./*"}, "grace": "5s"}).With("subsets", "version").With("warmUp",
 		"10m"))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	holds := func(what string, want map[string][]string) {
+	holds := func(step string, want map[string][]string) {
 		t.Helper()
 		istiod.WaitFor(t, 6*dubboTime, func() error {
-			all, err := istiod.Configs(t.Context())
+			configs, err := istiod.Configs(t.Context())
 			got := map[string][]string{}
-			for key, object := range all {
+			for key, object := range configs {
 				switch of := object.Message().(type) {
 				case *networking.Sidecar:
 					got[key.Name] = of.Egress[0].Hosts
@@ -36,7 +36,7 @@ func TestDubboSidecars(t *testing.T) {
 				}
 			}
 			if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-				err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", what, got, want)
+				err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
 			}
 			return err
 		})
@@ -48,7 +48,7 @@ func TestDubboSidecars(t *testing.T) {
 	fixture.DubboJava{Version: "2.7.23", App: "old-caller", Registry: zookeeper.Addr, Consumer: true, Group: "g2", Service: "2.0.0"}.Start(t)
 	java := fixture.DubboJava{Version: "3.3.6", App: "java-caller", Mode: "all", Registry: zookeeper.Addr, Consumer: true}.Start(t)
 	rule := []string{"10m0s", "1-0-0"}
-	holds("who calls, and a service that is not there yet", map[string][]string{
+	holds("callers, and a service that is not there yet", map[string][]string{
 		"com-acme-greeter-g1-1-0-0": rule, "old-caller": {"./*"}, "java-caller": {"./*"},
 	})
 	fixture.DubboJava{

@@ -37,11 +37,11 @@ func TestDubboStall(t *testing.T) {
 		providers = append(providers, provider)
 		want = append(want, host+":20880 100")
 	}
-	all := func() error {
+	allServed := func() error {
 		return sameHeld(t.Context(), istiod, "dubbo", "ZooKeeper stood still", map[string][]string{"com-acme-demo": want})
 	}
-	istiod.WaitFor(t, dubboTime, all)
-	stays(t, all, func() {
+	istiod.WaitFor(t, dubboTime, allServed)
+	stays(t, allServed, func() {
 		zookeeper.Signal(t, syscall.SIGSTOP)
 		for _, provider := range providers {
 			provider.Die() // one that comes back before ZooKeeper looks at its sessions would keep its own
@@ -49,18 +49,18 @@ func TestDubboStall(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		zookeeper.Signal(t, syscall.SIGCONT)
 		zookeeper.WaitFor(t, 20*time.Second, func() error {
-			if left := len(admin.Children(t, "/dubbo/"+demo+"/providers")); left == len(want) {
+			if remaining := len(admin.Children(t, "/dubbo/"+demo+"/providers")); remaining == len(want) {
 				return errors.New("no session of a provider has ended")
 			}
 			return nil
 		})
 		time.Sleep(dubboTime)
 	})
-	require.Zero(t, tributary.Metric(t, "tributary_dubbo_sessions_lost_total", ""), "our session has not ended")
+	require.Zero(t, tributary.Metric(t, "tributary_dubbo_sessions_lost_total", ""), "our session is still open")
 }
 
-// TestDubboRestore shows that what an older snapshot of ZooKeeper lacks goes, though that has our session, and more was written since than
-// we had seen: ZooKeeper tells nothing of it.
+// TestDubboRestore shows that nodes that an older snapshot of ZooKeeper lacks go, though the snapshot has our session
+// and more was written since than we had seen: ZooKeeper sends no event for them.
 func TestDubboRestore(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
@@ -70,10 +70,10 @@ func TestDubboRestore(t *testing.T) {
 		Address: "zookeeper://" + zookeeper.Addr + "?session=60000",
 	}.With("hold", "3s"))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	await := func(what string, endpoints ...string) {
+	await := func(step string, endpoints ...string) {
 		t.Helper()
 		istiod.WaitFor(t, 4*dubboTime, func() error {
-			return sameHeld(t.Context(), istiod, "dubbo", what, map[string][]string{"com-acme-demo": endpoints})
+			return sameHeld(t.Context(), istiod, "dubbo", step, map[string][]string{"com-acme-demo": endpoints})
 		})
 	}
 	await("one", "10.0.0.1:20880 100")
@@ -94,5 +94,5 @@ func TestDubboRestore(t *testing.T) {
 		admin.Put(t, fmt.Sprintf("/other/%d", i), "")
 	}
 	await("the older snapshot", "10.0.0.1:20880 100")
-	require.Zero(t, tributary.Metric(t, "tributary_dubbo_sessions_lost_total", ""), "our session has not ended")
+	require.Zero(t, tributary.Metric(t, "tributary_dubbo_sessions_lost_total", ""), "our session is still open")
 }

@@ -22,12 +22,12 @@ const dubboTime = 10 * time.Second
 
 // greeters returns the endpoints that istiod holds of Dubbo services, by the name of their ServiceEntry: ":port weight application".
 func greeters(ctx context.Context, istiod *fixture.Istiod) (map[string][]string, error) {
-	all, err := istiod.Configs(ctx)
+	configs, err := istiod.Configs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := map[string][]string{}
-	for key, object := range all {
+	entries := map[string][]string{}
+	for key, object := range configs {
 		se, ok := object.Message().(*networking.ServiceEntry)
 		if !ok || key.Namespace != "dubbo" {
 			continue
@@ -39,21 +39,21 @@ func greeters(ctx context.Context, istiod *fixture.Istiod) (map[string][]string,
 			}
 		}
 		slices.Sort(endpoints)
-		found[key.Name] = endpoints
+		entries[key.Name] = endpoints
 	}
-	return found, nil
+	return entries, nil
 }
 
 // awaitGreeters waits until istiod holds exactly these endpoints.
-func awaitGreeters(t *testing.T, istiod *fixture.Istiod, what string, within time.Duration, want map[string][]string) {
+func awaitGreeters(t *testing.T, istiod *fixture.Istiod, step string, timeout time.Duration, want map[string][]string) {
 	t.Helper()
-	istiod.WaitFor(t, within, func() error { return sameGreeters(t.Context(), istiod, what, want) })
+	istiod.WaitFor(t, timeout, func() error { return sameGreeters(t.Context(), istiod, step, want) })
 }
 
-func sameGreeters(ctx context.Context, istiod *fixture.Istiod, what string, want map[string][]string) error {
+func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want map[string][]string) error {
 	got, err := greeters(ctx, istiod)
 	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", what, got, want)
+		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
 	}
 	return err
 }
@@ -65,7 +65,7 @@ func TestDubboJava(t *testing.T) {
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo"))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 
-	all := []fixture.DubboJava{
+	providers := []fixture.DubboJava{
 		{Version: "3.3.6", App: "all-local-dubbo", Mode: "all", Metadata: "local", Protocol: "dubbo"},
 		{Version: "3.3.6", App: "instance-local-tri", Mode: "instance", Metadata: "local", Protocol: "tri", Group: "six", IPv6: true},
 		{Version: "3.3.6", App: "instance-local-both", Mode: "instance", Metadata: "local", Protocol: "dubbo,tri", Group: "both"},
@@ -83,10 +83,10 @@ func TestDubboJava(t *testing.T) {
 	}
 	want := map[string][]string{}
 	var running []*fixture.Process
-	const most = 4 // JVMs at a time, besides ZooKeeper's
-	for len(all) > 0 {
-		now := all[:min(most, len(all))]
-		all = all[len(now):]
+	const most = 4 // JVMs at a time, and ZooKeeper's
+	for len(providers) > 0 {
+		now := providers[:min(most, len(providers))]
+		providers = providers[len(now):]
 		running = nil
 		for _, d := range now {
 			d.Registry = zookeeper.Addr
@@ -171,22 +171,23 @@ func TestDubboGo(t *testing.T) {
 // life is that of two providers of a kind, which are a service of their own.
 type life struct {
 	kind         string // which is their group
-	entry, iface string // the name of its ServiceEntry, and of what it serves
+	entry, iface string // the name of its ServiceEntry, and of its interface
 	start        func(t *testing.T, group, app, registry string, port int) *fixture.Process
 
-	ports    [2]int
-	one, two *fixture.Process
+	ports                  [2]int
+	processOne, processTwo *fixture.Process
 }
 
-// at is what istiod holds of a provider, the first or the second one.
-func (l *life) at(n, weight int) string {
+// endpoint is istiod's endpoint of a provider, the first or the second one.
+func (l *life) endpoint(n, weight int) string {
 	return fmt.Sprintf(":%d %d %s", l.ports[n], weight, l.app(n))
 }
 
 func (l *life) app(n int) string { return []string{"one", "two"}[n] + "-" + l.kind }
 
-// TestDubboLifecycle shows that istiod holds what is right at each step of the life of providers and of their registry, and that nothing
-// is lost meanwhile. By night all kinds of providers are followed, at the same time, and the registry is away for a minute.
+// TestDubboLifecycle shows that istiod has the right endpoints at each step of the life of providers and of their
+// registry, and loses none meanwhile. The nightly run follows all kinds of providers at the same time, and the registry
+// is down for a minute.
 func TestDubboLifecycle(t *testing.T) {
 	t.Parallel()
 	java := func(version string) *life {
@@ -216,7 +217,7 @@ func TestDubboLifecycle(t *testing.T) {
 }
 
 // dubboLives leads all of them through the same steps.
-func dubboLives(t *testing.T, all ...*life) {
+func dubboLives(t *testing.T, lives ...*life) {
 	const (
 		session = 8 * time.Second // of all, whatever they ask for
 		start   = 2 * time.Minute // of JVMs on a machine on which much else starts
@@ -233,41 +234,41 @@ func dubboLives(t *testing.T, all ...*life) {
 	}.With("hold", hold.String()))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 
-	want := func(of func(*life) []string) map[string][]string {
+	want := func(endpointsOf func(*life) []string) map[string][]string {
 		entries := map[string][]string{}
-		for _, l := range all {
-			endpoints := append([]string{}, of(l)...)
+		for _, l := range lives {
+			endpoints := append([]string{}, endpointsOf(l)...)
 			slices.Sort(endpoints)
 			entries[l.entry] = endpoints
 		}
 		return entries
 	}
-	holds := func(what string, within time.Duration, of func(*life) []string) {
+	holds := func(step string, timeout time.Duration, endpointsOf func(*life) []string) {
 		t.Helper()
 		began := time.Now()
-		awaitGreeters(t, istiod, what, within, want(of))
-		t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
+		awaitGreeters(t, istiod, step, timeout, want(endpointsOf))
+		t.Logf("%s: after %v", step, time.Since(began).Round(100*time.Millisecond))
 	}
-	both := func(l *life) []string { return []string{l.at(0, 100), l.at(1, 100)} }
-	first := func(l *life) []string { return []string{l.at(0, 100)} }
-	none := func(*life) []string { return nil }
-	keeps := func(what string, f func()) {
+	bothEndpoints := func(l *life) []string { return []string{l.endpoint(0, 100), l.endpoint(1, 100)} }
+	first := func(l *life) []string { return []string{l.endpoint(0, 100)} }
+	noEndpoint := func(*life) []string { return nil }
+	keeps := func(step string, f func()) {
 		t.Helper()
-		stays(t, func() error { return sameGreeters(t.Context(), istiod, what, want(both)) }, f)
+		stays(t, func() error { return sameGreeters(t.Context(), istiod, step, want(bothEndpoints)) }, f)
 	}
 	each := func(f func(*life)) {
-		for _, l := range all {
+		for _, l := range lives {
 			f(l)
 		}
 	}
 
 	each(func(l *life) {
 		l.ports = [2]int{fixture.FreePort(t), fixture.FreePort(t)}
-		l.one = l.start(t, l.kind, l.app(0), theirs.Addr, l.ports[0])
+		l.processOne = l.start(t, l.kind, l.app(0), theirs.Addr, l.ports[0])
 	})
 	holds("one provider", start, first)
-	each(func(l *life) { l.two = l.start(t, l.kind, l.app(1), theirs.Addr, l.ports[1]) })
-	holds("two providers", start, both)
+	each(func(l *life) { l.processTwo = l.start(t, l.kind, l.app(1), theirs.Addr, l.ports[1]) })
+	holds("two providers", start, bothEndpoints)
 
 	admin := zookeeper.Client(t)
 	var rules []string
@@ -275,17 +276,17 @@ func dubboLives(t *testing.T, all ...*life) {
 		rules = append(rules, admin.Configurator(t, l.iface, "override://0.0.0.0/"+l.iface+
 			"?category=configurators&dynamic=false&enabled=true&group="+l.kind+"&weight=33"))
 	})
-	holds("a configurator sets the weight", dubboTime, func(l *life) []string { return []string{l.at(0, 33), l.at(1, 33)} })
+	holds("a configurator sets the weight", dubboTime, func(l *life) []string { return []string{l.endpoint(0, 33), l.endpoint(1, 33)} })
 	for _, rule := range rules {
 		admin.Delete(t, rule)
 	}
-	holds("it is deleted", dubboTime, both)
+	holds("it is deleted", dubboTime, bothEndpoints)
 
-	time.Sleep(hold) // so that nothing is in doubt any more: what is killed goes at once
-	each(func(l *life) { l.two.Kill() })
+	time.Sleep(hold) // so that every hold is over: a killed provider goes at once
+	each(func(l *life) { l.processTwo.Kill() })
 	holds("one is killed", session+dubboTime, first)
-	each(func(l *life) { l.two.Restart(t) })
-	holds("it is back", start, both)
+	each(func(l *life) { l.processTwo.Restart(t) })
+	holds("it is back", start, bothEndpoints)
 
 	time.Sleep(hold) // some end if they cannot register at both levels, and the first one shows already
 	keeps("ZooKeeper is killed", func() {
@@ -298,15 +299,15 @@ func dubboLives(t *testing.T, all ...*life) {
 	keeps("all sessions expire in a partition", func() {
 		ours.Shut()
 		theirs.Shut()
-		registered := func() (left []string) {
-			for _, l := range all {
-				left = append(left, admin.Children(t, "/dubbo/"+l.iface+"/providers")...)
+		registered := func() (nodes []string) {
+			for _, l := range lives {
+				nodes = append(nodes, admin.Children(t, "/dubbo/"+l.iface+"/providers")...)
 			}
-			return left
+			return nodes
 		}
 		zookeeper.WaitFor(t, 30*time.Second, func() error {
-			if left := registered(); len(left) > 0 {
-				return fmt.Errorf("sessions have not ended: %v", left)
+			if nodes := registered(); len(nodes) > 0 {
+				return fmt.Errorf("sessions are still open: %v", nodes)
 			}
 			return nil
 		})
@@ -317,8 +318,8 @@ func dubboLives(t *testing.T, all ...*life) {
 		time.Sleep(hold + 3*time.Second)
 	})
 
-	each(func(l *life) { l.two.Terminate(t, 20*time.Second) })
+	each(func(l *life) { l.processTwo.Terminate(t, 20*time.Second) })
 	holds("one stops", session+hold+dubboTime, first)
-	each(func(l *life) { l.one.Terminate(t, 20*time.Second) })
-	holds("the last one stops", session+hold+dubboTime, none)
+	each(func(l *life) { l.processOne.Terminate(t, 20*time.Second) })
+	holds("the last one stops", session+hold+dubboTime, noEndpoint)
 }

@@ -12,8 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDubboEnsemble shows that istiod holds what is right while the servers of an ensemble of ZooKeeper are restarted one after the other,
-// and while most of them are away, and that a provider that comes or goes meanwhile is seen.
+// TestDubboEnsemble shows that istiod has the right endpoints while the servers of a ZooKeeper ensemble are restarted
+// one after the other, and while most of them are down, and that it sees a provider that comes or goes meanwhile.
 func TestDubboEnsemble(t *testing.T) {
 	t.Parallel()
 	const hold = 10 * time.Second
@@ -31,35 +31,37 @@ func TestDubboEnsemble(t *testing.T) {
 			fmt.Sprintf(":%d 100 %s", port, app)
 	}
 	_, first := provider("a")
-	second, other := provider("b")
+	second, secondEndpoint := provider("b")
 	want := func(endpoints ...string) map[string][]string {
 		return map[string][]string{"com-acme-greeter": endpoints}
 	}
-	both := want(first, other)
-	if other < first {
-		both = want(other, first)
+	bothEndpoints := want(first, secondEndpoint)
+	if secondEndpoint < first {
+		bothEndpoints = want(secondEndpoint, first)
 	}
-	awaitGreeters(t, istiod, "two providers", 4*dubboTime, both)
+	awaitGreeters(t, istiod, "two providers", 4*dubboTime, bothEndpoints)
 
-	restart := func(all ...*fixture.ZooKeeper) {
-		for _, z := range all {
+	restart := func(members ...*fixture.ZooKeeper) {
+		for _, z := range members {
 			z.Kill()
 		}
 		time.Sleep(4 * time.Second)
-		for _, z := range all {
+		for _, z := range members {
 			z.Restart(t)
 		}
-		for _, z := range all {
+		for _, z := range members {
 			z.AwaitServing(t)
 		}
 		time.Sleep(4 * time.Second)
 	}
-	stays(t, func() error { return sameGreeters(t.Context(), istiod, "the servers are restarted one by one", both) }, func() {
+	stays(t, func() error {
+		return sameGreeters(t.Context(), istiod, "the servers are restarted one by one", bothEndpoints)
+	}, func() {
 		for _, z := range ensemble {
 			restart(z)
 		}
 	})
-	stays(t, func() error { return sameGreeters(t.Context(), istiod, "most servers are away", both) }, func() {
+	stays(t, func() error { return sameGreeters(t.Context(), istiod, "most servers are away", bothEndpoints) }, func() {
 		restart(ensemble[:2]...)
 		time.Sleep(hold)
 	})
@@ -68,8 +70,8 @@ func TestDubboEnsemble(t *testing.T) {
 	awaitGreeters(t, istiod, "one stops while a server is away", 6*time.Second+hold+2*dubboTime, want(first))
 }
 
-// TestDubboZooKeeperTLS shows that a real ZooKeeper is read over TLS, by a user, below a root and of a group of its own; and that who is
-// not that user is told so.
+// TestDubboZooKeeperTLS shows that tributary reads a real ZooKeeper over TLS, with a user, below a root and a group of
+// its own, and reports wrong users as denied.
 func TestDubboZooKeeperTLS(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeperTLS(t)
@@ -93,33 +95,33 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 	}.
 		With("tlsSettings", tls))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	holds := func(what string, endpoints ...string) {
+	holds := func(step string, endpoints ...string) {
 		t.Helper()
 		istiod.WaitFor(t, dubboTime, func() error {
-			return sameHeld(t.Context(), istiod, "dubbo", what, map[string][]string{"com-acme-demo": endpoints})
+			return sameHeld(t.Context(), istiod, "dubbo", step, map[string][]string{"com-acme-demo": endpoints})
 		})
 	}
 	holds("one of each level", "10.0.0.5:20880 100", "10.0.0.6:20880 100")
 	admin.Put(t, node("10.0.0.7", "com.acme.Demo"), "")
 	holds("one more", "10.0.0.5:20880 100", "10.0.0.6:20880 100", "10.0.0.7:20880 100")
 
-	for what, c := range map[string]struct{ user, message string }{
-		"nobody":        {"", "access denied"},
-		"somebody else": {"eve:x@", "access denied"},
+	for name, c := range map[string]struct{ user, message string }{
+		"no user":      {"", "access denied"},
+		"another user": {"eve:x@", "access denied"},
 	} {
-		other := fixture.StartTributary(t, fixture.ConfigSource{
+		unauthorized := fixture.StartTributary(t, fixture.ConfigSource{
 			Name:    "dubbo",
 			Address: "zookeeper://" + c.user + zookeeper.TLS + "/shared?group=ours&session=4000",
 		}.
 			With("tlsSettings", tls))
-		other.WaitFor(t, 20*time.Second, func() error {
-			status := other.Ask(t, "status")
+		unauthorized.WaitFor(t, 20*time.Second, func() error {
+			status := unauthorized.Ask(t, "status")
 			if !strings.Contains(status, "denied") || !strings.Contains(status, c.message) {
-				return fmt.Errorf("%s: %s", what, status)
+				return fmt.Errorf("%s: %s", name, status)
 			}
 			return nil
 		})
-		other.Kill()
+		unauthorized.Kill()
 	}
 	untrusting := fixture.StartTributary(t, fixture.ConfigSource{
 		Name:    "dubbo",
@@ -129,7 +131,7 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 	untrusting.WaitFor(t, 20*time.Second, func() error {
 		status := untrusting.Ask(t, "status")
 		if !strings.Contains(status, "unreachable") || strings.Contains(status, "s3cret") {
-			return fmt.Errorf("who does not know the certificate: %s", status)
+			return fmt.Errorf("without the authority of the certificate: %s", status)
 		}
 		return nil
 	})

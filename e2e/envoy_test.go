@@ -21,10 +21,10 @@ import (
 // istiod, and a request goes where tributary's files send it, also after they changed.
 func TestEnvoyBehindIstiod(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	port := fixture.FreePort(t)
 	dir := t.TempDir()
-	write(t, dir, "echo.yaml", echoService(port, one, two))
+	write(t, dir, "echo.yaml", echoService(port, backendOne, backendTwo))
 	write(t, dir, "route.yaml", echoRoute("one"))
 	quickstart := fixture.Testdata("quickstart")
 
@@ -130,15 +130,15 @@ func answeredBy(t *testing.T, port int, name string) error {
 
 func answeredAs(t *testing.T, port int, host, name string) error {
 	t.Helper()
-	by, err := requestAs(t, port, host)
-	if err == nil && by != name {
-		err = fmt.Errorf("%q answered, want %q", by, name)
+	answer, err := requestAs(t, port, host)
+	if err == nil && answer != name {
+		err = fmt.Errorf("%q answered, want %q", answer, name)
 	}
 	return err
 }
 
 // echoService is a service on a port, with a backend of each version on a loopback port of its own.
-func echoService(port, one, two int) string {
+func echoService(port, backendOne, backendTwo int) string {
 	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: echo, namespace: default}
@@ -159,7 +159,7 @@ spec:
   subsets:
   - {name: one, labels: {version: one}}
   - {name: two, labels: {version: two}}
-`, port, one, two)
+`, port, backendOne, backendTwo)
 }
 
 // echoRoute sends all of the service's requests to one version.

@@ -12,13 +12,14 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy as a gateway has what EnvoyFilters change: the local rate limit of Istio's documentation, a script before the router, a
-// cluster merged and one added, a route, a virtual host and a listener added. A patch that is broken is named, and all else is served.
+// EnvoyFilters change a real Envoy as a gateway: the local rate limit of Istio's documentation, a script before the
+// router, a cluster merged and one added, a route, a virtual host and a listener added. A message names a broken patch,
+// and all else is served.
 func TestEnvoyFilterOnTributary(t *testing.T) {
 	t.Parallel()
-	plain, limited, own := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
-	two := backend(t, "two")
-	mesh := startMesh(t, "services.yaml", gatewayServices(backend(t, "one"), two, two))
+	plain, limited, addedPort := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
+	backendTwo := backend(t, "two")
+	mesh := startMesh(t, "services.yaml", gatewayServices(backend(t, "one"), backendTwo, backendTwo))
 	mesh.write(t, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: front, namespace: default}
@@ -49,7 +50,7 @@ spec:
 		b, err := io.ReadAll(res.Body)
 		return res.StatusCode, string(b), res.Header, err
 	}
-	is := func(port int, host, path string, status int, body string) {
+	expectResponse := func(port int, host, path string, status int, body string) {
 		t.Helper()
 		envoy.WaitFor(t, 10*time.Second, func() error {
 			got, text, _, err := ask(port, host, path)
@@ -59,14 +60,14 @@ spec:
 			return err
 		})
 	}
-	is(plain, "shop.example.com", "/", 200, "one")
+	expectResponse(plain, "shop.example.com", "/", 200, "one")
 
-	mesh.write(t, "filters.yaml", fmt.Sprintf(rateLimit, limited)+fmt.Sprintf(filters, plain, two, own))
-	is(plain, "shop.example.com", "/", 200, "one")
-	is(plain, "shop.example.com", "/patched", 418, "")
-	is(plain, "own.example.com", "/", 200, "two")
-	is(own, "anything", "/", 200, "two")
-	has := func(name, value string) {
+	mesh.write(t, "filters.yaml", fmt.Sprintf(rateLimit, limited)+fmt.Sprintf(filters, plain, backendTwo, addedPort))
+	expectResponse(plain, "shop.example.com", "/", 200, "one")
+	expectResponse(plain, "shop.example.com", "/patched", 418, "")
+	expectResponse(plain, "own.example.com", "/", 200, "two")
+	expectResponse(addedPort, "anything", "/", 200, "two")
+	expectHeader := func(name, value string) {
 		t.Helper()
 		envoy.WaitFor(t, 10*time.Second, func() error {
 			_, _, header, err := ask(plain, "shop.example.com", "/")
@@ -76,7 +77,7 @@ spec:
 			return err
 		})
 	}
-	has("x-script", "yes")
+	expectHeader("x-script", "yes")
 	_, clusters, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
 	require.NoError(t, err)
 	require.Contains(t, clusters, "outbound|80||one.mesh.internal::high_priority::max_requests::7\n")
@@ -93,19 +94,19 @@ spec:
 	mesh.rejectedNothing(t)
 
 	mesh.write(t, "broken.yaml", broken)
-	has("x-late", "yes")
-	said := mesh.Ask(t, "explain", "envoyfilter", "default/broken")
-	require.Contains(t, said, "spec.configPatches[0] has no effect on Envoys: Envoy would refuse it: envoy.filters.http.router has to "+
+	expectHeader("x-late", "yes")
+	explanation := mesh.Ask(t, "explain", "envoyfilter", "default/broken")
+	require.Contains(t, explanation, "spec.configPatches[0] has no effect on Envoys: Envoy would refuse it: envoy.filters.http.router has to "+
 		"be the last HTTP filter")
-	require.Contains(t, said, "spec.configPatches[1] has no effect on Envoys: Envoy would refuse it: invalid Cluster.ConnectTimeout")
-	require.Contains(t, said, "spec.configPatches[2] has no effect on Envoys: no client has anything that it matches")
-	is(plain, "own.example.com", "/", 200, "two")
+	require.Contains(t, explanation, "spec.configPatches[1] has no effect on Envoys: Envoy would refuse it: invalid Cluster.ConnectTimeout")
+	require.Contains(t, explanation, "spec.configPatches[2] has no effect on Envoys: no client has anything that it matches")
+	expectResponse(plain, "own.example.com", "/", 200, "two")
 	mesh.rejectedNothing(t)
 
 	mesh.write(t, "filters.yaml", fmt.Sprintf(rateLimit, limited))
-	is(plain, "own.example.com", "/", 404, "")
-	is(plain, "shop.example.com", "/patched", 200, "one")
-	has("x-script", "")
+	expectResponse(plain, "own.example.com", "/", 404, "")
+	expectResponse(plain, "shop.example.com", "/patched", 200, "one")
+	expectHeader("x-script", "")
 	mesh.rejectedNothing(t)
 }
 

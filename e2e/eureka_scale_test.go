@@ -17,8 +17,8 @@ const (
 	eurekaInstances = 5
 )
 
-// TestEurekaScale prints what a large Eureka costs: the first sync, nothing that changes, one instance more, and a server that comes back
-// empty.
+// TestEurekaScale prints the costs of a large Eureka: the first sync, a time without changes, one new instance, and a
+// server that comes back empty.
 func TestEurekaScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes five minutes; E2E_NIGHTLY=1 runs it")
@@ -64,10 +64,10 @@ func TestEurekaScale(t *testing.T) {
 	t.Logf("first sync of %d applications of %d instances: %v, CPU %v, Eureka's %v, memory %d MiB", eurekaApps, eurekaInstances,
 		time.Since(began).Round(time.Millisecond), tributary.Usage(t).CPU, e.Usage(t).CPU-theirs, tributary.Usage(t).Memory>>20)
 	require.Equal(t, eurekaApps*eurekaInstances, countEndpoints(t, tributary))
-	idle := func(what string) {
-		own, theirs := tributary.Usage(t).CPU, e.Usage(t).CPU
-		time.Sleep(20 * time.Second) // Time is what is measured.
-		t.Logf("%s: %.1f %% of a processor, and %.1f %% of Eureka", what, 100*(tributary.Usage(t).CPU-own).Seconds()/20,
+	idle := func(state string) {
+		ownCPU, theirs := tributary.Usage(t).CPU, e.Usage(t).CPU
+		time.Sleep(20 * time.Second) // The test measures a period of time.
+		t.Logf("%s: %.1f %% of a processor, and %.1f %% of Eureka", state, 100*(tributary.Usage(t).CPU-ownCPU).Seconds()/20,
 			100*(e.Usage(t).CPU-theirs).Seconds()/20)
 	}
 	idle("all are among its changes, where they are for three minutes, and until something changes after that")
@@ -78,14 +78,14 @@ func TestEurekaScale(t *testing.T) {
 	res := stream.NextWithin(t, time.Minute)
 	require.Len(t, res.GetResources(), eurekaApps)
 	stream.Ack(t, res)
-	whole := tributary.Metric(t, "tributary_eureka_full_reads_total", "")
+	fullReads := tributary.Metric(t, "tributary_eureka_full_reads_total", "")
 	for n := range 5 {
 		instance(n*199, eurekaInstances).Register(t, e)
-		at := time.Now()
+		changedAt := time.Now()
 		stream.Ack(t, stream.NextWithin(t, time.Minute))
-		t.Logf("one instance more: seen after %v", time.Since(at).Round(time.Millisecond))
+		t.Logf("one instance more: seen after %v", time.Since(changedAt).Round(time.Millisecond))
 	}
-	t.Logf("everything was read %d times for that", tributary.Metric(t, "tributary_eureka_full_reads_total", "")-whole)
+	t.Logf("everything was read %d times for that", tributary.Metric(t, "tributary_eureka_full_reads_total", "")-fullReads)
 	idle("nothing changes")
 
 	before := countEndpoints(t, tributary)

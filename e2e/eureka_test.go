@@ -13,7 +13,7 @@ import (
 // machine.
 const eurekaTime = 15 * time.Second
 
-// eurekaHold is how long what is in doubt stays in these tests.
+// eurekaHold is the hold of suspect instances in these tests.
 const eurekaHold = 15 * time.Second
 
 // mesh is an istiod behind a tributary that reads a Eureka.
@@ -29,26 +29,26 @@ func startEurekaMesh(t *testing.T, servers ...*fixture.Eureka) *eurekaMesh {
 	return &eurekaMesh{t, tributary, fixture.StartIstiod(t, "xds://"+tributary.XDS), map[string][]string{}}
 }
 
-func (m *eurekaMesh) same(ctx context.Context, what string) error {
-	return sameHeld(ctx, m.istiod, "eureka", what, m.want)
+func (m *eurekaMesh) same(ctx context.Context, step string) error {
+	return sameHeld(ctx, m.istiod, "eureka", step, m.want)
 }
 
-// holds waits until istiod holds what is wanted, and says how long that took.
-func (m *eurekaMesh) holds(what string, within time.Duration) {
+// holds waits until istiod has the wanted endpoints, and logs the time that took.
+func (m *eurekaMesh) holds(step string, timeout time.Duration) {
 	m.t.Helper()
 	start := time.Now()
-	m.istiod.WaitFor(m.t, within, func() error { return m.same(m.t.Context(), what) })
-	m.t.Logf("%s: after %v", what, time.Since(start).Round(100*time.Millisecond))
+	m.istiod.WaitFor(m.t, timeout, func() error { return m.same(m.t.Context(), step) })
+	m.t.Logf("%s: after %v", step, time.Since(start).Round(100*time.Millisecond))
 }
 
 // keeps fails the test if istiod holds anything else at some moment while f runs.
-func (m *eurekaMesh) keeps(what string, f func()) {
+func (m *eurekaMesh) keeps(step string, f func()) {
 	m.t.Helper()
-	stays(m.t, func() error { return m.same(m.t.Context(), what) }, f)
+	stays(m.t, func() error { return m.same(m.t.Context(), step) }, f)
 }
 
-// TestEureka shows that istiod holds what is right at each step of the life of instances in a real Eureka, and that nothing is lost while
-// that is away and after it is back and empty.
+// TestEureka shows that istiod has the right endpoints at each step of the life of instances in a real Eureka, and
+// loses none while Eureka is down and after it comes back empty.
 func TestEureka(t *testing.T) {
 	t.Parallel()
 	e := fixture.NewEureka(t, fixture.FreePort(t))
@@ -67,20 +67,20 @@ func TestEureka(t *testing.T) {
 	m.want["slow"] = []string{"10.0.0.4:8080 0"}
 	m.holds("instances that start", time.Minute)
 
-	both := m.want["orders"]
+	endpoints := m.want["orders"]
 	orders.Override(t, e, "OUT_OF_SERVICE")
-	m.want["orders"] = both[:1]
+	m.want["orders"] = endpoints[:1]
 	m.holds("one is set out of service", eurekaTime)
 	orders.Override(t, e, "")
-	m.want["orders"] = both
+	m.want["orders"] = endpoints
 	m.holds("that is taken back", eurekaTime)
 	down := orders
 	down.Status = "DOWN"
 	down.Register(t, e)
-	m.want["orders"] = both[:1]
+	m.want["orders"] = endpoints[:1]
 	m.holds("it says that it is down", eurekaTime)
 	orders.Register(t, e)
-	m.want["orders"] = both
+	m.want["orders"] = endpoints
 	m.holds("it says that it is up", eurekaTime)
 
 	stopSecure()
@@ -92,22 +92,22 @@ func TestEureka(t *testing.T) {
 	m.holds("it is back", eurekaTime)
 
 	stopOrders()
-	m.want["orders"] = both[:1]
-	m.holds("one is killed, whose lease is lost", 2*eurekaTime)
+	m.want["orders"] = endpoints[:1]
+	m.holds("one is killed, and its lease expires", 2*eurekaTime)
 	stopOrders = orders.Start(t, e)
-	m.want["orders"] = both
+	m.want["orders"] = endpoints
 	m.holds("it is back", eurekaTime)
 	spring.Terminate(t, 30*time.Second)
-	m.want["orders"] = both[1:]
+	m.want["orders"] = endpoints[1:]
 	m.holds("the one of Spring Cloud ends", eurekaTime)
 	spring.Restart(t)
-	m.want["orders"] = both
+	m.want["orders"] = endpoints
 	m.holds("it is back", time.Minute)
 
 	m.keeps("the server is killed, and comes back empty, and tributary is killed meanwhile", func() {
 		e.Kill()
 		time.Sleep(awayFor())
-		stopSecure() // which nobody can see
+		stopSecure() // Eureka is down and cannot see that
 		e.Restart(t)
 		e.AwaitServing(t)
 		m.tributary.Kill()
@@ -119,50 +119,50 @@ func TestEureka(t *testing.T) {
 	m.holds("the one that was killed meanwhile is held no longer", eurekaTime)
 	stopOrders()
 	orders.Deregister(t, e)
-	m.want["orders"] = both[:1]
+	m.want["orders"] = endpoints[:1]
 	m.holds("one deregisters", eurekaTime)
 }
 
-// TestEurekaPeers, by night, has two servers that tell each other, of which one is killed, and comes back empty while the other one is
-// killed.
+// TestEurekaPeers, in the nightly run, has two servers that replicate each other. One is killed, and comes back empty
+// while the other one is killed.
 func TestEurekaPeers(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes 2 minutes; E2E_NIGHTLY=1 runs it")
 	}
 	t.Parallel()
 	ports := []int{fixture.FreePort(t), fixture.FreePort(t)}
-	one, two := fixture.NewEureka(t, ports[0], ports[1]), fixture.NewEureka(t, ports[1], ports[0])
-	one.AwaitServing(t)
-	two.AwaitServing(t)
-	m := startEurekaMesh(t, one, two)
+	serverOne, serverTwo := fixture.NewEureka(t, ports[0], ports[1]), fixture.NewEureka(t, ports[1], ports[0])
+	serverOne.AwaitServing(t)
+	serverTwo.AwaitServing(t)
+	m := startEurekaMesh(t, serverOne, serverTwo)
 	orders := []fixture.EurekaInstance{
 		{App: "ORDERS", IP: "10.0.0.1", Port: 8080},
 		{App: "ORDERS", IP: "10.0.0.2", Port: 8080},
 		{App: "ORDERS", IP: "10.0.0.3", Port: 8080},
 	}
-	orders[0].Start(t, one, two)
-	stopTwo := orders[1].Start(t, two, one)
-	stopThree := orders[2].Start(t, one, two)
-	all := []string{"10.0.0.1:8080 0", "10.0.0.2:8080 0", "10.0.0.3:8080 0"}
-	m.want["orders"] = all
+	orders[0].Start(t, serverOne, serverTwo)
+	stopTwo := orders[1].Start(t, serverTwo, serverOne)
+	stopThree := orders[2].Start(t, serverOne, serverTwo)
+	endpoints := []string{"10.0.0.1:8080 0", "10.0.0.2:8080 0", "10.0.0.3:8080 0"}
+	m.want["orders"] = endpoints
 	m.holds("instances at both", 2*eurekaTime)
 
 	m.keeps("the one that is followed is killed", func() {
-		one.Kill()
+		serverOne.Kill()
 		time.Sleep(awayFor())
 	})
 	stopTwo()
-	orders[1].Deregister(t, two)
-	m.want["orders"] = []string{all[0], all[2]}
+	orders[1].Deregister(t, serverTwo)
+	m.want["orders"] = []string{endpoints[0], endpoints[2]}
 	m.holds("one deregisters at the other", eurekaTime)
 
 	m.keeps("the first is started, and the other one killed at once", func() {
-		one.Restart(t)
-		one.AwaitServing(t)
-		two.Kill()
+		serverOne.Restart(t)
+		serverOne.AwaitServing(t)
+		serverTwo.Kill()
 		time.Sleep(awayFor())
 	})
 	stopThree()
-	m.want["orders"] = all[:1]
-	m.holds("one is killed, whose lease is lost", 2*eurekaTime+eurekaHold)
+	m.want["orders"] = endpoints[:1]
+	m.holds("one is killed, and its lease expires", 2*eurekaTime+eurekaHold)
 }

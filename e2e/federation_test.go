@@ -16,8 +16,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// securedMesh is a service whose only endpoint is an ingress listener of a sidecar, which passes on to a backend. Callers reach it by
-// automatic mutual TLS, with a connection for each request.
+// securedMesh is a service with one endpoint, an ingress listener of a sidecar, which passes requests on to a backend.
+// Callers reach it by automatic mutual TLS, with a connection for each request.
 const securedMesh = `apiVersion: core/v1alpha1
 kind: MeshConfig
 metadata: {name: mesh}
@@ -60,30 +60,30 @@ metadata: {name: %s, namespace: default}
 spec: {selector: {matchLabels: {app: echo}}, %s}
 `
 
-// Two trust domains, each with a SPIRE of its own, trust each other. Workloads of the other one are who they would be here if its domain is
-// an alias, and nobody if it is none. Its SPIRE may sign with another key meanwhile.
+// Two trust domains, each with a SPIRE of its own, trust each other. Workloads of the other domain have the identity of
+// the same name here if their domain is an alias, and no identity otherwise. Its SPIRE may rotate its key meanwhile.
 func TestFederatedTrustDomains(t *testing.T) {
 	t.Parallel()
 	const oldDomain = "old.example"
-	here, there := fixture.StartSPIRE(t), fixture.StartSPIREOf(t, oldDomain)
-	here.Federate(t, there)
-	there.Federate(t, here)
+	local, remote := fixture.StartSPIRE(t), fixture.StartSPIREOf(t, oldDomain)
+	local.Federate(t, remote)
+	remote.Federate(t, local)
 	programs := [2]string{fixture.EnvoyCopy(t), fixture.EnvoyCopy(t)}
-	here.Register(t, echoID, programs[0], time.Hour)
-	there.Register(t, "spiffe://"+oldDomain+"/ns/default/sa/caller", programs[1], time.Hour)
+	local.Register(t, echoID, programs[0], time.Hour)
+	remote.Register(t, "spiffe://"+oldDomain+"/ns/default/sa/caller", programs[1], time.Hour)
 	port, ingress := fixture.FreePort(t), fixture.FreePort(t)
 	objects := fmt.Sprintf(securedMesh, fixture.SPIREDomain, port, ingress, backend(t, "one"))
-	known := func(aliases string) string {
+	withAliases := func(aliases string) string {
 		return strings.Replace(objects, "{trustDomain: ", "{trustDomainAliases: ["+aliases+"], trustDomain: ", 1)
 	}
-	mesh := startMesh(t, "mesh.yaml", known(oldDomain))
-	echo := fixture.StartEnvoyCopy(t, programs[0], bootstrap(t, "envoy", "--server", mesh.XDS, "--spire", here.Socket, "--label", "app=echo"))
-	caller := fixture.StartEnvoyCopy(t, programs[1], bootstrap(t, "envoy", "--server", mesh.XDS, "--spire", there.Socket))
-	becomes := func(what string, status int) {
+	mesh := startMesh(t, "mesh.yaml", withAliases(oldDomain))
+	echo := fixture.StartEnvoyCopy(t, programs[0], bootstrap(t, "envoy", "--server", mesh.XDS, "--spire", local.Socket, "--label", "app=echo"))
+	caller := fixture.StartEnvoyCopy(t, programs[1], bootstrap(t, "envoy", "--server", mesh.XDS, "--spire", remote.Socket))
+	becomes := func(workload string, status int) {
 		t.Helper()
 		caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, port, echoHost, status) })
 		for range 20 {
-			require.NoError(t, answeredWith(t, port, echoHost, status), what)
+			require.NoError(t, answeredWith(t, port, echoHost, status), workload)
 		}
 	}
 	becomes("a workload of the other domain", http.StatusOK)
@@ -104,29 +104,29 @@ func TestFederatedTrustDomains(t *testing.T) {
 
 	l := loadOn(t, port)
 	former := identityAt(t, caller).authority
-	next := there.PrepareAuthority(t)
-	here.Refresh(t, there)
+	next := remote.PrepareAuthority(t)
+	local.Refresh(t, remote)
 	haveRoots(t, 3, echo, caller)
-	there.Authority(t, "activate", next)
-	renewed(t, func() { there.Authority(t, "taint", former) }, caller)
+	remote.Authority(t, "activate", next)
+	renewed(t, func() { remote.Authority(t, "taint", former) }, caller)
 	require.Equal(t, next, identityAt(t, caller).authority)
-	there.Authority(t, "revoke", former)
-	here.Refresh(t, there)
+	remote.Authority(t, "revoke", former)
+	local.Refresh(t, remote)
 	haveRoots(t, 2, echo, caller)
 	require.Zero(t, l.end(), "requests that failed")
 	t.Logf("%d requests answered", l.answered.Load())
 
 	// SPIRE has its roots for all that; the mesh knows no such domain.
-	mesh.write(t, "mesh.yaml", known("another.example"))
+	mesh.write(t, "mesh.yaml", withAliases("another.example"))
 	becomes("a domain that is no alias", http.StatusServiceUnavailable)
 	mesh.write(t, "mesh.yaml", objects)
 	becomes("without aliases", http.StatusServiceUnavailable)
-	mesh.write(t, "mesh.yaml", known(oldDomain))
+	mesh.write(t, "mesh.yaml", withAliases(oldDomain))
 	becomes("an alias again", http.StatusOK)
 	mesh.rejectedNothing(t)
 }
 
-// identity is what an Envoy has of SPIRE.
+// identity has the secrets that an Envoy got from SPIRE.
 type identity struct {
 	authority string // ID of the one that signed
 	serial    string

@@ -27,21 +27,21 @@ func alerts(t *testing.T) map[string]string {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(text, &rules))
-	all := make(map[string]string)
+	expressions := make(map[string]string)
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
-			all[r.Alert] = r.Expr
+			expressions[r.Alert] = r.Expr
 		}
 	}
-	return all
+	return expressions
 }
 
 // drill is one case of the table in docs/operating.md.
 type drill struct {
 	alert string // that fires, but for its time
-	// part of what `status --check` says, which leads to the cause
+	// part of the output of `status --check`, which leads to the cause
 	says  string
-	cause func(t *testing.T, dir string) (tributary *fixture.Tributary, happens func()) // a server to which it happens
+	cause func(t *testing.T, dir string) (tributary *fixture.Tributary, happens func()) // the server in trouble
 }
 
 // drills are the cases, by name, as in docs/operating.md.
@@ -150,8 +150,8 @@ func fillUp(path string) error {
 	}
 }
 
-// TestFireDrill causes what wakes people up, and shows that the first command leads to the cause, that the alert of it fires, and no
-// command says that all is well.
+// TestFireDrill causes the incidents of on-call duty, and shows that the first command leads to the cause, that the
+// alert fires, and that no command reports success.
 func TestFireDrill(t *testing.T) {
 	t.Parallel()
 	rules := alerts(t)
@@ -165,17 +165,17 @@ func TestFireDrill(t *testing.T) {
 			write(t, dir, "a.yaml", serviceEntry("a", 80))
 			tributary, happens := d.cause(t, dir)
 			tributary.AwaitReady(t)
-			check := func() (said string, code int) {
+			check := func() (text string, code int) {
 				return fixture.Run(t, fixture.TributaryBinary(t), "status", "--check", "--admin", tributary.Admin)
 			}
-			said, code := check()
-			require.Zero(t, code, said)
+			output, code := check()
+			require.Zero(t, code, output)
 			series := make(scraped)
 			series.scrape(t, 0, tributary)
 			happens()
 			tributary.WaitFor(t, 2*time.Minute, func() error { // a connection that hangs is noticed by its keepalive
-				if said, code = check(); !strings.Contains(said, d.says) {
-					return fmt.Errorf("it says %q", said)
+				if output, code = check(); !strings.Contains(output, d.says) {
+					return fmt.Errorf("it says %q", output)
 				}
 				return nil
 			})
@@ -184,7 +184,7 @@ func TestFireDrill(t *testing.T) {
 			require.NotEmpty(t, rules[d.alert], d.alert)
 			assert.Empty(t, series.empty(t, 1, []string{rules[d.alert]}), "%s does not fire", d.alert)
 			assert.Contains(t, string(table), d.alert)
-			t.Logf("%s: %s", d.alert, said)
+			t.Logf("%s: %s", d.alert, output)
 		})
 	}
 }

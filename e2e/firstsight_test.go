@@ -84,8 +84,9 @@ spec:
   - {port: {number: %d, protocol: HTTP, name: http}, captureMode: NONE, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:%d"}
 `
 
-// TestFirstSightOfPoliciesDenies has tributary see a policy that denies everything for the first time in a form that it cannot
-// enforce. No request passes a real Envoy, before and after the policy is mended, until it allows or is deleted.
+// TestFirstSightOfPoliciesDenies has tributary see a policy that denies everything for the first time in a form that it
+// cannot enforce. No request passes a real Envoy, before and after the policy is corrected, until it allows requests or
+// is deleted.
 func TestFirstSightOfPoliciesDenies(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n"

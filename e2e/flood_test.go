@@ -46,7 +46,7 @@ const (
 	slowest = 30 * time.Second
 )
 
-// flood is an attack: the documents of a file, or a server of which a configuration source reads.
+// flood is an attack: the documents of a file, or a server that a configuration source reads.
 type flood struct {
 	name      string
 	documents func() string
@@ -101,9 +101,9 @@ func TestFloods(t *testing.T) {
 			before, quiet, calm := attacked.Usage(t).Peak, attacked.take(), control.take()
 			attacked.attack(t, f)
 			arrived := measure(floodFor)
-			loud, beside, peak := attacked.take(), control.take(), attacked.Usage(t).Peak
+			loud, controlLags, peak := attacked.take(), control.take(), attacked.Usage(t).Peak
 			row := fmt.Sprintf("| %s | %s | %s | %s | %s | %d → %d |\n", f.name, shift(quiet, loud, 50), shift(quiet, loud, 99),
-				shift(calm, beside, 50), shift(calm, beside, 99), before>>20, peak>>20)
+				shift(calm, controlLags, 50), shift(calm, controlLags, 99), before>>20, peak>>20)
 			t.Log(row)
 			table.WriteString(row)
 			assert.True(t, arrived, "a change did not arrive in %s", slowest)
@@ -188,15 +188,15 @@ func (f *flooded) take() []time.Duration {
 	return lags
 }
 
-func (f *flooded) attack(t *testing.T, with flood) {
+func (f *flooded) attack(t *testing.T, attack flood) {
 	t.Helper()
-	if with.source != nil {
-		require.NoError(t, os.WriteFile(f.Config, []byte(f.configuration(with.source(t))), 0o600))
+	if attack.source != nil {
+		require.NoError(t, os.WriteFile(f.Config, []byte(f.configuration(attack.source(t))), 0o600))
 		f.Signal(t, syscall.SIGHUP)
 		return
 	}
 	f.follow(t)
-	write(t, f.evil, "evil.yaml", with.documents())
+	write(t, f.evil, "evil.yaml", attack.documents())
 }
 
 // follow reads and accepts all that an Envoy of the attacker's namespace is sent.

@@ -32,7 +32,8 @@ spec:
         typed_config: {"@type": type.googleapis.com/%s}
 `
 
-// breakers are objects for which only an Envoy knows that it rejects the listener, with what a client gets once policies change.
+// breakers are objects with a listener that only an Envoy finds to be invalid, with the status of a response after
+// policies change.
 var breakers = map[string]struct{ object, fallback string }{
 	"absent Wasm file": {`apiVersion: extensions.istio.io/v1alpha1
 kind: WasmPlugin
@@ -137,7 +138,7 @@ spec:
   http: [{directResponse: {status: 200, body: {string: passed}}}]
 `
 
-// frozenKind is a kind of Envoy whose listener freezes.
+// frozenKind is a kind of Envoy with a listener that freezes.
 type frozenKind struct {
 	api     string
 	inbound bool // a sidecar, with a listener for its workload
@@ -157,8 +158,8 @@ func startFrozen(t *testing.T, kind frozenKind, flags ...string) (m *mesh, envoy
 	return m, fixture.StartEnvoyCopy(t, "", strings.Replace(boot, "DELTA_GRPC", kind.api, 1), flags...), port
 }
 
-// TestFrozenListenerDenies shows that a real Envoy that rejects a listener enforces a DENY that comes later, although it rejects that
-// listener, too; and that it gets the listener back once the object is mended.
+// TestFrozenListenerDenies shows that a real Envoy that rejects a listener enforces a later DENY, although it rejects
+// that listener, too; and that it gets the listener back after the object is corrected.
 func TestFrozenListenerDenies(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []frozenKind{{api: "DELTA_GRPC"}, {api: "GRPC"}, {api: "DELTA_GRPC", inbound: true}} {
@@ -239,12 +240,12 @@ func TestFrozenListenerDeniesUnderLoad(t *testing.T) {
 			for i := range callers {
 				running.Go(func() { callers[i].run(ctx, port) })
 			}
-			await := func(what string, done func(*keepAliveCaller) bool) {
+			await := func(condition string, reached func(*keepAliveCaller) bool) {
 				t.Helper()
 				envoy.WaitFor(t, 20*time.Second, func() error {
 					for i := range callers {
-						if !done(&callers[i]) {
-							return fmt.Errorf("caller %d waits until %s", i, what)
+						if !reached(&callers[i]) {
+							return fmt.Errorf("caller %d waits until %s", i, condition)
 						}
 					}
 					return nil

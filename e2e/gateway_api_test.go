@@ -15,8 +15,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// Files of Gateway API and Ingress become routes that an Envoy of tributary follows, and one behind an istiod that has what was derived.
-// Both do the same.
+// Files of Gateway API and Ingress become routes that an Envoy of tributary follows, and an Envoy behind an istiod with
+// the derived objects. Both behave alike.
 func TestGatewayAPI(t *testing.T) {
 	t.Parallel()
 	var mirrored atomic.Int64
@@ -132,7 +132,7 @@ func TestGatewayAPI(t *testing.T) {
 		follow(gateway)
 	}
 
-	write(t, dir, "routes.yaml", "{{{") // what was derived stays
+	write(t, dir, "routes.yaml", "{{{") // the derived objects stay
 	write(t, dir, "mark.yaml", strings.ReplaceAll(services[:strings.LastIndex(services, "---")], "name: two", "name: mark"))
 	istiod.WaitFor(t, 20*time.Second, func() error {
 		got, err := istiod.Configs(t.Context())

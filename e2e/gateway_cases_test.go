@@ -56,8 +56,8 @@ func TestGatewayAPICases(t *testing.T) {
 				if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 					continue
 				}
-				request, want, found := strings.Cut(line, " => ")
-				require.True(t, found, line)
+				request, want, hasResult := strings.Cut(line, " => ")
+				require.True(t, hasResult, line)
 				require.Equal(t, want, sendCase(t, port, request), line)
 			}
 		})
@@ -72,7 +72,7 @@ func sendCase(t *testing.T, port int, request string) string {
 	host, path, _ := strings.Cut(url, "/")
 	var headers []string
 	for header := range strings.SplitSeq(list, "; ") {
-		if name, value, found := strings.Cut(header, ": "); found {
+		if name, value, hasValue := strings.Cut(header, ": "); hasValue {
 			headers = append(headers, name, value)
 		}
 	}
@@ -96,9 +96,9 @@ func echo(t *testing.T, name string) int {
 	var repeated sync.Map
 	return handler(t, func(w http.ResponseWriter, r *http.Request) {
 		kind, _, _ := strings.Cut(r.URL.Path[1:], "/")
-		if _, again := repeated.LoadOrStore(r.URL.Path, true); !again && kind == "cut" {
+		if _, retried := repeated.LoadOrStore(r.URL.Path, true); !retried && kind == "cut" {
 			panic(http.ErrAbortHandler)
-		} else if !again && kind == "slow" {
+		} else if !retried && kind == "slow" {
 			<-r.Context().Done()
 			return
 		}

@@ -20,8 +20,8 @@ import (
 	"tributary/internal/testutil"
 )
 
-// TestLateCertificates shows that an Envoy uses certificates and authorities whose files it could not read at first:
-// the folder or the file was missing, or it was not complete.
+// TestLateCertificates shows that an Envoy uses certificates and authorities with files that were unreadable at first:
+// a missing folder or file, or an incomplete file.
 func TestLateCertificates(t *testing.T) {
 	t.Parallel()
 	authority := testutil.NewAuthority(t)

@@ -18,28 +18,28 @@ import (
 	"tributary/internal/testutil"
 )
 
-// A real Envoy as a gateway verifies its clients: by files and by a credential; all of them, or those that show a certificate; by who
-// signed it, and by the names in it. Files that are exchanged count without a restart.
+// A real Envoy as a gateway verifies its clients: by files and by a credential; all clients, or those that show a
+// certificate; by the issuer of the certificate and by the names in it. Replaced files take effect without a restart.
 func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
 	t.Parallel()
-	one := backend(t, "one")
+	backendPort := backend(t, "one")
 	credentials, mine := t.TempDir(), t.TempDir()
 	named := filepath.Join(credentials, "shop")
 	require.NoError(t, os.Mkdir(named, 0o700))
 	authority, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
-	own := authority.Sign(&x509.Certificate{DNSNames: []string{"*.example.com"}})
-	cert, key := own.Files(mine)
+	serverCertificate := authority.Sign(&x509.Certificate{DNSNames: []string{"*.example.com"}})
+	cert, key := serverCertificate.Files(mine)
 	ca := testutil.WriteFile(t, mine, "ca.pem", authority.PEM)
-	testutil.WriteFile(t, named, "tls.crt", own.Certificate)
-	testutil.WriteFile(t, named, "tls.key", own.Key)
+	testutil.WriteFile(t, named, "tls.crt", serverCertificate.Certificate)
+	testutil.WriteFile(t, named, "tls.key", serverCertificate.Key)
 	testutil.WriteFile(t, named, "ca.crt", authority.PEM)
-	person := func(of *testutil.Authority, name string) []tls.Certificate {
-		return []tls.Certificate{of.Sign(&x509.Certificate{
+	person := func(issuer *testutil.Authority, name string) []tls.Certificate {
+		return []tls.Certificate{issuer.Sign(&x509.Certificate{
 			DNSNames:    []string{name},
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}).TLS()}
 	}
-	known, another, stranger := person(authority, "known.clients"), person(authority, "another.clients"), person(foreign, "known.clients")
+	knownClient, another, stranger := person(authority, "known.clients"), person(authority, "another.clients"), person(foreign, "known.clients")
 
 	dir, port := t.TempDir(), fixture.FreePort(t)
 	text := "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: default}\nspec:\n  selector: {istio: " +
@@ -54,7 +54,7 @@ func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
 		text += fmt.Sprintf("  - {port: {number: %d, name: %s, protocol: HTTPS}, hosts: [%[2]s.example.com], tls: {%s}}\n", port, name, how)
 	}
 	write(t, dir, "mesh.yaml", text+"---\n"+service("one", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: "+
-		"[{address: 127.0.0.1, ports: {main: %d}}]\n", one))+`---
+		"[{address: 127.0.0.1, ports: {main: %d}}]\n", backendPort))+`---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: all, namespace: default}
@@ -62,12 +62,12 @@ spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination
 `)
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
 	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
-	with := func(host string, certificates []tls.Certificate) *tls.Config {
+	tlsConfig := func(host string, certificates []tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: authority.Pool(), ServerName: host + ".example.com", Certificates: certificates, MinVersion: tls.VersionTLS12}
 	}
 	get := func(host string, certificates []tls.Certificate) (string, error) {
 		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: with(host, certificates),
+			TLSClientConfig: tlsConfig(host, certificates),
 			DialContext:     (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true,
 		}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+fixture.Loopback(port), nil)
@@ -95,13 +95,13 @@ spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination
 		t.Helper()
 		raw, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(t.Context(), "tcp", fixture.Loopback(port))
 		require.NoError(t, err)
-		conn := tls.Client(raw, with(host, certificates))
+		conn := tls.Client(raw, tlsConfig(host, certificates))
 		defer func() { _ = conn.Close() }()
-		_, err = conn.Read(make([]byte, 1)) // who writes might not get to know why
+		_, err = conn.Read(make([]byte, 1)) // a client that writes might not get the reason
 		require.ErrorContains(t, err, why, host)
 	}
 	for _, host := range []string{"files", "name", "optional", "some"} {
-		lets(host, known)
+		lets(host, knownClient)
 		refuses(host, stranger, "tls: unknown certificate authority")
 	}
 	for _, host := range []string{"files", "name", "optional"} {
@@ -115,6 +115,6 @@ spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination
 
 	testutil.WriteFile(t, mine, "ca.pem", foreign.PEM)
 	lets("files", stranger)
-	refuses("files", known, "tls: unknown certificate authority")
-	lets("name", known)
+	refuses("files", knownClient, "tls: unknown certificate authority")
+	lets("name", knownClient)
 }

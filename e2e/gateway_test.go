@@ -18,15 +18,15 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy is the gateway of a mesh: in the clear, with TLS by files and by a credential, with redirects to it, and passing TLS on by
-// the name that is asked for. What a Gateway names that is not there fails itself, and nothing else.
+// A real Envoy is the gateway of a mesh: in the clear, with TLS by files and by a credential, with redirects to it, and
+// passing TLS on by the requested name. A missing file of a Gateway disables its server alone.
 func TestGatewayOnTributary(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "its own TLS") }))
 	t.Cleanup(secure.Close)
-	var own int
-	_, err := fmt.Sscanf(secure.URL, "https://127.0.0.1:%d", &own)
+	var securePort int
+	_, err := fmt.Sscanf(secure.URL, "https://127.0.0.1:%d", &securePort)
 	require.NoError(t, err)
 
 	credentials := t.TempDir()
@@ -41,7 +41,7 @@ func TestGatewayOnTributary(t *testing.T) {
 
 	plain, encrypted, old, pass := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
 	dir := t.TempDir()
-	write(t, dir, "services.yaml", gatewayServices(one, two, own))
+	write(t, dir, "services.yaml", gatewayServices(backendOne, backendTwo, securePort))
 	write(t, dir, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: front, namespace: default}
@@ -105,8 +105,8 @@ spec:
 	_, _, err = get("https", "lost.example.com", encrypted, "/")
 	require.Error(t, err, "there is no certificate")
 
-	_, others, _ := strings.Cut(gatewayRoutes, "---\n")
-	write(t, dir, "routes.yaml", others)
+	_, remainingRoutes, _ := strings.Cut(gatewayRoutes, "---\n")
+	write(t, dir, "routes.yaml", remainingRoutes)
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		status, _, err := get("http", "shop.example.com", plain, "/")
 		if err == nil && status != http.StatusNotFound {
@@ -116,9 +116,9 @@ spec:
 	})
 }
 
-func gatewayServices(one, two, own int) string {
+func gatewayServices(backendOne, backendTwo, securePort int) string {
 	text := ""
-	for name, port := range map[string]int{"one": one, "two": two, "own": own} {
+	for name, port := range map[string]int{"one": backendOne, "two": backendTwo, "own": securePort} {
 		protocol := "HTTP"
 		if name == "own" {
 			protocol = "TLS"

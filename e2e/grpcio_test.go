@@ -17,26 +17,26 @@ import (
 // restart.
 func TestGRPCIOOnTributary(t *testing.T) {
 	t.Parallel()
-	one, two := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
-	mesh := startMesh(t, "greeter.yaml", greeter(one, 1))
+	serverOne, serverTwo := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
+	mesh := startMesh(t, "greeter.yaml", greeter(serverOne, 1))
 	text := bootstrap(t, "grpc", "--server", mesh.XDS)
 	for _, target := range []string{"xds:///greeter.mesh.internal:50051", "xds:///greeter.mesh.internal"} {
-		mesh.write(t, "greeter.yaml", greeter(one, 1))
+		mesh.write(t, "greeter.yaml", greeter(serverOne, 1))
 		client := fixture.StartGRPCIO(t, text, target)
-		answeredOnlyBy(t, client, one)
-		mesh.write(t, "greeter.yaml", greeter(two, 1))
-		answeredOnlyBy(t, client, two)
+		answeredOnlyBy(t, client, serverOne)
+		mesh.write(t, "greeter.yaml", greeter(serverTwo, 1))
+		answeredOnlyBy(t, client, serverTwo)
 
-		mesh.write(t, "greeter.yaml", greeter(one, 3)+endpointOf(two, 1))
+		mesh.write(t, "greeter.yaml", greeter(serverOne, 3)+endpointOf(serverTwo, 1))
 		client.WaitFor(t, 10*time.Second, func() error {
-			if answers := client.Ask(t, 20); answers[strconv.Itoa(one)] == 0 {
+			if answers := client.Ask(t, 20); answers[strconv.Itoa(serverOne)] == 0 {
 				return fmt.Errorf("%v", answers)
 			}
 			return nil
 		})
 		answers := client.Ask(t, 1000)
-		require.InDelta(t, 750, answers[strconv.Itoa(one)], 100, "%v", answers)
-		require.Equal(t, 1000, answers[strconv.Itoa(one)]+answers[strconv.Itoa(two)], "%v", answers)
+		require.InDelta(t, 750, answers[strconv.Itoa(serverOne)], 100, "%v", answers)
+		require.Equal(t, 1000, answers[strconv.Itoa(serverOne)]+answers[strconv.Itoa(serverTwo)], "%v", answers)
 	}
 	mesh.rejectedNothing(t)
 }
@@ -55,9 +55,9 @@ func TestGRPCIOSubsetMovesOnTributary(t *testing.T) {
 		mesh.write(t, "echo.yaml", moved(50051, n, ports[n%2]))
 		client.WaitFor(t, 10*time.Second, func() error {
 			answers := client.Ask(t, 200)
-			for by, calls := range answers {
-				if by != strconv.Itoa(ports[0]) && by != strconv.Itoa(ports[1]) {
-					failed[by] += calls
+			for serverPort, calls := range answers {
+				if serverPort != strconv.Itoa(ports[0]) && serverPort != strconv.Itoa(ports[1]) {
+					failed[serverPort] += calls
 				}
 			}
 			if answers[to] != 200 {

@@ -18,16 +18,16 @@ import (
 // many is how many objects the tests empty a source of: more than the guard lets go.
 const many = 24
 
-// TestEmptied shows that a tree which is emptied by mistake takes nothing from istiod: the loss is held and shown, outlives
-// a restart of tributary, stops no other change, and goes through once a person says so.
+// TestEmptied shows that emptying a tree by mistake removes no object from istiod: the loss is held and shown, survives
+// a restart of tributary, stops no other change, and takes effect after an operator releases it.
 func TestEmptied(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fill(t, dir)
 	tributary, istiod := serve(t, dir)
-	all := fixture.ReadObjects(t, dir)
-	istiod.AwaitConfigs(t, all)
-	watch := guard(t, istiod, all)
+	objects := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, objects)
+	watch := guard(t, istiod, objects)
 
 	empty(t, dir)
 	began := awaitHold(t, tributary, many)
@@ -38,9 +38,9 @@ func TestEmptied(t *testing.T) {
 
 	// The rest goes on.
 	write(t, dir, "new.yaml", serviceEntry("new", 80))
-	with := maps.Clone(all)
-	maps.Copy(with, fixture.ReadObjects(t, dir))
-	istiod.AwaitConfigs(t, with)
+	expected := maps.Clone(objects)
+	maps.Copy(expected, fixture.ReadObjects(t, dir))
+	istiod.AwaitConfigs(t, expected)
 	awaitStored(t, tributary, "rules", began)
 
 	tributary.Kill()
@@ -48,12 +48,12 @@ func TestEmptied(t *testing.T) {
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
 	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/syncz", "istiod-e2e") })
-	again := awaitHold(t, tributary, many)
-	assert.Equal(t, began, again, "the hold is the one that was there before the restart")
-	// What comes after the restart arrives, so istiod has seen all that there is to see.
+	restored := awaitHold(t, tributary, many)
+	assert.Equal(t, began, restored, "the hold is the one that was there before the restart")
+	// A change after the restart arrives, so istiod has read all earlier changes.
 	write(t, dir, "newer.yaml", serviceEntry("newer", 80))
-	maps.Copy(with, fixture.ReadObjects(t, dir))
-	istiod.AwaitConfigs(t, with)
+	maps.Copy(expected, fixture.ReadObjects(t, dir))
+	istiod.AwaitConfigs(t, expected)
 	t.Logf("istiod held everything at each of %d looks", watch.stop(t))
 
 	assert.Contains(t, tributary.Ask(t, "guard", "list"), "rules")
@@ -63,18 +63,18 @@ func TestEmptied(t *testing.T) {
 	assert.Empty(t, heldLosses(t, tributary))
 }
 
-// TestEmptiedWhileDown shows that a tree which is emptied while tributary does not run takes nothing from istiod either,
-// and that the hold ends by itself, without a word to istiod, when the files are back.
+// TestEmptiedWhileDown shows that a tree that is emptied while tributary does not run removes no object from istiod
+// either, and that the hold ends by itself, without a response to istiod, when the files are back.
 func TestEmptiedWhileDown(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	fill(t, dir)
 	tributary, istiod := serve(t, dir)
-	all := fixture.ReadObjects(t, dir)
-	istiod.AwaitConfigs(t, all)
+	objects := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, objects)
 	awaitStored(t, tributary, "rules", time.Time{})
-	watch := guard(t, istiod, all)
+	watch := guard(t, istiod, objects)
 
 	tributary.Kill()
 	require.NoError(t, os.Rename(dir, dir+".away"))
@@ -88,7 +88,7 @@ func TestEmptiedWhileDown(t *testing.T) {
 	sent := tributary.Metric(t, "tributary_xds_responses_total", serviceEntries)
 	fill(t, dir)
 	awaitNoHold(t, tributary)
-	assert.Equal(t, sent, tributary.Metric(t, "tributary_xds_responses_total", serviceEntries), "nothing changed for istiod")
+	assert.Equal(t, sent, tributary.Metric(t, "tributary_xds_responses_total", serviceEntries), "istiod gets no change")
 	write(t, dir, "new.yaml", serviceEntry("new", 80))
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 	watch.stop(t)
@@ -101,10 +101,10 @@ func TestHoldOfLittle(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir)
 	tributary, istiod := serve(t, dir)
-	all := fixture.ReadObjects(t, dir)
-	istiod.AwaitConfigs(t, all)
+	objects := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, objects)
 	awaitStored(t, tributary, "rules", time.Time{})
-	watch := guard(t, istiod, all)
+	watch := guard(t, istiod, objects)
 	empty(t, dir)
 	began := awaitHold(t, tributary, many)
 	fill(t, dir)
@@ -118,12 +118,12 @@ func TestHoldOfLittle(t *testing.T) {
 	tributary.Restart(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
-	// What comes after the restart arrives, so istiod has seen all that there is to see.
+	// A change after the restart arrives, so istiod has read all earlier changes.
 	istiodSynced(t, tributary)
 	write(t, dir, "new.yaml", serviceEntry("new", 80))
-	with := maps.Clone(all)
-	maps.Copy(with, fixture.ReadObjects(t, dir))
-	istiod.AwaitConfigs(t, with)
+	expected := maps.Clone(objects)
+	maps.Copy(expected, fixture.ReadObjects(t, dir))
+	istiod.AwaitConfigs(t, expected)
 	assert.Equal(t, began, awaitHold(t, tributary, 5))
 	watch.stop(t)
 }
@@ -141,20 +141,20 @@ func TestEmptiedOnPurpose(t *testing.T) {
 	assert.Empty(t, heldLosses(t, tributary))
 }
 
-// TestRestartWithoutDirectory shows that tributary serves what it knew last when it starts and the directory is not there,
-// to the istiod that was connected and to a new one, says so, and follows the directory once it is back.
+// TestRestartWithoutDirectory shows that tributary serves its last state when it starts and the directory is missing,
+// to the istiod that was connected and to a new one, reports that, and follows the directory once it is back.
 func TestRestartWithoutDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	fill(t, dir)
-	all := fixture.ReadObjects(t, dir)
+	objects := fixture.ReadObjects(t, dir)
 	write(t, dir, "deleted.yaml", serviceEntry("deleted", 80))
 	before := fixture.ReadObjects(t, dir)
 	tributary, istiod := serve(t, dir)
 	istiod.AwaitConfigs(t, before)
 	awaitStored(t, tributary, "rules", time.Time{})
-	watchAll := guard(t, istiod, all)
+	watchAll := guard(t, istiod, objects)
 	watchBefore := guard(t, istiod, before)
 
 	tributary.Kill()
@@ -181,8 +181,8 @@ func TestRestartWithoutDirectory(t *testing.T) {
 	assert.Regexp(t, `(?m)^rules +healthy +25 +0 `, tributary.Ask(t, "status"))
 }
 
-// TestSameKey shows that of two sources with one key istiod has what the first says, and what the second says once the
-// first says nothing, with no moment without the object.
+// TestSameKey shows that of two sources with one key istiod has the object of the first, and that of the second after
+// the first drops it, with no moment without the object.
 func TestSameKey(t *testing.T) {
 	t.Parallel()
 	first, second := t.TempDir(), t.TempDir()
@@ -210,14 +210,14 @@ func TestSameKey(t *testing.T) {
 		assert.Equal(t, losers, shadowed)
 	}
 	marks := 0
-	step := func(what string, change func()) {
+	step := func(name string, change func()) {
 		t.Helper()
 		change()
 		// A later change of both sources arrives, so istiod has seen all that there is to see.
 		marks++
 		write(t, first, "mark1.yaml", serviceEntry("mark1", marks))
 		write(t, second, "mark2.yaml", serviceEntry("mark2", marks))
-		t.Log(what)
+		t.Log(name)
 		istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
 	}
 	step("nothing changed yet", func() {})
@@ -261,9 +261,9 @@ func fill(t *testing.T, dir string) {
 // empty removes everything in a folder, as `rm -rf folder/*` does.
 func empty(t *testing.T, dir string) {
 	t.Helper()
-	all, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	for _, e := range all {
+	for _, e := range entries {
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 }
@@ -278,31 +278,31 @@ type held struct {
 // heldLosses are all of them.
 func heldLosses(t *testing.T, tributary *fixture.Tributary) []held {
 	t.Helper()
-	var all []held
-	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/guard"), &all))
-	return all
+	var losses []held
+	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/guard"), &losses))
+	return losses
 }
 
 // awaitHold waits until the loss of so many objects of tributary's only source is held, and returns since when it is.
-func awaitHold(t *testing.T, tributary *fixture.Tributary, objects int) (since time.Time) {
+func awaitHold(t *testing.T, tributary *fixture.Tributary, objects int) (heldSince time.Time) {
 	t.Helper()
 	tributary.WaitFor(t, 10*time.Second, func() error {
-		all := heldLosses(t, tributary)
-		if len(all) != 1 || all[0].Objects != objects {
-			return fmt.Errorf("held is %+v, want %d objects of one source", all, objects)
+		losses := heldLosses(t, tributary)
+		if len(losses) != 1 || losses[0].Objects != objects {
+			return fmt.Errorf("held is %+v, want %d objects of one source", losses, objects)
 		}
-		since = all[0].Since
+		heldSince = losses[0].Since
 		return nil
 	})
-	return since
+	return heldSince
 }
 
-// awaitNoHold waits until nothing is held, since all of it has come back.
+// awaitNoHold waits until no loss is held, since all objects have come back.
 func awaitNoHold(t *testing.T, tributary *fixture.Tributary) {
 	t.Helper()
 	tributary.WaitFor(t, 20*time.Second, func() error {
-		if all := heldLosses(t, tributary); len(all) > 0 {
-			return fmt.Errorf("still held: %+v", all)
+		if losses := heldLosses(t, tributary); len(losses) > 0 {
+			return fmt.Errorf("still held: %+v", losses)
 		}
 		return nil
 	})
@@ -340,24 +340,24 @@ func (s state) String() string {
 // source is where a source of tributary's stands.
 func source(t *testing.T, tributary *fixture.Tributary, name string) state {
 	t.Helper()
-	var all []state
-	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/sources"), &all))
-	for _, s := range all {
+	var sources []state
+	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/sources"), &sources))
+	for _, s := range sources {
 		if s.Name == name {
 			return s
 		}
 	}
-	t.Fatalf("no source %q in %v", name, all)
+	t.Fatalf("no source %q in %v", name, sources)
 	return state{}
 }
 
-// awaitStored waits until what the source published, or lost, by a time is on disk, which is a moment after it is served.
-// The zero time is that of what it published first.
-func awaitStored(t *testing.T, tributary *fixture.Tributary, name string, by time.Time) {
+// awaitStored waits until the changes that the source published by a time are on disk, which is a moment after they are
+// served. The zero time stands for its first objects.
+func awaitStored(t *testing.T, tributary *fixture.Tributary, name string, publishedAt time.Time) {
 	t.Helper()
 	tributary.WaitFor(t, 10*time.Second, func() error {
-		if s := source(t, tributary, name); s.Kept.Stored == nil || s.Kept.Stored.Before(by) {
-			return fmt.Errorf("the source is %v, want it stored by %v", s, by)
+		if s := source(t, tributary, name); s.Kept.Stored == nil || s.Kept.Stored.Before(publishedAt) {
+			return fmt.Errorf("the source is %v, want it stored by %v", s, publishedAt)
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func (c *change) port(t *testing.T, body string) int {
 	return int(se.GetPorts()[0].GetNumber())
 }
 
-// changes is what the history has, in order of time.
+// changes returns the entries of the history, in order of time.
 func changes(t *testing.T, tributary *fixture.Tributary) ([]change, error) {
 	status, body, err := fixture.Get(t.Context(), tributary.URL("/debug/history?details=true&encoded=true&limit=100000"))
 	if err != nil {
@@ -55,9 +55,9 @@ func changes(t *testing.T, tributary *fixture.Tributary) ([]change, error) {
 	return answer.Entries, json.Unmarshal([]byte(body), &answer)
 }
 
-// TestHistoryKilled kills the whole program again and again while files change. Whatever the history has answered is there afterwards, each
-// change leads from what the one before it led to, and the last one to what is served: what was not written before the end is told by the
-// next process.
+// TestHistoryKilled kills the whole program again and again while files change. Every entry that the history has
+// returned is there afterwards, each change starts from the result of the one before, and the last one ends in the
+// served state: the next process adds the entries that were not written before the end.
 func TestHistoryKilled(t *testing.T) {
 	t.Parallel()
 	const objects, rounds = 5, 8
@@ -65,9 +65,9 @@ func TestHistoryKilled(t *testing.T) {
 	next := 1000
 	save := func() {
 		name := fmt.Sprint("s", next%objects)
-		whole := filepath.Join(dir, ".new")
-		require.NoError(t, os.WriteFile(whole, []byte(serviceEntry(name, next)), 0o600))
-		require.NoError(t, os.Rename(whole, filepath.Join(dir, name+".yaml")))
+		temporary := filepath.Join(dir, ".new")
+		require.NoError(t, os.WriteFile(temporary, []byte(serviceEntry(name, next)), 0o600))
+		require.NoError(t, os.Rename(temporary, filepath.Join(dir, name+".yaml")))
 		next++
 	}
 	for range objects {
@@ -87,8 +87,8 @@ func TestHistoryKilled(t *testing.T) {
 		})
 		for running := true; running; {
 			save()
-			if all, err := changes(t, tributary); err == nil {
-				for _, c := range all {
+			if history, err := changes(t, tributary); err == nil {
+				for _, c := range history {
 					answered[c.Name] = max(answered[c.Name], c.port(t, c.New.Body))
 				}
 			}
@@ -99,18 +99,18 @@ func TestHistoryKilled(t *testing.T) {
 			}
 		}
 		changing.Wait()
-		save() // while nobody watches
+		save() // while tributary does not run
 		tributary.Restart(t)
 		tributary.AwaitAlive(t)
 
-		var all []change
+		var entries []change
 		last := make(map[string]int)
 		tributary.WaitFor(t, 10*time.Second, func() (err error) {
-			if all, err = changes(t, tributary); err != nil {
+			if entries, err = changes(t, tributary); err != nil {
 				return err
 			}
 			clear(last)
-			for _, c := range all {
+			for _, c := range entries {
 				last[c.Name] = max(last[c.Name], c.port(t, c.New.Body))
 			}
 			if name := fmt.Sprint("s", (next-1)%objects); last[name] != next-1 {
@@ -122,15 +122,15 @@ func TestHistoryKilled(t *testing.T) {
 			assert.GreaterOrEqual(t, last[name], port, name)
 		}
 		leads := make(map[string]int)
-		for i := range all {
-			c := &all[i]
-			if before, told := leads[c.Name]; told {
+		for i := range entries {
+			c := &entries[i]
+			if before, exists := leads[c.Name]; exists {
 				require.NotNil(t, c.Old, "%s", c.Name)
 				require.Equal(t, before, c.port(t, c.Old.Body), "%s", c.Name)
 			}
 			leads[c.Name] = c.port(t, c.New.Body)
 		}
-		t.Logf("round %d: killed after %s, %d changes", round, time.Since(began).Round(time.Millisecond), len(all))
+		t.Logf("round %d: killed after %s, %d changes", round, time.Since(began).Round(time.Millisecond), len(entries))
 	}
 	require.NotEmpty(t, answered)
 }

@@ -34,7 +34,7 @@ type identified struct {
 	caller, gateway   *fixture.Envoy
 }
 
-// objects of a mesh whose endpoint has a service account, and whose gateway admits names.
+// objects of a mesh with a service account at its endpoint, and with a gateway that admits names.
 func (m *identified) objects(account, admitted, policy string) string {
 	return fmt.Sprintf(`
 apiVersion: core/v1alpha1
@@ -83,7 +83,7 @@ spec: {hosts: ["*"], gateways: [front], http: [{route: [{destination: {host: beh
 `, m.port, m.gatewayPort, m.backend, account, admitted, fixture.SPIREDomain, echoHost, policy)
 }
 
-// startIdentified starts the mesh with Envoys whose bootstraps have the flags, by programs of their own.
+// startIdentified starts the mesh with Envoys that have the flags in their bootstraps, by programs of their own.
 func startIdentified(t *testing.T, programs [2]string, flags ...[]string) *identified {
 	t.Helper()
 	m := &identified{port: fixture.FreePort(t), gatewayPort: fixture.FreePort(t)}
@@ -110,11 +110,11 @@ func (m *identified) answers(t *testing.T) {
 }
 
 // refuses waits until the caller gets 503, and one of both has refused the name in a certificate.
-func (m *identified) refuses(t *testing.T, by *fixture.Envoy) {
+func (m *identified) refuses(t *testing.T, envoy *fixture.Envoy) {
 	t.Helper()
-	before := statistic(t, by, "ssl.fail_verify_san")
+	before := statistic(t, envoy, "ssl.fail_verify_san")
 	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable) })
-	require.Greater(t, statistic(t, by, "ssl.fail_verify_san"), before)
+	require.Greater(t, statistic(t, envoy, "ssl.fail_verify_san"), before)
 }
 
 // statistic returns the largest value of a statistic of an Envoy.
@@ -155,13 +155,14 @@ func (m *identified) rotatedBy(t *testing.T, times int, do func()) {
 	}
 }
 
-// keepsIdentities has identities checked: who is called must be who is expected, and so must be who calls, and plaintext is refused.
+// keepsIdentities has identities checked: the server and the caller must have the expected identity, and plaintext is
+// refused.
 func (m *identified) keepsIdentities(t *testing.T) {
 	t.Helper()
 	_, err := requestAs(t, m.gatewayPort, echoHost)
 	require.Error(t, err, "plaintext is refused")
 	_, err = requestAt(t, "https://"+fixture.Loopback(m.gatewayPort), echoHost)
-	require.Error(t, err, "so is TLS without a certificate")
+	require.Error(t, err, "TLS without a certificate is refused, too")
 
 	m.write(t, "mesh.yaml", m.objects("other", "", ""))
 	m.refuses(t, m.caller)
@@ -173,8 +174,8 @@ func (m *identified) keepsIdentities(t *testing.T) {
 	m.answers(t)
 }
 
-// Two real Envoys have their identities from a real SPIRE, whose certificates are valid for seconds. No request fails while they are
-// replaced, while the agent is gone and comes back, nor while tributary is gone.
+// Two real Envoys get their identities from a real SPIRE, with certificates that are valid for seconds. No request
+// fails while they are replaced, while the agent is down and comes back, nor while tributary is down.
 func TestSPIREIdentities(t *testing.T) {
 	t.Parallel()
 	spire := fixture.StartSPIRE(t)
@@ -249,16 +250,17 @@ func (f *identityFiles) replace(t *testing.T, signer *testutil.Authority, truste
 	require.NoError(t, os.Rename(filepath.Join(f.dir, "..new"), filepath.Join(f.dir, "..data")))
 }
 
-// The same with identities in files: certificates are replaced, and then those who sign them, without a failed request.
+// The same with identities in files: first the certificates are replaced, and then their issuers, without a failed
+// request.
 func TestFileIdentities(t *testing.T) {
 	t.Parallel()
-	one, two := testutil.NewAuthority(t), testutil.NewAuthority(t)
+	authorityOne, authorityTwo := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	echo, caller := &identityFiles{dir: t.TempDir(), id: echoID}, &identityFiles{dir: t.TempDir(), id: callerID}
 	replace := func(signer *testutil.Authority, trusted ...*testutil.Authority) {
 		echo.replace(t, signer, trusted...)
 		caller.replace(t, signer, trusted...)
 	}
-	replace(one, one)
+	replace(authorityOne, authorityOne)
 	program := fixture.EnvoyBinary(t)
 	m := startIdentified(t, [2]string{program, program}, []string{"--identity-dir", echo.dir}, []string{"--identity-dir", caller.dir})
 	l := loadOn(t, m.port)
@@ -266,18 +268,18 @@ func TestFileIdentities(t *testing.T) {
 		t.Helper()
 		m.rotatedBy(t, 1, func() { replace(signer, trusted...) })
 	}
-	changed(one, one)
-	changed(one, one, two)
+	changed(authorityOne, authorityOne)
+	changed(authorityOne, authorityOne, authorityTwo)
 	m.Kill()
-	changed(two, one, two)
+	changed(authorityTwo, authorityOne, authorityTwo)
 	m.Restart(t)
 	m.AwaitReady(t)
-	changed(two, two)
+	changed(authorityTwo, authorityTwo)
 	require.Zero(t, l.end(), "requests that failed")
 	t.Logf("%d requests answered", l.answered.Load())
 	m.keepsIdentities(t)
 	m.rejectedNothing(t)
 
-	caller.replace(t, one, two)
+	caller.replace(t, authorityOne, authorityTwo)
 	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable) })
 }

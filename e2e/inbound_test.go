@@ -52,8 +52,8 @@ func TestInboundOnTributary(t *testing.T) {
 		return
 	}
 	redirectInbound(t)
-	one, two, tcp, other := program(t, "one"), program(t, "two"), program(t, "tcp"), program(t, "other")
-	services := fmt.Sprintf(inboundService, "one", 80, "HTTP", one, workloadAddress) +
+	programOne, programTwo, tcp, programOther := program(t, "one"), program(t, "two"), program(t, "tcp"), program(t, "other")
+	services := fmt.Sprintf(inboundService, "one", 80, "HTTP", programOne, workloadAddress) +
 		fmt.Sprintf(inboundService, "tcp", 90, "TCP", tcp, workloadAddress)
 	mesh := startMesh(t, "mesh.yaml", services+`apiVersion: core/v1alpha1
 kind: MeshConfig
@@ -63,20 +63,20 @@ spec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT",
 		"--node-id", "sidecar~"+workloadAddress+"~vm.default~default.svc.cluster.local"))
 	const served, passed = "inbound_0.0.0.0_%d", "InboundPassthroughCluster"
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, one, "one", fmt.Sprintf(served, one)) })
-	require.NoError(t, cameThrough(t, envoy, other, "other", passed), "what outboundTrafficPolicy says is not about that")
-	by, err := requestAt(t, atWorkload(tcp), "")
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programOne, "one", fmt.Sprintf(served, programOne)) })
+	require.NoError(t, cameThrough(t, envoy, programOther, "other", passed), "outboundTrafficPolicy does not apply to inbound requests")
+	name, err := requestAt(t, atWorkload(tcp), "")
 	require.NoError(t, err)
-	require.Equal(t, "tcp", by)
-	require.NoError(t, cameThrough(t, envoy, two, "two", passed))
+	require.Equal(t, "tcp", name)
+	require.NoError(t, cameThrough(t, envoy, programTwo, "two", passed))
 	_, err = requestAt(t, "http://127.0.0.1:15006", "")
 	require.Error(t, err, "a connection to the port itself would loop")
 
-	stop := keepRequesting(t, atWorkload(one), "one")
-	mesh.write(t, "two.yaml", fmt.Sprintf(inboundService, "two", 81, "HTTP", two, workloadAddress))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, two, "two", fmt.Sprintf(served, two)) })
+	stop := keepRequesting(t, atWorkload(programOne), "one")
+	mesh.write(t, "two.yaml", fmt.Sprintf(inboundService, "two", 81, "HTTP", programTwo, workloadAddress))
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programTwo, "two", fmt.Sprintf(served, programTwo)) })
 	require.NoError(t, os.Remove(mesh.dir+"/two.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, two, "two", passed) })
+	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programTwo, "two", passed) })
 	require.NotZero(t, stop(), "a port that stays is never without its listener")
 
 	// The ingress of a Sidecar is instead of the ports of services.
@@ -87,19 +87,19 @@ spec:
   ingress:
   - {port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:%d"}
   - {port: {number: 9081, protocol: HTTP, name: b}, captureMode: NONE, bind: 127.0.0.1, defaultEndpoint: "0.0.0.0:%d"}
-`, two, other))
+`, programTwo, programOther))
 	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, 9080, "two", fmt.Sprintf(served, 9080)) })
-	by, err = requestAt(t, "http://127.0.0.1:9081", "")
+	name, err = requestAt(t, "http://127.0.0.1:9081", "")
 	require.NoError(t, err)
-	require.Equal(t, "other", by)
+	require.Equal(t, "other", name)
 	mesh.rejectedNothing(t)
 }
 
 // Without redirection, a sidecar has the ingress listeners of a Sidecar, which may come and go.
 func TestIngressOfASidecarOnTributary(t *testing.T) {
 	t.Parallel()
-	one := backend(t, "one")
-	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(inboundService, "one", 80, "HTTP", one, "127.0.0.1"))
+	backendPort := backend(t, "one")
+	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(inboundService, "one", 80, "HTTP", backendPort, "127.0.0.1"))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--node-id",
 		"sidecar~127.0.0.1~vm.default~default.svc.cluster.local"))
 	port := fixture.FreePort(t)
@@ -108,36 +108,37 @@ kind: Sidecar
 metadata: {name: in, namespace: default}
 spec:
   ingress: [{port: {number: %d, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:%d"}]
-`, port, one))
+`, port, backendPort))
 	url := "http://" + fixture.Loopback(port)
 	envoy.WaitFor(t, 10*time.Second, func() error {
-		by, err := requestAt(t, url, "")
-		if err == nil && by != "one" {
-			err = fmt.Errorf("answered by %s", by)
+		name, err := requestAt(t, url, "")
+		if err == nil && name != "one" {
+			err = fmt.Errorf("answered by %s", name)
 		}
 		return err
 	})
 	require.NoError(t, os.Remove(mesh.dir+"/sidecar.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, port) })
+	envoy.WaitFor(t, 10*time.Second, func() error { return checkClosed(t, port) })
 	mesh.rejectedNothing(t)
 }
 
-// An Envoy without an identity refuses connections where mutual TLS is a must. What an Envoy does with such a listener is seen here.
+// An Envoy without an identity refuses connections that require mutual TLS. This test shows an Envoy's behaviour with
+// such a listener.
 func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 	t.Parallel()
-	one := backend(t, "one")
+	backendPort := backend(t, "one")
 	for mode, answered := range map[model.MutualTLS]bool{model.Permissive: true, model.Disabled: true, model.Strict: false} {
 		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
-		made := translate.View(&model.View{Security: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.WorkloadPort{{
-			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(one),
+		translated := translate.View(&model.View{Security: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.WorkloadPort{{
+			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(backendPort),
 		}}}}, nil)
 		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}
-		for _, e := range made.Clusters {
+		for _, e := range translated.Clusters {
 			c := &cluster.Cluster{}
 			unpack(t, e.Any, c)
 			static.Clusters = append(static.Clusters, c)
 		}
-		for _, e := range made.Listeners {
+		for _, e := range translated.Listeners {
 			l := &listener.Listener{}
 			unpack(t, e.Any, l)
 			static.Listeners = append(static.Listeners, l)
@@ -146,15 +147,15 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 		require.NoError(t, err)
 		envoy := fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
 			string(resources)+"\n")
-		envoy.WaitFor(t, 10*time.Second, func() error { return someoneListens(t, int(port)) })
-		by, err := requestAt(t, "http://"+fixture.Loopback(int(port)), "")
+		envoy.WaitFor(t, 10*time.Second, func() error { return checkListening(t, int(port)) })
+		name, err := requestAt(t, "http://"+fixture.Loopback(int(port)), "")
 		if !answered {
-			require.Error(t, err, "answered by %s", by)
-			require.NotContains(t, err.Error(), "refused", "the listener is there, and closes what comes")
+			require.Error(t, err, "answered by %s", name)
+			require.NotContains(t, err.Error(), "refused", "the listener is there, and closes new connections")
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, "one", by)
+		require.Equal(t, "one", name)
 	}
 }
 
@@ -165,10 +166,10 @@ func unpack(t *testing.T, body []byte, m proto.Message) {
 	require.NoError(t, packed.UnmarshalTo(m))
 }
 
-func someoneListens(t *testing.T, port int) error {
+func checkListening(t *testing.T, port int) error {
 	t.Helper()
-	if nobodyListens(t, port) == nil {
-		return fmt.Errorf("nobody listens on %d", port)
+	if checkClosed(t, port) == nil {
+		return fmt.Errorf("no program listens on %d", port)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func atWorkload(port int) string { return fmt.Sprintf("http://%s:%d", workloadAd
 
 // cameThrough makes a request to a port of the workload, and says whether it was answered by a program and counted by the Envoy under some
 // name.
-func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, by, stats string) error {
+func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, program, stats string) error {
 	t.Helper()
 	name := "http." + stats + ";.downstream_rq_2xx"
 	before := counted(t, envoy, name)
@@ -199,8 +200,8 @@ func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, by, stats string)
 	if err != nil {
 		return err
 	}
-	if got != by {
-		return fmt.Errorf("answered by %s, and not by %s", got, by)
+	if got != program {
+		return fmt.Errorf("answered by %s, and not by %s", got, program)
 	}
 	if counted(t, envoy, name) == before {
 		return fmt.Errorf("not counted as %s", stats)
@@ -208,7 +209,7 @@ func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, by, stats string)
 	return nil
 }
 
-// counted returns what the Envoy says of a counter.
+// counted returns the Envoy's value of a counter.
 func counted(t *testing.T, envoy *fixture.Envoy, name string) string {
 	t.Helper()
 	text, err := requestAt(t, envoy.URL("/stats?filter="+"%5E"+name+"%24"), "")
@@ -217,20 +218,20 @@ func counted(t *testing.T, envoy *fixture.Envoy, name string) string {
 }
 
 // keepRequesting makes requests until it is stopped, and then says how many were answered. One that is not fails the test.
-func keepRequesting(t *testing.T, url, by string) (stop func() int) {
+func keepRequesting(t *testing.T, url, program string) (stop func() int) {
 	t.Helper()
-	done, ended := make(chan struct{}), make(chan struct{})
+	stopped, ended := make(chan struct{}), make(chan struct{})
 	n, failed := 0, error(nil)
 	go func() {
 		defer close(ended)
 		for failed == nil {
 			select {
-			case <-done:
+			case <-stopped:
 				return
 			default:
 			}
 			got, err := requestAt(t, url, "", "Connection", "close")
-			if err == nil && got != by {
+			if err == nil && got != program {
 				err = fmt.Errorf("answered by %s", got)
 			}
 			if failed = err; err == nil {
@@ -239,7 +240,7 @@ func keepRequesting(t *testing.T, url, by string) (stop func() int) {
 		}
 	}()
 	return func() int {
-		close(done)
+		close(stopped)
 		<-ended
 		require.NoError(t, failed)
 		return n
@@ -260,10 +261,10 @@ func redirectInbound(t *testing.T) {
 	chain := conn.AddChain(&nftables.Chain{
 		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
 	})
-	address := func(offset uint32, op expr.CmpOp, of string) []expr.Any { // where a packet says whence, or for whom, it is
+	address := func(offset uint32, op expr.CmpOp, ip string) []expr.Any { // the source or the destination address of a packet
 		return []expr.Any{
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: net.IPv4len},
-			&expr.Cmp{Op: op, Register: 1, Data: net.ParseIP(of).To4()},
+			&expr.Cmp{Op: op, Register: 1, Data: net.ParseIP(ip).To4()},
 		}
 	}
 	exprs := []expr.Any{

@@ -20,9 +20,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A program that knows nothing of an Envoy connects to the address of a service, and the kernel redirects it to the Envoy, which has the
-// connection meant for that address: by TCP, by a range of addresses, and by HTTP. All of it is in a network of its own, where addresses
-// can be redirected.
+// A program without knowledge of Envoy connects to the address of a service, and the kernel redirects it to the Envoy,
+// which directs the connection to that service: by TCP, by a range of addresses, and by HTTP. The test runs in a
+// network of its own, where addresses can be redirected.
 func TestInterceptionOnTributary(t *testing.T) {
 	if os.Getenv("E2E_INTERCEPTED") == "" {
 		t.Parallel()
@@ -30,7 +30,7 @@ func TestInterceptionOnTributary(t *testing.T) {
 		return
 	}
 	redirect(t)
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	const service = `apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: %s, namespace: default}
@@ -42,10 +42,10 @@ spec:
   endpoints: [{address: 127.0.0.1}]
 ---
 `
-	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(service, "tcp", "240.0.0.1", 9000, "TCP", one)+
-		fmt.Sprintf(service, "range", "240.1.0.0/16", 9000, "TCP", two)+
-		fmt.Sprintf(service, "http", "240.0.0.2", 80, "HTTP", one)+fmt.Sprintf(service, "other", "240.0.0.3", 80, "HTTP", two)+
-		fmt.Sprintf(service, "detected", "240.0.0.4", 9001, "''", two)+`apiVersion: networking.istio.io/v1
+	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(service, "tcp", "240.0.0.1", 9000, "TCP", backendOne)+
+		fmt.Sprintf(service, "range", "240.1.0.0/16", 9000, "TCP", backendTwo)+
+		fmt.Sprintf(service, "http", "240.0.0.2", 80, "HTTP", backendOne)+fmt.Sprintf(service, "other", "240.0.0.3", 80, "HTTP", backendTwo)+
+		fmt.Sprintf(service, "detected", "240.0.0.4", 9001, "''", backendTwo)+`apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: detected, namespace: default}
 spec:
@@ -55,10 +55,10 @@ spec:
     route: [{destination: {host: tcp.mesh.internal}}]
   - route: [{destination: {host: detected.mesh.internal}}]
 ---
-`+strings.Replace(fmt.Sprintf(service, "shares", "240.0.0.5", 80, "HTTP", one), "addresses: [240.0.0.5]", "addresses: []", 1)+
-		strings.Replace(fmt.Sprintf(service, "rest", "240.0.0.6", 80, "TCP", two), "addresses: [240.0.0.6]", "addresses: []", 1))
+`+strings.Replace(fmt.Sprintf(service, "shares", "240.0.0.5", 80, "HTTP", backendOne), "addresses: [240.0.0.5]", "addresses: []", 1)+
+		strings.Replace(fmt.Sprintf(service, "rest", "240.0.0.6", 80, "TCP", backendTwo), "addresses: [240.0.0.6]", "addresses: []", 1))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT"))
-	for _, want := range []struct{ url, host, by string }{
+	for _, want := range []struct{ url, host, backend string }{
 		{"http://240.0.0.1:9000", "", "one"},
 		{"http://240.1.2.3:9000", "", "two"},
 		{"http://240.0.0.2", "http.mesh.internal", "one"},
@@ -69,14 +69,14 @@ spec:
 		{"http://240.0.0.7", "shares.mesh.internal", "one"},
 	} {
 		envoy.WaitFor(t, 10*time.Second, func() error {
-			by, err := requestAt(t, want.url, want.host)
-			if err == nil && by != want.by {
-				err = fmt.Errorf("%s, %s: answered by %q", want.url, want.host, by)
+			name, err := requestAt(t, want.url, want.host)
+			if err == nil && name != want.backend {
+				err = fmt.Errorf("%s, %s: answered by %q", want.url, want.host, name)
 			}
 			return err
 		})
 	}
-	// Bytes that are no HTTP go to the service of TCP, whose server answers them; Envoy would close the connection.
+	// Bytes that are not HTTP go to the TCP service, and its server answers; Envoy would close the connection.
 	for _, address := range []string{"240.0.0.7:80", "240.0.0.4:9001"} {
 		envoy.WaitFor(t, 10*time.Second, func() error {
 			conn, err := net.DialTimeout("tcp", address, time.Second)
@@ -98,7 +98,7 @@ spec:
 	mesh.rejectedNothing(t)
 }
 
-// inNetworkOfItsOwn runs the test once more in a network that has nothing but a loopback interface.
+// inNetworkOfItsOwn runs the test once more in a network with only a loopback interface.
 func inNetworkOfItsOwn(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.count", "1", "-test.timeout", "20m")
@@ -111,13 +111,13 @@ func inNetworkOfItsOwn(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if os.IsPermission(err) {
-		t.Skip("this machine lets nobody have a network of his own: ", err)
+		t.Skip("this machine does not allow a network namespace: ", err)
 	}
 	require.NoError(t, err, "%s", out)
 	t.Logf("%s", out)
 }
 
-// redirect has what is connected to in 240.0.0.0/4 go to the port where an Envoy takes redirected connections.
+// redirect sends connections to 240.0.0.0/4 to the port where an Envoy takes redirected connections.
 func redirect(t *testing.T) {
 	t.Helper()
 	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"route", "add", "240.0.0.0/4", "dev", "lo", "src", "127.0.0.1"}} {
@@ -133,7 +133,7 @@ func redirect(t *testing.T) {
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: net.IPv4len}, // where a packet says for whom it is
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: net.IPv4len}, // the destination address of a packet
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: net.IPv4len, Mask: []byte{0xf0, 0, 0, 0}, Xor: make([]byte, net.IPv4len)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0xf0, 0, 0, 0}},
 		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15001)},

@@ -29,7 +29,7 @@ func istioctl(t *testing.T, tributary *fixture.Tributary, args ...string) string
 	return out
 }
 
-// The real istioctl sees the clients of tributary, an istiod and an Envoy, and what each was sent.
+// The real istioctl sees the clients of tributary, an istiod and an Envoy, and the resources that each got.
 func TestIstioctl(t *testing.T) {
 	t.Parallel()
 	mesh := startMesh(t, "echo.yaml", listing(fixture.FreePort(t), backend(t, "one")))
@@ -64,7 +64,7 @@ func TestIstioctl(t *testing.T) {
 	require.NoError(t, fixture.GetJSON(t.Context(), mesh.URL("/debug/syncz"), &page))
 	require.Len(t, page, 2)
 
-	// What it was sent is read from files as what an Envoy has.
+	// istioctl reads the resources that tributary sent to it from files, as the configuration of an Envoy.
 	dir := t.TempDir()
 	saved := func(name, text string) string {
 		write(t, dir, name, text)
@@ -73,7 +73,7 @@ func TestIstioctl(t *testing.T) {
 	_, sent, err := fixture.Get(t.Context(), mesh.URL("/debug/config_dump?include_eds&proxyID="+envoyNode))
 	require.NoError(t, err)
 	dump := saved("dump.json", sent)
-	for _, c := range []struct{ kind, file, has string }{
+	for _, c := range []struct{ kind, file, part string }{
 		{"all", dump, "endpoint/127.0.0.1:"},
 		{"clusters", dump, "echo.mesh.internal"},
 		{"listeners", dump, "127.0.0.1"},
@@ -82,7 +82,7 @@ func TestIstioctl(t *testing.T) {
 	} {
 		out, code := fixture.Run(t, fixture.Istioctl(t), "proxy-config", c.kind, "--file", c.file)
 		require.Zero(t, code, out)
-		require.Contains(t, out, c.has, "proxy-config %s", c.kind)
+		require.Contains(t, out, c.part, "proxy-config %s", c.kind)
 	}
 	for query, message := range map[string]string{"": "You must provide a proxyID", "?proxyID=other": "Proxy not connected"} {
 		_, text, err := fixture.Get(t.Context(), mesh.URL("/debug/config_dump"+query))
@@ -95,21 +95,21 @@ func TestIstioctl(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(text), "the admin port has the pages of /debug/")
 
-	// What an Envoy has is compared with what it was sent.
-	_, has, err := fixture.Get(t.Context(), envoy.URL("/config_dump?include_eds"))
+	// The Envoy's configuration is compared with the resources that tributary sent.
+	_, envoyDump, err := fixture.Get(t.Context(), envoy.URL("/config_dump?include_eds"))
 	require.NoError(t, err)
-	own := saved("own.json", has)
-	out := istioctl(t, mesh.Tributary, "proxy-status", envoyNode, "--file", own)
+	envoyFile := saved("own.json", envoyDump)
+	out := istioctl(t, mesh.Tributary, "proxy-status", envoyNode, "--file", envoyFile)
 	for _, line := range []string{"Clusters Match", "Listeners Match", "Routes Match"} {
 		require.Contains(t, out, line)
 	}
 
 	// A client of CSDS sees both at once, and each alone.
 	for node, want := range map[string]int{"": 2, envoyNode: 1, "istiod": 1} {
-		all, err := clientStatus(t.Context(), mesh.XDS,
+		clients, err := clientStatus(t.Context(), mesh.XDS,
 			&matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: node}}})
 		require.NoError(t, err)
-		require.Len(t, all, want, "nodes with %q", node)
+		require.Len(t, clients, want, "nodes with %q", node)
 	}
 	mesh.rejectedNothing(t)
 }
@@ -117,7 +117,8 @@ func TestIstioctl(t *testing.T) {
 // envoyNode is a part of the id of the Envoys of the tests.
 const envoyNode = "sidecar~127.0.0.1~"
 
-// What grpcdebug asks is answered: on the port for xDS about the clients, and on the admin port about us as a client.
+// tributary answers the requests of grpcdebug: on the port for xDS about the clients, and on the admin port about
+// itself as a client.
 func TestClientStatusDiscovery(t *testing.T) {
 	t.Parallel()
 	upper := startMesh(t, "echo.yaml", listing(fixture.FreePort(t), backend(t, "one")))
@@ -156,7 +157,7 @@ func TestClientStatusDiscovery(t *testing.T) {
 	}
 	require.Positive(t, acked)
 
-	// The pages are still there for who speaks HTTP/1.1.
+	// HTTP/1.1 still reads the pages there.
 	status, _, err := fixture.Get(t.Context(), lower.URL("/-/ready"))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)

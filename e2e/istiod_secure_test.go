@@ -99,11 +99,11 @@ func TestSecureIstiod(t *testing.T) {
 		text, _ := cmd.CombinedOutput() // the exit code has the outcome
 		return string(text), cmd.ProcessState.ExitCode()
 	}
-	prefixed := func(flags []string) (more []string) {
+	prefixed := func(flags []string) (renamed []string) {
 		for _, flag := range flags {
-			more = append(more, strings.Replace(flag, "--t", "--istiod-t", 1))
+			renamed = append(renamed, strings.Replace(flag, "--t", "--istiod-t", 1))
 		}
-		return more
+		return renamed
 	}
 	for _, flags := range [][]string{byCertificate, byToken} {
 		out, code := verify("xds://"+last.Secure, prefixed(flags)...)

@@ -48,9 +48,9 @@ func informers(t *testing.T, kubeconfig string) (untyped, typed int) {
 	for gvr, objects := range stores {
 		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		for _, o := range objects {
-			made := informed[gvr]()
-			require.NoError(t, kuberuntime.DefaultUnstructuredConverter.FromUnstructured(o.(*unstructured.Unstructured).Object, made))
-			require.NoError(t, store.Add(made))
+			object := informed[gvr]()
+			require.NoError(t, kuberuntime.DefaultUnstructuredConverter.FromUnstructured(o.(*unstructured.Unstructured).Object, object))
+			require.NoError(t, store.Add(object))
 		}
 		caches = append(caches, store)
 	}
@@ -60,7 +60,7 @@ func informers(t *testing.T, kubeconfig string) (untyped, typed int) {
 	return untyped, typed
 }
 
-// inform runs informers until they have all objects, which it returns, and says what is in use then.
+// inform runs informers until they have all objects, returns the objects, and reports the heap in use then.
 func inform(t *testing.T, kubeconfig string, used func(int)) map[schema.GroupVersionResource][]any {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -89,11 +89,11 @@ func inform(t *testing.T, kubeconfig string, used func(int)) map[schema.GroupVer
 		stores[gvr] = store
 	}
 	used(heap())
-	all := make(map[schema.GroupVersionResource][]any)
+	objects := make(map[schema.GroupVersionResource][]any)
 	for gvr, store := range stores {
-		all[gvr] = store.List()
+		objects[gvr] = store.List()
 	}
-	return all
+	return objects
 }
 
 // heap returns how many bytes this process has in use after a garbage collection.
@@ -118,9 +118,9 @@ func memoryOf(t *testing.T, p *fixture.Process, url string) string {
 		require.Equal(t, http.StatusOK, status)
 		page = body
 	}
-	found := heapAlloc.FindStringSubmatch(page)
-	require.NotNil(t, found)
-	used, err := strconv.Atoi(found[1])
+	match := heapAlloc.FindStringSubmatch(page)
+	require.NotNil(t, match)
+	used, err := strconv.Atoi(match[1])
 	require.NoError(t, err)
 	return fmt.Sprintf("resident %d MiB, in use after a garbage collection %.1f MiB", resident>>20, float64(used)/(1<<20))
 }

@@ -7,17 +7,17 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestKubeFirstSightOfPoliciesDenies has tributary start without the right to read policies, of which the cluster has one, or
-// none. No request passes a real Envoy until it has the right; then requests pass by what the policies say.
+// TestKubeFirstSightOfPoliciesDenies has tributary start without the right to read policies; the cluster has one
+// policy, or none. No request passes a real Envoy until tributary has the right; then the policies decide.
 func TestKubeFirstSightOfPoliciesDenies(t *testing.T) {
 	t.Parallel()
-	const others = `[{apiGroups: [networking.istio.io, extensions.istio.io, telemetry.istio.io], resources: ["*"], verbs: [get, list, watch]}]`
+	const otherRules = `[{apiGroups: [networking.istio.io, extensions.istio.io, telemetry.istio.io], resources: ["*"], verbs: [get, list, watch]}]`
 	cluster := fixture.StartKube(t, "istio")
 	for _, object := range []string{denyAll, ""} {
 		port := fixture.FreePort(t)
 		calls := startCaller(t, port)
 		cluster.Apply(t, fmt.Sprintf(frontGateway, port)+"---\n"+object)
-		cluster.Grant(t, "", others)
+		cluster.Grant(t, "", otherRules)
 		world := &kubeWorld{Kube: cluster, tributary: fixture.StartTributary(t, cluster.Source("cluster"))}
 		envoy := fixture.StartGateway(t, world.tributary.XDS, "/nonexistent")
 		calls.denies(t, envoy.Process, "without the right")

@@ -16,7 +16,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// kubeSabotage is a cluster, of which the test knows what istiod may never miss.
+// kubeSabotage is a cluster with a list of the objects that istiod may never miss.
 type kubeSabotage struct {
 	*kubeWorld
 
@@ -28,7 +28,7 @@ type kubeSabotage struct {
 	deleted map[fixture.Key]bool
 
 	mu   sync.Mutex
-	must map[fixture.Key]bool // What istiod had, and nobody has deleted since.
+	must map[fixture.Key]bool // Objects that istiod had and no deed has deleted since.
 }
 
 // change makes, changes or deletes some objects.
@@ -52,10 +52,10 @@ func (s *kubeSabotage) change(t *testing.T) {
 	}
 }
 
-// rest waits until istiod has what the cluster has, and tributary's state is on disk.
-func (s *kubeSabotage) rest(t *testing.T, what string) {
+// rest waits until istiod has the objects of the cluster, and tributary's state is on disk.
+func (s *kubeSabotage) rest(t *testing.T, step string) {
 	t.Helper()
-	s.has(t, what, "")
+	s.awaitObjects(t, step, "")
 	// A tributary that is killed before its state is on disk may start without the last change, see docs/failing-safely.md.
 	time.Sleep(2 * time.Second)
 	s.mu.Lock()
@@ -66,7 +66,7 @@ func (s *kubeSabotage) rest(t *testing.T, what string) {
 	clear(s.deleted)
 }
 
-// wrong says what istiod lacks.
+// wrong names an object that istiod lacks.
 func (s *kubeSabotage) wrong(got fixture.Objects) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *kubeSabotage) wrong(got fixture.Objects) error {
 	return nil
 }
 
-// TestKubeRandom has random things happen to a cluster, to the way to it and to tributary. What nobody deletes never goes, and after each
-// of them istiod has what the cluster has.
+// TestKubeRandom does random deeds to a cluster, to the connection to it and to tributary. Objects without a deletion
+// never go, and after each deed istiod has the objects of the cluster.
 func TestKubeRandom(t *testing.T) {
 	t.Parallel()
 	number, seed := 5, uint64(1)
@@ -99,7 +99,7 @@ func TestKubeRandom(t *testing.T) {
 	}
 	seconds := func() { time.Sleep(time.Duration(s.random.IntN(4000)) * time.Millisecond) } // Any moment will do.
 	deeds := []struct {
-		what string
+		name string
 		do   func()
 	}{
 		{"the way is shut", func() {
@@ -202,7 +202,7 @@ func TestKubeRandom(t *testing.T) {
 			s.change(t)
 			deeds[n].do()
 			s.change(t)
-			s.rest(t, deeds[n].what)
+			s.rest(t, deeds[n].name)
 			i++
 		}
 	}

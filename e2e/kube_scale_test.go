@@ -16,7 +16,8 @@ const (
 	kubeRules     = 10_000
 )
 
-// TestKubeScale prints what a large cluster costs: the first sync, nothing that changes, and one endpoint that does.
+// TestKubeScale prints the costs of a large cluster: the first sync, a time without changes, and one endpoint that
+// changes.
 func TestKubeScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes minutes; E2E_NIGHTLY=1 runs it")
@@ -44,10 +45,10 @@ func TestKubeScale(t *testing.T) {
 		}
 		return nil
 	})
-	took, own := time.Since(began), tributary.Usage(t)
+	took, usage := time.Since(began), tributary.Usage(t)
 	t.Logf("first sync of %d Services with %d endpoints and %d rules: %v, CPU %v, the API server's %v, memory %d MiB, read %d kB",
-		kubeServices, kubeServices*kubeEndpoints, kubeRules, took.Round(time.Millisecond), own.CPU, k.API.Usage(t).CPU-theirs,
-		own.Memory>>20, tributary.Read(t)>>10)
+		kubeServices, kubeServices*kubeEndpoints, kubeRules, took.Round(time.Millisecond), usage.CPU, k.API.Usage(t).CPU-theirs,
+		usage.Memory>>20, tributary.Read(t)>>10)
 
 	stream := fixture.OpenDelta(t, tributary.XDS, "e2e-client", serviceEntries)
 	for got := 0; got < kubeServices; {
@@ -55,13 +56,13 @@ func TestKubeScale(t *testing.T) {
 	}
 	for i := range 5 {
 		time.Sleep(2 * time.Second) // so that each comes alone
-		own, read, at := tributary.Usage(t).CPU, tributary.Read(t), time.Now()
+		cpu, read, changedAt := tributary.Usage(t).CPU, tributary.Read(t), time.Now()
 		k.Apply(t, kubeScaleSlice(100*i, "10.2"))
-		answered := time.Since(at)
+		answered := time.Since(changedAt)
 		res := stream.NextWithin(t, time.Minute)
 		t.Logf("one endpoint: %d object was sent %v after the API server was asked, which answered after %v; CPU %v, read %d bytes",
-			len(res.GetResources()), time.Since(at).Round(time.Millisecond), answered.Round(time.Millisecond),
-			tributary.Usage(t).CPU-own, tributary.Read(t)-read)
+			len(res.GetResources()), time.Since(changedAt).Round(time.Millisecond), answered.Round(time.Millisecond),
+			tributary.Usage(t).CPU-cpu, tributary.Read(t)-read)
 	}
 	t.Logf("tributary, with a client: %s", memoryOf(t, tributary.Process, tributary.URL("")))
 

@@ -25,16 +25,16 @@ import (
 // readIstio are the rights that a source of Istio's objects needs.
 const readIstio = `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch]}]`
 
-// kubeTime is how long a change may take. What a source retries, it does after half a minute at most.
+// kubeTime is how long a change may take. A source retries after half a minute at most.
 const kubeTime = 75 * time.Second
 
-// kubeWorld is an API server whose objects a tributary serves to an istiod.
+// kubeWorld is an API server with objects that a tributary serves to an istiod.
 type kubeWorld struct {
 	*fixture.Kube
 
 	tributary *fixture.Tributary
 	istiod    *fixture.Istiod
-	objects   fixture.Objects // What istiod ought to have.
+	objects   fixture.Objects // The objects that istiod ought to have.
 }
 
 // startCluster has a cluster with a first object, which a source with options reads.
@@ -48,12 +48,12 @@ func startCluster(t *testing.T, options map[string]any) *kubeWorld {
 	c.tributary = fixture.StartTributary(t, source)
 	c.istiod = fixture.NewIstiod(t, "xds://"+c.tributary.XDS)
 	c.istiod.AwaitSynced(t)
-	c.has(t, "at first", serviceEntry("kept", 80))
+	c.awaitObjects(t, "at first", serviceEntry("kept", 80))
 	return c
 }
 
-// has waits until istiod has what it had, and these objects.
-func (c *kubeWorld) has(t *testing.T, what, objects string) {
+// awaitObjects waits until istiod has its earlier objects, and these.
+func (c *kubeWorld) awaitObjects(t *testing.T, step, objects string) {
 	t.Helper()
 	began := time.Now()
 	maps.Copy(c.objects, fixture.ParseObjects(t, objects))
@@ -64,36 +64,36 @@ func (c *kubeWorld) has(t *testing.T, what, objects string) {
 		}
 		return c.objects.Diff(got)
 	})
-	t.Logf("%s: after %v", what, time.Since(began).Round(10*time.Millisecond))
+	t.Logf("%s: after %v", step, time.Since(began).Round(10*time.Millisecond))
 }
 
 // apply makes or changes objects, and waits until istiod has them.
-func (c *kubeWorld) apply(t *testing.T, what, objects string) {
+func (c *kubeWorld) apply(t *testing.T, step, objects string) {
 	t.Helper()
 	c.Apply(t, objects)
-	c.has(t, what, objects)
+	c.awaitObjects(t, step, objects)
 }
 
 // delete deletes an object, and waits until istiod does not have it.
-func (c *kubeWorld) delete(t *testing.T, what string, key fixture.Key) {
+func (c *kubeWorld) delete(t *testing.T, step string, key fixture.Key) {
 	t.Helper()
 	c.Delete(t, c.objects[key].APIVersion, key)
-	c.lacks(t, what, key)
+	c.lacks(t, step, key)
 }
 
-// lacks waits until istiod has what it had, but not an object.
-func (c *kubeWorld) lacks(t *testing.T, what string, key fixture.Key) {
+// lacks waits until istiod has its earlier objects without this one.
+func (c *kubeWorld) lacks(t *testing.T, step string, key fixture.Key) {
 	t.Helper()
 	delete(c.objects, key)
-	c.has(t, what, "")
+	c.awaitObjects(t, step, "")
 }
 
 // during does something, while istiod has at each moment all that it ought to have now.
-func (c *kubeWorld) during(t *testing.T, what string, do func()) {
+func (c *kubeWorld) during(t *testing.T, step string, do func()) {
 	t.Helper()
 	began, w := time.Now(), guard(t, c.istiod, maps.Clone(c.objects))
 	do()
-	t.Logf("%s: %v, and istiod had everything at %d looks", what, time.Since(began).Round(10*time.Millisecond), w.stop(t))
+	t.Logf("%s: %v, and istiod had everything at %d looks", step, time.Since(began).Round(10*time.Millisecond), w.stop(t))
 }
 
 // says waits until the status of tributary matches a pattern.
@@ -123,13 +123,13 @@ func TestKubeKinds(t *testing.T) {
 		}
 		kind := doc["kind"].(string)
 		kinds = append(kinds, kind)
-		was, err := yaml.Marshal(doc)
+		created, err := yaml.Marshal(doc)
 		require.NoError(t, err)
-		c.apply(t, kind+" comes", string(was))
+		c.apply(t, kind+" comes", string(created))
 		doc["metadata"].(map[string]any)["labels"] = map[string]any{"changed": "yes"}
-		is, err := yaml.Marshal(doc)
+		changed, err := yaml.Marshal(doc)
 		require.NoError(t, err)
-		c.apply(t, kind+" changes", string(is))
+		c.apply(t, kind+" changes", string(changed))
 	}
 	slices.Sort(kinds)
 	require.Equal(t, fixture.Kinds(), kinds)
@@ -138,8 +138,8 @@ func TestKubeKinds(t *testing.T) {
 	}
 }
 
-// TestKubeTroubles shows that istiod has what is right while rights are missing, the API server is away or forgets its past, etcd is
-// restored from an older snapshot, and a CRD is deleted and made again.
+// TestKubeTroubles shows that istiod has the right objects while rights are missing, the API server is down or loses
+// its history, etcd is restored from an older snapshot, and a CRD is deleted and created again.
 func TestKubeTroubles(t *testing.T) {
 	t.Parallel()
 	const hold = 10 * time.Second
@@ -158,15 +158,15 @@ func TestKubeTroubles(t *testing.T) {
 		c.says(t, "no right to list and watch [^:;]*virtualservices.networking.istio.io")
 		c.Delete(t, "networking.istio.io/v1", rule("two"))
 		c.apply(t, "a kind with rights changes", serviceEntry("other", 80))
-		time.Sleep(hold) // Nothing may happen in this time.
+		time.Sleep(hold) // No change may arrive in this time.
 	})
 	c.Grant(t, "", readIstio)
-	c.lacks(t, "what went without rights goes when they are back", rule("two"))
+	c.lacks(t, "objects deleted without rights go when the rights are back", rule("two"))
 
 	c.during(t, "without an API server", func() {
 		c.API.Kill()
 		awaitState(t, c.tributary, "cluster", "unreachable", true)
-		time.Sleep(awayFor()) // Time is what this is about.
+		time.Sleep(awayFor()) // The test is about the length of the outage.
 		c.Restart(t)
 		awaitState(t, c.tributary, "cluster", "healthy", false)
 	})
@@ -179,23 +179,23 @@ func TestKubeTroubles(t *testing.T) {
 	c.Compact(t)
 	c.Gate.Open()
 	delete(c.objects, rule("two"))
-	c.has(t, "after a compaction", virtualService("three", "v1.mesh.internal"))
+	c.awaitObjects(t, "after a compaction", virtualService("three", "v1.mesh.internal"))
 
-	// A snapshot comes back: what is newer is held, what had gone is there again, and the rest never goes.
+	// A snapshot comes back: newer objects are held, deleted objects are there again, and the rest never goes.
 	snapshot := c.Snapshot(t)
 	c.apply(t, "newer than the snapshot", virtualService("newer", "v1.mesh.internal"))
 	c.delete(t, "goes after the snapshot", rule("three"))
 	for i := range 30 { // Revisions that the restored etcd will not have for a while.
 		c.Apply(t, serviceEntry("other", 81+i))
 	}
-	c.has(t, "changes many times", serviceEntry("other", 110))
+	c.awaitObjects(t, "changes many times", serviceEntry("other", 110))
 	delete(c.objects, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "other"}) // It will be as it was.
 	c.during(t, "restored", func() {
 		c.Restore(t, snapshot)
 		c.says(t, "went back in time")
 	})
-	c.has(t, "as in the snapshot", serviceEntry("other", 80)+"---\n"+virtualService("three", "v1.mesh.internal"))
-	c.lacks(t, "what is newer goes after the hold", rule("newer"))
+	c.awaitObjects(t, "as in the snapshot", serviceEntry("other", 80)+"---\n"+virtualService("three", "v1.mesh.internal"))
+	c.lacks(t, "newer objects go after the hold", rule("newer"))
 
 	// With the CRD all objects go, each with an event. The guard holds them. Then one is made again with the CRD.
 	c.during(t, "without a CRD", func() {
@@ -207,7 +207,7 @@ func TestKubeTroubles(t *testing.T) {
 	})
 	c.apply(t, "a change after that", virtualService("one", "v2.mesh.internal"))
 	c.tributary.Ask(t, "guard", "release", "cluster")
-	c.lacks(t, "what is not made again goes when it is released", rule("three"))
+	c.lacks(t, "objects that are not created again go when the hold is released", rule("three"))
 }
 
 // TestKubeCRDWithManyObjects deletes a CRD with objects that the server deletes one by one for a second. The guard holds them
@@ -250,13 +250,13 @@ func kubeBackend(t *testing.T, name, address string) (port int) {
 }
 
 // kubeService is a Service with HTTP on a port.
-func kubeService(port int, more string) string {
+func kubeService(port int, status string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: reviews, namespace: shop}
 spec: {type: LoadBalancer, ports: [{name: http, port: %d}]}
 %s---
-`, port, more)
+`, port, status)
 }
 
 // kubeSlice is a slice of that Service with an endpoint.
@@ -278,7 +278,7 @@ func TestKubeServices(t *testing.T) {
 	const host = "reviews.shop.svc.cluster.local"
 	outside := fixture.Outside(t) // Slices may not have loopback addresses.
 	port := fixture.FreePort(t)
-	one, two := kubeBackend(t, "one", outside+":0"), kubeBackend(t, "two", outside+":0")
+	backendOne, backendTwo := kubeBackend(t, "one", outside+":0"), kubeBackend(t, "two", outside+":0")
 	kubeBackend(t, "three", fmt.Sprint("127.0.0.2:", port))
 	pods, balanced := fixture.StartKube(t, "istio"), fixture.NewKube(t)
 	for _, k := range []*fixture.Kube{pods, balanced} {
@@ -288,24 +288,24 @@ func TestKubeServices(t *testing.T) {
 		return k.Source(name).With("namespaces", []string{"shop"}).With("merge", "endpoints").With("guard", "off").
 			With("services", map[string]any{"endpoints": endpoints, "region": "eu"})
 	}
-	const ready, draining, gone = "ready: true", "ready: false, serving: true, terminating: true", "ready: false, serving: false"
-	pods.Apply(t, kubeService(port, "")+kubeSlice("a", outside, one, ready))
+	const ready, draining, notReady = "ready: true", "ready: false, serving: true, terminating: true", "ready: false, serving: false"
+	pods.Apply(t, kubeService(port, "")+kubeSlice("a", outside, backendOne, ready))
 	tributary := fixture.StartTributary(t, source(pods, "pods", "pods"), source(balanced, "balanced", "loadBalancer"))
 	tributary.AwaitReady(t)
 	envoy := fixture.StartEnvoy(t, tributary.XDS)
-	answers := func(what string, names ...string) {
+	answers := func(step string, names ...string) {
 		t.Helper()
 		began := time.Now()
 		envoy.WaitFor(t, kubeTime, func() error { return answeredByAll(t, port, host, names) })
-		t.Logf("%s: after %v", what, time.Since(began).Round(10*time.Millisecond))
+		t.Logf("%s: after %v", step, time.Since(began).Round(10*time.Millisecond))
 	}
 	answers("at first", "one")
-	pods.Apply(t, kubeSlice("a", outside, two, ready))
+	pods.Apply(t, kubeSlice("a", outside, backendTwo, ready))
 	answers("another endpoint", "two")
-	pods.Apply(t, kubeSlice("a", outside, two, draining))
-	pods.Apply(t, kubeSlice("b", outside, one, ready))
+	pods.Apply(t, kubeSlice("a", outside, backendTwo, draining))
+	pods.Apply(t, kubeSlice("b", outside, backendOne, ready))
 	answers("the first endpoint ends, a second slice has another", "one")
-	pods.Apply(t, kubeSlice("b", outside, one, gone))
+	pods.Apply(t, kubeSlice("b", outside, backendOne, notReady))
 	answers("the second is not ready, the first still serves", "two")
 
 	balanced.Apply(t, kubeService(port, "status: {loadBalancer: {ingress: [{ip: 127.0.0.2}]}}\n"))
@@ -317,7 +317,7 @@ func TestKubeServices(t *testing.T) {
 	pods.API.Kill()
 	answers("the first cluster is away", "two", "three")
 	pods.Restart(t)
-	pods.Apply(t, kubeSlice("b", outside, one, ready))
+	pods.Apply(t, kubeSlice("b", outside, backendOne, ready))
 	answers("it is back, with a change", "one", "three")
 
 	pods.Apply(t, fmt.Sprintf(`apiVersion: networking.istio.io/v1

@@ -7,8 +7,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// What Envoy lets through by the page on security between Envoys: another form of a host or of a header name; a gateway does not believe
-// X-Forwarded-For.
+// Envoy lets these requests through, as the page on security between Envoys says: another form of a host or of a header
+// name; a gateway does not believe X-Forwarded-For.
 func TestLetThroughByEnvoy(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t, "", policy("deny", "{action: DENY, rules: [{to: [{operation: {hosts: [a.example]}}]}, {to: [{operation: {hosts: "+

@@ -14,7 +14,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// loadReport is what `load -json` of the module bench prints, as far as it is looked at.
+// loadReport is the part of the output of `load -json` of the module bench that tests read.
 type loadReport struct {
 	Clients int `json:"clients"`
 	Synced  int `json:"synced"`
@@ -75,7 +75,7 @@ func loadProgram(t *testing.T) string {
 	return program
 }
 
-// keepChanging changes a file again and again until it is told to stop, and then says how often that was.
+// keepChanging changes a file again and again until it is stopped, and then returns the number of changes.
 func keepChanging(t *testing.T, file string) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

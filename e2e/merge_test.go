@@ -13,13 +13,14 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestMixedResolutionsBehindIstiod merges one service of three registries, of which the first has addresses, the second names (one of
-// which DNS does not know), and the third leaves it to DNS, and a fourth that has no healthy instance comes before them. A real
-// Envoy behind a real istiod has all of them, by DNS, and each answers; so does another port of the host; a subset has those of its labels.
+// TestMixedResolutionsBehindIstiod merges one service of three registries: the first has addresses, the second names
+// (one of them unknown to DNS), and the third leaves it to DNS. A fourth without healthy instances comes before them. A
+// real Envoy behind a real istiod has all of them, by DNS, and each answers; so does another port of the host; a subset
+// has the endpoints with its labels.
 func TestMixedResolutionsBehindIstiod(t *testing.T) {
 	t.Parallel()
-	one, two, three := backend(t, "one"), backend(t, "two"), backend(t, "three")
-	port, other := fixture.FreePort(t), fixture.FreePort(t)
+	backendOne, backendTwo, backendThree := backend(t, "one"), backend(t, "two"), backend(t, "three")
+	port, secondPort := fixture.FreePort(t), fixture.FreePort(t)
 	entry := func(resolution, rest string) string {
 		return fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -35,22 +36,22 @@ spec:
 	for name, text := range map[string]string{
 		"a-empty": entry("STATIC", ports),
 		"b-addresses": entry("STATIC", ports+fmt.Sprintf("  endpoints: [{address: 127.0.0.1, ports: {http: %d}, labels: {version: one}, "+
-			"locality: eu/a}]\n", one)),
+			"locality: eu/a}]\n", backendOne)),
 		"c-names": entry("DNS", ports+fmt.Sprintf(`  endpoints:
   - {address: localhost, ports: {http: %d}, labels: {version: two}, locality: eu/b}
   - {address: missing.invalid, ports: {http: %d}}
-`, two, two)),
-		"d-itself": entry("DNS", fmt.Sprintf("  ports: [{number: %d, targetPort: %d, name: http, protocol: HTTP}]\n", port, three)),
+`, backendTwo, backendTwo)),
+		"d-itself": entry("DNS", fmt.Sprintf("  ports: [{number: %d, targetPort: %d, name: http, protocol: HTTP}]\n", port, backendThree)),
 	} {
 		dir := t.TempDir()
 		write(t, dir, "echo.yaml", text)
 		sources = append(sources, fixture.Files(name, dir).With("merge", "endpoints").With("precedence", -int(name[0])))
 	}
-	// Another port of the host, of which there are addresses only: istiod joins it if it is resolved like the first one.
+	// Another port of the host has addresses only: istiod joins it if it is resolved like the first one.
 	dir := t.TempDir()
 	write(t, dir, "other.yaml", strings.ReplaceAll(entry("STATIC", fmt.Sprintf(`  ports: [{number: %d, name: http, protocol: HTTP}]
   endpoints: [{address: 127.0.0.1, ports: {http: %d}}]
-`, other, one)), "name: echo,", "name: other,"))
+`, secondPort, backendOne)), "name: echo,", "name: other,"))
 	sources = append(sources, fixture.Files("e-other", dir).With("merge", "endpoints"))
 	rules := t.TempDir()
 	sources = append(sources, fixture.Files("rules", rules))
@@ -99,7 +100,7 @@ spec:
 		})
 	}
 	answers(port, "one", "two", "three")
-	answers(other, "one")
+	answers(secondPort, "one")
 	write(t, rules, "route.yaml", strings.ReplaceAll(echoRoute("two"), "echo.mesh.internal", "echo.localhost"))
 	answers(port, "two")
 }

@@ -18,12 +18,12 @@ type mesh struct {
 	dir string
 }
 
-// startMesh serves a folder with a first file, besides what other sources have.
-func startMesh(t *testing.T, name, content string, others ...fixture.ConfigSource) *mesh {
+// startMesh serves a folder with a first file, and further sources.
+func startMesh(t *testing.T, name, content string, sources ...fixture.ConfigSource) *mesh {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, name, content)
-	return &mesh{fixture.StartTributary(t, append([]fixture.ConfigSource{fixture.Files("mesh", dir)}, others...)...), dir}
+	return &mesh{fixture.StartTributary(t, append([]fixture.ConfigSource{fixture.Files("mesh", dir)}, sources...)...), dir}
 }
 
 // write makes content that of a file of the folder.
@@ -38,12 +38,12 @@ func (m *mesh) rejectedNothing(t *testing.T) {
 	require.Zero(t, m.Metric(t, "tributary_xds_nacks_total", ""), "a client rejected something")
 }
 
-// requestAs asks for a host through Envoy and returns who answered.
+// requestAs requests a host through Envoy and returns the name of the backend.
 func requestAs(t *testing.T, port int, host string, headers ...string) (string, error) {
 	return requestAt(t, "http://"+fixture.Loopback(port), host, headers...)
 }
 
-// requestAt asks for a host at a URL and returns who answered.
+// requestAt requests a host at a URL and returns the name of the backend.
 func requestAt(t *testing.T, url, host string, headers ...string) (string, error) {
 	res, err := responseAt(t, url, host, headers...)
 	if err != nil {
@@ -87,8 +87,8 @@ func answeredWith(t *testing.T, port int, host string, status int) error {
 	return nil
 }
 
-// nobodyListens says whether there is nothing on a port of this machine.
-func nobodyListens(t *testing.T, port int) error {
+// checkClosed returns an error if a program listens on a port of this machine.
+func checkClosed(t *testing.T, port int) error {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fixture.Loopback(port))
 	if err != nil {

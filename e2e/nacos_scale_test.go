@@ -16,7 +16,7 @@ const (
 	nacosInstances = 5
 )
 
-// TestNacosScale prints what a large Nacos costs: the first sync, nothing that changes, and one instance more.
+// TestNacosScale prints the costs of a large Nacos: the first sync, a time without changes, and one new instance.
 func TestNacosScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes a minute; E2E_NIGHTLY=1 runs it")
@@ -30,7 +30,7 @@ func TestNacosScale(t *testing.T) {
 					Count: nacosServices,
 				}.Start(t, n))
 			}
-			time.Sleep(2 * time.Second) // so that what it has to do for them is behind it
+			time.Sleep(2 * time.Second) // so that its work for them is done
 			began, theirs := time.Now(), n.Usage(t).CPU
 			tributary := fixture.StartTributary(t, n.Source("nacos", "kind=services").With("guard", "off"))
 			tributary.WaitFor(t, 3*time.Minute, func() error {
@@ -42,10 +42,10 @@ func TestNacosScale(t *testing.T) {
 			t.Logf("first sync of %d services of %d instances: %v, CPU %v, Nacos' %v, memory %d MiB", nacosServices, nacosInstances,
 				time.Since(began).Round(time.Millisecond), tributary.Usage(t).CPU, n.Usage(t).CPU-theirs, tributary.Usage(t).Memory>>20)
 			time.Sleep(3 * time.Second)
-			own, theirs := tributary.Usage(t).CPU, n.Usage(t).CPU
-			time.Sleep(20 * time.Second) // Time is what is measured.
-			t.Logf("nothing changes: %.1f %% of a processor, and %.1f %% of Nacos, which has its clients besides",
-				100*(tributary.Usage(t).CPU-own).Seconds()/20, 100*(n.Usage(t).CPU-theirs).Seconds()/20)
+			ownCPU, theirs := tributary.Usage(t).CPU, n.Usage(t).CPU
+			time.Sleep(20 * time.Second) // The test measures a period of time.
+			t.Logf("no changes: %.1f %% of a processor, and %.1f %% of Nacos, which also serves its own clients",
+				100*(tributary.Usage(t).CPU-ownCPU).Seconds()/20, 100*(n.Usage(t).CPU-theirs).Seconds()/20)
 
 			stream := fixture.OpenStream(t, tributary.XDS, "e2e-client")
 			stream.Subscribe(t, serviceEntries, "")
@@ -53,12 +53,12 @@ func TestNacosScale(t *testing.T) {
 			require.Len(t, res.GetResources(), nacosServices)
 			stream.Ack(t, res)
 			for i := range 5 {
-				one := fixture.NacosInstance{Service: fmt.Sprint("svc", 100*i), IP: "10.0.1.1", Port: 8080}
-				p := one.Start(t, n)
+				added := fixture.NacosInstance{Service: fmt.Sprint("svc", 100*i), IP: "10.0.1.1", Port: 8080}
+				p := added.Start(t, n)
 				fixture.AwaitReady(t, p)
-				at := time.Now()
+				changedAt := time.Now()
 				stream.Ack(t, stream.NextWithin(t, time.Minute))
-				t.Logf("one instance more: seen %v after its client had the answer", time.Since(at).Round(time.Millisecond))
+				t.Logf("one instance more: seen %v after its client had the answer", time.Since(changedAt).Round(time.Millisecond))
 				time.Sleep(2 * time.Second) // so that the next one comes alone
 			}
 		})

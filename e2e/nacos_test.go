@@ -24,12 +24,12 @@ const nacosTime = 15 * time.Second
 
 // heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry: "address:port weight".
 func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[string][]string, error) {
-	all, err := istiod.Configs(ctx)
+	configs, err := istiod.Configs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := map[string][]string{}
-	for key, object := range all {
+	entries := map[string][]string{}
+	for key, object := range configs {
 		se, ok := object.Message().(*networking.ServiceEntry)
 		if !ok || key.Namespace != namespace {
 			continue
@@ -41,31 +41,31 @@ func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[
 			}
 		}
 		slices.Sort(endpoints)
-		found[key.Name] = endpoints
+		entries[key.Name] = endpoints
 	}
-	return found, nil
+	return entries, nil
 }
 
-func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, what string, want map[string][]string) error {
+func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, step string, want map[string][]string) error {
 	got, err := heldIn(ctx, istiod, namespace)
 	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", what, got, want)
+		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
 	}
 	return err
 }
 
-// stays fails the test if is gave an error at some moment while f ran. A moment without an answer says nothing, but they must not all be
-// such.
-func stays(t *testing.T, is func() error, f func()) {
+// stays fails the test if check returned an error at some moment while f ran. A moment without an answer proves no
+// loss, but there must be some moments with one.
+func stays(t *testing.T, check func() error, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	lost := make(chan error, 1)
 	go func() {
 		first := fixture.ErrNoAnswer
 		for ctx.Err() == nil {
-			err := is()
-			known := ctx.Err() == nil && !errors.Is(err, fixture.ErrNoAnswer)
-			if known && (first == nil || errors.Is(first, fixture.ErrNoAnswer)) {
+			err := check()
+			answered := ctx.Err() == nil && !errors.Is(err, fixture.ErrNoAnswer)
+			if answered && (first == nil || errors.Is(first, fixture.ErrNoAnswer)) {
 				first = err
 			}
 			select {
@@ -88,8 +88,8 @@ func awayFor() time.Duration {
 	return 10 * time.Second
 }
 
-// TestNacosServices shows that istiod holds what is right at each step of the life of plain services in a Nacos, and that nothing is lost
-// while that is away, and empty after its return.
+// TestNacosServices shows that istiod has the right endpoints at each step of the life of plain services in a Nacos,
+// and loses none while Nacos is down, and empty after its return.
 func TestNacosServices(t *testing.T) {
 	t.Parallel()
 	for _, version := range nacosVersions {
@@ -107,14 +107,14 @@ func plainServices(t *testing.T, version string) {
 	n.Namespace(t, "test")
 
 	want := map[string][]string{}
-	holds := func(what string, within time.Duration) {
+	holds := func(step string, timeout time.Duration) {
 		t.Helper()
-		istiod.WaitFor(t, within, func() error { return sameHeld(t.Context(), istiod, "nacos", what, want) })
+		istiod.WaitFor(t, timeout, func() error { return sameHeld(t.Context(), istiod, "nacos", step, want) })
 	}
-	one := fixture.NacosInstance{Service: "orders", IP: "10.0.0.1", Port: 8080, Metadata: `{"protocol":"http","version":"v1"}`}
-	two := fixture.NacosInstance{Service: "orders", IP: "10.0.0.2", Port: 8081, Weight: 0.5, Cluster: "east"}
+	instanceOne := fixture.NacosInstance{Service: "orders", IP: "10.0.0.1", Port: 8080, Metadata: `{"protocol":"http","version":"v1"}`}
+	instanceTwo := fixture.NacosInstance{Service: "orders", IP: "10.0.0.2", Port: 8081, Weight: 0.5, Cluster: "east"}
 	running := []*fixture.Process{
-		one.Start(t, n), two.Start(t, n),
+		instanceOne.Start(t, n), instanceTwo.Start(t, n),
 		fixture.NacosInstance{Service: "orders", Group: "shop", IP: "10.0.0.3", Port: 8080}.Start(t, n),
 		fixture.NacosInstance{Service: "orders", Namespace: "test", IP: "10.0.0.4", Port: 8080}.Start(t, n),
 	}
@@ -129,10 +129,10 @@ func plainServices(t *testing.T, version string) {
 	running[3].Terminate(t, 10*time.Second)
 	want["orders.default-group.test"] = []string{}
 	holds("the last one of a namespace stops", nacosTime)
-	n.Set(t, one, false, 1)
+	n.Set(t, instanceOne, false, 1)
 	want["orders.default-group"] = want["orders.default-group"][1:]
 	holds("one is disabled", nacosTime)
-	n.Set(t, one, true, 3)
+	n.Set(t, instanceOne, true, 3)
 	want["orders.default-group"] = []string{"10.0.0.1:8080 300", "10.0.0.2:8081 50"}
 	holds("it is enabled again, with another weight", nacosTime)
 	running[1].Kill()
@@ -161,8 +161,8 @@ func plainServices(t *testing.T, version string) {
 	holds("the last ones stop, and one that beats is killed", 30*time.Second+nacosTime)
 }
 
-// TestNacosLogin shows that a Nacos that wants to know who asks is read by a user, and that who is not one is told so, without a password
-// in it.
+// TestNacosLogin shows that tributary reads a Nacos with authentication as a user, and reports wrong users as denied,
+// without the password in the message.
 func TestNacosLogin(t *testing.T) {
 	t.Parallel()
 	n := fixture.StartNacosWithLogin(t, "3.1.0", "s3cret-of-e2e")
@@ -174,15 +174,15 @@ func TestNacosLogin(t *testing.T) {
 		return sameHeld(t.Context(), istiod, "nacos", "a service", map[string][]string{"orders.default-group": {"10.0.0.5:9000 100"}})
 	})
 	require.NotContains(t, tributary.Ask(t, "status"), "s3cret")
-	for user, what := range map[string]string{"": "", fixture.NacosUser + ":wr0ng@": "log in as nacos"} { // of which 3.1.0 says 500
-		other := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(user)})
-		other.WaitFor(t, nacosTime, func() error {
-			status := other.Ask(t, "status")
-			if !strings.Contains(status, "denied") || !strings.Contains(status, what) || strings.Contains(status, "wr0ng") {
-				return fmt.Errorf("want denied, %s: %s", what, status)
+	for user, message := range map[string]string{"": "", fixture.NacosUser + ":wr0ng@": "log in as nacos"} { // Nacos 3.1.0 responds with 500 to it
+		unauthorized := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(user)})
+		unauthorized.WaitFor(t, nacosTime, func() error {
+			status := unauthorized.Ask(t, "status")
+			if !strings.Contains(status, "denied") || !strings.Contains(status, message) || strings.Contains(status, "wr0ng") {
+				return fmt.Errorf("want denied, %s: %s", message, status)
 			}
 			return nil
 		})
-		other.Kill()
+		unauthorized.Kill()
 	}
 }

@@ -18,7 +18,7 @@ import (
 // wellness is an expression that tells whether the page says that all is well.
 const wellness = `document.querySelector('#verdict').classList.contains('ok')`
 
-// picture keeps what a tab shows, for the docs: E2E_PICTURES is the folder.
+// picture keeps the picture of a tab, for the docs: E2E_PICTURES is the folder.
 func picture(t *testing.T, tab *fixture.Tab, name string) {
 	t.Helper()
 	if dir := os.Getenv("E2E_PICTURES"); dir != "" {
@@ -26,17 +26,17 @@ func picture(t *testing.T, tab *fixture.Tab, name string) {
 	}
 }
 
-// inert fails the test if a script ran that somebody else named.
+// inert fails the test if a script from served data ran.
 func inert(t *testing.T, tab *fixture.Tab) {
 	t.Helper()
 	require.False(t, fixture.Evaluate[bool](t, tab, "window.hurt !== undefined || document.querySelectorAll('script').length !== 1"))
 }
 
 // find asks the page for objects.
-func find(t *testing.T, tab *fixture.Tab, what string) {
+func find(t *testing.T, tab *fixture.Tab, query string) {
 	t.Helper()
 	fixture.Evaluate[bool](t, tab,
-		fmt.Sprintf(`(() => { const f = document.querySelector('#filter'); f.elements.q.value = %q; f.requestSubmit(); return true; })()`, what))
+		fmt.Sprintf(`(() => { const f = document.querySelector('#filter'); f.elements.q.value = %q; f.requestSubmit(); return true; })()`, query))
 }
 
 // TestPage shows the page at / of the admin port in a real browser.
@@ -72,15 +72,15 @@ func TestPage(t *testing.T) {
 		assert.Contains(t, tab.Text(t, "#clients"), "istiod-e2e")
 		picture(t, tab, "page-healthy.png")
 
-		// An object: who wins, who loses, and what both say.
+		// An object: the source that wins, the source that loses, and both versions.
 		tab.Do(t, chromedp.Click(`//a[text()="shop/s00"]`))
 		tab.Await(t, 5*time.Second, `!document.querySelector('#object').hidden && document.activeElement.id === 'object-title'`)
-		said := tab.Text(t, "#object")
+		text := tab.Text(t, "#object")
 		for _, part := range []string{
 			"ServiceEntry shop/s00", "rules wins", "legacy shadowed", "number: 80",
 			"tributary explain ServiceEntry shop/s00",
 		} {
-			assert.Contains(t, said, part)
+			assert.Contains(t, text, part)
 		}
 		tab.Accessible(t)
 		tab.Clean(t, tributary.Admin)
@@ -144,7 +144,7 @@ func TestPage(t *testing.T) {
 		tab.Clean(t, tributary.Admin)
 	})
 
-	t.Run("what others say is text", func(t *testing.T) {
+	t.Run("texts of clients and files are escaped", func(t *testing.T) {
 		const evil = `<script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>`
 		dir := t.TempDir()
 		write(t, dir, "good.yaml", serviceEntry("good", 80))
@@ -172,11 +172,11 @@ func TestPage(t *testing.T) {
 		const files, each = 100, 1000
 		dir := t.TempDir()
 		for i := range files {
-			var all strings.Builder
+			var documents strings.Builder
 			for j := range each {
-				all.WriteString("---\n" + serviceEntry(fmt.Sprintf("s%d", i*each+j), 80))
+				documents.WriteString("---\n" + serviceEntry(fmt.Sprintf("s%d", i*each+j), 80))
 			}
-			write(t, dir, fmt.Sprintf("f%d.yaml", i), all.String())
+			write(t, dir, fmt.Sprintf("f%d.yaml", i), documents.String())
 		}
 		tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources: [{name: rules, address: 'fs://%s'}]", dir))
 		tributary.WaitFor(t, 2*time.Minute, func() error {
@@ -189,7 +189,7 @@ func TestPage(t *testing.T) {
 		tab := browser.Open(t, tributary.URL("/"), 1280, 1000, "light")
 		tab.Await(t, 10*time.Second, `document.querySelector('#results .pager')?.innerText.includes('1 to 50 of 100000')`)
 		tab.Do(t, chromedp.SendKeys(chromedp.CSS("#filter input[type=search]"), "s99999"))
-		t.Logf("what is looked for is there after %v", tab.Await(t, 10*time.Second,
+		t.Logf("the search result is there after %v", tab.Await(t, 10*time.Second,
 			`document.querySelectorAll('#results tbody tr').length === 1`))
 		find(t, tab, "")
 		tab.Await(t, 10*time.Second, `document.querySelector('#results .pager')?.innerText.includes('1 to 50 of 100000')`)

@@ -21,7 +21,7 @@ import (
 	"tributary/internal/pagetest"
 )
 
-// TestPages runs the console blocks of the pages that need real peers, and holds what is printed to what the pages show.
+// TestPages runs the console blocks of the pages that need real peers, and compares their output with the pages.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	blocks, err := pagetest.Of("..", pagetest.EndToEnd)
@@ -50,7 +50,7 @@ func TestPages(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(id, "#", " "), func(t *testing.T) {
 			prepare := consoles[id]
-			require.NotNil(t, prepare, "say in consoles or walks what the block is to be run on")
+			require.NotNil(t, prepare, "add the environment of the block to consoles or walks")
 			s := sandbox(t)
 			prepare(t, s)
 			require.NoError(t, s.Run(block))
@@ -75,8 +75,8 @@ func sandbox(t *testing.T) *pagetest.Sandbox {
 	return s
 }
 
-// walks are the pages whose blocks follow from each other. What is to happen before the block under an anchor is done by what prepare
-// returns.
+// walks are the pages with blocks that follow from each other. prepare returns a function that runs before the block
+// under an anchor.
 var walks = map[string]struct {
 	anchors []string
 	prepare func(*testing.T, *pagetest.Sandbox) func(anchor string)
@@ -95,8 +95,8 @@ var walks = map[string]struct {
 	},
 }
 
-// fromThePackage is the machine of docs/start.md on which the package is installed: there is a Consul, and an istiod is started with what
-// the page says.
+// fromThePackage is the machine of docs/start.md with the package installed: there is a Consul, and an istiod starts
+// with the configuration of the page.
 func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	s.Programs["consul"] = "exec '" + fixture.ConsulBinary(t) + `' "$@"`
@@ -107,7 +107,7 @@ func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	s.Instead["127.0.0.1:16010"], s.Instead["127.0.0.1:16014"] = xds, admin
 	s.Instead["(listen.admin of /etc/tributary/tributary.yaml)"] = "($TRIBUTARY_ADMIN)"
 
-	// What the unit of the package starts, without a systemd.
+	// The program of the package's unit, without a systemd.
 	unit, err := os.ReadFile("../packaging/files/tributary.service")
 	require.NoError(t, err)
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/tributary (.*)$`).FindSubmatch(unit)
@@ -217,7 +217,7 @@ func firstMutualTLS(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	return prepare
 }
 
-// consoles says of each other block what it is run on.
+// consoles has the environment of each other block.
 var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/verify.md#does-istiod-really-have-it":   behindAGate,
 	"docs/verify.md#does-an-envoy-really-have-it": rejecting,
@@ -246,7 +246,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		write(t, s.Dir, "tributary.yaml", config)
 		write(t, s.Dir+"/etc/tributary", "tributary.yaml", config)
 		write(t, s.Dir, "mesh.yaml", mesh)
-		s.Ends["tributary doctor --mesh-config"] = []int{0, 3} // strict of what this machine has, too
+		s.Ends["tributary doctor --mesh-config"] = []int{0, 3} // strict about the capabilities of this machine, too
 		s.Instead["--through mesh.example:16010"] = "--through " + tributary.XDS + " --idle 1s"
 	},
 	"docs/commands.md#tributary-get": func(t *testing.T, s *pagetest.Sandbox) {
@@ -258,7 +258,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		tributary.WaitFor(t, 10*time.Second, func() error {
 			if out, _ := fixture.Run(t, fixture.TributaryBinary(t), "get", "se", "-A", "--at", "0s", "--admin",
 				tributary.Admin); !strings.Contains(out, "ratings") {
-				return errors.New("the history has not begun")
+				return errors.New("the history is still empty")
 			}
 			return nil
 		})
@@ -318,9 +318,9 @@ func behindAGate(t *testing.T, s *pagetest.Sandbox) {
 	write(t, dir, "odd.yaml", serviceEntry("odd", 80000))
 	write(t, dir, "last.yaml", serviceEntry("last", 80))
 	istiod.WaitFor(t, 10*time.Second, func() error {
-		all, err := istiod.Configs(t.Context())
-		if _, has := all[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "last"}]; err == nil && !has {
-			err = errors.New("it has not been told yet")
+		configs, err := istiod.Configs(t.Context())
+		if _, exists := configs[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "last"}]; err == nil && !exists {
+			err = errors.New("istiod does not have the object yet")
 		}
 		return err
 	})
@@ -332,18 +332,18 @@ func behindAGate(t *testing.T, s *pagetest.Sandbox) {
 	s.Ends["tributary verify"] = []int{3}
 }
 
-// rejecting is a real Envoy whose machine does not have a port that it is to listen on, and that was not told of a change of a route.
+// rejecting is a real Envoy on a machine where a port of a listener is taken, and that did not get a change of a route.
 func rejecting(t *testing.T, s *pagetest.Sandbox) {
-	one, two, taken, port := backend(t, "one"), backend(t, "two"), backend(t, "somebody else"), fixture.FreePort(t)
-	mesh := startMesh(t, "echo.yaml", echoService(port, one, two))
-	mesh.write(t, "taken.yaml", plain(taken, one))
+	backendOne, backendTwo, taken, port := backend(t, "one"), backend(t, "two"), backend(t, "somebody else"), fixture.FreePort(t)
+	mesh := startMesh(t, "echo.yaml", echoService(port, backendOne, backendTwo))
+	mesh.write(t, "taken.yaml", plain(taken, backendOne))
 	mesh.write(t, "route.yaml", echoRoute("one"))
 	gate := fixture.StartGate(t, mesh.XDS)
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", gate.Addr))
 	mesh.WaitFor(t, 10*time.Second, func() error {
-		found, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "0s")
-		if len(found) != 1 || !strings.HasPrefix(found[0], "rejected Listener") {
-			return errors.New(strings.Join(append(found, reasons...), "\n"))
+		findings, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "0s")
+		if len(findings) != 1 || !strings.HasPrefix(findings[0], "rejected Listener") {
+			return errors.New(strings.Join(append(findings, reasons...), "\n"))
 		}
 		return nil
 	})

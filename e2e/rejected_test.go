@@ -14,7 +14,7 @@ import (
 // strict has an Envoy reject all routes of a port for one regular expression that others take, and that it claims to take.
 var strict = strings.NewReplacer("re2.max_program_size.error_level: 32768", "re2.max_program_size.error_level: 50")
 
-// answersAt returns what waits until a host of regexHosts answers with a text.
+// answersAt returns a function that waits until a host of regexHosts answers with a text.
 func answersAt(t *testing.T, envoy *fixture.Envoy, port int) func(host int, text string) {
 	return func(host int, text string) {
 		t.Helper()
@@ -28,8 +28,8 @@ func answersAt(t *testing.T, envoy *fixture.Envoy, port int) func(host int, text
 	}
 }
 
-// What a real Envoy rejects is named, with the object that changed; the Envoy keeps what it had of that resource and takes all others, and
-// another Envoy, which accepts it, is served all of it.
+// The status names the resources that a real Envoy rejects, with the object that changed; the Envoy keeps its version
+// of that resource and takes all others, and another Envoy, which accepts it, gets all of it.
 func TestRejectedOnTributary(t *testing.T) {
 	t.Parallel()
 	for _, api := range []string{"DELTA_GRPC", "GRPC"} {
@@ -37,17 +37,17 @@ func TestRejectedOnTributary(t *testing.T) {
 			t.Parallel()
 			const hosts, broken = 3, 2
 			port, good := fixture.FreePort(t), fixture.FreePort(t)
-			other := func(text string) string {
+			otherHosts := func(text string) string {
 				return strings.NewReplacer("{name: h", "{name: x", "[h", "[x").Replace(regexHosts(good, 1, text, -1))
 			}
-			mesh := startMesh(t, "mesh.yaml", regexHosts(port, hosts, "v1", -1)+other("v1"))
+			mesh := startMesh(t, "mesh.yaml", regexHosts(port, hosts, "v1", -1)+otherHosts("v1"))
 			boot := strings.Replace(bootstrap(t, "envoy", "--server", mesh.XDS), "DELTA_GRPC", api, 1)
 			envoy := fixture.StartEnvoyWith(t, strict.Replace(boot))
 			answers := answersAt(t, envoy, port)
 			answers(0, "v1")
 			answers(broken, "v1")
 
-			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v2", broken)+other("v2"))
+			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v2", broken)+otherHosts("v2"))
 			envoy.WaitFor(t, 30*time.Second, func() error {
 				if got, err := requestAs(t, good, "x0.mesh.internal"); err != nil || got != "v2" {
 					return fmt.Errorf("x0 answers %q (%w)", got, err)
@@ -68,7 +68,7 @@ func TestRejectedOnTributary(t *testing.T) {
 			require.Contains(t, status, "VirtualService default/h2")
 			require.Contains(t, mesh.Ask(t, "explain", "vs", "default/h2"), "max program size of 50")
 
-			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v3", -1)+other("v3"))
+			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v3", -1)+otherHosts("v3"))
 			for i := range hosts {
 				answers(i, "v3")
 			}
@@ -77,7 +77,8 @@ func TestRejectedOnTributary(t *testing.T) {
 	}
 }
 
-// regexHosts are services on one port whose routes answer with a text. The regular expression of one of them is large.
+// regexHosts are services on one port with routes that answer with a text. The regular expression of one of them is
+// large.
 func regexHosts(port, n int, text string, large int) string {
 	var b strings.Builder
 	for i := range n {

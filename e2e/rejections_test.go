@@ -38,30 +38,30 @@ var wrongNumbers = []int64{
 	math.MinInt64, 999_999_999,
 }
 
-// What tributary serves of configurations that are made up to be rejected is accepted by a real Envoy: in each, one field that is set has
-// another value, which Istio's validation takes.
+// A real Envoy accepts the resources of configurations that are made to be rejected: in each, one set field has another
+// value that passes Istio's validation.
 func TestMadeUpToBeRejected(t *testing.T) {
 	t.Parallel()
 	want := 10
 	if os.Getenv("E2E_NIGHTLY") != "" {
 		want = 280
 	}
-	made := 0
-	for seed := uint64(0); made < want; seed++ {
+	count := 0
+	for seed := uint64(0); count < want; seed++ {
 		mesh := envoytest.New(seed)
 		for range 12 {
 			mesh.Change()
 		}
-		table, what := wrongOne(t, slices.Collect(mesh.Table.Snapshot().All()), seed)
+		table, change := wrongOne(t, slices.Collect(mesh.Table.Snapshot().All()), seed)
 		if table == nil {
 			continue
 		}
-		made++
-		for i, all := range servedTo(t, table, envoytest.Nodes[made%2:][:1]) {
-			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), all)
+		count++
+		for i, resources := range servedTo(t, table, envoytest.Nodes[count%2:][:1]) {
+			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), resources)
 			require.NoError(t, err)
 			for _, r := range rejections {
-				assert.Fail(t, "rejected", "seed %d, %s, client %d: %s: %s", seed, what, i, r.Resources, r.Text)
+				assert.Fail(t, "rejected", "seed %d, %s, client %d: %s: %s", seed, change, i, r.Resources, r.Text)
 			}
 		}
 	}
@@ -78,20 +78,21 @@ var oddDurations = []*durationpb.Duration{
 	{Seconds: -315_576_000_000},
 }
 
-// What is served of policies, providers, Telemetries and EnvoyFilters is accepted by a real Envoy, whatever one field of them says: the
-// table has the inputs that an Envoy once rejected, and each seed sets one field to a value that Istio's validation takes.
-func TestOddSecurityIsAccepted(t *testing.T) {
+// A real Envoy accepts the resources of policies, providers, Telemetries and EnvoyFilters with any value in one field:
+// the table has the inputs that an Envoy once rejected, and each seed sets one field to a value that passes Istio's
+// validation.
+func TestEnvoy_AcceptsOddSecurity(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join("testdata", "odd", "security.yaml")
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	check := func(what string, table *memstore.Table) {
+	check := func(name string, table *memstore.Table) {
 		for _, served := range servedTo(t, table, envoytest.Nodes[4:5]) {
 			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), served)
 			require.NoError(t, err)
 			for _, r := range rejections {
 				if !strings.Contains(r.Text, "unable to open file") { // only the Envoy's machine has it
-					assert.Fail(t, "rejected", "%s: %s", what, r.Text)
+					assert.Fail(t, "rejected", "%s: %s", name, r.Text)
 				}
 			}
 		}
@@ -106,15 +107,15 @@ func TestOddSecurityIsAccepted(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") != "" {
 		want = 400
 	}
-	for seed, made := uint64(0), 0; made < want; seed++ {
-		if table, what := wrongOne(t, decoded(t, file), seed); table != nil {
-			made++
-			check(fmt.Sprintf("seed %d, %s", seed, what), table)
+	for seed, count := uint64(0), 0; count < want; seed++ {
+		if table, change := wrongOne(t, decoded(t, file), seed); table != nil {
+			count++
+			check(fmt.Sprintf("seed %d, %s", seed, change), table)
 		}
 	}
 }
 
-// oddInputs are texts of testdata/odd/security.yaml, and what stands there instead.
+// oddInputs are texts of testdata/odd/security.yaml, and their replacements.
 var oddInputs = [][2]string{
 	{"http://asked.internal/keys", "http://asked.internal/a b"},
 	{"http://asked.internal/keys", "http://asked.internal/a%20b?c= d"},
@@ -157,7 +158,7 @@ var oddInputs = [][2]string{
 }
 
 // wrongOne returns a mesh of objects with another value in one field of one of them, and says which; nil if validation takes none.
-func wrongOne(t *testing.T, objects []*resource.Resource, seed uint64) (table *memstore.Table, what string) {
+func wrongOne(t *testing.T, objects []*resource.Resource, seed uint64) (table *memstore.Table, change string) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
 	for range 200 {
@@ -170,7 +171,7 @@ func wrongOne(t *testing.T, objects []*resource.Resource, seed uint64) (table *m
 		if len(fields) == 0 {
 			continue
 		}
-		what := fields[rnd.IntN(len(fields))]()
+		edit := fields[rnd.IntN(len(fields))]()
 		r, err := resource.New(objects[i].Meta(), spec)
 		if err != nil {
 			continue
@@ -179,19 +180,20 @@ func wrongOne(t *testing.T, objects []*resource.Resource, seed uint64) (table *m
 			continue
 		}
 		objects[i] = r
-		return meshOf(t, objects), fmt.Sprintf("%s %s", r.Key(), what)
+		return meshOf(t, objects), fmt.Sprintf("%s %s", r.Key(), edit)
 	}
 	return nil, ""
 }
 
-// fieldsOf adds what sets each field of a message that has a value to a wrong one, and returns which that is.
-func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, all *[]func() string) {
+// fieldsOf adds a function for each field of a message that has a value; it sets the field to a wrong one and describes
+// the change.
+func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, setters *[]func() string) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		path := path + "." + f.JSONName()
 		switch {
 		case f.IsMap():
 			if f.MapValue().Kind() == protoreflect.StringKind {
-				*all = append(*all, func() string {
+				*setters = append(*setters, func() string {
 					key, value := wrongTexts[rnd.IntN(len(wrongTexts))], wrongTexts[rnd.IntN(len(wrongTexts))]
 					m.Mutable(f).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
 					return fmt.Sprintf("%s[%q]: %q", path, key, value)
@@ -200,29 +202,29 @@ func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, all *[]func()
 			}
 			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
 				if f.MapValue().Message() != nil {
-					fieldsOf(v.Message(), path, rnd, all)
+					fieldsOf(v.Message(), path, rnd, setters)
 				}
 				return true
 			})
 		case f.IsList():
 			for i := range v.List().Len() {
 				if f.Message() != nil {
-					fieldsOf(v.List().Get(i).Message(), path, rnd, all)
-				} else if w, is := wrongValue(f, rnd); is {
-					*all = append(*all, func() string { m.Mutable(f).List().Set(i, w); return fmt.Sprintf("%s[%d]: %v", path, i, w) })
+					fieldsOf(v.List().Get(i).Message(), path, rnd, setters)
+				} else if w, supported := wrongValue(f, rnd); supported {
+					*setters = append(*setters, func() string { m.Mutable(f).List().Set(i, w); return fmt.Sprintf("%s[%d]: %v", path, i, w) })
 				}
 			}
 		case f.Message() != nil && f.Message().FullName() == "google.protobuf.Duration":
 			odd := oddDurations[rnd.IntN(len(oddDurations))]
-			*all = append(*all, func() string {
+			*setters = append(*setters, func() string {
 				m.Set(f, protoreflect.ValueOfMessage(odd.ProtoReflect()))
 				return fmt.Sprintf("%s: %v", path, odd)
 			})
 		case f.Message() != nil:
-			fieldsOf(v.Message(), path, rnd, all)
+			fieldsOf(v.Message(), path, rnd, setters)
 		default:
-			if w, is := wrongValue(f, rnd); is {
-				*all = append(*all, func() string { m.Set(f, w); return fmt.Sprintf("%s: %v", path, w) })
+			if w, supported := wrongValue(f, rnd); supported {
+				*setters = append(*setters, func() string { m.Set(f, w); return fmt.Sprintf("%s: %v", path, w) })
 			}
 		}
 		return true
@@ -262,7 +264,8 @@ metadata: {name: routes, namespace: default}
 spec: {hosts: [one.internal], http: [{match: [{uri: {regex: "/a{1,30}"}}], route: [{destination: {host: one.internal}}]}]}
 `
 
-// A real Envoy checks what would be served, and what it rejects is named, with the objects that it is made of.
+// A real Envoy checks the resources that would be served. The message names the resources that it rejects, with the
+// objects behind them.
 func TestValidateWithEnvoy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -56,7 +56,7 @@ func TestReplicasAgree(t *testing.T) {
 			}
 			write(t, filepath.Join(dir, f.dir), f.name, f.content)
 			istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
-			time.Sleep(1100 * time.Millisecond) // istiod counts seconds: what comes now is younger, if anybody looks at that
+			time.Sleep(1100 * time.Millisecond) // istiod counts seconds: later objects are younger, if istiod compares their ages
 		}
 		istiods = append(istiods, istiod)
 	}
@@ -74,8 +74,8 @@ func TestReplicasAgree(t *testing.T) {
 	require.Equal(t, routes(t, istiods[0]), routes(t, istiods[1]))
 }
 
-// TestEarlierSourceKeepsHost has an istiod whose client is in another namespace than two ServiceEntries with one host, of two sources: it
-// gets the endpoints of the first source, whatever the times say, and so does an Envoy of tributary.
+// TestEarlierSourceKeepsHost has an istiod with a client in another namespace than two ServiceEntries with one host, of
+// two sources: it gets the endpoints of the first source, for any order of times, and so does an Envoy of tributary.
 func TestEarlierSourceKeepsHost(t *testing.T) {
 	t.Parallel()
 	first, second := t.TempDir(), t.TempDir()
@@ -129,7 +129,7 @@ spec:
 	})
 }
 
-// rule is a VirtualService whose route has its name.
+// rule is a VirtualService with a route of its own name.
 func rule(name, host, created string) string {
 	if created != "" {
 		created = ", creationTimestamp: " + created

@@ -69,8 +69,8 @@ func TestRestartUnderLoad(t *testing.T) {
 				require.Eventually(t, func() bool { return throughEnvoy.answered.Load() > answered+5 }, 10*time.Second, time.Millisecond,
 					"while no process runs")
 				mesh.Restart(t)
-				throughEnvoy.until(t, workersOfEcho[n%2].name)
-				throughGRPC.until(t, fixture.Loopback(greeters[n%2]))
+				throughEnvoy.awaitAnswer(t, workersOfEcho[n%2].name)
+				throughGRPC.awaitAnswer(t, fixture.Loopback(greeters[n%2]))
 				require.NoError(t, <-newcomer, "a client that starts during the restart")
 			}
 			require.Zero(t, throughEnvoy.end(), "requests that failed through Envoy")

@@ -48,7 +48,7 @@ spec:
 		require.Zero(t, mesh.Terminate(t, 10*time.Second))
 		choose(version)
 		mesh.Restart(t)
-		calls.until(t, fixture.Loopback(greeters[version%2]))
+		calls.awaitAnswer(t, fixture.Loopback(greeters[version%2]))
 		answered := calls.answered.Load() // by callers that had begun before
 		require.Eventually(t, func() bool { return calls.answered.Load() > answered+20 }, 10*time.Second, time.Millisecond)
 	}

@@ -15,8 +15,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestKilledAndRestarted shows the rule that matters most: istiod never loses an object because tributary is gone, or is
-// back and does not know everything yet. What did change meanwhile arrives.
+// TestKilledAndRestarted shows the most important rule: istiod loses no object while tributary is down, or before it
+// has read everything after its start. Changes of the meantime arrive.
 func TestKilledAndRestarted(t *testing.T) {
 	t.Parallel()
 	const syncTime = 5 * time.Second
@@ -25,16 +25,16 @@ func TestKilledAndRestarted(t *testing.T) {
 	require.NoError(t, os.Mkdir(slow, 0o700))
 	write(t, slow, "slow.yaml", serviceEntry("slow", 80))
 	write(t, slow, "more.yaml", serviceEntry("more", 80))
-	kept := fixture.ReadObjects(t, rules, slow)
+	unchanged := fixture.ReadObjects(t, rules, slow)
 	write(t, rules, "deleted.yaml", serviceEntry("deleted", 80))
 
 	tributary := fixture.StartTributary(t, fixture.Files("rules", rules), fixture.Files("slow", slow))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
-	watch := guard(t, istiod, kept)
+	watch := guard(t, istiod, unchanged)
 
 	tributary.Kill()
-	require.NoError(t, os.RemoveAll(tributary.State)) // Nothing is left to serve before the sources are read.
+	require.NoError(t, os.RemoveAll(tributary.State)) // No saved state is left to serve before the sources are read.
 	require.NoError(t, os.Rename(slow, slow+".away"))
 	require.NoError(t, os.Remove(filepath.Join(rules, "deleted.yaml")))
 	write(t, rules, "added.yaml", serviceEntry("added", 80))
@@ -47,9 +47,9 @@ func TestKilledAndRestarted(t *testing.T) {
 	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
-	assert.Contains(t, body, "slow", "the page names what is not synced")
+	assert.Contains(t, body, "slow", "the page names the source that is not synced")
 
-	time.Sleep(syncTime - time.Since(back)) // The time that the source takes is what this test is about.
+	time.Sleep(syncTime - time.Since(back)) // The test is about the time that the source takes.
 	require.NoError(t, os.Rename(slow+".away", slow))
 	tributary.AwaitReady(t)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
@@ -57,7 +57,7 @@ func TestKilledAndRestarted(t *testing.T) {
 	t.Logf("istiod held everything at each of %d looks", polls)
 }
 
-// TestKilledOften shows that istiod comes back each time, and that a tributary which dies at any moment harms nothing.
+// TestKilledOften shows that istiod reconnects each time, and that a tributary that dies at any moment does no harm.
 func TestKilledOften(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -73,8 +73,8 @@ func TestKilledOften(t *testing.T) {
 	watch.stop(t)
 }
 
-// TestShutdown shows that SIGTERM ends tributary in time and without an error while istiod is connected, and that istiod
-// keeps what it has.
+// TestShutdown shows that SIGTERM ends tributary in time and without an error while istiod is connected, and that
+// istiod keeps its objects.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -88,12 +88,12 @@ func TestShutdown(t *testing.T) {
 	istiod.AwaitConfigs(t, want)
 }
 
-// watch looks at what istiod holds, again and again.
+// watch polls the objects of istiod.
 type watch struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	polls  int   // Read once done is closed.
-	err    error // The first moment at which something was wrong; read once done is closed.
+	cancel   context.CancelFunc
+	finished chan struct{}
+	polls    int   // Read once done is closed.
+	err      error // The first moment at which something was wrong; read once done is closed.
 }
 
 // guard begins to look at istiod, every few milliseconds, for a moment at which one of the objects is missing or changed.
@@ -110,14 +110,14 @@ func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) *watch {
 	})
 }
 
-// look begins to look at istiod, every few milliseconds, for a moment at which what it holds is wrong.
+// look starts to poll istiod, every few milliseconds, for a moment with wrong objects.
 func look(t *testing.T, istiod *fixture.Istiod, wrong func(got fixture.Objects) error) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &watch{cancel: cancel, done: make(chan struct{})}
+	w := &watch{cancel: cancel, finished: make(chan struct{})}
 	begin := time.Now()
 	go func() {
-		defer close(w.done)
+		defer close(w.finished)
 		for tick := time.NewTicker(5 * time.Millisecond); ; {
 			got, err := istiod.Configs(ctx)
 			if ctx.Err() != nil {
@@ -137,7 +137,7 @@ func look(t *testing.T, istiod *fixture.Istiod, wrong func(got fixture.Objects) 
 			}
 		}
 	}()
-	t.Cleanup(func() { cancel(); <-w.done })
+	t.Cleanup(func() { cancel(); <-w.finished })
 	return w
 }
 
@@ -145,7 +145,7 @@ func look(t *testing.T, istiod *fixture.Istiod, wrong func(got fixture.Objects) 
 func (w *watch) stop(t *testing.T) (polls int) {
 	t.Helper()
 	w.cancel()
-	<-w.done
+	<-w.finished
 	require.NoError(t, w.err, "istiod lost something")
 	require.Positive(t, w.polls)
 	return w.polls

@@ -17,11 +17,11 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// What VirtualServices say of HTTP is what a real Envoy does that has them from tributary.
+// A real Envoy follows the HTTP routes of VirtualServices that it gets from tributary.
 func TestRoutesOnTributary(t *testing.T) {
 	t.Parallel()
 	var mirrored, tries atomic.Int64
-	one := handler(t, func(w http.ResponseWriter, r *http.Request) {
+	backendOne := handler(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/slow":
 			time.Sleep(2 * time.Second)
@@ -35,14 +35,14 @@ func TestRoutesOnTributary(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "one "+r.URL.Path)
 	})
-	two := handler(t, func(w http.ResponseWriter, r *http.Request) {
+	backendTwo := handler(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/mirror" {
 			mirrored.Add(1)
 		}
 		_, _ = io.WriteString(w, "two "+r.URL.Path)
 	})
 	port := fixture.FreePort(t)
-	mesh := startMesh(t, "echo.yaml", echoService(port, one, two)+"---\n"+manyRoutes)
+	mesh := startMesh(t, "echo.yaml", echoService(port, backendOne, backendTwo)+"---\n"+manyRoutes)
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	ask := func(path string, headers ...string) answer {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
@@ -73,7 +73,7 @@ func TestRoutesOnTributary(t *testing.T) {
 	require.Equal(t, "one /mirror", ask("/mirror").body)
 	require.Eventually(t, func() bool { return mirrored.Load() == 1 }, 5*time.Second, 10*time.Millisecond)
 	require.Equal(t, "yes", ask("/header", "x-removed", "no").header.Get("X-Got"))
-	require.Equal(t, http.StatusServiceUnavailable, ask("/nowhere").status, "what leads to no service says so")
+	require.Equal(t, http.StatusServiceUnavailable, ask("/nowhere").status, "a route without a service responds with 503")
 
 	counts := map[string]int{}
 	for range 1000 {
@@ -87,9 +87,9 @@ func TestRoutesOnTributary(t *testing.T) {
 // A route moves to a new subset, and the old one is removed in the same commit, 50 times under load: no request fails.
 func TestSubsetMovesOnTributary(t *testing.T) {
 	t.Parallel()
-	one, two := backend(t, "one"), backend(t, "two")
+	backendOne, backendTwo := backend(t, "one"), backend(t, "two")
 	port := fixture.FreePort(t)
-	mesh := startMesh(t, "echo.yaml", moved(port, 0, one))
+	mesh := startMesh(t, "echo.yaml", moved(port, 0, backendOne))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
 	l := startLoad(t, func() (string, error) {
@@ -105,15 +105,15 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 		return res.Header.Get("X-Move"), nil
 	})
 	for n := 1; n <= 50; n++ {
-		mesh.write(t, "echo.yaml", moved(port, n, []int{one, two}[n%2]))
-		l.until(t, fmt.Sprint(n))
+		mesh.write(t, "echo.yaml", moved(port, n, []int{backendOne, backendTwo}[n%2]))
+		l.awaitAnswer(t, fmt.Sprint(n))
 	}
 	require.Zero(t, l.end(), "requests that failed")
 	t.Logf("%d requests answered", l.answered.Load())
 	mesh.rejectedNothing(t)
 }
 
-// answer is what a request got.
+// answer is the response to a request.
 type answer struct {
 	status int
 	body   string
@@ -137,7 +137,7 @@ func TestGRPCSubsetMovesOnTributary(t *testing.T) {
 	for n := 1; n <= 20; n++ {
 		to := ports[n%2]
 		mesh.write(t, "echo.yaml", moved(50051, n, to))
-		l.until(t, strconv.Itoa(to))
+		l.awaitAnswer(t, strconv.Itoa(to))
 	}
 	require.Zero(t, l.end(), "calls that failed")
 	t.Logf("%d calls answered", l.answered.Load())
@@ -208,7 +208,7 @@ spec:
     - {destination: {host: echo.mesh.internal, subset: two}, weight: 25}
 `
 
-// moved is a service whose requests go to a subset that is named after the move, of which there is no other.
+// moved is a service that routes requests to the subset with the number of the move, its only subset.
 func moved(port, move, backend int) string {
 	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry

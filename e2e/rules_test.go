@@ -47,7 +47,7 @@ func TestRules(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 	run("check", "rules", file)
 
-	// What the program tells is well-formed, and named as is usual.
+	// The metrics of the program are well-formed and follow the naming conventions.
 	tributary := fixture.StartTributary(t, fixture.Files("rules", t.TempDir()))
 	out, code := fixture.Run(t, "sh", "-c", "curl -sSf "+tributary.URL("/metrics")+" | "+promtool+" check metrics")
 	require.Zero(t, code, out)

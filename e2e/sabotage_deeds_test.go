@@ -11,14 +11,14 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// deeds are what the saboteur does.
+// deeds are the faults that the saboteur causes.
 func (s *saboteur) deeds() map[string]func() {
 	return map[string]func(){
 		"change a policy of the workload": func() { s.decide("echo") },
 		"change a policy of the gateway":  func() { s.decide("front") },
 		"change both, and half of a file": func() {
 			s.mesh.write(s.t, "mesh.yaml", s.files["mesh.yaml"][:len(s.files["mesh.yaml"])/2])
-			s.choose("echo", 1) // what goes meanwhile may be in the half that cannot be read, and stays
+			s.choose("echo", 1) // policies that go meanwhile may be in the unreadable half, and stay
 			s.choose("front", 1)
 			s.expect()
 			s.write("mesh.yaml", s.files["mesh.yaml"])
@@ -106,7 +106,7 @@ func (s *saboteur) empty() {
 	s.t.Helper()
 	dies := s.rnd.IntN(2) == 0
 	for target, invalid := range s.invalid {
-		if invalid && s.lost && dies { // after a restart, it is not known that an object was invalid whose file has gone
+		if invalid && s.lost && dies { // after a restart, tributary does not know that the object of a missing file was invalid
 			s.choose(target, 1)
 			s.expect()
 		}
@@ -148,7 +148,7 @@ func (s *saboteur) rotateAuthority() {
 	haveRoots(s.t, 2, s.envoys...)
 	s.spire.Authority(s.t, "activate", next)
 	renewed(s.t, func() { s.spire.Authority(s.t, "taint", former) }, s.envoys...)
-	for _, o := range s.own {
+	for _, o := range s.clientIdentities {
 		fixture.WaitFor(s.t, 30*time.Second, func() error {
 			svid, err := o.GetX509SVID()
 			if err == nil && hex.EncodeToString(svid.Certificates[0].AuthorityKeyId) != next {

@@ -31,7 +31,7 @@ type clientConn struct {
 // asking makes requests from an address, by mutual TLS if it has an identity.
 type asking struct {
 	url       string
-	as        question // what all of its requests have
+	as        question // the fields that all of its requests share
 	keep      bool     // it keeps its connection
 	forbidden bool     // it must not get any answer
 	through   bool     // its requests go through an Envoy that opens a connection for each
@@ -131,7 +131,7 @@ func (k asker) startRequests(o *policyOracle, seed uint64, clients []asking) (st
 			for ctx.Err() == nil {
 				q := k.random(rnd, c.as)
 				o.add(c.ask(context.Background(), q, k.headers(q)))
-				select { // as many as leave time for everybody else
+				select { // few enough to leave time for the other clients
 				case <-ctx.Done():
 				case <-time.After(time.Duration(rnd.IntN(8)) * time.Millisecond):
 				}
@@ -142,26 +142,26 @@ func (k asker) startRequests(o *policyOracle, seed uint64, clients []asking) (st
 }
 
 // probes are questions of all kinds.
-func (k asker) probes(as question) (all []question) {
+func (k asker) probes(as question) (questions []question) {
 	for _, path := range askedPaths {
 		for _, token := range []string{"", "red"} {
 			as.path, as.token, as.let = path, token, true
-			all = append(all, as)
+			questions = append(questions, as)
 		}
 	}
-	return all
+	return questions
 }
 
 // identityOf returns how a client of this process speaks as one of the IDs that SPIRE has for it.
 func identityOf(t *testing.T, spire *fixture.SPIRE, id string) (*workloadapi.X509Source, *tls.Config) {
 	t.Helper()
-	pick := func(all []*x509svid.SVID) *x509svid.SVID {
-		for _, s := range all {
+	pick := func(svids []*x509svid.SVID) *x509svid.SVID {
+		for _, s := range svids {
 			if s.ID.String() == id {
 				return s
 			}
 		}
-		return all[0]
+		return svids[0]
 	}
 	source, err := workloadapi.NewX509Source(t.Context(), workloadapi.WithDefaultX509SVIDPicker(pick),
 		workloadapi.WithClientOptions(workloadapi.WithAddr("unix://"+spire.Socket)))

@@ -19,17 +19,17 @@ type question struct {
 	path    string
 	token   string // red, forged or empty
 	let     bool   // whether the provider of CUSTOM lets it in
-	tcp     bool   // to a port of which the proxy does not know that it is HTTP
+	tcp     bool   // to a port that is not HTTP for the proxy
 }
 
-// rules are the policies of a target at a time, and what they say of a question.
+// rules are the policies of a target at a time, and their answers to a question.
 type rules struct {
 	name, spec string
 	allows     func(question) bool
-	http       bool // they need what only HTTP has; to TCP, nothing passes them
+	http       bool // they use fields of HTTP; no TCP connection passes them
 }
 
-func (r rules) is(other rules) bool { return r.name == other.name }
+func (r rules) equal(candidate rules) bool { return r.name == candidate.name }
 
 // The statuses of an answer. 0 is none: the connection was closed.
 var (
@@ -60,14 +60,14 @@ func expected(q question, r rules, provider bool) []int {
 	return denied
 }
 
-// version is what is in force at a target from some time on. Envoy may have it once it is written, and has it once new connections have
-// shown it.
+// version is the state in force at a target from some time on. Envoy may have it once it is written, and has it once
+// new connections have shown it.
 type version struct {
 	written, acked time.Time
 	any            []rules // one of these; more than one if either is right
 }
 
-// outcome is what a client got.
+// outcome is the result of a client's request.
 type outcome struct {
 	question
 	conn           *clientConn
@@ -78,7 +78,7 @@ type outcome struct {
 	forbidden      bool      // no answer may come at all
 }
 
-// policyOracle knows what has been in force, and judges answers by it.
+// policyOracle knows the rules that were in force, and judges answers by them.
 type policyOracle struct {
 	mu       sync.Mutex
 	versions map[string][]*version // by target
@@ -105,12 +105,12 @@ func (o *policyOracle) change(target string, any ...rules) {
 	o.versions[target] = append(o.versions[target], &version{written: time.Now(), any: any})
 }
 
-// now returns what is in force at a target.
+// now returns the rules in force at a target.
 func (o *policyOracle) now(target string) []rules {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := o.versions[target]
-	return all[len(all)-1].any
+	versions := o.versions[target]
+	return versions[len(versions)-1].any
 }
 
 // changeProvider says that the provider is about to die or to return.
@@ -122,38 +122,38 @@ func (o *policyOracle) changeProvider() {
 
 func (o *policyOracle) providerUp() bool { return len(o.provider)%2 == 1 }
 
-// ack says that new connections have answered questions as what was written last answers them. A version to which one before it, that may
-// still be in force, gives the same answers has not been seen.
-func (o *policyOracle) ack(asked map[string][]question) {
+// ack notes that new connections have answered questions as the last written version does. A version is not seen yet if
+// an earlier version that may still be in force gives the same answers.
+func (o *policyOracle) ack(questions map[string][]question) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if last := o.provider[len(o.provider)-1]; len(o.provider) > 1 && last.acked.IsZero() {
 		last.acked = time.Now()
 	}
-	for target, all := range o.versions {
-		if last := all[len(all)-1]; len(all) > 1 && last.acked.IsZero() && o.isSeen(all, asked[target]) {
+	for target, versions := range o.versions {
+		if last := versions[len(versions)-1]; len(versions) > 1 && last.acked.IsZero() && o.isSeen(versions, questions[target]) {
 			last.acked = time.Now()
 		}
 	}
 }
 
 // isSeen says whether the answers to questions tell the last version from those before it that may be in force.
-func (o *policyOracle) isSeen(all []*version, asked []question) bool {
-	answers := func(q question, v *version) (some []int) {
+func (o *policyOracle) isSeen(versions []*version, questions []question) bool {
+	answers := func(q question, v *version) (statuses []int) {
 		for _, r := range v.any {
-			some = append(some, expected(q, r, o.providerUp())...)
+			statuses = append(statuses, expected(q, r, o.providerUp())...)
 		}
-		return some
+		return statuses
 	}
-	last := all[len(all)-1]
-	for i := len(all) - 2; i >= 0; i-- {
-		if !slices.ContainsFunc(asked, func(q question) bool {
-			before := answers(q, all[i])
+	last := versions[len(versions)-1]
+	for i := len(versions) - 2; i >= 0; i-- {
+		if !slices.ContainsFunc(questions, func(q question) bool {
+			before := answers(q, versions[i])
 			return !slices.ContainsFunc(answers(q, last), func(status int) bool { return slices.Contains(before, status) })
 		}) {
 			return false
 		}
-		if !all[i].acked.IsZero() {
+		if !versions[i].acked.IsZero() {
 			break
 		}
 	}
@@ -161,9 +161,9 @@ func (o *policyOracle) isSeen(all []*version, asked []question) bool {
 }
 
 // endOf returns when another version than the one with an index was in force for sure, and had none of some rules.
-func endOf(all []*version, i int, some ...rules) (time.Time, bool) {
-	for _, next := range all[i+1:] {
-		same := slices.ContainsFunc(next.any, func(r rules) bool { return slices.ContainsFunc(some, r.is) })
+func endOf(versions []*version, i int, excluded ...rules) (time.Time, bool) {
+	for _, next := range versions[i+1:] {
+		same := slices.ContainsFunc(next.any, func(r rules) bool { return slices.ContainsFunc(excluded, r.equal) })
 		if !same && !next.acked.IsZero() {
 			return next.acked, true
 		}
@@ -171,29 +171,29 @@ func endOf(all []*version, i int, some ...rules) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// between returns the versions of which each may have been in force at some time between two.
-func between(all []*version, from, to time.Time) (some []int) {
-	for i, v := range all {
-		if end, over := endOf(all, i); !v.written.After(to) && (!over || !end.Before(from)) {
-			some = append(some, i)
+// between returns the versions that may have been in force at some time between two.
+func between(versions []*version, from, to time.Time) (indexes []int) {
+	for i, v := range versions {
+		if end, over := endOf(versions, i); !v.written.After(to) && (!over || !end.Before(from)) {
+			indexes = append(indexes, i)
 		}
 	}
-	return some
+	return indexes
 }
 
 // verdict counts answers.
 type verdict struct {
-	all, passed, denied, kept int
-	passedWrongly, failed     []string
+	total, passed, denied, reused int
+	passedWrongly, failed         []string
 }
 
-// judge returns what is wrong with the answers. A connection has the policies that were in force when it was opened: one version explains
-// all of its answers. An open connection of a target that drains at once has one answer by old policies after the change; another one has
-// them for the time of draining.
+// judge returns the wrong answers. A connection has the policies that were in force when it was opened: one version
+// explains all of its answers. An open connection of a target that drains at once has one answer by old policies after
+// the change; another one has them for the time of draining.
 func (o *policyOracle) judge(drain map[string]time.Duration) verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := verdict{all: len(o.answers)}
+	v := verdict{total: len(o.answers)}
 	byConn := map[*clientConn][]outcome{}
 	for _, a := range o.answers {
 		switch {
@@ -217,44 +217,44 @@ func (o *policyOracle) judge(drain map[string]time.Duration) verdict {
 		}
 	}
 	for _, answers := range byConn {
-		v.kept += len(answers) - 1
-		if why, at := o.unexplained(answers, drain[answers[0].target]); why != "" {
-			a := answers[at]
-			told := o.tell(a, why) + "\n  " + runs(answers, a.started)
+		v.reused += len(answers) - 1
+		if why, index := o.unexplained(answers, drain[answers[0].target]); why != "" {
+			a := answers[index]
+			description := o.tell(a, why) + "\n  " + runs(answers, a.started)
 			if a.status == http.StatusOK {
-				v.passedWrongly = append(v.passedWrongly, told)
+				v.passedWrongly = append(v.passedWrongly, description)
 			} else {
-				v.failed = append(v.failed, told)
+				v.failed = append(v.failed, description)
 			}
 		}
 	}
 	return v
 }
 
-// mayRefuse says whether an answer to who may not be answered is a refusal of everybody.
+// mayRefuse reports whether an answer to a forbidden client is a refusal of every client.
 func (o *policyOracle) mayRefuse(a outcome) bool {
-	all := o.versions[a.target]
-	return a.conn != nil && slices.Contains(refused, a.status) && slices.ContainsFunc(between(all, a.dialed, a.ended), func(i int) bool {
-		return slices.ContainsFunc(all[i].any, func(r rules) bool { return r.allows == nil })
+	versions := o.versions[a.target]
+	return a.conn != nil && slices.Contains(refused, a.status) && slices.ContainsFunc(between(versions, a.dialed, a.ended), func(i int) bool {
+		return slices.ContainsFunc(versions[i].any, func(r rules) bool { return r.allows == nil })
 	})
 }
 
 // unexplained returns why no rules explain the answers of a connection, and the answer with which the last ones fail to.
-func (o *policyOracle) unexplained(answers []outcome, drain time.Duration) (why string, at int) {
-	all := o.versions[answers[0].target]
+func (o *policyOracle) unexplained(answers []outcome, drain time.Duration) (why string, index int) {
+	versions := o.versions[answers[0].target]
 	// The proxy accepts the connection before its first answer.
-	for _, i := range between(all, answers[0].dialed, answers[0].ended) {
-		for _, r := range all[i].any {
-			end, over := endOf(all, i, r)
+	for _, i := range between(versions, answers[0].dialed, answers[0].ended) {
+		for _, r := range versions[i].any {
+			end, over := endOf(versions, i, r)
 			wrong := o.firstWrong(answers, r, drain, end, over)
 			if wrong < 0 {
 				return "", 0
 			}
 			why += fmt.Sprintf(" %s fails at answer %d of %d;", r.name, wrong+1, len(answers))
-			at = max(at, wrong)
+			index = max(index, wrong)
 		}
 	}
-	return why, at
+	return why, index
 }
 
 // firstWrong returns the first answer that rules do not explain which were over at a time, or -1.
@@ -274,12 +274,12 @@ func (o *policyOracle) firstWrong(answers []outcome, r rules, drain time.Duratio
 	return -1
 }
 
-// statuses returns which statuses may answer, with what the provider may have been meanwhile.
-func (o *policyOracle) statuses(a outcome, r rules) (some []int) {
+// statuses returns the possible statuses of an answer, for each state of the provider in its time.
+func (o *policyOracle) statuses(a outcome, r rules) (codes []int) {
 	for _, p := range between(o.provider, a.started, a.ended) {
-		some = append(some, expected(a.question, r, p%2 == 0)...)
+		codes = append(codes, expected(a.question, r, p%2 == 0)...)
 	}
-	return some
+	return codes
 }
 
 func nameOf(v *version) string {
@@ -291,61 +291,61 @@ func nameOf(v *version) string {
 }
 
 // runs lists the answers of a connection, with how many in a row had the same status, and when the first and the last of them came.
-func runs(answers []outcome, since time.Time) string {
-	var all []string
+func runs(answers []outcome, start time.Time) string {
+	var segments []string
 	for i := 0; i < len(answers); {
 		n := i
 		for n < len(answers) && answers[n].status == answers[i].status {
 			n++
 		}
-		all = append(all, fmt.Sprintf("%d × %d %v..%v", n-i, answers[i].status, answers[i].started.Sub(since), answers[n-1].ended.Sub(since)))
+		segments = append(segments, fmt.Sprintf("%d × %d %v..%v", n-i, answers[i].status, answers[i].started.Sub(start), answers[n-1].ended.Sub(start)))
 		i = n
 	}
-	return strings.Join(all[:min(len(all), 20)], ", ")
+	return strings.Join(segments[:min(len(segments), 20)], ", ")
 }
 
-// tell describes an answer and what happened around it.
+// tell describes an answer and the versions around its time.
 func (o *policyOracle) tell(a outcome, why string) string {
 	var around []string
-	all := o.versions[a.target]
-	for _, i := range between(all, a.dialed.Add(-time.Second), a.ended.Add(time.Second)) {
-		v := all[i]
+	versions := o.versions[a.target]
+	for _, i := range between(versions, a.dialed.Add(-time.Second), a.ended.Add(time.Second)) {
+		v := versions[i]
 		around = append(around, fmt.Sprintf("%s %v..%v", nameOf(v), v.written.Sub(a.started), v.acked.Sub(a.started)))
 	}
 	return fmt.Sprintf("%+v: %d %v, %v after its connection, in %v:%s\n  %s", a.question, a.status, a.err, a.started.Sub(a.dialed),
 		a.ended.Sub(a.started), why, strings.Join(around, ", "))
 }
 
-// The oracle finds what it is there for.
+// The oracle finds each kind of wrong answer.
 func TestOracleOfSabotage(t *testing.T) {
 	open := rules{name: "open", allows: func(question) bool { return true }}
 	shut := rules{name: "shut", allows: func(question) bool { return false }}
 	base := time.Now()
-	at := func(s int) time.Time { return base.Add(time.Duration(s) * time.Second) }
+	moment := func(s int) time.Time { return base.Add(time.Duration(s) * time.Second) }
 	ask := func(conn *clientConn, dialed, started, status int) outcome {
 		q := question{target: "echo"}
-		return outcome{question: q, conn: conn, dialed: at(dialed), started: at(started), ended: at(started), status: status}
+		return outcome{question: q, conn: conn, dialed: moment(dialed), started: moment(started), ended: moment(started), status: status}
 	}
-	one := &clientConn{}
+	conn := &clientConn{}
 	for _, tt := range []struct {
 		name           string
 		answers        []outcome
 		drain          time.Duration
 		passed, failed int
 	}{
-		{"as it was", []outcome{ask(one, 1, 1, 200), ask(one, 1, 2, 200)}, 0, 0, 0},
-		{"before and after", []outcome{ask(one, 12, 12, 403)}, 0, 0, 0},
-		{"either, while it changes", []outcome{ask(one, 11, 11, 200)}, 0, 0, 0},
-		{"new connections have the new policy", []outcome{ask(one, 13, 14, 200)}, 0, 1, 0},
-		{"what may pass does", []outcome{ask(one, 1, 2, 403)}, 0, 0, 1},
-		{"one answer more", []outcome{ask(one, 1, 1, 200), ask(one, 1, 13, 200)}, 0, 0, 0},
-		{"and no second one", []outcome{ask(one, 1, 1, 200), ask(one, 1, 13, 200), ask(one, 1, 14, 200)}, 0, 1, 0},
-		{"or until it is drained", []outcome{ask(one, 1, 13, 200), ask(one, 1, 15, 200)}, 5 * time.Second, 0, 0},
-		{"and not longer", []outcome{ask(one, 1, 13, 200), ask(one, 1, 18, 200)}, 5 * time.Second, 1, 0},
-		{"a connection has one policy", []outcome{ask(one, 11, 11, 200), ask(one, 11, 11, 403)}, 0, 0, 1},
+		{"as it was", []outcome{ask(conn, 1, 1, 200), ask(conn, 1, 2, 200)}, 0, 0, 0},
+		{"before and after", []outcome{ask(conn, 12, 12, 403)}, 0, 0, 0},
+		{"either, while it changes", []outcome{ask(conn, 11, 11, 200)}, 0, 0, 0},
+		{"new connections have the new policy", []outcome{ask(conn, 13, 14, 200)}, 0, 1, 0},
+		{"a denial of an allowed request fails", []outcome{ask(conn, 1, 2, 403)}, 0, 0, 1},
+		{"one answer more", []outcome{ask(conn, 1, 1, 200), ask(conn, 1, 13, 200)}, 0, 0, 0},
+		{"and no second one", []outcome{ask(conn, 1, 1, 200), ask(conn, 1, 13, 200), ask(conn, 1, 14, 200)}, 0, 1, 0},
+		{"or until it is drained", []outcome{ask(conn, 1, 13, 200), ask(conn, 1, 15, 200)}, 5 * time.Second, 0, 0},
+		{"and not longer", []outcome{ask(conn, 1, 13, 200), ask(conn, 1, 18, 200)}, 5 * time.Second, 1, 0},
+		{"a connection has one policy", []outcome{ask(conn, 11, 11, 200), ask(conn, 11, 11, 403)}, 0, 0, 1},
 	} {
 		o := newPolicyOracle()
-		o.versions["echo"] = []*version{{any: []rules{open}}, {written: at(10), acked: at(12), any: []rules{shut}}}
+		o.versions["echo"] = []*version{{any: []rules{open}}, {written: moment(10), acked: moment(12), any: []rules{shut}}}
 		o.answers = tt.answers
 		v := o.judge(map[string]time.Duration{"echo": tt.drain})
 		if len(v.passedWrongly) != tt.passed || len(v.failed) != tt.failed {
@@ -364,11 +364,11 @@ func TestOracleAcknowledges(t *testing.T) {
 		o := newPolicyOracle()
 		o.versions["echo"] = []*version{{any: menu[tt.before : tt.before+1]}}
 		o.change("echo", menu[tt.now])
-		var asked []question
+		var questions []question
 		for _, account := range []string{"caller", "other"} {
-			asked = append(asked, asker{}.probes(question{target: "echo", account: account})...)
+			questions = append(questions, asker{}.probes(question{target: "echo", account: account})...)
 		}
-		o.ack(map[string][]question{"echo": asked})
+		o.ack(map[string][]question{"echo": questions})
 		if got := !o.versions["echo"][1].acked.IsZero(); got != tt.want {
 			t.Errorf("%s after %s: %v", menu[tt.now].name, menu[tt.before].name, got)
 		}

@@ -31,7 +31,8 @@ import (
 
 const otherID = "spiffe://" + fixture.SPIREDomain + "/ns/other/sa/other"
 
-// sabotagedMesh is a workload whose connections are redirected to its Envoy, and a gateway, with a provider for CUSTOM and with tokens.
+// sabotagedMesh is a workload with connections redirected to its Envoy, and a gateway, with a provider for CUSTOM and
+// with tokens.
 const sabotagedMesh = `apiVersion: core/v1alpha1
 kind: MeshConfig
 metadata: {name: istio}
@@ -104,7 +105,7 @@ metadata: {name: asked, namespace: default}
 spec: {action: CUSTOM, provider: {name: asked}, rules: [{to: [{operation: {paths: [/asked]}}]}]}
 `
 
-// menu is what the policy of a target may be; the first is none, and the last ones are for a workload only.
+// menu has the possible policies of a target; the first is none, and the last ones are for a workload only.
 func menu() []rules {
 	return []rules{
 		{"no policy", "", func(question) bool { return true }, false},
@@ -144,32 +145,33 @@ const workloadOnly = 4
 
 var neverValid = rules{name: "a policy that was never valid"}
 
-// saboteur changes and breaks one thing after the other, and knows what must be the case.
+// saboteur changes and breaks one part after the other, and knows the expected state.
 type saboteur struct {
 	t   *testing.T
 	rnd *rand.Rand
 	*policyOracle
 	asker
-	mesh          *mesh
-	spire         *fixture.SPIRE
-	envoys        []*fixture.Envoy          // with identities
-	own           []*workloadapi.X509Source // identities of the clients of this process
-	probing       map[string][]*asking
-	startProvider func() (stop func())
-	stop          func() // the provider, while it is up
+	mesh             *mesh
+	spire            *fixture.SPIRE
+	envoys           []*fixture.Envoy          // with identities
+	clientIdentities []*workloadapi.X509Source // identities of the clients of this process
+	probing          map[string][]*asking
+	startProvider    func() (stop func())
+	stop             func() // the provider, while it is up
 
-	files   map[string]string // of the mesh
-	valid   map[string]rules  // last, by target
-	invalid map[string]bool   // the file of the target is not valid
-	never   bool              // there is a policy that was never valid
-	lost    bool              // what was valid last may not be known any more
-	slowest time.Duration     // from a change to when it is in force
-	done    map[string]int
+	files      map[string]string // of the mesh
+	valid      map[string]rules  // last, by target
+	invalid    map[string]bool   // the file of the target is not valid
+	never      bool              // there is a policy that was never valid
+	lost       bool              // tributary may have lost the last valid version
+	slowest    time.Duration     // from a change to when it is in force
+	deedCounts map[string]int
 }
 
-// Policies, tributary, its files and its state, SPIRE's agent and its authorities, identities and the provider of CUSTOM change, break and
-// come back at random, while clients with and without identities ask a workload whose connections are redirected, and a gateway. No request
-// passes that may not, and none fails that may pass. E2E_NIGHTLY=1 runs it for longer and at random; E2E_SEED repeats one.
+// Policies, tributary, its files and its state, SPIRE's agent and its authorities, identities and the provider of
+// CUSTOM change, break and come back at random, while clients with and without identities send requests to a workload
+// with redirected connections, and to a gateway. No forbidden request passes, and no allowed request fails.
+// E2E_NIGHTLY=1 runs it for longer and at random; E2E_SEED repeats a run.
 func TestSabotagedSecurity(t *testing.T) {
 	if os.Getenv("E2E_INTERCEPTED") == "" {
 		t.Parallel()
@@ -191,34 +193,34 @@ func TestSabotagedSecurity(t *testing.T) {
 	halt := sync.OnceFunc(s.startRequests(s.policyOracle, seed, clients))
 	t.Cleanup(halt)
 	s.load()
-	all := s.deeds()
+	deeds := s.deeds()
 	var todo []string
 	for range rounds {
 		if len(todo) == 0 { // each once, in another order each time
-			todo = slices.Sorted(maps.Keys(all))
+			todo = slices.Sorted(maps.Keys(deeds))
 			s.rnd.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 		}
 		deed := todo[0]
 		todo = todo[1:]
-		s.done[deed]++
+		s.deedCounts[deed]++
 		t.Logf("%v %s", time.Since(began).Round(time.Millisecond), deed)
-		all[deed]()
+		deeds[deed]()
 		s.expect()
 		s.load()
 	}
 	halt()
 	v := s.judge(map[string]time.Duration{"echo": 0, "front": gatewayDrains + time.Second})
-	t.Logf("seed %d: %d answers in %v, of which %d passed, %d were denied and %d came on kept connections; %d versions; the slowest change "+
-		"took %v; %v", seed, v.all, time.Since(began).Round(time.Second), v.passed, v.denied, v.kept,
-		len(s.versions["echo"])+len(s.versions["front"]), s.slowest.Round(time.Millisecond), s.done)
-	for what, wrong := range map[string][]string{"passed that may not": v.passedWrongly, "failed that may pass": v.failed} {
+	t.Logf("seed %d: %d answers in %v: %d passed, %d were denied and %d came on kept connections; %d versions; the slowest change "+
+		"took %v; %v", seed, v.total, time.Since(began).Round(time.Second), v.passed, v.denied, v.reused,
+		len(s.versions["echo"])+len(s.versions["front"]), s.slowest.Round(time.Millisecond), s.deedCounts)
+	for failure, wrong := range map[string][]string{"passed that may not": v.passedWrongly, "failed that may pass": v.failed} {
 		if len(wrong) > 0 {
-			t.Errorf("%d requests %s:\n%s", len(wrong), what, strings.Join(wrong[:min(5, len(wrong))], "\n"))
+			t.Errorf("%d requests %s:\n%s", len(wrong), failure, strings.Join(wrong[:min(5, len(wrong))], "\n"))
 		}
 	}
 	require.Positive(t, v.passed)
 	require.Positive(t, v.denied)
-	require.Positive(t, v.kept)
+	require.Positive(t, v.reused)
 	for _, e := range s.envoys {
 		s.mesh.Ask(t, "verify", "--envoy", e.URL(""))
 	}
@@ -245,7 +247,7 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	spire.Register(t, callerID, self, valid)
 	spire.Register(t, otherID, self, valid)
 	callers, asCaller := identityOf(t, spire, callerID)
-	others, asOther := identityOf(t, spire, otherID)
+	otherClients, asOther := identityOf(t, spire, otherID)
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -253,7 +255,7 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	require.NoError(t, listener.Close())
 	trusted, untrusted := newSigner(t), newSigner(t)
 	s := &saboteur{
-		t: t, policyOracle: newPolicyOracle(), spire: spire, own: []*workloadapi.X509Source{callers, others}, done: map[string]int{},
+		t: t, policyOracle: newPolicyOracle(), spire: spire, clientIdentities: []*workloadapi.X509Source{callers, otherClients}, deedCounts: map[string]int{},
 		rnd: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test's
 		asker: asker{
 			red:    trusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
@@ -278,8 +280,8 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	s.mesh = startMesh(t, "mesh.yaml", s.files["mesh.yaml"])
 	s.valid["echo"], s.valid["front"] = menu()[0], menu()[0]
 	s.settle()
-	flags := func(node string, more ...string) string {
-		return bootstrap(t, append([]string{"envoy", "--server", s.mesh.XDS, "--spire", spire.Socket, "--node-id", node}, more...)...)
+	flags := func(node string, args ...string) string {
+		return bootstrap(t, append([]string{"envoy", "--server", s.mesh.XDS, "--spire", spire.Socket, "--node-id", node}, args...)...)
 	}
 	echo := fixture.StartEnvoyCopy(t, programs[0], flags("sidecar~"+workloadAddress+"~echo.default~default.svc.cluster.local",
 		"--label", "app=echo", "--interception", "REDIRECT"), "--drain-strategy", "immediate")
@@ -292,7 +294,7 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	as := func(account, source string) question {
 		return question{target: "echo", account: account, source: source}
 	}
-	at := func(source string) question { return question{target: "front", source: source} }
+	atGateway := func(source string) question { return question{target: "front", source: source} }
 	foreign := spiffetest.Sign(testutil.NewAuthority(t), callerID, time.Time{}).TLS()
 	stranger := func(certificates ...tls.Certificate) *tls.Config {
 		c := &tls.Config{NextProtos: []string{"istio-http/1.1"}, Certificates: certificates}
@@ -312,7 +314,7 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 			asking{url: inbound, as: as("caller", "10.9.8.20"), tls: asCaller}.start(),
 			asking{url: inbound, as: as("other", "10.9.8.21"), tls: asOther}.start(),
 		},
-		"front": {asking{url: gateway, as: at("127.0.0.1")}.start(), asking{url: gateway, as: at("127.0.0.2")}.start()},
+		"front": {asking{url: gateway, as: atGateway("127.0.0.1")}.start(), asking{url: gateway, as: atGateway("127.0.0.2")}.start()},
 	}
 	return s, []asking{
 		{url: inbound, as: as("caller", "10.9.8.20"), tls: asCaller, keep: true},
@@ -325,14 +327,14 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 		{url: plain.Replace(inbound), as: as("", "10.9.8.20"), forbidden: true},
 		{url: inbound, as: as("", "10.9.8.20"), tls: stranger(), forbidden: true},
 		{url: inbound, as: as("", "10.9.8.20"), tls: stranger(foreign), forbidden: true},
-		{url: gateway, as: at("127.0.0.1"), keep: true},
-		{url: gateway, as: at("127.0.0.1")},
-		{url: gateway, as: at("127.0.0.2"), keep: true},
-		{url: gateway, as: at("127.0.0.2")},
+		{url: gateway, as: atGateway("127.0.0.1"), keep: true},
+		{url: gateway, as: atGateway("127.0.0.1")},
+		{url: gateway, as: atGateway("127.0.0.2"), keep: true},
+		{url: gateway, as: atGateway("127.0.0.2")},
 	}
 }
 
-// settle tells the oracle what is to be in force from now on.
+// settle gives the oracle the rules that are to be in force from now on.
 func (s *saboteur) settle() {
 	for _, target := range []string{"echo", "front"} {
 		right := []rules{s.valid[target]}
@@ -342,19 +344,19 @@ func (s *saboteur) settle() {
 		case s.lost:
 			right = append(right, neverValid)
 		}
-		if all := s.versions[target]; len(all) == 0 || !slices.EqualFunc(all[len(all)-1].any, right, rules.is) {
+		if versions := s.versions[target]; len(versions) == 0 || !slices.EqualFunc(versions[len(versions)-1].any, right, rules.equal) {
 			s.change(target, right...)
 		}
 	}
 }
 
-// expect waits until new connections show what must be in force.
+// expect waits until new connections show the rules in force.
 func (s *saboteur) expect() {
 	s.t.Helper()
-	began, asked := time.Now(), map[string][]question{}
+	began, questions := time.Now(), map[string][]question{}
 	for target, clients := range s.probing {
 		for _, c := range clients {
-			asked[target] = append(asked[target], s.probes(c.as)...)
+			questions[target] = append(questions[target], s.probes(c.as)...)
 		}
 	}
 	fixture.WaitFor(s.t, 30*time.Second, func() error {
@@ -373,7 +375,7 @@ func (s *saboteur) expect() {
 		}
 		return nil
 	})
-	s.ack(asked)
+	s.ack(questions)
 	s.slowest = max(s.slowest, time.Since(began))
 }
 
@@ -384,10 +386,10 @@ func (s *saboteur) load() {
 		s.t.Log("  SPIRE's agent had ended itself")
 		s.spire.Agent.Restart(s.t)
 	}
-	until := s.n.Load() + 300
+	goal := s.n.Load() + 300
 	fixture.WaitFor(s.t, 20*time.Second, func() error {
-		if n := s.n.Load(); n < until {
-			return fmt.Errorf("%d of %d answers", n, until)
+		if n := s.n.Load(); n < goal {
+			return fmt.Errorf("%d of %d answers", n, goal)
 		}
 		return nil
 	})
@@ -425,11 +427,11 @@ func (s *saboteur) decide(target string) {
 // choose gives a target another policy of the menu.
 func (s *saboteur) choose(target string, from int) {
 	s.t.Helper()
-	all := menu()[from:]
+	choices := menu()[from:]
 	if target == "front" {
-		all = all[:len(all)-workloadOnly]
+		choices = choices[:len(choices)-workloadOnly]
 	}
-	r := all[s.rnd.IntN(len(all))]
+	r := choices[s.rnd.IntN(len(choices))]
 	s.t.Logf("  %s: %s", target, r.name)
 	s.valid[target], s.invalid[target] = r, false
 	s.lost = s.lost && (s.invalid["echo"] || s.invalid["front"])
@@ -456,15 +458,15 @@ func (s *saboteur) restart() {
 	})
 }
 
-// damage breaks what tributary keeps on the disk. Until it has read its files again, it may serve what was before.
+// damage breaks the saved state of tributary. Until it has read its files again, it may serve earlier versions.
 func (s *saboteur) damage() {
 	s.t.Helper()
 	s.lost = s.invalid["echo"] || s.invalid["front"]
-	for target, all := range s.versions {
+	for target, versions := range s.versions {
 		before := []rules{neverValid}
-		for _, v := range all {
+		for _, v := range versions {
 			for _, r := range v.any {
-				if !slices.ContainsFunc(before, r.is) {
+				if !slices.ContainsFunc(before, r.equal) {
 					before = append(before, r)
 				}
 			}

@@ -22,13 +22,13 @@ type sample struct {
 }
 
 // samples reads Istio's own samples. Services of Kubernetes are ServiceEntries of the same ports.
-func samples(t *testing.T) (all []sample) {
+func samples(t *testing.T) (loaded []sample) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
 	require.NoError(t, err)
 	dir := filepath.Join(strings.TrimSpace(string(out)), "samples")
 	services := make(map[string][]*resource.Resource) // by the sample
-	of := make(map[string]string)                     // the sample of a file
+	sampleOf := make(map[string]string)               // the sample of a file
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" {
 			return err
@@ -52,26 +52,26 @@ func samples(t *testing.T) (all []sample) {
 		}
 		services[part] = append(services[part], servicesIn(content)...)
 		if len(s.objects) > 0 {
-			all = append(all, s)
-			of[name] = part
+			loaded = append(loaded, s)
+			sampleOf[name] = part
 		}
 		return nil
 	}))
-	require.Greater(t, len(all), 30)
-	for i := range all {
+	require.Greater(t, len(loaded), 30)
+	for i := range loaded {
 		seen := make(map[resource.Key]bool)
-		for _, r := range services[of[all[i].file]] {
+		for _, r := range services[sampleOf[loaded[i].file]] {
 			if !seen[r.Key()] {
 				seen[r.Key()] = true
-				all[i].objects = append(all[i].objects, r)
+				loaded[i].objects = append(loaded[i].objects, r)
 			}
 		}
 	}
-	return all
+	return loaded
 }
 
 // servicesIn returns the services of Kubernetes in a text as ServiceEntries.
-func servicesIn(content []byte) (all []*resource.Resource) {
+func servicesIn(content []byte) (services []*resource.Resource) {
 	for dec := yaml.NewDecoder(strings.NewReader(string(content))); ; {
 		var doc struct {
 			Kind     string
@@ -85,7 +85,7 @@ func servicesIn(content []byte) (all []*resource.Resource) {
 			}
 		}
 		if dec.Decode(&doc) != nil { // the end, or a template
-			return all
+			return services
 		}
 		if doc.Kind != "Service" || len(doc.Spec.Ports) == 0 {
 			continue
@@ -104,7 +104,7 @@ func servicesIn(content []byte) (all []*resource.Resource) {
 		}
 		for _, d := range resource.Decode("service", []byte(text), resource.Options{}) {
 			if d.Resource != nil {
-				all = append(all, d.Resource)
+				services = append(services, d.Resource)
 			}
 		}
 	}

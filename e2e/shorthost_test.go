@@ -61,14 +61,14 @@ spec:
 		require.Fail(t, "no route of the rule, or not for the service", "%s: %v", address, routes)
 		return nil, nil
 	}
-	own, ownClusters := sees("fs://" + dir)
+	ownRoutes, ownClusters := sees("fs://" + dir)
 	ours, ourClusters := sees("xds://" + tributary.XDS)
-	require.Equal(t, own, ours)
+	require.Equal(t, ownRoutes, ours)
 	require.Equal(t, ownClusters, ourClusters)
 	require.Contains(t, ourClusters, "outbound|80|v1|details.shop.svc.mesh.example")
 }
 
-// seen is what a sidecar gets: its routes by name, and its clusters for services.
+// seen returns the resources of a sidecar: its routes by name, and its clusters for services.
 func seen(t *testing.T, istiod *fixture.Istiod, domain string) (routes, clusters map[string]string) {
 	t.Helper()
 	stream := fixture.OpenStream(t, istiod.GRPC, "sidecar~127.0.0.1~vm1.shop~shop.svc."+domain)

@@ -18,11 +18,11 @@ import (
 // certificates under streams, goes away, and ends the federation with another trust domain.
 func TestSPIFFE(t *testing.T) {
 	t.Parallel()
-	own, other, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
+	authority, foreign, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	const relayID, tierID = "spiffe://example.org/relay", "spiffe://example.org/tier"
-	federation := spiffetest.Domains{"spiffe://other.test": other}
-	give := func(with spiffetest.Domains) {
-		api.Give(own, with, spiffetest.Sign(own, relayID, time.Time{}), spiffetest.Sign(own, tierID, time.Time{}))
+	federation := spiffetest.Domains{"spiffe://other.test": foreign}
+	give := func(domains spiffetest.Domains) {
+		api.Give(authority, domains, spiffetest.Sign(authority, relayID, time.Time{}), spiffetest.Sign(authority, tierID, time.Time{}))
 	}
 	rules, address := t.TempDir(), fixture.Loopback(fixture.FreePort(t))
 	write(t, rules, "rule.yaml", virtualService("one", "v1.mesh.internal"))
@@ -56,15 +56,15 @@ configSources:
 	}
 	below("one")
 
-	// A client whose certificates are files, as spiffe-helper writes them: Envoy, and one of the other trust domain.
+	// A client with certificates in files, as spiffe-helper writes them: Envoy, and one of the other trust domain.
 	dir := t.TempDir()
-	ca := testutil.WriteFile(t, dir, "ca.pem", own.PEM)
-	files := func(by *testutil.Authority, id string) []string {
-		cert, key := spiffetest.Sign(by, id, time.Time{}).Files(t.TempDir())
+	ca := testutil.WriteFile(t, dir, "ca.pem", authority.PEM)
+	files := func(issuer *testutil.Authority, id string) []string {
+		cert, key := spiffetest.Sign(issuer, id, time.Time{}).Files(t.TempDir())
 		return []string{"--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "--tls-server-name", relayID}
 	}
-	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", address}, files(own, "spiffe://example.org/envoy")...)...))
-	federated := files(other, "spiffe://other.test/web")
+	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", address}, files(authority, "spiffe://example.org/envoy")...)...))
+	federated := files(foreign, "spiffe://other.test/web")
 	watch := exec.CommandContext(t.Context(), fixture.TributaryBinary(t),
 		append([]string{"watch", "vs", "-A", "--server", address}, federated...)...)
 	var watched strings.Builder
@@ -78,8 +78,8 @@ configSources:
 	out, code := get(federated)
 	require.Zero(t, code)
 	require.Contains(t, out, "one")
-	_, code = get(files(other, "spiffe://example.org/web"))
-	require.Equal(t, 1, code, "who signs for another trust domain does not speak for ours")
+	_, code = get(files(foreign, "spiffe://example.org/web"))
+	require.Equal(t, 1, code, "an authority of another trust domain cannot sign for ours")
 	logs := func(want string) {
 		t.Helper()
 		s.WaitFor(t, 40*time.Second, func() error {
@@ -100,9 +100,9 @@ configSources:
 	// Streams outlive the certificates that they began with.
 	load := exec.CommandContext(t.Context(), loadProgram(t),
 		append([]string{"--server", address, "--clients", "50", "--duration", "8s"},
-			files(own, "spiffe://example.org/load")...)...)
-	var said strings.Builder
-	load.Stdout, load.Stderr = &said, &said
+			files(authority, "spiffe://example.org/load")...)...)
+	var output strings.Builder
+	load.Stdout, load.Stderr = &output, &output
 	require.NoError(t, load.Start())
 	for i := range 5 {
 		give(federation)
@@ -113,9 +113,9 @@ configSources:
 			return nil
 		})
 	}
-	require.NoError(t, load.Wait(), "%s", &said)
+	require.NoError(t, load.Wait(), "%s", &output)
 
-	// What was said last serves on while nobody answers.
+	// The last state stays in use while the Workload API is down.
 	api.Stop()
 	logs("no valid new content: the previous certificate stays in force")
 	require.Contains(t, s.Ask(t, "status"), "the SPIFFE Workload API at "+api.Address())

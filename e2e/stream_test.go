@@ -212,7 +212,7 @@ func TestIdleIstiod(t *testing.T) {
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 }
 
-// stream is fixture.Stream with what the tests of this file say about it.
+// stream is fixture.Stream with the assertions of this file.
 type stream struct{ *fixture.Stream }
 
 // serveStream serves a folder with one ServiceEntry and opens a stream.
@@ -225,7 +225,7 @@ func serveStream(t *testing.T, opts ...grpc.DialOption) (dir string, tributary *
 	return dir, tributary, stream{fixture.OpenStream(t, tributary.XDS, "e2e-client", opts...)}
 }
 
-// answers subscribes to a type of which there is nothing, and fails the test unless the very next response is its.
+// answers subscribes to a type without resources, and fails the test unless the very next response has that type.
 func (s stream) answers(t *testing.T, typeURL string) {
 	t.Helper()
 	s.Subscribe(t, typeURL, "")
@@ -269,20 +269,20 @@ func streams(t *testing.T, tributary *fixture.Tributary) ([]client, error) {
 // client then stands.
 func awaitAnswered(t *testing.T, tributary *fixture.Tributary, res *discovery.DiscoveryResponse) subscription {
 	t.Helper()
-	var found subscription
+	var current subscription
 	tributary.WaitFor(t, 5*time.Second, func() error {
 		list, err := streams(t, tributary)
 		if err != nil {
 			return err
 		}
 		for _, c := range list {
-			for _, found = range c.Types {
-				if found.TypeURL == res.GetTypeUrl() && (found.Acked.Nonce == res.GetNonce() || found.Nack.Nonce == res.GetNonce()) {
+			for _, current = range c.Types {
+				if current.TypeURL == res.GetTypeUrl() && (current.Acked.Nonce == res.GetNonce() || current.Nack.Nonce == res.GetNonce()) {
 					return nil
 				}
 			}
 		}
 		return fmt.Errorf("the streams and their subscriptions are %+v", list)
 	})
-	return found
+	return current
 }

@@ -16,8 +16,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestStuckForAMinute shows that a client which stops reading, with its window full, disturbs nobody: for a minute others get each change,
-// and the newest state is all that it gets itself when it reads again.
+// TestStuckForAMinute shows that a client that stops reading, with its window full, disturbs no other client: for a
+// minute others get each change, and the client itself gets only the newest state when it reads again.
 func TestStuckForAMinute(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -44,22 +44,22 @@ func TestStuckForAMinute(t *testing.T) {
 	}
 	ask("")
 
-	others := fixture.OpenStream(t, tributary.XDS, "other")
-	others.Subscribe(t, serviceEntries, "")
-	others.Ack(t, others.Next(t))
+	reader := fixture.OpenStream(t, tributary.XDS, "other")
+	reader.Subscribe(t, serviceEntries, "")
+	reader.Ack(t, reader.Next(t))
 	changes := 0
 	var newest string
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		changes++
 		write(t, dir, "large-0.yaml", largeEntry("large-0", changes))
-		res := others.Next(t)
-		others.Ack(t, res)
+		res := reader.Next(t)
+		reader.Ack(t, res)
 		newest = res.GetVersionInfo()
 	}
 	require.Greater(t, changes, 10)
 
 	for responses := 1; ; responses++ {
-		require.LessOrEqual(t, responses, 3, "the first, what was in flight, and the newest")
+		require.LessOrEqual(t, responses, 3, "the first response, those in flight, and the newest")
 		res, err := stuck.Recv()
 		require.NoError(t, err)
 		if res.GetVersionInfo() == newest {

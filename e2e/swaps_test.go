@@ -66,7 +66,7 @@ func TestSwapsThroughSnapshotCache(t *testing.T) {
 // plane is a control plane that serves one route to one cluster. It starts serving when it is first given one.
 type plane func(t *testing.T) (addr string, set func(swap))
 
-// swap is what there is after so many swaps.
+// swap is the state after so many swaps.
 type swap struct {
 	n         int
 	backend   *net.TCPAddr
@@ -141,13 +141,13 @@ func (s swap) parts(t *testing.T) map[resourcev3.Type][]cachetypes.Resource {
 	clusters := []cachetypes.Resource{cluster}
 	if s.aggregate {
 		cluster.Name = "within-" + name
-		all, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{cluster.Name}})
+		aggregate, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{cluster.Name}})
 		require.NoError(t, err)
 		clusters = append(clusters, &clusterv3.Cluster{
 			Name: name,
 			ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
 				Name:        "envoy.clusters.aggregate",
-				TypedConfig: all,
+				TypedConfig: aggregate,
 			}},
 		})
 	}
@@ -191,7 +191,7 @@ func address(a *net.TCPAddr) *corev3.Address {
 	}}}
 }
 
-// manager is an HTTP connection manager with routes of its own, or whose routes come by RDS if these are nil.
+// manager is an HTTP connection manager with inline routes, or with routes by RDS if these are nil.
 func manager(t *testing.T, routes *routev3.RouteConfiguration) *anypb.Any {
 	router, err := anypb.New(&routerv3.Router{})
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func apiListener(t *testing.T, routes *routev3.RouteConfiguration) *listenerv3.L
 	return &listenerv3.Listener{Name: "svc", ApiListener: &listenerv3.ApiListener{ApiListener: manager(t, routes)}}
 }
 
-// load repeats a request, several at a time, until it is stopped. What a request returns is what answered it.
+// load repeats a request, several at a time, until it is stopped. A request returns the name of the server.
 type load struct {
 	failed, answered atomic.Int64
 	last             atomic.Value
@@ -231,7 +231,7 @@ func startLoad(t *testing.T, request func() (string, error)) *load {
 					return
 				default:
 				}
-				by, err := request()
+				text, err := request()
 				if err != nil {
 					if l.failed.Add(1) <= 3 {
 						t.Logf("request failed: %v", err)
@@ -239,7 +239,7 @@ func startLoad(t *testing.T, request func() (string, error)) *load {
 					continue
 				}
 				l.answered.Add(1)
-				l.last.Store(by)
+				l.last.Store(text)
 			}
 		})
 	}
@@ -252,9 +252,9 @@ func (l *load) end() int64 {
 	return l.failed.Load()
 }
 
-// until waits until answers come from there.
-func (l *load) until(t *testing.T, by string) {
-	require.Eventually(t, func() bool { return l.last.Load() == by }, 20*time.Second, time.Millisecond, "answers from %s", by)
+// awaitAnswer waits until a server with the name answers.
+func (l *load) awaitAnswer(t *testing.T, text string) {
+	require.Eventually(t, func() bool { return l.last.Load() == text }, 20*time.Second, time.Millisecond, "answers from %s", text)
 }
 
 // swapEnvoy returns how many requests through a real Envoy fail while its route is swapped.
@@ -287,7 +287,7 @@ func swapEnvoy(t *testing.T, control plane, api string) (failed int64) {
 	l := startLoad(t, request)
 	for n := 1; n <= swaps; n++ {
 		set(swap{n: n, backend: backend, listener: listener})
-		l.until(t, fmt.Sprint(n))
+		l.awaitAnswer(t, fmt.Sprint(n))
 	}
 	failed = l.end()
 	t.Logf("%s: %d requests answered, %d failed", api, l.answered.Load(), failed)
@@ -314,8 +314,8 @@ static_resources:
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: HOST, port_value: PORT}}}}]}]
 `
 
-// swapGRPC is swapEnvoy for grpc-go's xDS client, each cluster of which has a backend of its own. As it is
-// set up, the route may be part of the listener, or lead to aggregate clusters.
+// swapGRPC is swapEnvoy for grpc-go's xDS client, with a backend of its own for each cluster. By its setup, the route
+// may be part of the listener, or lead to aggregate clusters.
 func swapGRPC(t *testing.T, control plane, setup string) (failed int64) {
 	addr, set := control(t)
 	var backends []*net.TCPAddr // one for each swap, so that an answer tells how far the client is
@@ -341,7 +341,7 @@ func swapGRPC(t *testing.T, control plane, setup string) (failed int64) {
 	l := startLoad(t, request)
 	for n := 1; n <= swaps; n++ {
 		to(n)
-		l.until(t, backends[n].String())
+		l.awaitAnswer(t, backends[n].String())
 	}
 	failed = l.end()
 	t.Logf("grpc-go, %s: %d requests answered, %d failed", setup, l.answered.Load(), failed)

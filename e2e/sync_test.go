@@ -19,7 +19,7 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestFirstSync shows that an istiod which starts behind tributary holds exactly what the files say.
+// TestFirstSync shows that an istiod that starts behind tributary has exactly the objects of the files.
 func TestFirstSync(t *testing.T) {
 	t.Parallel()
 	for name, dir := range map[string]string{
@@ -37,8 +37,8 @@ func TestFirstSync(t *testing.T) {
 	}
 }
 
-// TestEveryKind shows that an object of each kind that istiod requests reaches it, and that its change and its deletion do.
-func TestEveryKind(t *testing.T) {
+// TestIstiod_ReceivesEveryKind shows that an object of each kind that istiod requests reaches it, and that its change and its deletion do.
+func TestIstiod_ReceivesEveryKind(t *testing.T) {
 	t.Parallel()
 	fixture.EachIstiod(t, func(t *testing.T, version fixture.IstiodVersion) {
 		text, err := os.ReadFile(filepath.Join("testdata", "kinds", "kinds.yaml"))
@@ -98,12 +98,12 @@ spec: {wasm: {url: "oci://registry.example/extension:v1"}}
 
 func requireEveryKind(t *testing.T, objects fixture.Objects) {
 	t.Helper()
-	have := map[string]bool{}
+	present := map[string]bool{}
 	for key := range objects {
-		have[key.Kind] = true
+		present[key.Kind] = true
 	}
 	for _, kind := range fixture.Kinds() {
-		require.True(t, have[kind], "no %s in the test's data", kind)
+		require.True(t, present[kind], "no %s in the test's data", kind)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestFileChanges(t *testing.T) {
 		write(t, dir, "a.yaml", serviceEntry("a", 80))
 		_, istiod := serveTo(t, version, fixture.Files("rules", dir))
 
-		step := func(what string, change func()) {
+		step := func(name string, change func()) {
 			t.Helper()
 			change()
-			t.Log(what)
+			t.Log(name)
 			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 		}
 		step("nothing changed yet", func() {})
@@ -203,7 +203,7 @@ spec: {host: one.mesh.internal, exportTo: ["."], trafficPolicy: {loadBalancer: {
 	}
 }
 
-// TestFileTurnsBad shows that a file which turns bad takes nothing away, is named, and holds up no other file.
+// TestFileTurnsBad shows that a file that becomes invalid removes no object, is named, and holds up no other file.
 func TestFileTurnsBad(t *testing.T) {
 	t.Parallel()
 	good := serviceEntry("one", 80) + "---\n" + serviceEntry("two", 80)
@@ -229,7 +229,7 @@ func TestFileTurnsBad(t *testing.T) {
 			tributary.WaitFor(t, 10*time.Second, func() error {
 				return pageNames(t, tributary, "/debug/sources", "rules.yaml")
 			})
-			// What comes after the bad file arrives, so istiod has seen all that there is to see.
+			// A change after the bad file arrives, so istiod has read all earlier changes.
 			write(t, dir, "zebra.yaml", serviceEntry("zebra", 80))
 			want = maps.Clone(want)
 			maps.Copy(want, fixture.ParseObjects(t, serviceEntry("zebra", 80)))
@@ -243,8 +243,8 @@ func TestFileTurnsBad(t *testing.T) {
 	}
 }
 
-// TestBadFromTheStart shows that a file which was never good keeps nothing else from istiod, nor tributary from its work.
-// (istiod's own file source ends istiod.)
+// TestBadFromTheStart shows that a file that was never valid keeps no other object from istiod, nor tributary from its
+// work. (istiod's own file source ends istiod.)
 func TestBadFromTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -271,7 +271,7 @@ func TestHeldUntilSynced(t *testing.T) {
 	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
-	assert.Contains(t, body, "late", "the page names what is not synced")
+	assert.Contains(t, body, "late", "the page names the source that is not synced")
 	require.Error(t, istiod.Synced(t.Context()), "istiod opened its port, so it had an answer for every kind")
 
 	require.NoError(t, os.Mkdir(late, 0o700))

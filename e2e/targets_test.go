@@ -36,8 +36,8 @@ spec:
 ---
 `
 
-// A policy that refers to a derived Gateway is enforced by the Envoys with its label in its namespace, and Envoys of other namespaces deny
-// what comes to the Gateway while it has a policy.
+// The Envoys with the label of a derived Gateway in its namespace enforce a policy that refers to the Gateway, and
+// Envoys of other namespaces deny requests to the Gateway while it has a policy.
 func TestTargetsOfPolicies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,11 +49,11 @@ func TestTargetsOfPolicies(t *testing.T) {
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir).With("guard", "off").With("derive", map[string]any{}))
 	tributary.AwaitReady(t)
 	envoy := fixture.StartGateway(t, tributary.XDS, "/nonexistent") // in namespace default, with istio.io/gateway-name: edge
-	expect := func(name string, within time.Duration, atHome, elsewhere int) {
+	expect := func(name string, timeout time.Duration, atHome, elsewhere int) {
 		t.Helper()
 		begun := time.Now()
 		defer func() { t.Logf("%s: in force after %s", name, time.Since(begun).Round(time.Millisecond)) }()
-		envoy.WaitFor(t, within, func() error {
+		envoy.WaitFor(t, timeout, func() error {
 			for port, status := range map[int]int{home: atHome, foreign: elsewhere} {
 				if got, err := askEdge(t, port, "GET", "one.example.com", "/"); got.status != status {
 					return fmt.Errorf("%s: port %d: %d (%v), want %d", name, port, got.status, err, status) //nolint:errorlint // there may be none

@@ -19,8 +19,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy writes a line for each request if a Telemetry says so, unless that of its workload says otherwise, and sends spans of as
-// many requests as it is told to where the MeshConfig says.
+// A real Envoy writes a line for each request if a Telemetry demands it, unless the Telemetry of its workload overrides
+// that, and sends spans of the configured share of requests to the provider of the MeshConfig.
 func TestTelemetryOnTributary(t *testing.T) {
 	t.Parallel()
 	var spans atomic.Int64
@@ -67,9 +67,9 @@ spec:
   http: [{route: [{destination: {host: echo.mesh.internal}}]}]
 `, log, collector.Listener.Addr().(*net.TCPAddr).Port, front))
 	const head = "apiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n"
-	all := fmt.Sprintf(head, "all", "istio-system", "{accessLogging: [{providers: [{name: lines}], filter: {expression: "+
+	defaults := fmt.Sprintf(head, "all", "istio-system", "{accessLogging: [{providers: [{name: lines}], filter: {expression: "+
 		"\"request.url_path.startsWith('/logged')\"}}], tracing: [{providers: [{name: spans}], randomSamplingPercentage: 100}]}")
-	mesh.write(t, "telemetry.yaml", all)
+	mesh.write(t, "telemetry.yaml", defaults)
 
 	sidecar := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--label", "app=shop"))
 	sidecar.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
@@ -92,10 +92,10 @@ spec:
 		return string(text)
 	}
 	ask(port, "/quiet")
-	for i, at := range []int{port, front} {
+	for i, listenPort := range []int{port, front} {
 		path := fmt.Sprintf("/logged/%d", i)
 		sidecar.WaitFor(t, 30*time.Second, func() error { // Envoy writes every ten seconds
-			ask(at, path)
+			ask(listenPort, path)
 			if !strings.Contains(lines(), fmt.Sprintf("%s 200 outbound|%d||echo.mesh.internal\n", path, port)) {
 				return fmt.Errorf("no line for %s in %q", path, lines())
 			}
@@ -110,16 +110,16 @@ spec:
 		return nil
 	})
 
-	mesh.write(t, "telemetry.yaml", all+fmt.Sprintf(head, "shop", "default",
+	mesh.write(t, "telemetry.yaml", defaults+fmt.Sprintf(head, "shop", "default",
 		"{selector: {matchLabels: {app: shop}}, accessLogging: [{disabled: true}], tracing: [{randomSamplingPercentage: 12.5}]}"))
 	listeners := func(e *fixture.Envoy) string {
-		_, told, err := fixture.Get(t.Context(), e.URL("/config_dump?resource=dynamic_listeners"))
+		_, dump, err := fixture.Get(t.Context(), e.URL("/config_dump?resource=dynamic_listeners"))
 		require.NoError(t, err)
-		return told
+		return dump
 	}
 	sidecar.WaitFor(t, 10*time.Second, func() error {
-		if told := listeners(sidecar); strings.Contains(told, log) || !strings.Contains(told, "12.5") {
-			return errors.New("the sidecar still logs, or traces what it did")
+		if dump := listeners(sidecar); strings.Contains(dump, log) || !strings.Contains(dump, "12.5") {
+			return errors.New("the sidecar still logs, or has the earlier sampling")
 		}
 		return nil
 	})

@@ -20,10 +20,10 @@ import (
 
 const destinationRules = "networking.istio.io/v1/DestinationRule"
 
-// TestSoakTiers shows that tributaries behind each other agree, object by object, with the files and with each other after
-// their connections were refused, delayed, silenced, reset and cut at random while the files changed; that no tier lost on the
-// way what was there all the time; and that no process holds more at the end than at the start. SOAK_DURATION says for how
-// long and SOAK_SEED how; `make soak` sets them.
+// TestSoakTiers shows that tributaries behind each other agree, object by object, with the files and with each other
+// after their connections were refused, delayed, silenced, reset and cut at random while the files changed; that no
+// tier lost an unchanged object on the way; and that no process holds more at the end than at the start. SOAK_DURATION
+// is its length and SOAK_SEED its seed; `make soak` sets them.
 func TestSoakTiers(t *testing.T) {
 	t.Parallel()
 	duration, seed := 6*time.Second, uint64(2480) // With seed 2480 each connection meets its fault soon.
@@ -73,9 +73,9 @@ func TestSoakTiers(t *testing.T) {
 
 	clean := time.Now()
 	s.await(t, 2*time.Minute) // A client that failed often waits for up to a minute.
-	t.Logf("%d changes, %d objects; all agree %v after the last fault; what was there all the time was there at each of %d looks",
-		s.changes, len(s.there)+len(s.kept), time.Since(clean).Round(time.Millisecond), looks)
-	// What comes after it arrives as ever.
+	t.Logf("%d changes, %d objects; all agree %v after the last fault; the unchanged objects were there at each of %d looks",
+		s.changes, len(s.changing)+len(s.stable), time.Since(clean).Round(time.Millisecond), looks)
+	// Later changes arrive as before.
 	s.change(t)
 	s.await(t, 10*time.Second)
 	for i, tier := range s.tiers {
@@ -88,23 +88,23 @@ func TestSoakTiers(t *testing.T) {
 // soak is a chain of tributaries with faults between them: the first reads files, the second reads the first by delta, and from
 // the second one reads by delta and one the state of the world.
 type soak struct {
-	dir     string
-	rand    *rand.Rand
-	tiers   []*fixture.Tributary
-	proxies []*fixture.FaultyProxy
-	kept    map[string]string // What never changes, by name: the kind's type URL.
-	there   []string          // The names of what may change.
-	changes int
+	dir      string
+	rand     *rand.Rand
+	tiers    []*fixture.Tributary
+	proxies  []*fixture.FaultyProxy
+	stable   map[string]string // The kinds' type URLs of objects that never change, by name.
+	changing []string          // The names of objects that may change.
+	changes  int
 }
 
 func newSoak(t *testing.T, seed uint64) *soak {
-	s := &soak{dir: t.TempDir(), rand: rand.New(rand.NewPCG(seed, 0)), kept: map[string]string{}}
+	s := &soak{dir: t.TempDir(), rand: rand.New(rand.NewPCG(seed, 0)), stable: map[string]string{}}
 	for i := range 100 {
 		name, content := fmt.Sprintf("kept%d", i), serviceEntry
-		s.kept["shop/"+name] = serviceEntries
+		s.stable["shop/"+name] = serviceEntries
 		if i%2 == 0 {
 			content = destinationRule
-			s.kept["shop/"+name] = destinationRules
+			s.stable["shop/"+name] = destinationRules
 		}
 		write(t, s.dir, name+".yaml", content(name, 80))
 	}
@@ -132,14 +132,14 @@ func newSoak(t *testing.T, seed uint64) *soak {
 func (s *soak) change(t *testing.T) {
 	s.changes++
 	switch n := s.rand.IntN(4); {
-	case n == 0 && len(s.there) < 400, len(s.there) < 50:
+	case n == 0 && len(s.changing) < 400, len(s.changing) < 50:
 		s.create(t)
 	case n == 1:
-		i := s.rand.IntN(len(s.there))
-		require.NoError(t, os.Remove(filepath.Join(s.dir, s.there[i]+".yaml")))
-		s.there = slices.Delete(s.there, i, i+1)
+		i := s.rand.IntN(len(s.changing))
+		require.NoError(t, os.Remove(filepath.Join(s.dir, s.changing[i]+".yaml")))
+		s.changing = slices.Delete(s.changing, i, i+1)
 	default:
-		s.put(t, s.there[s.rand.IntN(len(s.there))])
+		s.put(t, s.changing[s.rand.IntN(len(s.changing))])
 	}
 }
 
@@ -147,8 +147,8 @@ func (s *soak) change(t *testing.T) {
 func (s *soak) create(t *testing.T) {
 	kind := []string{"entry", "rule"}[s.rand.IntN(2)]
 	name := fmt.Sprintf("%s%d", kind, s.rand.IntN(1000))
-	if !slices.Contains(s.there, name) {
-		s.there = append(s.there, name)
+	if !slices.Contains(s.changing, name) {
+		s.changing = append(s.changing, name)
 	}
 	s.put(t, name)
 }
@@ -172,36 +172,36 @@ spec: {host: %s.mesh.internal, trafficPolicy: {connectionPool: {tcp: {maxConnect
 `, name, name, connections)
 }
 
-// read is what a tier serves.
-func (s *soak) read(t *testing.T, tier *fixture.Tributary) (all map[string]map[string]fixture.Served, err error) {
-	all = map[string]map[string]fixture.Served{}
+// read returns the objects of a tier.
+func (s *soak) read(t *testing.T, tier *fixture.Tributary) (byType map[string]map[string]fixture.Served, err error) {
+	byType = map[string]map[string]fixture.Served{}
 	for _, typeURL := range []string{serviceEntries, destinationRules} {
-		if all[typeURL], err = fixture.ReadServed(t.Context(), tier.XDS, typeURL); err != nil {
+		if byType[typeURL], err = fixture.ReadServed(t.Context(), tier.XDS, typeURL); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return byType, nil
 }
 
-// requireKept fails the test if a tier lacks what is there all the time.
+// requireKept fails the test if a tier lacks an unchanged object.
 func (s *soak) requireKept(t *testing.T) {
 	t.Helper()
 	for i, tier := range s.tiers {
 		got, err := s.read(t, tier)
 		require.NoError(t, err)
-		for name, typeURL := range s.kept {
+		for name, typeURL := range s.stable {
 			require.Contains(t, got[typeURL], name, "tier %d after %d changes", i+1, s.changes)
 		}
 	}
 }
 
-// await waits until all tiers have what the files say, in the same versions.
-func (s *soak) await(t *testing.T, within time.Duration) {
+// await waits until all tiers have the objects of the files, in the same versions.
+func (s *soak) await(t *testing.T, timeout time.Duration) {
 	t.Helper()
 	want := fixture.ReadObjects(t, s.dir)
 	var first map[string]map[string]fixture.Served
 	for i, tier := range s.tiers {
-		tier.WaitFor(t, within, func() error {
+		tier.WaitFor(t, timeout, func() error {
 			got, err := s.read(t, tier)
 			if err != nil {
 				return err
@@ -224,10 +224,10 @@ func (s *soak) await(t *testing.T, within time.Duration) {
 	}
 }
 
-// sameObjects is nil if what is served is what the files say.
+// sameObjects returns nil if the served objects are those of the files.
 func sameObjects(want fixture.Objects, got map[string]map[string]fixture.Served) error {
 	var errs []error
-	left := len(got[serviceEntries]) + len(got[destinationRules])
+	remaining := len(got[serviceEntries]) + len(got[destinationRules])
 	for key, object := range want {
 		typeURL := serviceEntries
 		if key.Kind == "DestinationRule" {
@@ -238,7 +238,7 @@ func sameObjects(want fixture.Objects, got map[string]map[string]fixture.Served)
 			errs = append(errs, fmt.Errorf("%s is missing", key))
 			continue
 		}
-		left--
+		remaining--
 		spec := object.Message().ProtoReflect().New().Interface()
 		if err := proto.Unmarshal([]byte(served.Body), spec); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -247,8 +247,8 @@ func sameObjects(want fixture.Objects, got map[string]map[string]fixture.Served)
 			errs = append(errs, fmt.Errorf("%s is %v, want %v", key, spec, object.Message()))
 		}
 	}
-	if left > 0 {
-		errs = append(errs, fmt.Errorf("%d objects are served that no file has", left))
+	if remaining > 0 {
+		errs = append(errs, fmt.Errorf("%d objects are served that no file has", remaining))
 	}
 	return errors.Join(errs...)
 }

@@ -23,7 +23,7 @@ type secured struct {
 	*fixture.Tributary
 
 	TLS      string   // host:port
-	dir      string   // of what is served
+	dir      string   // of the served files
 	certs    string   // of the server's certificate and key
 	ca       []string // flags of commands that trust the server
 	identity []string // flags of those that show a certificate that is trusted
@@ -33,11 +33,11 @@ type secured struct {
 func startSecured(t *testing.T, clientAuth string) *secured {
 	t.Helper()
 	s := &secured{TLS: fixture.Loopback(fixture.FreePort(t)), dir: t.TempDir(), certs: t.TempDir()}
-	mine, others := t.TempDir(), t.TempDir()
+	mine, foreignDir := t.TempDir(), t.TempDir()
 	cert, key := fixture.SelfSigned(t, s.certs)
 	clientCert, clientKey := fixture.SelfSigned(t, mine)
-	foreignCert, foreignKey := fixture.SelfSigned(t, others)
-	roots := filepath.Join(t.TempDir(), "roots.pem") // what clients trust stays, while the server's certificate is exchanged
+	foreignCert, foreignKey := fixture.SelfSigned(t, foreignDir)
+	roots := filepath.Join(t.TempDir(), "roots.pem") // the roots of clients stay, while the server's certificate is exchanged
 	text, err := os.ReadFile(cert)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(roots, text, 0o600))
@@ -63,12 +63,13 @@ func TestIstiodOverTLS(t *testing.T) {
 	istiod.AwaitConfigs(t, fixture.ParseObjects(t, rule))
 }
 
-// Envoy, gRPC programs and the command line show certificates; who has none, or a foreign one, is refused, and the log says who and why.
+// Envoy, gRPC programs and the command line show certificates; a client with none, or a foreign one, is refused, and
+// the log names the client and the reason.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "require")
-	one := healthServer(t, healthpb.HealthCheckResponse_SERVING)
-	write(t, s.dir, "greeter.yaml", greeter(one, 1))
+	serverPort := healthServer(t, healthpb.HealthCheckResponse_SERVING)
+	write(t, s.dir, "greeter.yaml", greeter(serverPort, 1))
 
 	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", s.TLS}, s.identity...)...))
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t,
@@ -99,8 +100,9 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// The certificate is exchanged once a second, by other files each time; nobody who is connected notices, and nobody is refused who comes.
-func TestTheCertificateRotatesUnderStreams(t *testing.T) {
+// The certificate is exchanged once a second, by other files each time; connected clients see no change, and every new
+// connection succeeds.
+func TestCertificate_RotatesUnderStreams(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "none")
 	write(t, s.dir, "rule.yaml", virtualService("reviews", "v1.mesh.internal"))
@@ -118,10 +120,10 @@ func TestTheCertificateRotatesUnderStreams(t *testing.T) {
 		require.NoError(t, err)
 		roots += string(text)
 	}
-	all := filepath.Join(t.TempDir(), "all.pem")
-	require.NoError(t, os.WriteFile(all, []byte(roots), 0o600))
+	bundle := filepath.Join(t.TempDir(), "all.pem")
+	require.NoError(t, os.WriteFile(bundle, []byte(roots), 0o600))
 
-	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", s.TLS, "--tls-ca", all,
+	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", s.TLS, "--tls-ca", bundle,
 		"--clients", "200", "--duration", fmt.Sprintf("%ds", rotations))
 	var out strings.Builder
 	load.Stdout, load.Stderr = &out, &out
@@ -136,7 +138,7 @@ func TestTheCertificateRotatesUnderStreams(t *testing.T) {
 			}
 			return nil
 		})
-		got, code := fixture.Run(t, fixture.TributaryBinary(t), "get", "vs", "-A", "--server", s.TLS, "--tls-ca", all)
+		got, code := fixture.Run(t, fixture.TributaryBinary(t), "get", "vs", "-A", "--server", s.TLS, "--tls-ca", bundle)
 		require.Zero(t, code)
 		require.Contains(t, got, "reviews")
 	}

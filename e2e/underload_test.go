@@ -76,7 +76,8 @@ func loadOn(t *testing.T, port int) *load {
 	})
 }
 
-// Endpoints go and come under load. Each ends as soon as Envoy knows that it has gone and what it had begun is done: no request fails.
+// Endpoints go and come under load. Each ends as soon as Envoy has removed it and its requests in flight are done: no
+// request fails.
 func TestDrainedUnderLoadOnTributary(t *testing.T) {
 	t.Parallel()
 	bothVariants(t, func(t *testing.T, start func(*mesh) *fixture.Envoy) {
@@ -87,12 +88,12 @@ func TestDrainedUnderLoadOnTributary(t *testing.T) {
 		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
 		l := loadOn(t, port)
 		for n := 1; n <= 10; n++ {
-			l.until(t, leaves.name)
+			l.awaitAnswer(t, leaves.name)
 			mesh.write(t, "echo.yaml", workers(port, stays))
-			gone := fmt.Sprintf("127.0.0.1:%d::", leaves.port)
+			endpoint := fmt.Sprintf("127.0.0.1:%d::", leaves.port)
 			envoy.WaitFor(t, 10*time.Second, func() error {
 				_, body, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
-				if err == nil && strings.Contains(body, gone) || leaves.inFlight.Load() > 0 {
+				if err == nil && strings.Contains(body, endpoint) || leaves.inFlight.Load() > 0 {
 					err = fmt.Errorf("it has %d requests", leaves.inFlight.Load())
 				}
 				return err
@@ -107,28 +108,28 @@ func TestDrainedUnderLoadOnTributary(t *testing.T) {
 	})
 }
 
-// Tributary is killed again and again under load. What it told stays in force; what changes meanwhile comes when it is back; no request
-// fails.
+// Tributary is killed again and again under load. Its last resources stay in force; changes of the meantime arrive
+// after its restart; no request fails.
 func TestKilledUnderLoadOnTributary(t *testing.T) {
 	t.Parallel()
 	bothVariants(t, func(t *testing.T, start func(*mesh) *fixture.Envoy) {
 		port := fixture.FreePort(t)
-		both := []*worker{startWorker(t, "one"), startWorker(t, "two")}
-		mesh := startMesh(t, "echo.yaml", workers(port, both[0]))
+		pair := []*worker{startWorker(t, "one"), startWorker(t, "two")}
+		mesh := startMesh(t, "echo.yaml", workers(port, pair[0]))
 		envoy := start(mesh)
 		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
 		l := loadOn(t, port)
-		l.until(t, "one")
+		l.awaitAnswer(t, "one")
 		for n := 1; n <= 5; n++ {
 			mesh.Kill()
 			if n%2 == 0 {
-				require.NoError(t, os.RemoveAll(mesh.State)) // it knows nothing of before
+				require.NoError(t, os.RemoveAll(mesh.State)) // it has no saved state
 			}
 			answered := l.answered.Load()
 			require.Eventually(t, func() bool { return l.answered.Load() > answered+20 }, 10*time.Second, time.Millisecond, "while it is down")
-			mesh.write(t, "echo.yaml", workers(port, both[n%2]))
+			mesh.write(t, "echo.yaml", workers(port, pair[n%2]))
 			mesh.Restart(t)
-			l.until(t, both[n%2].name)
+			l.awaitAnswer(t, pair[n%2].name)
 		}
 		require.Zero(t, l.end(), "requests that failed")
 		t.Logf("%d requests answered", l.answered.Load())
@@ -137,9 +138,9 @@ func TestKilledUnderLoadOnTributary(t *testing.T) {
 }
 
 // workers is a service that some workers do.
-func workers(port int, all ...*worker) string {
+func workers(port int, members ...*worker) string {
 	var endpoints []string
-	for _, w := range all {
+	for _, w := range members {
 		endpoints = append(endpoints, fmt.Sprintf("{address: 127.0.0.1, ports: {http: %d}}", w.port))
 	}
 	return fmt.Sprintf(`apiVersion: networking.istio.io/v1

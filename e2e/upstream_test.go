@@ -18,8 +18,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestBehindIstiod runs the chain istiod (files), tributary, istiod. The last follows every change, keeps everything while
-// the first is away and when it is back with nothing, and follows again once the first has its files.
+// TestBehindIstiod runs the chain istiod (files), tributary, istiod. The last follows every change, keeps everything
+// while the first is down and when it is back empty, and follows again once the first has its files.
 func TestBehindIstiod(t *testing.T) {
 	t.Parallel()
 	away := 5 * time.Second
@@ -45,13 +45,13 @@ func TestBehindIstiod(t *testing.T) {
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 	require.NoError(t, os.Remove(filepath.Join(dir, "added.yaml")))
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
-	all := fixture.ReadObjects(t, dir)
-	watch := guard(t, last, all)
+	objects := fixture.ReadObjects(t, dir)
+	watch := guard(t, last, objects)
 
 	first.Kill()
 	awaitState(t, tributary, "istiod", "unreachable", true)
 	assert.Regexp(t, `(?m)^istiod +unreachable, stale +\d+ +0 .*serves its state of `, tributary.Ask(t, "status"))
-	time.Sleep(away) // The time that the istiod is away is what this test is about.
+	time.Sleep(away) // The test is about the time that the istiod is down.
 	require.NoError(t, os.Rename(dir, dir+".away"))
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	first.Restart(t)
@@ -65,13 +65,13 @@ func TestBehindIstiod(t *testing.T) {
 	})
 	t.Logf("it was connected again, and its empty answer held, %v after it was started", time.Since(back).Round(time.Millisecond))
 	assert.Regexp(t, `(?m)^istiod +healthy +\d+ +48 `, tributary.Ask(t, "status"))
-	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, all)
+	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, objects)
 
 	// Its files are back, whole and one after the other, and one of them has changed.
 	t.Logf("the last istiod held everything at each of %d looks", watch.stop(t))
 	write(t, dir+".away", "s01.yaml", serviceEntry("s01", 82))
-	delete(all, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s01"})
-	watch = guard(t, last, all)
+	delete(objects, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s01"})
+	watch = guard(t, last, objects)
 	back = time.Now()
 	move(t, dir+".away", dir)
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
@@ -82,8 +82,8 @@ func TestBehindIstiod(t *testing.T) {
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 }
 
-// TestEveryKindBehindIstiod shows that an object of every kind goes through the chain istiod, tributary, istiod unchanged.
-func TestEveryKindBehindIstiod(t *testing.T) {
+// TestBehindIstiod_PassesEveryKind shows that an object of every kind goes through the chain istiod, tributary, istiod unchanged.
+func TestBehindIstiod_PassesEveryKind(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.Abs(filepath.Join("testdata", "kinds"))
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func TestEveryKindBehindIstiod(t *testing.T) {
 	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, want)
 }
 
-// TestRestartWithoutUpstream shows that tributary serves what it knew last when it starts and its upstream is not there,
-// says that it is stale, and follows again once the upstream is back.
+// TestRestartWithoutUpstream shows that tributary serves its last state when it starts and its upstream is down,
+// reports it as stale, and follows again once the upstream is back.
 func TestRestartWithoutUpstream(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -103,10 +103,10 @@ func TestRestartWithoutUpstream(t *testing.T) {
 	first := fixture.StartIstiod(t, "fs://"+dir)
 	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
 	last := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	all := fixture.ReadObjects(t, dir)
-	last.AwaitConfigs(t, all)
+	objects := fixture.ReadObjects(t, dir)
+	last.AwaitConfigs(t, objects)
 	awaitStored(t, tributary, "istiod", time.Time{})
-	watch := guard(t, last, all)
+	watch := guard(t, last, objects)
 
 	first.Kill()
 	tributary.Kill()
@@ -116,7 +116,7 @@ func TestRestartWithoutUpstream(t *testing.T) {
 	awaitState(t, tributary, "istiod", "unreachable", true)
 	assert.Regexp(t, `(?m)^istiod +unreachable, stale`, tributary.Ask(t, "status"))
 	istiodSynced(t, tributary)
-	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, all)
+	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, objects)
 
 	first.Restart(t)
 	first.AwaitSynced(t)
@@ -143,7 +143,7 @@ func tiers(t *testing.T, version fixture.IstiodVersion) {
 	middleProxy := fixture.StartProxy(t, middle.XDS)
 	opened := onlyStream(t, top)
 	bottom := fixture.StartTributary(t, fixture.Upstream("middle", middleProxy.Addr).With("mode", "delta"))
-	// That the bottom reads from it is nothing that the middle tells the top: its stream stays.
+	// The middle does not tell the top that the bottom reads from it: its stream stays.
 	top.WaitFor(t, 20*time.Second, func() error {
 		list, err := streams(t, top)
 		if err == nil && (len(list) != 1 || list[0].Stream != opened || slices.ContainsFunc(list[0].Types, subscription.waits)) {
@@ -175,19 +175,19 @@ func tiers(t *testing.T, version fixture.IstiodVersion) {
 			assert.Less(t, sent[i].Bytes, 1000)
 		}
 		assert.Equal(t, 1, sent[2].Messages)
-		assert.Equal(t, sent[0].Bytes, top.Metric(t, "tributary_xds_response_bytes_total", serviceEntries)-begin, "what the metric counts")
+		assert.Equal(t, sent[0].Bytes, top.Metric(t, "tributary_xds_response_bytes_total", serviceEntries)-begin, "the value of the metric")
 	}
 	versions := map[string]string{}
 	for name, tributary := range map[string]*fixture.Tributary{"top": top, "middle": middle, "bottom": bottom} {
 		out := tributary.Ask(t, "explain", "se", "shop/s150")
-		found := regexp.MustCompile(`version (\S+),`).FindStringSubmatch(out)
-		require.Len(t, found, 2, "%s: %s", name, out)
-		versions[found[1]] = name
+		match := regexp.MustCompile(`version (\S+),`).FindStringSubmatch(out)
+		require.Len(t, match, 2, "%s: %s", name, out)
+		versions[match[1]] = name
 	}
 	assert.Len(t, versions, 1, "the version is the same end to end")
 }
 
-// move moves what is in a folder into another, file by file.
+// move moves the files of a folder into another, one by one.
 func move(t *testing.T, from, to string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
@@ -220,10 +220,10 @@ func TestTierRestarts(t *testing.T) {
 	before := fixture.ReadObjects(t, dir)
 	istiod.AwaitConfigs(t, before)
 	awaitStored(t, middle, "top", time.Time{})
-	kept := maps.Clone(before)
-	delete(kept, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s150"})
-	delete(kept, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s151"})
-	watch := guard(t, istiod, kept)
+	unchanged := maps.Clone(before)
+	delete(unchanged, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s150"})
+	delete(unchanged, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s151"})
+	watch := guard(t, istiod, unchanged)
 
 	middle.Kill()
 	awaitState(t, bottom, "middle", "unreachable", true)
@@ -262,7 +262,7 @@ func onlyStream(t *testing.T, tributary *fixture.Tributary) (id uint64) {
 	return id
 }
 
-// waits reports whether nothing was acknowledged yet.
+// waits reports whether no response was acknowledged yet.
 func (s subscription) waits() bool { return s.Acked.Nonce == "" }
 
 // fillWith writes files with so many ServiceEntries, one in each.
@@ -280,7 +280,7 @@ type hop struct {
 	proxy *fixture.Proxy
 }
 
-// hops counts and logs what crosses each hop of the chain while the change reaches its end.
+// hops counts and logs the traffic on each hop of the chain while the change reaches its end.
 func hops(t *testing.T, chain []hop, change func()) []fixture.Traffic {
 	t.Helper()
 	sent := make([]fixture.Traffic, len(chain))
@@ -307,17 +307,17 @@ func TestMeshConfigOfAnUpstream(t *testing.T) {
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	first := fixture.NewIstiodWith(t, fmt.Sprintf("rootNamespace: of-the-first\nconfigSources: [{address: %q}]\n", "fs://"+dir))
 	first.AwaitSynced(t)
-	all := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
-	some := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC).With("subscribedResources", []string{"ServiceEntry"}))
-	last := fixture.StartIstiod(t, "xds://"+all.XDS)
+	complete := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
+	partial := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC).With("subscribedResources", []string{"ServiceEntry"}))
+	last := fixture.StartIstiod(t, "xds://"+complete.XDS)
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
-	some.AwaitReady(t)
+	partial.AwaitReady(t)
 
-	out, code := fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", all.XDS)
+	out, code := fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", complete.XDS)
 	require.Zero(t, code)
 	require.Contains(t, out, "rootNamespace: of-the-first")
-	all.WaitFor(t, 10*time.Second, func() error {
-		if all.Metric(t, "tributary_xds_responses_total", meshConfig) < 2 { // the one above, and istiod's
+	complete.WaitFor(t, 10*time.Second, func() error {
+		if complete.Metric(t, "tributary_xds_responses_total", meshConfig) < 2 { // the one above, and istiod's
 			return errors.New("the last istiod was not sent it")
 		}
 		return nil
@@ -327,7 +327,7 @@ func TestMeshConfigOfAnUpstream(t *testing.T) {
 	assert.Contains(t, body, "rootNamespace")
 	assert.NotContains(t, body, "of-the-first")
 
-	out, code = fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", some.XDS)
+	out, code = fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", partial.XDS)
 	require.Zero(t, code)
 	assert.NotContains(t, out, "of-the-first")
 }

@@ -16,25 +16,26 @@ import (
 	"tributary/server/envoy/envoytest"
 )
 
-// findingsOf runs `tributary verify` against an Envoy, and returns what it finds, as "class kind name", and its reasons.
-func findingsOf(t *testing.T, tributary *fixture.Tributary, envoy string, more ...string) (found, reasons []string) {
+// findingsOf runs `tributary verify` against an Envoy, and returns its findings, as "class kind name", and their
+// reasons.
+func findingsOf(t *testing.T, tributary *fixture.Tributary, envoy string, args ...string) (findings, reasons []string) {
 	t.Helper()
 	out, code := fixture.Run(t, append([]string{
 		fixture.TributaryBinary(t), "verify", "--envoy", envoy, "--admin", tributary.Admin, "-o",
 		"json",
-	}, more...)...)
-	var all []struct{ Class, Kind, Name, Reason string }
-	require.NoError(t, json.Unmarshal([]byte(out), &all), out)
+	}, args...)...)
+	var entries []struct{ Class, Kind, Name, Reason string }
+	require.NoError(t, json.Unmarshal([]byte(out), &entries), out)
 	counted := 0
-	for _, f := range all {
+	for _, f := range entries {
 		require.NotEmpty(t, f.Reason)
-		found, reasons = append(found, f.Class+" "+f.Kind+" "+f.Name), append(reasons, f.Reason)
+		findings, reasons = append(findings, f.Class+" "+f.Kind+" "+f.Name), append(reasons, f.Reason)
 		if f.Class != "extra" {
 			counted++
 		}
 	}
 	require.Equal(t, map[bool]int{true: 3}[counted > 0], code)
-	return found, reasons
+	return findings, reasons
 }
 
 // manySamples writes all of Istio's samples and a random mesh into a folder.
@@ -63,9 +64,9 @@ func manySamples(t *testing.T, dir string) {
 	}
 }
 
-// An Envoy that has all that it is told has no findings, whatever it is and however it asks: what it adds or says otherwise is no
-// difference.
-func TestVerifyEnvoyFindsNothing(t *testing.T) {
+// An Envoy that has all of its resources has no findings, as any kind of client and with any way of subscribing: its
+// own additions and other forms are no difference.
+func TestVerifyEnvoy_InSyncHasNoFindings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	manySamples(t, dir)
@@ -91,8 +92,8 @@ spec:
   http: [{route: [{destination: {host: echo.mesh.internal}}]}]
 `, front, cert, key))
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir).With("validation", "warn"))
-	node := func(what string, more ...string) []string {
-		return append([]string{"envoy", "--server", tributary.XDS, "--node-id", what}, more...)
+	node := func(id string, args ...string) []string {
+		return append([]string{"envoy", "--server", tributary.XDS, "--node-id", id}, args...)
 	}
 	for _, c := range []struct {
 		name string
@@ -106,77 +107,77 @@ spec:
 		for _, api := range []string{"DELTA_GRPC", "GRPC"} {
 			t.Run(c.name+" "+api, func(t *testing.T) {
 				envoy := fixture.StartEnvoyWith(t, strings.Replace(bootstrap(t, c.args...), "DELTA_GRPC", api, 1))
-				found, reasons := findingsOf(t, tributary, envoy.URL(""), "--settle", "20s")
-				require.Empty(t, found, "%s", reasons)
+				findings, reasons := findingsOf(t, tributary, envoy.URL(""), "--settle", "20s")
+				require.Empty(t, findings, "%s", reasons)
 				_, dump, err := fixture.Get(t.Context(), envoy.URL("/config_dump?include_eds"))
 				require.NoError(t, err)
 				file := filepath.Join(t.TempDir(), "dump.json")
 				require.NoError(t, os.WriteFile(file, []byte(dump), 0o600))
-				found, reasons = findingsOf(t, tributary, file)
-				require.Empty(t, found, "%s", reasons)
+				findings, reasons = findingsOf(t, tributary, file)
+				require.Empty(t, findings, "%s", reasons)
 			})
 		}
 	}
 	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""))
 }
 
-// An Envoy on demand has what it has asked for.
+// An Envoy on demand has the resources that it requested.
 func TestVerifyEnvoyOnDemand(t *testing.T) {
 	t.Parallel()
 	port := fixture.FreePort(t)
 	mesh := startMesh(t, "echo.yaml", echoService(port, backend(t, "one"), backend(t, "two")))
 	gate := fixture.StartGate(t, mesh.XDS)
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", gate.Addr, "--metadata", "ON_DEMAND=true"))
-	found, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""))
-	require.Empty(t, found, "%s", reasons)
+	findings, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""))
+	require.Empty(t, findings, "%s", reasons)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredWith(t, port, "echo.mesh.internal", 200) })
-	found, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""))
-	require.Empty(t, found, "%s", reasons)
+	findings, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""))
+	require.Empty(t, findings, "%s", reasons)
 
 	gate.Shut()
 	mesh.write(t, "route.yaml", echoRoute("one"))
 	mesh.WaitFor(t, 10*time.Second, func() error { return pageNames(t, mesh.Tributary, "/debug/configz", `"VirtualService"`) })
-	found, _ = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "1s")
-	require.Equal(t, []string{"stale VirtualHost " + fmt.Sprintf("%d/echo.mesh.internal", port)}, found)
+	findings, _ = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "1s")
+	require.Equal(t, []string{"stale VirtualHost " + fmt.Sprintf("%d/echo.mesh.internal", port)}, findings)
 	gate.Open()
-	found, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "30s")
-	require.Empty(t, found, "%s", reasons)
+	findings, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "30s")
+	require.Empty(t, findings, "%s", reasons)
 }
 
-// What something in between holds back is found stale or missing, and what an Envoy has from elsewhere is extra.
-func TestVerifyEnvoyFindsWhatIsHeldBack(t *testing.T) {
+// Resources that a gate in between holds back are stale or missing, and an Envoy's resources from elsewhere are extra.
+func TestVerifyEnvoy_FindsWithheldResources(t *testing.T) {
 	t.Parallel()
-	one, two, three := backend(t, "one"), backend(t, "two"), backend(t, "three")
-	port, other := fixture.FreePort(t), fixture.FreePort(t)
+	backendOne, backendTwo, backendThree := backend(t, "one"), backend(t, "two"), backend(t, "three")
+	port, secondPort := fixture.FreePort(t), fixture.FreePort(t)
 	for _, api := range []string{"DELTA_GRPC", "GRPC"} {
 		t.Run(api, func(t *testing.T) {
-			mesh := startMesh(t, "echo.yaml", echoService(port, one, two))
+			mesh := startMesh(t, "echo.yaml", echoService(port, backendOne, backendTwo))
 			gate := fixture.StartGate(t, mesh.XDS)
 			text := strings.Replace(bootstrap(t, "envoy", "--server", gate.Addr), "DELTA_GRPC", api, 1)
 			envoy := fixture.StartEnvoyWith(t, withOwnRoutes(t, text))
-			const own = "extra RouteConfiguration own"
-			found, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "10s")
-			require.Equal(t, []string{own}, found, "%s", reasons)
+			const extraFinding = "extra RouteConfiguration own"
+			findings, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "10s")
+			require.Equal(t, []string{extraFinding}, findings, "%s", reasons)
 
 			gate.Shut()
-			mesh.write(t, "echo.yaml", echoService(port, one, three)+"---\n"+plain(other, two))
+			mesh.write(t, "echo.yaml", echoService(port, backendOne, backendThree)+"---\n"+plain(secondPort, backendTwo))
 			mesh.write(t, "route.yaml", echoRoute("one"))
 			mesh.WaitFor(t, 10*time.Second, func() error { return pageNames(t, mesh.Tributary, "/debug/configz", `"VirtualService"`) })
-			found, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "1s")
-			require.Contains(t, found, fmt.Sprintf("stale RouteConfiguration %d", port))
-			require.Contains(t, found, fmt.Sprintf("stale ClusterLoadAssignment outbound|%d||echo.mesh.internal", port))
+			findings, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "1s")
+			require.Contains(t, findings, fmt.Sprintf("stale RouteConfiguration %d", port))
+			require.Contains(t, findings, fmt.Sprintf("stale ClusterLoadAssignment outbound|%d||echo.mesh.internal", port))
 			require.Contains(t, strings.Join(reasons, "\n"), "lacks 127.0.0.1")
-			require.Contains(t, strings.Join(found, "\n"), "missing Listener 127.0.0.1_"+fmt.Sprint(other))
-			require.Contains(t, found, own)
+			require.Contains(t, strings.Join(findings, "\n"), "missing Listener 127.0.0.1_"+fmt.Sprint(secondPort))
+			require.Contains(t, findings, extraFinding)
 
 			gate.Open()
-			found, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "60s")
-			require.Equal(t, []string{own}, found, "%s", reasons)
+			findings, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "60s")
+			require.Equal(t, []string{extraFinding}, findings, "%s", reasons)
 		})
 	}
 }
 
-// withOwnRoutes adds a listener to a bootstrap whose routes are in a file.
+// withOwnRoutes adds a listener to a bootstrap that has its routes in a file.
 func withOwnRoutes(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "routes.yaml")
@@ -203,8 +204,9 @@ resources:
 `, fixture.FreePort(t), file), 1)
 }
 
-// What an Envoy has rejected is found with its words: an object that it does not take, and what its machine lacks.
-func TestVerifyEnvoyFindsWhatItRejected(t *testing.T) {
+// Resources that an Envoy has rejected are found with its messages: an object that it does not take, and a feature that
+// its machine lacks.
+func TestVerifyEnvoy_FindsRejectedResources(t *testing.T) {
 	t.Parallel()
 	port, taken := fixture.FreePort(t), backend(t, "somebody else")
 	dir := t.TempDir()
@@ -213,8 +215,8 @@ func TestVerifyEnvoyFindsWhatItRejected(t *testing.T) {
 	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources:\n- {name: mesh, address: 'fs://%s'}\n", dir))
 	text := strict.Replace(bootstrap(t, "envoy", "--server", tributary.XDS))
 	envoy := fixture.StartEnvoyAt(t, text, admin)
-	found, reasons := findingsOf(t, tributary, envoy.URL(""), "--settle", "10s")
-	require.Empty(t, found, "%s", reasons)
+	findings, reasons := findingsOf(t, tributary, envoy.URL(""), "--settle", "10s")
+	require.Empty(t, findings, "%s", reasons)
 
 	write(t, dir, "mesh.yaml", regexHosts(port, 3, "v2", 1))
 	write(t, dir, "taken.yaml", plain(taken, taken))
@@ -224,11 +226,11 @@ func TestVerifyEnvoyFindsWhatItRejected(t *testing.T) {
 		}
 		return nil
 	})
-	found, reasons = findingsOf(t, tributary, envoy.URL(""), "--settle", "2s")
-	all := strings.Join(reasons, "\n")
-	require.Contains(t, found, fmt.Sprintf("rejected RouteConfiguration %d", port), all)
-	require.Contains(t, all, "max program size of 50")
-	require.Contains(t, strings.Join(found, "\n"), fmt.Sprintf("rejected Listener 127.0.0.1_%d", taken), all)
-	require.Contains(t, all, "cannot bind")
-	require.Len(t, found, 2, all)
+	findings, reasons = findingsOf(t, tributary, envoy.URL(""), "--settle", "2s")
+	joined := strings.Join(reasons, "\n")
+	require.Contains(t, findings, fmt.Sprintf("rejected RouteConfiguration %d", port), joined)
+	require.Contains(t, joined, "max program size of 50")
+	require.Contains(t, strings.Join(findings, "\n"), fmt.Sprintf("rejected Listener 127.0.0.1_%d", taken), joined)
+	require.Contains(t, joined, "cannot bind")
+	require.Len(t, findings, 2, joined)
 }

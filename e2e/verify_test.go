@@ -12,23 +12,24 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// verified runs `tributary verify` against an istiod, and returns what it finds, as "class kind/namespace/name".
-func verified(t *testing.T, tributary *fixture.Tributary, istiod *fixture.Istiod, more ...string) (found []string, code int) {
+// verified runs `tributary verify` against an istiod, and returns its findings, as "class kind/namespace/name".
+func verified(t *testing.T, tributary *fixture.Tributary, istiod *fixture.Istiod, args ...string) (findings []string, code int) {
 	t.Helper()
 	out, code := fixture.Run(t, append([]string{
 		fixture.TributaryBinary(t), "verify", "--istiod", "http://" + istiod.HTTP, "--server", tributary.XDS, "--admin", tributary.Admin, "-o",
 		"json",
-	}, more...)...)
-	var all []struct{ Class, Kind, Namespace, Name, Reason string }
-	require.NoError(t, json.Unmarshal([]byte(out), &all), out)
-	for _, f := range all {
+	}, args...)...)
+	var entries []struct{ Class, Kind, Namespace, Name, Reason string }
+	require.NoError(t, json.Unmarshal([]byte(out), &entries), out)
+	for _, f := range entries {
 		require.NotEmpty(t, f.Reason)
-		found = append(found, f.Class+" "+f.Kind+"/"+f.Namespace+"/"+f.Name)
+		findings = append(findings, f.Class+" "+f.Kind+"/"+f.Namespace+"/"+f.Name)
 	}
-	return found, code
+	return findings, code
 }
 
-// verify finds nothing when a real istiod has all, and finds what it dropped, what it has of before, and what it has from elsewhere.
+// verify has no findings when a real istiod has all objects, and finds objects that it dropped, outdated objects, and
+// objects from elsewhere.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	fixture.EachIstiod(t, verifies)
@@ -45,35 +46,35 @@ func verifies(t *testing.T, version fixture.IstiodVersion) {
 	}
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	write(t, elsewhere, "own.yaml", serviceEntry("own", 80))
-	const own = "extra ServiceEntry/shop/own"
+	const extraFinding = "extra ServiceEntry/shop/own"
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("validation", "warn"))
 	gate := fixture.StartGate(t, tributary.XDS)
 	istiod := version.NewWith(t, "configSources:\n- address: xds://"+gate.Addr+"\n- address: fs://"+elsewhere+"\n")
 	istiod.AwaitSynced(t)
 
-	found, code := verified(t, tributary, istiod)
-	require.Equal(t, []string{own}, found)
-	require.Zero(t, code, "what the istiod has from elsewhere is none of our business")
+	findings, code := verified(t, tributary, istiod)
+	require.Equal(t, []string{extraFinding}, findings)
+	require.Zero(t, code, "istiod's objects from elsewhere do not count")
 	_, code = verified(t, tributary, istiod, "--extra", "--settle", "0s")
 	require.Equal(t, 3, code, "unless one says so")
 
-	// istiod acknowledges what its validation refuses, and drops it.
+	// istiod acknowledges objects that its validation refuses, and drops them.
 	write(t, dir, "odd.yaml", serviceEntry("odd", 80000))
 	istiod.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"odd"`) })
-	found, code = verified(t, tributary, istiod, "--settle", "2s")
-	require.Equal(t, []string{"missing ServiceEntry/shop/odd", own}, found)
+	findings, code = verified(t, tributary, istiod, "--settle", "2s")
+	require.Equal(t, []string{"missing ServiceEntry/shop/odd", extraFinding}, findings)
 	require.Equal(t, 3, code)
 	require.NoError(t, os.Remove(filepath.Join(dir, "odd.yaml")))
 
-	// What does not come through is stale.
+	// Changes that do not come through are stale.
 	gate.Shut()
 	write(t, dir, "a.yaml", serviceEntry("a", 81))
 	istiod.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"number": 81`) })
-	found, code = verified(t, tributary, istiod, "--settle", "1s")
-	require.Equal(t, []string{"stale ServiceEntry/shop/a", own}, found)
+	findings, code = verified(t, tributary, istiod, "--settle", "1s")
+	require.Equal(t, []string{"stale ServiceEntry/shop/a", extraFinding}, findings)
 	require.Equal(t, 3, code)
 	gate.Open()
-	found, code = verified(t, tributary, istiod, "--settle", "60s")
-	require.Equal(t, []string{own}, found)
+	findings, code = verified(t, tributary, istiod, "--settle", "60s")
+	require.Equal(t, []string{extraFinding}, findings)
 	require.Zero(t, code)
 }

@@ -18,9 +18,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A real Envoy runs Wasm modules of WasmPlugins: one that it fetches from a service of the mesh, if its checksum is known, and one that is
-// a file on its machine. One that nobody can run refuses requests, unless it may fail.
-// Envoy rejects a listener with a file that is not there, and keeps the one before.
+// A real Envoy runs Wasm modules of WasmPlugins: one from a service of the mesh, if its checksum is known, and one from
+// a file on its machine. A module that cannot run refuses requests, unless it may fail. Envoy rejects a listener with a
+// missing file, and keeps the one before.
 func TestWasmPluginOnTributary(t *testing.T) {
 	t.Parallel()
 	module := wasmModule("x-wasm", "yes")
@@ -42,7 +42,7 @@ metadata: {name: shop, namespace: default}
 spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destination: {host: one.mesh.internal}}]}]}
 `, port))
 	envoy := fixture.StartGateway(t, mesh.XDS, t.TempDir())
-	is := func(status int, header string) {
+	expect := func(status int, header string) {
 		t.Helper()
 		envoy.WaitFor(t, 10*time.Second, func() error {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
@@ -64,22 +64,22 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 		mesh.write(t, "plugin.yaml", "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {name: a, namespace: "+
 			"default}\nspec: "+spec+"\n")
 	}
-	is(200, "")
+	expect(200, "")
 	sum := sha256.Sum256(module)
 	plugin(fmt.Sprintf("{url: 'http://files.mesh.internal/a.wasm', sha256: %q}", hex.EncodeToString(sum[:])))
-	is(200, "yes")
+	expect(200, "yes")
 	plugin("{url: 'oci://registry/image'}")
-	is(403, "")
+	expect(403, "")
 	require.Contains(t, mesh.Ask(t, "explain", "wasmplugin", "default/a"), "spec.url has no effect on Envoys: images are fetched by "+
 		"Istio's agent")
 	plugin("{url: 'oci://registry/image', failStrategy: FAIL_OPEN}")
-	is(200, "")
+	expect(200, "")
 	file := filepath.Join(t.TempDir(), "a.wasm")
 	require.NoError(t, os.WriteFile(file, wasmModule("x-wasm", "file"), 0o600))
 	plugin(fmt.Sprintf("{url: 'file://%s'}", file))
-	is(200, "file")
+	expect(200, "file")
 	plugin("{url: 'http://files.mesh.internal/a.wasm', sha256: a123456789012345678901234567890123456789012345678901234567890123}")
-	is(503, "")
+	expect(503, "")
 	mesh.rejectedNothing(t)
 	plugin("{url: 'file:///none.wasm'}")
 	envoy.WaitFor(t, 10*time.Second, func() error {
@@ -88,7 +88,7 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 		}
 		return nil
 	})
-	is(503, "")
+	expect(503, "")
 }
 
 // wasmModule is a module by version 0.2.1 of Proxy-Wasm that adds a header to each response.
@@ -103,7 +103,7 @@ func wasmModule(name, value string) []byte {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	section := func(id byte, body []byte) []byte { return append([]byte{id, byte(len(body))}, body...) }
 	function := func(code ...byte) []byte { return append([]byte{byte(len(code) + 2), 0}, append(code, 0x0b)...) }
-	const i32, constant, at = 0x7f, 0x41, 16 // where the texts are
+	const i32, constant, offset = 0x7f, 0x41, 16 // where the texts are
 	export := func(name string, kind, index byte) []byte { return append(text(name), kind, index) }
 	b := []byte("\x00asm\x01\x00\x00\x00")
 	for _, s := range [][]byte{
@@ -118,9 +118,9 @@ func wasmModule(name, value string) []byte {
 		section(7, vector(export("memory", 2, 0), export("proxy_abi_version_0_2_1", 0, 1), export("malloc", 0, 2),
 			export("proxy_on_response_headers", 0, 3))),
 		section(10, vector(function(), function(constant, 0x80, 8), // malloc returns 1024
-			function(constant, 2, constant, at, constant, byte(len(name)), constant, at+byte(len(name)), constant, byte(len(value)), 0x10, 0,
+			function(constant, 2, constant, offset, constant, byte(len(name)), constant, offset+byte(len(name)), constant, byte(len(value)), 0x10, 0,
 				0x1a, constant, 0))),
-		section(11, vector(append([]byte{0, constant, at, 0x0b}, text(name+value)...))),
+		section(11, vector(append([]byte{0, constant, offset, 0x0b}, text(name+value)...))),
 	} {
 		b = append(b, s...)
 	}

@@ -21,20 +21,20 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// machine is a workload whose probe is on a port of its own.
+// machine is a workload with a probe on a port of its own.
 type machine struct {
 	port, probed int
 	dead         atomic.Bool
 	failed       atomic.Int64           // probes
-	asked        atomic.Pointer[string] // by the last probe: host, path and header
+	lastProbe    atomic.Pointer[string] // by the last probe: host, path and header
 }
 
 func startMachine(t *testing.T, name string, secure bool) *machine {
 	t.Helper()
 	m := &machine{port: backend(t, name)}
 	probed := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked := r.Host + r.URL.Path + " " + r.Header.Get("X-Probe")
-		m.asked.Store(&asked)
+		probe := r.Host + r.URL.Path + " " + r.Header.Get("X-Probe")
+		m.lastProbe.Store(&probe)
 		if m.dead.Load() {
 			m.failed.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -74,40 +74,40 @@ spec: {template: {labels: {%s}}, probe: %s}
 // answers returns how often each backend answers.
 func answers(t *testing.T, port int) (map[string]int, error) {
 	t.Helper()
-	by := make(map[string]int)
+	counts := make(map[string]int)
 	for range 40 {
 		name, err := requestAs(t, port, "echo.mesh.internal")
 		if err != nil {
 			return nil, err
 		}
-		by[name]++
+		counts[name]++
 	}
-	return by, nil
+	return counts, nil
 }
 
 func answeredByEach(t *testing.T, port int, names ...string) error {
 	t.Helper()
-	by, err := answers(t, port)
+	counts, err := answers(t, port)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if by[name] == 0 {
-			return fmt.Errorf("%s answers nothing: %v", name, by)
+		if counts[name] == 0 {
+			return fmt.Errorf("%s answers no request: %v", name, counts)
 		}
 	}
-	if len(by) != len(names) {
-		return fmt.Errorf("want answers of %v only: %v", names, by)
+	if len(counts) != len(names) {
+		return fmt.Errorf("want answers of %v only: %v", names, counts)
 	}
 	return nil
 }
 
-// A workload that does not answer its probe gets no requests from a real Envoy, until it answers again. Workloads of no group, and of a
-// group whose probe is another one, are not checked.
+// A workload that does not answer its probe gets no requests from a real Envoy, until it answers again. Workloads of no
+// group, and of a group with another kind of probe, are not checked.
 func TestWorkloadGroupOnTributary(t *testing.T) {
 	t.Parallel()
 	port := fixture.FreePort(t)
-	one, two := startMachine(t, "one", false), startMachine(t, "two", false)
+	machineOne, machineTwo := startMachine(t, "one", false), startMachine(t, "two", false)
 	service := fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: echo, namespace: default}
@@ -117,78 +117,78 @@ spec:
   resolution: STATIC
   ports: [{number: %d, name: http, protocol: HTTP}]
   workloadSelector: {labels: {app: echo}}
-`, port) + member("one", one.port, "machine: one")
+`, port) + member("one", machineOne.port, "machine: one")
 	mesh := startMesh(t, "echo.yaml", service)
-	mesh.write(t, "two.yaml", member("two", two.port, "machine: two"))
+	mesh.write(t, "two.yaml", member("two", machineTwo.port, "machine: two"))
 	const probe = "{periodSeconds: 1, failureThreshold: %d, httpGet: {port: %d, path: ready/%[1]d, " +
 		"httpHeaders: [{name: X-Probe, value: 100%%}]}}"
 	groups := func(failures int) string {
-		return group("one", "machine: one", fmt.Sprintf(probe, failures, one.probed)) +
-			group("two", "machine: two", fmt.Sprintf(probe, failures, two.probed))
+		return group("one", "machine: one", fmt.Sprintf(probe, failures, machineOne.probed)) +
+			group("two", "machine: two", fmt.Sprintf(probe, failures, machineTwo.probed))
 	}
 	mesh.write(t, "groups.yaml", groups(2))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
-	both := func() error { return answeredByEach(t, port, "one", "two") }
-	envoy.WaitFor(t, 10*time.Second, both)
-	require.Equal(t, fmt.Sprintf("127.0.0.1:%d/ready/2 100%%", two.probed), *two.asked.Load())
+	bothAnswer := func() error { return answeredByEach(t, port, "one", "two") }
+	envoy.WaitFor(t, 10*time.Second, bothAnswer)
+	require.Equal(t, fmt.Sprintf("127.0.0.1:%d/ready/2 100%%", machineTwo.probed), *machineTwo.lastProbe.Load())
 
 	for range 2 {
-		two.dead.Store(true)
+		machineTwo.dead.Store(true)
 		envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one") })
 		_, metrics, err := fixture.Get(t.Context(), envoy.URL("/stats/prometheus"))
 		require.NoError(t, err)
 		require.Contains(t, metrics, fmt.Sprintf("envoy_cluster_membership_healthy{cluster_name=\"outbound|%d||echo.mesh.internal\"} 1\n", port))
 		require.Contains(t, metrics, "envoy_cluster_health_check_failure{")
-		two.dead.Store(false)
-		envoy.WaitFor(t, 10*time.Second, both)
+		machineTwo.dead.Store(false)
+		envoy.WaitFor(t, 10*time.Second, bothAnswer)
 	}
 
 	// None is left: requests are refused, and not sent to dead workloads.
-	one.dead.Store(true)
-	two.dead.Store(true)
+	machineOne.dead.Store(true)
+	machineTwo.dead.Store(true)
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		return answeredWith(t, port, "echo.mesh.internal", http.StatusServiceUnavailable)
 	})
-	one.dead.Store(false)
-	two.dead.Store(false)
-	envoy.WaitFor(t, 10*time.Second, both)
+	machineOne.dead.Store(false)
+	machineTwo.dead.Store(false)
+	envoy.WaitFor(t, 10*time.Second, bothAnswer)
 
 	// A workload that has failed less often than failureThreshold says stays.
 	mesh.write(t, "groups.yaml", groups(1000))
 	envoy.WaitFor(t, 10*time.Second, func() error {
-		if asked := *two.asked.Load(); !strings.Contains(asked, "/ready/1000") {
-			return errors.New(asked)
+		if lastProbe := *machineTwo.lastProbe.Load(); !strings.Contains(lastProbe, "/ready/1000") {
+			return errors.New(lastProbe)
 		}
-		return both()
+		return bothAnswer()
 	})
-	two.dead.Store(true)
-	before := two.failed.Load()
+	machineTwo.dead.Store(true)
+	before := machineTwo.failed.Load()
 	envoy.WaitFor(t, 10*time.Second, func() error {
-		if two.failed.Load() < before+3 {
+		if machineTwo.failed.Load() < before+3 {
 			return errors.New("not probed yet")
 		}
 		return nil
 	})
-	require.NoError(t, both())
-	two.dead.Store(false)
+	require.NoError(t, bothAnswer())
+	machineTwo.dead.Store(false)
 	mesh.write(t, "groups.yaml", groups(2))
 
 	// Workloads of a group with another probe, and of none, are not checked.
-	three := startMachine(t, "three", false)
-	mesh.write(t, "more.yaml", member("three", three.port, "machine: three")+
+	machineThree := startMachine(t, "three", false)
+	mesh.write(t, "more.yaml", member("three", machineThree.port, "machine: three")+
 		group("three", "machine: three", fmt.Sprintf(`{tcpSocket: {port: %d}}`, fixture.FreePort(t))))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
-	two.dead.Store(true)
+	machineTwo.dead.Store(true)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
-	two.dead.Store(false)
+	machineTwo.dead.Store(false)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
 
-	// One that is no endpoint any more gets nothing, though it answers. It comes back unchecked.
+	// A removed endpoint gets no request, though it answers. It comes back unchecked.
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "two.yaml")))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
-	two.dead.Store(true)
-	mesh.write(t, "two.yaml", member("two", two.port, "machine: two"))
-	mesh.write(t, "groups.yaml", group("one", "machine: one", fmt.Sprintf(probe, 1, one.probed)))
+	machineTwo.dead.Store(true)
+	mesh.write(t, "two.yaml", member("two", machineTwo.port, "machine: two"))
+	mesh.write(t, "groups.yaml", group("one", "machine: one", fmt.Sprintf(probe, 1, machineOne.probed)))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
 	mesh.rejectedNothing(t)
 }
@@ -244,8 +244,8 @@ func TestProbesOnTributary(t *testing.T) {
 	front := make(map[string]int)
 	for _, resolution := range []string{"STATIC", "DNS", "DNS_ROUND_ROBIN"} {
 		for _, tls := range []string{"DISABLE", "SIMPLE"} {
-			for probe, of := range probes {
-				for alive, text := range map[bool]string{true: of.probe, false: of.dead} {
+			for probe, config := range probes {
+				for alive, text := range map[bool]string{true: config.probe, false: config.dead} {
 					name := strings.ToLower(fmt.Sprintf("%s-%s-%s-%t", strings.ReplaceAll(resolution, "_", "-"), tls, probe, alive))
 					front[name] = fixture.FreePort(t)
 					fmt.Fprintf(&mesh, `---
@@ -287,11 +287,11 @@ spec: {host: %[1]s.mesh.internal, trafficPolicy: {tls: {mode: %[2]s}}}
 		}
 		for name, port := range front {
 			cluster := fmt.Sprintf("outbound|%d||%s.mesh.internal::127.0.0.1:", port, name)
-			at := strings.Index(text, cluster)
-			if at < 0 {
+			index := strings.Index(text, cluster)
+			if index < 0 {
 				return errors.New("no endpoint of " + name)
 			}
-			_, rest, _ := strings.Cut(text[at:], "::health_flags::")
+			_, rest, _ := strings.Cut(text[index:], "::health_flags::")
 			flags, _, _ := strings.Cut(rest, "\n")
 			if healthy := flags == "healthy"; healthy != strings.HasSuffix(name, "true") {
 				return fmt.Errorf("%s: %s", name, flags)
@@ -307,18 +307,18 @@ spec: {host: %[1]s.mesh.internal, trafficPolicy: {tls: {mode: %[2]s}}}
 func TestProbesComeUnderLoadOnTributary(t *testing.T) {
 	t.Parallel()
 	port := fixture.FreePort(t)
-	one, two := startMachine(t, "one", false), startMachine(t, "two", false)
+	machineOne, machineTwo := startMachine(t, "one", false), startMachine(t, "two", false)
 	mesh := startMesh(t, "echo.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: echo, namespace: default}
 spec:
   {hosts: [echo.mesh.internal], resolution: STATIC, ports: [{number: %d, name: http, protocol: HTTP}],
     workloadSelector: {labels: {app: echo}}}
-`, port)+member("one", one.port, "machine: one")+member("two", two.port, "machine: two"))
+`, port)+member("one", machineOne.port, "machine: one")+member("two", machineTwo.port, "machine: two"))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two") })
 
-	var asked, failed atomic.Int64
+	var requests, failed atomic.Int64
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -331,16 +331,16 @@ spec:
 			if _, err := requestAs(t, port, "echo.mesh.internal"); err != nil { //nolint:testifylint // it asserts what is constant
 				failed.Add(1)
 			}
-			asked.Add(1)
+			requests.Add(1)
 		}
 	}()
-	for i, probed := range []int{one.probed, two.probed, one.probed} {
+	for i, probed := range []int{machineOne.probed, machineTwo.probed, machineOne.probed} {
 		path := fmt.Sprintf("/%d", i/2) // first, another port; then, another check
-		at := []*machine{one, two, one}[i]
-		at.asked.Store(new(string))
+		target := []*machine{machineOne, machineTwo, machineOne}[i]
+		target.lastProbe.Store(new(string))
 		mesh.write(t, "group.yaml", group("all", "app: echo", fmt.Sprintf("{periodSeconds: 1, httpGet: {port: %d, path: %s}}", probed, path)))
 		envoy.WaitFor(t, 10*time.Second, func() error {
-			if got := *at.asked.Load(); !strings.Contains(got, path+" ") {
+			if got := *target.lastProbe.Load(); !strings.Contains(got, path+" ") {
 				return errors.New("not probed yet: " + got)
 			}
 			return answeredByEach(t, port, "one", "two")
@@ -356,7 +356,7 @@ spec:
 	})
 	close(stop)
 	<-stopped
-	t.Logf("%d requests, %d failed", asked.Load(), failed.Load())
-	require.Greater(t, asked.Load(), int64(100))
+	t.Logf("%d requests, %d failed", requests.Load(), failed.Load())
+	require.Greater(t, requests.Load(), int64(100))
 	require.Zero(t, failed.Load())
 }
