@@ -16,7 +16,7 @@ import (
 	"tributary/bench/wire"
 )
 
-// attacksFlags ask what honest clients notice while others mean harm.
+// attacksFlags select the measurement of honest clients under attacks.
 type attacksFlags struct {
 	on      bool
 	size    float64
@@ -25,27 +25,27 @@ type attacksFlags struct {
 	changes int
 	least   time.Duration
 	rounds  int
-	beside  bool
+	control bool
 	only    string
 	servers string
 }
 
 func (f *attacksFlags) register(flags *flag.FlagSet) {
 	flags.BoolVar(&f.on, "attacks", false, "attack the tributary binary, go-control-plane's server and istiod, each as it comes, on "+
-		"loopback, and look what honest clients notice; needs Linux")
+		"loopback, and measure the delay of honest clients; needs Linux")
 	flags.Float64Var(&f.size, "attack-size", 1, "the share of the full size of each attack, for -attacks")
 	flags.IntVar(&f.objects, "attack-objects", 1000, "how many objects, or resources, there are, for -attacks")
 	flags.IntVar(&f.honest, "honest", 100, "how many honest clients there are, for -attacks")
 	flags.IntVar(&f.changes, "attack-changes", 60, "how many changes are timed in a spell, for -attacks")
 	flags.DurationVar(&f.least, "attack-time", 3*time.Second, "how long an attack lasts at the least, for -attacks")
 	flags.IntVar(&f.rounds, "attack-rounds", 3, "how often peace and attack take turns, for -attacks")
-	flags.BoolVar(&f.beside, "attack-beside", false, "also attack another server of the same kind, which nobody else uses, and look what "+
-		"the clients of this one notice: that is what the machine does to them, for -attacks")
-	flags.StringVar(&f.only, "attack", "", "only attacks whose names contain this, for -attacks")
+	flags.BoolVar(&f.control, "attack-beside", false, "also attack another server of the same kind without other clients, and measure "+
+		"the clients of this one: that is the effect on the machine, for -attacks")
+	flags.StringVar(&f.only, "attack", "", "only attacks with this in their names, for -attacks")
 	flags.StringVar(&f.servers, "attacked", "tributary,go-control-plane,istiod", "which servers, for -attacks")
 }
 
-// spell is what is measured of a server for a while.
+// spell is the measurement of a server for a while.
 type spell struct {
 	took   []time.Duration // by change and honest client
 	late   bool            // the last change did not come in time
@@ -57,13 +57,13 @@ type spell struct {
 // attackResult is a row of the table.
 type attackResult struct {
 	attack, server string
-	// beside is while another server is attacked.
-	peace, beside, under spell
-	counts               attack.Counts
-	err                  error
+	// control is measured while another server is attacked.
+	peace, control, under spell
+	counts                attack.Counts
+	err                   error
 }
 
-// runAttacks runs each attack on each server, anew each time, and writes the table.
+// runAttacks runs each attack on each server, each time on a new server, and writes the table.
 func runAttacks(files filesFlags, flags attacksFlags, s settings, out io.Writer) error {
 	servers, err := attackedServers(files, flags)
 	if err != nil {
@@ -83,8 +83,8 @@ func runAttacks(files filesFlags, flags attacksFlags, s settings, out io.Writer)
 			result := attackResult{attack: name, server: server.name}
 			result.err = result.run(server, flags, s)
 			results = append(results, result)
-			p.line(fmt.Sprintf("%s: %s: 99 %% of clients and changes: %s → %s", name, server.name, inMillis(result.peace.at(0.99)),
-				inMillis(result.under.at(0.99))))
+			p.line(fmt.Sprintf("%s: %s: 99 %% of clients and changes: %s → %s", name, server.name, inMillis(result.peace.percentile(0.99)),
+				inMillis(result.under.percentile(0.99))))
 		}
 	}
 	if _, err := fmt.Fprintf(out, "%d honest clients, size of attacks %g; load of the machine before: %s, after: %s\n\n", flags.honest,
@@ -106,10 +106,10 @@ func (r *attackResult) run(server *attackedServer, flags attacksFlags, s setting
 			return err
 		}
 	}
-	other := &victim{timeout: s.Timeout, ask: v.ask}
-	if flags.beside {
-		defer other.stop()
-		if err := other.startServer(server); err != nil {
+	controlVictim := &victim{timeout: s.Timeout, ask: v.ask}
+	if flags.control {
+		defer controlVictim.stop()
+		if err := controlVictim.startServer(server); err != nil {
 			return err
 		}
 	}
@@ -120,8 +120,8 @@ func (r *attackResult) run(server *attackedServer, flags attacksFlags, s setting
 		if err := v.measure(&r.peace, flags.changes, 0); err != nil {
 			return err
 		}
-		if flags.beside {
-			if _, err := r.attackOnce(other, v, &r.beside, flags, s); err != nil {
+		if flags.control {
+			if _, err := r.attackOnce(controlVictim, v, &r.control, flags, s); err != nil {
 				return err
 			}
 			rest()
@@ -137,10 +137,10 @@ func (r *attackResult) run(server *attackedServer, flags attacksFlags, s setting
 	return nil
 }
 
-// rest lets pass what an attack left behind, which is no peace.
+// rest waits until the after-effects of an attack are over.
 func rest() { time.Sleep(2 * time.Second) }
 
-// attackOnce attacks one server, and measures what the clients of the same or another one notice.
+// attackOnce attacks one server, and measures the clients of the same or another one.
 func (r *attackResult) attackOnce(attacked, v *victim, into *spell, flags attacksFlags, s settings) (counts attack.Counts, err error) {
 	attacker, err := startChild(role.RoleAttacker)
 	if err != nil {
@@ -191,8 +191,8 @@ func (v *victim) measure(q *spell, changes int, least time.Duration) error {
 	return nil
 }
 
-// at returns what time it took for a share of all clients and changes.
-func (q *spell) at(share float64) time.Duration {
+// percentile returns the delay that a share of all clients and changes did not exceed.
+func (q *spell) percentile(share float64) time.Duration {
 	if len(q.took) == 0 {
 		return 0
 	}
@@ -200,12 +200,12 @@ func (q *spell) at(share float64) time.Duration {
 	return q.took[min(int(share*float64(len(q.took))), len(q.took)-1)]
 }
 
-// inMillis is at as text, if anything was measured.
+// inMillis is percentile as text, if anything was measured.
 func (q *spell) inMillis(share float64) string {
 	if len(q.took) == 0 {
 		return "–"
 	}
-	return inMillis(q.at(share))
+	return inMillis(q.percentile(share))
 }
 
 func (q *spell) cores() string { return fmt.Sprintf("%.2f", q.cpu.Seconds()/q.lasted.Seconds()) }
@@ -224,8 +224,8 @@ func writeAttacks(out io.Writer, results []attackResult) error {
 		if r.under.late {
 			p99 = "over " + lateAfter.String()
 		}
-		t.Add(r.attack, r.server, r.peace.inMillis(0.5), r.beside.inMillis(0.5), r.under.inMillis(0.5),
-			r.peace.inMillis(0.99), r.beside.inMillis(0.99), p99, r.peace.cores(), r.under.cores(),
+		t.Add(r.attack, r.server, r.peace.inMillis(0.5), r.control.inMillis(0.5), r.under.inMillis(0.5),
+			r.peace.inMillis(0.99), r.control.inMillis(0.99), p99, r.peace.cores(), r.under.cores(),
 			fmt.Sprint(r.peace.peak>>20), fmt.Sprint(r.under.peak>>20), fmt.Sprint(r.counts.Dials), fmt.Sprint(r.counts.Refused),
 			fmt.Sprint(r.counts.Sent))
 	}

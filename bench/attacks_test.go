@@ -10,7 +10,7 @@ import (
 	"tributary/bench/attack"
 )
 
-// Every attack runs, and honest clients are served meanwhile. What it costs is not asserted: sizes are small.
+// Every attack runs, and honest clients are served meanwhile. The test does not assert costs: sizes are small.
 func TestAttacks(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the CPU of another process")
@@ -36,7 +36,7 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("%s on %s: no ratio in %q", name, server, row)
 			}
 			if row[11] == "0" {
-				t.Errorf("%s on %s: nobody attacked: %q", name, server, row)
+				t.Errorf("%s on %s: no attacker connected: %q", name, server, row)
 			}
 		}
 	}

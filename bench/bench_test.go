@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // Every server must get through every scenario: the clients check that all of them see each change.
-func TestEveryScenario(t *testing.T) {
+func TestScenarios_Run(t *testing.T) {
 	s := settings{Repeat: 1, StormRate: 1000, StormTime: 100 * time.Millisecond, IdleTime: time.Millisecond, Timeout: 20 * time.Second}
 	m := fullMatrix()
 	m.Resources, m.Streams, m.Bounded = []int{300}, []int{3}, false
@@ -80,12 +80,12 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s does not fit into memory", c)
 		}
 	}
-	asked := matrix{
+	requested := matrix{
 		Servers: []string{engine.Linear}, Modes: []string{modeDelta}, Resources: []int{100_000}, Streams: []int{1_000},
 		Scenarios: []string{oneChange},
 	}
-	if len(asked.cases()) != 1 {
-		t.Error("what is asked for by name is left out")
+	if len(requested.cases()) != 1 {
+		t.Error("a combination requested by name is left out")
 	}
 	if n := len(quickCases()); n != 2*len(engine.Compared()) {
 		t.Errorf("the quick run has %d cases", n)

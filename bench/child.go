@@ -28,7 +28,7 @@ func startChild(name string) (*child, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), role.Variable+"="+name)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func startChild(name string) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the %s process: %w", name, err)
 	}
-	return &child{role: name, cmd: cmd, rpc: jsonrpc.NewClient(pipes{out, in})}, nil
+	return &child{role: name, cmd: cmd, rpc: jsonrpc.NewClient(pipes{out, stdin})}, nil
 }
 
 // errStuck is returned by a call that took longer than any step of the benchmark may.

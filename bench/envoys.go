@@ -64,9 +64,9 @@ func runEnvoys(f filesFlags, e envoysFlags, s settings, w io.Writer) error {
 		program.plain = true
 		err := r.run(program)
 		if err != nil {
-			r.results = append(r.results, result{benchCase: r.benchCase, Scenario: r.at, Err: err})
+			r.results = append(r.results, result{benchCase: r.benchCase, Scenario: r.scenario, Err: err})
 		}
-		p.done(r.results)
+		p.finish(r.results)
 		o.results = append(o.results, r.results...)
 		memory = append(memory, r.memory...)
 	}
@@ -92,13 +92,13 @@ type envoysRunner struct {
 	step        func(string)
 	changes     int
 
-	at      string // the scenario that is being measured
-	results []result
-	memory  []string
+	scenario string // the scenario that is being measured
+	results  []result
+	memory   []string
 }
 
 func (r *envoysRunner) run(p *program) (err error) {
-	r.at = envoysStart
+	r.scenario = envoysStart
 	r.step("write files")
 	if r.work, err = os.MkdirTemp("", "bench"); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (r *envoysRunner) measure() error {
 	if err := awaitListener(r.address, r.started.Add(r.Timeout)); err != nil {
 		return err
 	}
-	f, err := r.since(role.Usage{}, role.Traffic{}, time.Time{}, role.Arrivals{})
+	f, err := r.figuresSince(role.Usage{}, role.Traffic{}, time.Time{}, role.Arrivals{})
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (r *envoysRunner) measure() error {
 		r.add(change.scenario, runs...)
 	}
 	if err := r.remember("changed"); err != nil || r.Server != programTributary || r.policies {
-		return err // istiod has nothing like it
+		return err // istiod has no such feature
 	}
 	asking := role.EnvoysArgs{Services: used, Metadata: map[string]string{
 		"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE",
@@ -192,7 +192,7 @@ func (r *envoysRunner) measure() error {
 // used is how many services a client uses that asks on demand.
 const used = 3
 
-// open opens streams besides those that there are, and waits until each has what it asked for.
+// open opens further streams, and waits until each has its resources.
 func (r *envoysRunner) open(scenario string, streams int, args role.EnvoysArgs) error {
 	r.begin(scenario)
 	before, traffic, err := r.ready()
@@ -204,7 +204,7 @@ func (r *envoysRunner) open(scenario string, streams int, args role.EnvoysArgs) 
 	if err := r.client.call(2*r.Timeout, "Open", args, &opened); err != nil {
 		return err
 	}
-	f, err := r.since(before, traffic, opened.Start, opened.Arrivals)
+	f, err := r.figuresSince(before, traffic, opened.Start, opened.Arrivals)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (r *envoysRunner) open(scenario string, streams int, args role.EnvoysArgs) 
 }
 
 func (r *envoysRunner) begin(scenario string) {
-	r.at = scenario
+	r.scenario = scenario
 	r.step(scenario)
 }
 
@@ -221,7 +221,7 @@ func (r *envoysRunner) add(scenario string, runs ...figures) {
 	r.results = append(r.results, summarize(r.benchCase, scenario, runs))
 }
 
-// change writes a file and waits until every client has what it says.
+// change writes a file and waits until every client has its content.
 func (r *envoysRunner) change(typeURL string, write func() error) (figures, error) {
 	before, traffic, err := r.ready()
 	if err != nil {
@@ -240,10 +240,10 @@ func (r *envoysRunner) change(typeURL string, write func() error) (figures, erro
 	if err := r.client.call(2*r.Timeout, "Await", r.Timeout, &arrivals); err != nil {
 		return figures{}, err
 	}
-	return r.since(before, traffic, start, arrivals)
+	return r.figuresSince(before, traffic, start, arrivals)
 }
 
-// ready waits until the program is at rest, and returns what it has used until now.
+// ready waits until the program is at rest, and returns its usage until now.
 func (r *envoysRunner) ready() (before role.Usage, traffic role.Traffic, err error) {
 	if err = r.client.call(r.Timeout, "Collect", struct{}{}, nil); err != nil {
 		return before, traffic, err
@@ -254,7 +254,7 @@ func (r *envoysRunner) ready() (before role.Usage, traffic role.Traffic, err err
 	if err = r.client.call(r.Timeout, "Traffic", struct{}{}, &traffic); err != nil {
 		return before, traffic, err
 	}
-	if _, err = r.rest(r.Timeout); err != nil { // after what it cost to ask
+	if _, err = r.rest(r.Timeout); err != nil { // after the costs of the queries
 		return before, traffic, err
 	}
 	process.ResetPeak(r.pid())
@@ -262,7 +262,7 @@ func (r *envoysRunner) ready() (before role.Usage, traffic role.Traffic, err err
 	return before, traffic, err
 }
 
-// usage is what the program has used when it has come to rest. To ask for it costs some CPU afterwards.
+// usage returns the usage of the program once it is at rest. The query costs some CPU afterwards.
 func (r *envoysRunner) usage() (u role.Usage, err error) {
 	if u.CPU, err = r.rest(r.Timeout); err != nil {
 		return u, err
@@ -279,8 +279,8 @@ func (r *envoysRunner) usage() (u role.Usage, err error) {
 	return u, err
 }
 
-// since adds up what was used since then.
-func (r *envoysRunner) since(before role.Usage, sent role.Traffic, start time.Time, arrivals role.Arrivals) (figures, error) {
+// figuresSince returns the figures since a usage.
+func (r *envoysRunner) figuresSince(before role.Usage, sent role.Traffic, start time.Time, arrivals role.Arrivals) (figures, error) {
 	after, err := r.usage()
 	if err != nil {
 		return figures{}, err
@@ -292,7 +292,8 @@ func (r *envoysRunner) since(before role.Usage, sent role.Traffic, start time.Ti
 	return assemble(before, after, sent, now, start, arrivals), nil
 }
 
-// remember notes the memory that the program needs: what is left after a garbage collection, and what it has of the system.
+// remember notes the memory that the program needs: the heap after a garbage collection, and its memory from the
+// system.
 func (r *envoysRunner) remember(when string) error {
 	_, peak := process.Memory(r.pid())
 	for range 2 {

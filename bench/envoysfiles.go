@@ -56,7 +56,7 @@ spec: {action: DENY, rules: [{to: [{operation: {paths: [/%s]}}]}]}
 
 func (r *envoysRunner) rulesOf() int { return min(r.rules, r.services) }
 
-// marker is what the next change of a type has in it, and nothing before.
+// marker is a text of the next change of a type, which no earlier state has.
 func (r *envoysRunner) marker(typeURL string) string {
 	if typeURL == role.Endpoints {
 		return fmt.Sprintf("172.20.%d.%d", r.changes/100, 100+r.changes%100)

@@ -66,7 +66,7 @@ func runFiles(flags filesFlags, s settings, out io.Writer) error {
 		c := benchCase{Server: program.name, group: group{modeSotW, flags.files, flags.subscribers}}
 		p.begin(i, c)
 		results := runProgram(program, c, s, p.step)
-		p.done(results)
+		p.finish(results)
 		o.results = append(o.results, results...)
 	}
 	p.end()
@@ -163,7 +163,7 @@ func (r *fileRunner) open() (figures, error) {
 	return r.assemble(0, role.Traffic{}, r.started, opened.Arrivals)
 }
 
-// change changes one file and waits until every subscriber has what it says now.
+// change changes one file and waits until every subscriber has its content.
 func (r *fileRunner) change() (figures, error) {
 	if err := r.client.call(r.Timeout, "Collect", struct{}{}, nil); err != nil {
 		return figures{}, err

@@ -48,14 +48,14 @@ func run(args []string, out io.Writer) error {
 	flags.IntVar(&s.StormRate, "storm-rate", 10_000, "changes a second in a storm")
 	flags.DurationVar(&s.StormTime, "storm-time", 10*time.Second, "how long a storm lasts")
 	flags.DurationVar(&s.Timeout, "timeout", 2*time.Minute, "bounds each step")
-	budget := flags.Duration("budget", 3*time.Hour, "bounds the run: cases that have not begun by then are left out")
+	budget := flags.Duration("budget", 3*time.Hour, "bounds the run: later cases are left out")
 	flags.StringVar(&s.CPUProfile, "cpuprofile", "", "write CPU profiles of the server to this file, with the scenario appended; for one case")
 	flags.StringVar(&s.HeapProfile, "memprofile", "", "write a heap profile of the server to this file when a case ends; for one case")
 	dir := flags.String("out", "", "directory for the table in Markdown and the plots in SVG")
 	listFlag(flags, "columns", &s.Columns, columns, "columns of the table")
 	page := flags.String("page", "", "run the commands that stand in this Markdown page, and write their tables into it")
 	only := flags.String("page-only", "", "of -page, run the commands that contain this text")
-	check := flags.Bool("check", false, "check the flags, and measure nothing")
+	check := flags.Bool("check", false, "check the flags, and do not measure")
 	var files filesFlags
 	files.register(flags)
 	var envoys envoysFlags
@@ -91,7 +91,7 @@ func run(args []string, out io.Writer) error {
 	}
 	cases := m.cases()
 	if *names || *kinds || *steps || *resources || *streams {
-		// Bounds are for those who did not choose.
+		// Bounds apply to flags that are not set.
 		m.Bounded = !(*resources && *streams)
 		cases = m.cases()
 	} else if *quick {
@@ -112,8 +112,8 @@ func quickCases() []benchCase {
 	return append(cases, m.cases()...)
 }
 
-// runCases runs the cases one after the other and keeps what is saved up to date, so that a run that is broken off was not
-// for nothing.
+// runCases runs the cases one after the other and saves the results after each, so that an aborted run keeps its
+// results.
 func runCases(cases []benchCase, s settings, dir string, deadline time.Time, out io.Writer) error {
 	o := outcome{columns: s.Columns}
 	p := newProgress(os.Stderr, len(cases))
@@ -125,7 +125,7 @@ func runCases(cases []benchCase, s settings, dir string, deadline time.Time, out
 		p.begin(i, c)
 		results := runCase(c, s, p.step)
 		o.results = append(o.results, results...)
-		p.done(results)
+		p.finish(results)
 		if dir != "" {
 			if err := o.save(dir); err != nil {
 				return err
@@ -142,7 +142,7 @@ func runCases(cases []benchCase, s settings, dir string, deadline time.Time, out
 	return nil
 }
 
-// listFlag defines a flag of names separated by commas. What it returns tells whether the flag was given.
+// listFlag defines a flag of names separated by commas. The returned function reports whether the flag was given.
 func listFlag(flags *flag.FlagSet, name string, into *[]string, allowed []string, usage string) *bool {
 	given := new(bool)
 	flags.Func(name, fmt.Sprintf("%s: any of %s (default all)", usage, strings.Join(allowed, ",")), func(s string) error {

@@ -7,7 +7,7 @@ import (
 	"tributary/bench/engine"
 )
 
-// The modes in which clients subscribe.
+// The modes of the clients' subscriptions.
 const (
 	modeDelta = "delta" // incremental, wildcard
 	modeNames = "names" // incremental, by name, namedResources of them
@@ -16,10 +16,10 @@ const (
 
 var modes = []string{modeDelta, modeNames, modeSotW}
 
-// The scenarios, in the order in which a case runs them.
+// The scenarios of a case, in order.
 const (
 	initialSync = "initial"   // all streams open at once and get everything
-	idle        = "idle"      // nothing happens
+	idle        = "idle"      // no change
 	oneChange   = "change"    // one resource is replaced
 	churn       = "churn"     // 1 % of the resources are replaced at once
 	reconnect   = "reconnect" // all streams are closed and open again at once
@@ -32,7 +32,7 @@ var scenarios = []string{initialSync, idle, oneChange, churn, reconnect, resume,
 // namedResources is how many resources a client asks for that subscribes by name.
 const namedResources = 100
 
-// group is a set of cases that differ in nothing but the server: what is compared with each other.
+// group is a set of cases that differ only in the server: they are compared with each other.
 type group struct {
 	Mode      string
 	Resources int
@@ -58,15 +58,15 @@ func (c benchCase) String() string {
 	return fmt.Sprintf("%s, %s, %d resources, %d streams", c.Server, c.Mode, c.Resources, c.Streams)
 }
 
-// matrix is what a run covers: every combination that is within bounds.
+// matrix is the set of cases of a run: every combination within bounds.
 type matrix struct {
 	Servers   []string
 	Modes     []string
 	Resources []int
 	Streams   []int
 	Scenarios []string
-	// Bounded leaves out what would not fit into the memory of a common machine, or would take most of the time and say
-	// nothing new. A combination that was asked for by name is not bounded.
+	// Bounded leaves out combinations that would not fit into the memory of a common machine, or would take most of the
+	// time without new results. A combination that was requested by name is not bounded.
 	Bounded bool
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// figures are what one scenario cost on one server.
+// figures are the costs of one scenario on one server.
 type figures struct {
 	CPU        time.Duration // of the server process, from the first cause until the last acknowledgement is processed
 	P50        time.Duration // until half of the streams had it
@@ -50,10 +50,10 @@ func summarize(c benchCase, scenario string, runs []figures) result {
 	return r
 }
 
-func median[T time.Duration | uint64 | float64](runs []figures, of func(figures) T) T {
+func median[T time.Duration | uint64 | float64](runs []figures, value func(figures) T) T {
 	values := make([]T, len(runs))
 	for i, f := range runs {
-		values[i] = of(f)
+		values[i] = value(f)
 	}
 	slices.Sort(values)
 	return values[len(values)/2]

@@ -33,8 +33,8 @@ type comparison struct {
 	By       []result
 }
 
-// of returns the result of a server.
-func (c comparison) of(server string) (result, bool) {
+// resultOf returns the result of a server.
+func (c comparison) resultOf(server string) (result, bool) {
 	i := slices.IndexFunc(c.By, func(r result) bool { return r.Server == server && r.Err == nil })
 	if i < 0 {
 		return result{}, false
@@ -59,7 +59,7 @@ func (o outcome) comparisons() []comparison {
 	return out
 }
 
-// writeTable writes every figure, one row a server, grouped by what may be compared.
+// writeTable writes every figure, one row a server, grouped by comparison.
 func (o outcome) writeTable(w io.Writer) error {
 	t := report.Table{Left: 3, Header: []string{
 		"scenario", "mode", "server", "resources", "streams", "CPU ms", "least–most", "× floor", "× tributary",
@@ -89,17 +89,17 @@ func (o outcome) writeTable(w io.Writer) error {
 
 // ratio returns the CPU of r in terms of that of another server in the same comparison.
 func (c comparison) ratio(r result, server string) string {
-	other, ok := c.of(server)
-	if !ok || other.CPU <= 0 {
+	baseline, ok := c.resultOf(server)
+	if !ok || baseline.CPU <= 0 {
 		return ""
 	}
-	if c.Scenario == idle || c.Scenario == storm { // the one is noise, and in the other each did what it could
+	if c.Scenario == idle || c.Scenario == storm { // the idle figures are noise, and in a storm each server does its best
 		return ""
 	}
-	return fmt.Sprintf("%.2f", float64(r.CPU)/float64(other.CPU))
+	return fmt.Sprintf("%.2f", float64(r.CPU)/float64(baseline.CPU))
 }
 
-// writeErrors names what could not be measured.
+// writeErrors names the failed measurements.
 func (o outcome) writeErrors(w io.Writer) error {
 	var errs []error
 	for _, r := range o.results {
@@ -175,7 +175,8 @@ func (o outcome) overStreams(mode string, resources ...int) (report.Chart, bool)
 	return report.Chart{}, false
 }
 
-// chart plots the CPU of one change of every server over what x says of a group. A server with a single point is left out.
+// chart plots the CPU of one change of every server over the value x of a group. A server with a single point is left
+// out.
 func (o outcome) chart(x func(group) (float64, bool)) report.Chart {
 	c := report.Chart{Y: "server CPU, ms"}
 	for _, server := range engine.Names() {
@@ -184,8 +185,8 @@ func (o outcome) chart(x func(group) (float64, bool)) report.Chart {
 			if r.Server != server || r.Scenario != oneChange || r.Err != nil || r.CPU <= 0 {
 				continue
 			}
-			if at, ok := x(r.group); ok {
-				s.Points = append(s.Points, report.Point{X: at, Y: float64(r.CPU) / float64(time.Millisecond)})
+			if value, ok := x(r.group); ok {
+				s.Points = append(s.Points, report.Point{X: value, Y: float64(r.CPU) / float64(time.Millisecond)})
 			}
 		}
 		if len(s.Points) > 1 {
@@ -217,7 +218,7 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%.2f", ms)
 }
 
-// count leaves out what was not measured.
+// count leaves out missing values.
 func count(n uint64) string {
 	if n == 0 {
 		return ""

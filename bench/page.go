@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// block is a command of a page and what it printed: a comment with flags of this program, and all that follows up to the comment that
-// ends it.
+// block is a command of a page and its output: a comment with flags of this program, and all text up to the comment
+// that ends it.
 var block = regexp.MustCompile(`(?s)(<!-- bench (-[^\n]*?) -->\n).*?(<!-- end of bench -->)`)
 
-// writePage runs the command of each block of a Markdown page and writes what it prints in the place of what the block had. Blocks whose
-// command does not contain only keep their text. A command that fails leaves its block as it was.
+// writePage runs the command of each block of a Markdown page and replaces the block's text with the output. Blocks
+// without the text only in their command keep their text. A command that fails leaves its block unchanged.
 func writePage(file, only string, run func(args []string, out *bytes.Buffer) error) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestPageHasWhatItsCommandsPrint(t *testing.T) {
+func TestPage_HasOutputOfItsCommands(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	const page = "# A page\n\n<!-- bench -server a -->\n\nold\n\n<!-- end of bench -->\ntext\n<!-- bench -server b -->\n<!-- end of bench " +
 		"-->\n<!-- bench -bad -->\nstays\n<!-- end of bench -->\n"

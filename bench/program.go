@@ -73,7 +73,7 @@ func (f filesFlags) programs() ([]*program, error) {
 	return present, nil
 }
 
-// istiod returns the command of an istiod without Kubernetes, whose only source is the directory.
+// istiod returns the command of an istiod without Kubernetes and with the directory as its only source.
 func istiod(p *program, work, rules string) (*exec.Cmd, error) {
 	mesh := filepath.Join(work, "mesh.yaml")
 	if err := os.WriteFile(mesh, fmt.Appendf(nil, "configSources:\n- address: \"fs://%s\"\nenableAutoMtls: false\n", rules),
@@ -109,7 +109,7 @@ func istiod(p *program, work, rules string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// launch starts the program with the files of a directory. It ends with what is returned.
+// launch starts the program with the files of a directory. The returned value stops it.
 func (p *program) launch(work, rules string) (r *running, err error) {
 	if p.address, err = freeAddress(); err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func (r *running) blame(err error) error {
 	return fmt.Errorf("%w; its log ends with %q", err, tail(r.log.Name()))
 }
 
-// rest waits until the program has used next to nothing for a second, and returns what it had used until then. istiod is
-// never quite idle.
+// rest waits until the program has used next to no CPU for a second, and returns its CPU until then. istiod is never
+// quite idle.
 func (r *running) rest(limit time.Duration) (time.Duration, error) {
 	const window, noise = time.Second, 20 * time.Millisecond
 	deadline := time.Now().Add(limit)

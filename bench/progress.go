@@ -27,24 +27,24 @@ func newProgress(f *os.File, total int) *progress {
 
 func (p *progress) begin(index int, c benchCase) { p.index, p.name = index, c.String() }
 
-// step tells what a case is doing.
-func (p *progress) step(what string) {
+// step shows the current step of a case.
+func (p *progress) step(text string) {
 	if p.terminal {
-		p.overwrite(fmt.Sprintf("%s %s: %s", p.position(), p.name, what))
+		p.overwrite(fmt.Sprintf("%s %s: %s", p.position(), p.name, text))
 	}
 }
 
-// line is step for what takes minutes: it is written, too, where there is no terminal.
-func (p *progress) line(what string) {
+// line is step for steps that take minutes: it also writes where there is no terminal.
+func (p *progress) line(text string) {
 	if p.terminal {
-		p.step(what)
+		p.step(text)
 		return
 	}
-	_, _ = fmt.Fprintf(p.w, "[%s] %s: %s\n", time.Since(p.started).Round(time.Second), p.name, what)
+	_, _ = fmt.Fprintf(p.w, "[%s] %s: %s\n", time.Since(p.started).Round(time.Second), p.name, text)
 }
 
-// done tells what a case has found.
-func (p *progress) done(results []result) {
+// finish shows the results of a case.
+func (p *progress) finish(results []result) {
 	if p.terminal {
 		return
 	}

@@ -29,11 +29,11 @@ type runner struct {
 	address        string
 	open           bool
 	missed         int          // the change that clients that resume lack
-	step           func(string) // told what is being done
+	step           func(string) // shows the current step
 }
 
-// runCase runs a case in processes of its own. A scenario that fails ends the case: what follows would measure a server in
-// trouble.
+// runCase runs a case in processes of its own. A scenario that fails ends the case: later ones would measure a server
+// in trouble.
 func runCase(c benchCase, s settings, step func(string)) []result {
 	r := &runner{benchCase: c, settings: s, step: step}
 	if err := r.start(); err != nil {
@@ -75,7 +75,7 @@ func (r *runner) start() (err error) {
 	return nil
 }
 
-// enough is how long a scenario is repeated at most. What takes long has little noise.
+// enough is the maximal time for the repetitions of a scenario. Long scenarios have little noise.
 const enough = 30 * time.Second
 
 // run runs a scenario as often as it is to be repeated.
@@ -105,7 +105,7 @@ func (r *runner) run(name string) (runs []figures, err error) {
 	return runs, nil
 }
 
-// scenario returns what to measure, and how often.
+// scenario returns the measurement, and the number of repetitions.
 func (r *runner) scenario(name string) (measure func() (figures, error), repeat int) {
 	switch name {
 	case initialSync:
@@ -126,7 +126,7 @@ func (r *runner) scenario(name string) (measure func() (figures, error), repeat 
 	return func() (figures, error) { return figures{}, fmt.Errorf("no scenario is called %q", name) }, 1
 }
 
-// prepare brings the processes into the state that the scenario begins with, and warms up what it will use.
+// prepare brings the processes into the first state of the scenario, and warms them up for it.
 func (r *runner) prepare(name string) error {
 	if name == initialSync {
 		return nil
@@ -143,7 +143,7 @@ func (r *runner) prepare(name string) error {
 		_, err := r.change(1)
 		return err
 	case resume:
-		// Clients come back with all versions but that of one change, which is what they are then sent.
+		// Clients come back with all versions but that of one change, which the server then sends.
 		if err := r.onClient("Learn", r.openArgs(), nil); err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func (r *runner) storm() (figures, error) {
 	return f, err
 }
 
-// idle measures what open streams cost while nothing happens.
+// idle measures the costs of open streams without changes.
 func (r *runner) idle() (figures, error) {
 	if err := r.onClient("Collect", struct{}{}, nil); err != nil {
 		return figures{}, err
@@ -275,13 +275,13 @@ func (r *runner) begin() (before role.Usage, traffic role.Traffic, err error) {
 	if err = r.onClient("Traffic", struct{}{}, &traffic); err != nil {
 		return before, traffic, err
 	}
-	collect := r.CPUProfile == "" // what the collector does for the measurement is not to be seen in the profile
+	collect := r.CPUProfile == "" // the profile leaves out the garbage collection for the measurement
 	err = r.onServer("Begin", collect, &before)
 	return before, traffic, err
 }
 
-// await waits until every stream has what the server changed. The server was at rest already; unless something came
-// later, what it had used by then is what the change cost.
+// await waits until every stream has the server's change. The server was at rest already; without later events, its
+// usage by then is the cost of the change.
 func (r *runner) await(changed role.Changed, traffic role.Traffic) (figures, error) {
 	var arrivals role.Arrivals
 	if err := r.onClient("Await", r.Timeout, &arrivals); err != nil {

@@ -93,32 +93,33 @@ func (t *tier) get(path string) (string, error) {
 	return string(body), err
 }
 
-// sent is what the tributary has sent to all readers, as its metrics say, but for the watcher, as that says.
-func (t *tier) sent(limit time.Duration) (all role.Traffic, err error) {
+// sent returns the traffic of the tributary to its readers, from its metrics, without that of the watcher, from the
+// watcher.
+func (t *tier) sent(limit time.Duration) (traffic role.Traffic, err error) {
 	page, err := t.get("/metrics")
 	if err != nil {
-		return all, err
+		return traffic, err
 	}
-	if all.Received, err = sum(page, "tributary_xds_responses_total{"); err != nil {
-		return all, err
+	if traffic.Received, err = sum(page, "tributary_xds_responses_total{"); err != nil {
+		return traffic, err
 	}
-	if all.Bytes, err = sum(page, "tributary_xds_response_bytes_total{"); err != nil {
-		return all, err
+	if traffic.Bytes, err = sum(page, "tributary_xds_response_bytes_total{"); err != nil {
+		return traffic, err
 	}
 	if t.watcher == nil {
-		return all, nil
+		return traffic, nil
 	}
-	var own role.Traffic
-	if err := t.watcher.call(limit, "Traffic", struct{}{}, &own); err != nil {
-		return all, err
+	var watched role.Traffic
+	if err := t.watcher.call(limit, "Traffic", struct{}{}, &watched); err != nil {
+		return traffic, err
 	}
-	all.Received -= own.Received
-	all.Bytes -= own.Bytes
-	return all, nil
+	traffic.Received -= watched.Received
+	traffic.Bytes -= watched.Bytes
+	return traffic, nil
 }
 
-// inUse is the memory that the tributary needs: what is left after a garbage collection, and stacks. Its resident set has
-// also what it will give back to the system by and by.
+// inUse returns the memory that the tributary needs: the heap after a garbage collection, and stacks. Its resident set
+// has also the memory that it will return to the system later.
 func (t *tier) inUse() (uint64, error) {
 	if _, err := t.get("/debug/pprof/heap?gc=1"); err != nil {
 		return 0, err
@@ -151,15 +152,15 @@ func sum(page, prefix string) (total uint64, err error) {
 	return total, nil
 }
 
-// tierUse is what a tier has used and sent so far.
+// tierUse is the usage and the traffic of a tier so far.
 type tierUse struct {
 	cpu         time.Duration
 	inUse, peak uint64
 	sent        role.Traffic
 }
 
-// begin returns what the tiers have used and sent before a step, and begins a new peak of their memory. The CPU is read last:
-// to ask for the rest costs a tier some, too.
+// begin returns the usage and the traffic of the tiers before a step, and begins a new peak of their memory. The CPU is
+// read last: the other queries cost a tier some, too.
 func (r *tiersRunner) begin() ([]tierUse, error) {
 	use := make([]tierUse, len(r.tiers))
 	for i, t := range r.tiers {
@@ -172,7 +173,7 @@ func (r *tiersRunner) begin() ([]tierUse, error) {
 	return use, r.rest(use)
 }
 
-// end returns what the tiers have used and sent after a step. The CPU is read first.
+// end returns the usage and the traffic of the tiers after a step. The CPU is read first.
 func (r *tiersRunner) end() ([]tierUse, error) {
 	use := make([]tierUse, len(r.tiers))
 	if err := r.rest(use); err != nil {
@@ -191,7 +192,7 @@ func (r *tiersRunner) end() ([]tierUse, error) {
 	return use, nil
 }
 
-// rest waits until all tiers have used next to nothing for a second, and notes the CPU that they had used until then.
+// rest waits until all tiers have used next to no CPU for a second, and notes their CPU until then.
 func (r *tiersRunner) rest(use []tierUse) error {
 	const window, noise = time.Second, 10 * time.Millisecond
 	for deadline := time.Now().Add(r.patience()); time.Now().Before(deadline); {
@@ -217,7 +218,7 @@ func (r *tiersRunner) rest(use []tierUse) error {
 	return errBusy
 }
 
-// assemble makes figures of what the tiers have used.
+// assemble makes figures from the usage of the tiers.
 func (r *tiersRunner) assemble(before, after []tierUse) []figures {
 	run := make([]figures, len(after))
 	for i, a := range after {
@@ -229,7 +230,7 @@ func (r *tiersRunner) assemble(before, after []tierUse) []figures {
 	return run
 }
 
-// arrive notes when the streams had what they waited for.
+// arrive notes when the streams had the change.
 func (f *figures) arrive(a role.Arrivals, start time.Time) {
 	f.P50, f.P99, f.Last = a.Since(start, 0.5), a.Since(start, 0.99), a.Since(start, 1)
 }

@@ -15,7 +15,8 @@ import (
 	"tributary/bench/role"
 )
 
-// tiersFlags ask what a change costs that crosses tributaries which read from each other, on its way to many clients of the last.
+// tiersFlags select the measurement of a change that crosses tributaries that read from each other, on its way to many
+// clients of the last.
 type tiersFlags struct {
 	on          bool
 	depth       int
@@ -32,7 +33,7 @@ func (f *tiersFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.depth, "depth", 3, "how many, for -tiers")
 	flags.IntVar(&f.objects, "objects", 100_000, "how many ServiceEntries, for -tiers")
 	flags.IntVar(&f.clients, "clients", 500, "how many clients the last one has, for -tiers")
-	flags.IntVar(&f.returning, "returning", 200, "how many of them there are when clients come back with what they know, for -tiers; each "+
+	flags.IntVar(&f.returning, "returning", 200, "how many of them there are when clients come back with their versions, for -tiers; each "+
 		"sends the names of all objects")
 	flags.StringVar(&f.compression, "compression", "gzip", "how the tiers send, gzip or none, for -tiers")
 	flags.BoolVar(&f.sotw, "sotw", false, "the clients follow the state of the world, as istiods do, for -tiers")
@@ -45,7 +46,7 @@ const (
 	stepResume = "clients come back, one change behind"
 )
 
-// tierFigures are what a step cost on one tier, over its repetitions.
+// tierFigures are the costs of a step on one tier, over its repetitions.
 type tierFigures struct {
 	step    string
 	tier    int // from 1
@@ -152,7 +153,7 @@ func (r *tiersRunner) run(binary string) (results []tierFigures, err error) {
 	}
 	add(stepChange, runs...)
 	if r.sotw {
-		return results, nil // They do not say what they know.
+		return results, nil // They send no versions.
 	}
 
 	r.clients = r.returning
@@ -233,7 +234,7 @@ func (r *tiersRunner) openArgs(streams int) role.OpenArgs {
 	}
 }
 
-// connect opens the streams of the clients, and measures until each has what it waits for.
+// connect opens the streams of the clients, and measures until each has its resources.
 func (r *tiersRunner) connect(args role.OpenArgs) ([]figures, error) {
 	if err := r.reading.call(r.Timeout, "Collect", struct{}{}, nil); err != nil {
 		return nil, err
@@ -255,7 +256,7 @@ func (r *tiersRunner) connect(args role.OpenArgs) ([]figures, error) {
 	return run, nil
 }
 
-// change changes one file and measures until every client of the last tier has what it says.
+// change changes one file and measures until every client of the last tier has its content.
 func (r *tiersRunner) change() ([]figures, error) {
 	looking := append(r.watchers(), r.reading)
 	for _, c := range looking {
@@ -317,11 +318,11 @@ func (r *tiersRunner) resume() ([][]figures, error) {
 	})
 }
 
-func (r *tiersRunner) watchers() (all []*child) {
+func (r *tiersRunner) watchers() (children []*child) {
 	for _, t := range r.tiers[:len(r.tiers)-1] {
-		all = append(all, t.watcher)
+		children = append(children, t.watcher)
 	}
-	return all
+	return children
 }
 
 // readers is how many streams there are to a tier that count.

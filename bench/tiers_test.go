@@ -32,7 +32,7 @@ func TestTiers(t *testing.T) {
 		`(?m)^\| clients come back, one change behind .*\| 2 .*\| +45 \|`,
 	} {
 		if !regexp.MustCompile(pattern).Match(out.Bytes()) {
-			t.Errorf("nothing matches %s in\n%s", pattern, &out)
+			t.Errorf("no line matches %s in\n%s", pattern, &out)
 		}
 	}
 }

@@ -53,11 +53,11 @@ type victim struct {
 	client  *child
 	timeout time.Duration
 	// touch makes a change and says which it is, and when it was.
-	touch func() (change int, at time.Time, err error)
+	touch func() (change int, changedAt time.Time, err error)
 	stops []func()
 }
 
-// lateAfter is after what time a change is too late to wait for.
+// lateAfter is the delay after which a change counts as late.
 const lateAfter = 10 * time.Second
 
 // start starts the server and its honest clients.
@@ -127,11 +127,11 @@ func (v *victim) startProgram(p *program) error {
 	if err != nil {
 		return err
 	}
-	// With it, sidecars with another folder of credentials are told otherwise of a host.
+	// It makes hosts differ for sidecars with another folder of credentials.
 	if err := os.WriteFile(filepath.Join(rules, "credentials.yaml"), []byte(credentials), 0o600); err != nil {
 		return err
 	}
-	p.plain, p.quick = true, true // that it waits for more changes would hide what clients wait for
+	p.plain, p.quick = true, true // its wait for more changes would hide the delay of clients
 	running, err := p.launch(work, rules)
 	if err != nil {
 		return err
@@ -146,20 +146,20 @@ func (v *victim) startProgram(p *program) error {
 	changes := 0
 	v.touch = func() (int, time.Time, error) {
 		changes++
-		at := time.Now()
-		return changes, at, writeChanging(work, changes)
+		changedAt := time.Now()
+		return changes, changedAt, writeChanging(work, changes)
 	}
 	return awaitListener(v.address, time.Now().Add(v.timeout))
 }
 
-// change makes a change and returns what time it took to each honest client; nothing if it took too long.
+// change makes a change and returns its delay at each honest client, or nil if it took too long.
 func (v *victim) change() ([]time.Duration, error) {
 	// The number of the change that comes is one more than that of the last.
 	next := v.changes + 1
 	if err := v.client.call(v.timeout, "Arm", role.ArmArgs{Marker: engine.Marker(next)}, nil); err != nil {
 		return nil, err
 	}
-	change, at, err := v.touch()
+	change, start, err := v.touch()
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (v *victim) change() ([]time.Duration, error) {
 	}
 	took := make([]time.Duration, len(arrivals.At))
 	for i, arrived := range arrivals.At {
-		took[i] = arrived.Sub(at)
+		took[i] = arrived.Sub(start)
 	}
 	return took, nil
 }

@@ -1,5 +1,5 @@
-// Package attack has what clients do that mean harm to an xDS server, each bounded in what it costs the machine. It is for servers of
-// one's own, on loopback.
+// Package attack has the attacks of clients on an xDS server, each with bounded costs for the machine. It is for
+// servers of one's own, on loopback.
 package attack
 
 import (
@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Target is the server and what it serves.
+// Target is the server and its type of resources.
 type Target struct {
 	Address string
 	Admin   string // the address of the admin port; empty if there is none
-	TypeURL string // of which there is something
+	TypeURL string // a type with resources
 	Node    []byte // encoded, of an honest client
 	// Size is the share of the attack's full size, from 0 to 1.
 	Size float64
 }
 
-// Counts are what became of an attack.
+// Counts are the results of an attack.
 type Counts struct {
 	Dials   int64 // connections that were made
 	Refused int64 // of these, cut off or broken by the server; or streams that were ended by it
-	Sent    int64 // requests, or streams that were opened, or bytes of handshakes: what the attack is about
+	Sent    int64 // requests, or streams that were opened, or bytes of handshakes: the units of the attack
 }
 
 // run is an attack under way.
@@ -41,7 +41,7 @@ func (r *run) counts() Counts {
 	return Counts{Dials: r.dials.Load(), Refused: r.refused.Load(), Sent: r.sent.Load()}
 }
 
-// kind is one sort of attack. Each of its many attackers does once again what act does when that ends, after a pause.
+// kind is one sort of attack. Each of its many attackers calls act again when it ends, after a pause.
 type kind struct {
 	name  string
 	many  int
@@ -52,14 +52,14 @@ type kind struct {
 // kinds are all attacks.
 func kinds() []kind {
 	return []kind{
-		{"10,000 connections that say nothing", 10_000, time.Second, sayNothing},
+		{"10,000 silent connections", 10_000, time.Second, sayNothing},
 		{"1,000 slow handshakes", 1000, time.Second, shakeSlowly},
 		{"200 slow readers", 200, time.Second, readSlowly},
 		{"streams opened and reset", 10, 100 * time.Millisecond, resetRapidly},
 		{"64 MiB requests on 200 streams", 200, time.Second, sendLarge(64 << 20)},
 		{"3.9 MiB requests on 200 streams", 200, time.Second, sendLarge(39 << 20 / 10)},
 		{"a million names on 20 streams", 20, time.Second, subscribeToMuch},
-		{"headers without end", 50, 100 * time.Millisecond, floodHeaders},
+		{"endless headers", 50, 100 * time.Millisecond, floodHeaders},
 		{"compressed bombs on 50 streams", 50, 100 * time.Millisecond, sendBombs},
 		{"NACKs on 50 streams", 50, time.Second, rejectAll},
 		{"NACKs of 50 Envoys", 50, time.Second, rejectAsEnvoy},
@@ -71,7 +71,7 @@ func kinds() []kind {
 	}
 }
 
-// Names returns what the attacks are called.
+// Names returns the names of the attacks.
 func Names() (names []string) {
 	for _, k := range kinds() {
 		names = append(names, k.name)
@@ -79,10 +79,10 @@ func Names() (names []string) {
 	return names
 }
 
-// Begin begins an attack. What it returns ends it.
+// Begin begins an attack. The returned function ends it.
 func Begin(name string, target Target) (end func() Counts, err error) {
-	all := kinds()
-	i := slices.IndexFunc(all, func(k kind) bool { return k.name == name })
+	attacks := kinds()
+	i := slices.IndexFunc(attacks, func(k kind) bool { return k.name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("no attack is called %q", name)
 	}
@@ -93,7 +93,7 @@ func Begin(name string, target Target) (end func() Counts, err error) {
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return nil, errors.New("attacks are for loopback only")
 	}
-	k, r := all[i], &run{Target: target}
+	k, r := attacks[i], &run{Target: target}
 	ctx, cancel := context.WithCancel(context.Background())
 	var attackers sync.WaitGroup
 	for n := range max(int(float64(k.many)*target.Size), 1) {

@@ -14,10 +14,11 @@ import (
 	"tributary/bench/wire"
 )
 
-// bombSize is what a bomb becomes: a little less than what tributary takes by default, so that it is looked at as a whole.
+// bombSize is the decompressed size of a bomb: a little less than tributary's default limit, so that the server reads
+// all of it.
 const bombSize = 15 << 20
 
-// bomb is a request of zeros in a field that means nothing, compressed to a thousandth.
+// bomb is a request of zeros in an unknown field, compressed to a thousandth.
 var bomb = sync.OnceValue(func() []byte {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)

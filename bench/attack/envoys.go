@@ -10,7 +10,7 @@ import (
 	"tributary/bench/wire"
 )
 
-// The types that the attackers ask for who call themselves Envoys.
+// The types that attackers subscribe to in the role of Envoys.
 const (
 	clusters  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	endpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -38,22 +38,22 @@ func rejectAsEnvoy(ctx context.Context, r *run, n int) error {
 	}
 	responses, ended := make(chan came, 16), make(chan error, 1)
 	go func() { ended <- listen(ctx, s, responses) }()
-	of := make(map[string]*critic) // by type
+	critics := make(map[string]*critic) // by type
 	err = each(ctx, 100, func() error {
 		select {
 		case err := <-ended:
 			return err
 		case c := <-responses:
-			if of[c.typeURL] == nil {
-				of[c.typeURL] = &critic{}
+			if critics[c.typeURL] == nil {
+				critics[c.typeURL] = &critic{}
 				if err := ask(s, c); err != nil {
 					return err
 				}
 			}
-			of[c.typeURL].hear(c)
+			critics[c.typeURL].hear(c)
 		default:
 		}
-		for typeURL, critic := range of {
+		for typeURL, critic := range critics {
 			nack := wire.Bytes(rejection(typeURL, critic.nonce, critic.complaint()))
 			r.sent.Add(1)
 			if err := s.SendMsg(&nack); err != nil {
@@ -66,12 +66,12 @@ func rejectAsEnvoy(ctx context.Context, r *run, n int) error {
 	return err
 }
 
-// ask asks for what an Envoy asks for when it has clusters.
+// ask sends the subscriptions of an Envoy that has clusters.
 func ask(s grpc.ClientStream, c came) error {
 	if c.typeURL != clusters {
 		return nil
 	}
-	all := []wire.Subscription{{Delta: true, TypeURL: listeners}}
+	subscriptions := []wire.Subscription{{Delta: true, TypeURL: listeners}}
 	var names []string
 	for _, name := range c.names {
 		if strings.HasPrefix(name, "outbound|") {
@@ -79,9 +79,9 @@ func ask(s grpc.ClientStream, c came) error {
 		}
 	}
 	if len(names) > 0 {
-		all = append(all, wire.Subscription{Delta: true, TypeURL: endpoints, Names: names})
+		subscriptions = append(subscriptions, wire.Subscription{Delta: true, TypeURL: endpoints, Names: names})
 	}
-	for _, sub := range all {
+	for _, sub := range subscriptions {
 		request := wire.Bytes(sub.First())
 		if err := s.SendMsg(&request); err != nil {
 			return err
@@ -90,17 +90,17 @@ func ask(s grpc.ClientStream, c came) error {
 	return nil
 }
 
-// critic finds something in what there is of a type.
+// critic rejects the resources of a type.
 type critic struct {
-	nonce string
-	names []string // of the last response
-	said  int
+	nonce      string
+	names      []string // of the last response
+	complaints int
 }
 
-func (c *critic) hear(of came) {
-	c.nonce = of.nonce
-	if len(of.names) > 0 {
-		c.names = of.names
+func (c *critic) hear(response came) {
+	c.nonce = response.nonce
+	if len(response.names) > 0 {
+		c.names = response.names
 	}
 }
 
@@ -108,17 +108,17 @@ func (c *critic) complaint() string {
 	if len(c.names) == 0 {
 		return "no"
 	}
-	c.said++
-	return "Error adding/updating: " + c.names[c.said%len(c.names)] + ": no"
+	c.complaints++
+	return "Error adding/updating: " + c.names[c.complaints%len(c.names)] + ": no"
 }
 
-// came is what a response says.
+// came is the content of a response.
 type came struct {
 	typeURL, nonce string
 	names          []string
 }
 
-// listen tells what comes until the stream ends.
+// listen sends the content of each response until the stream ends.
 func listen(ctx context.Context, s grpc.ClientStream, to chan<- came) error {
 	for {
 		var got wire.Response

@@ -77,9 +77,9 @@ func readSlowly(ctx context.Context, r *run, n int) error {
 		return err
 	}
 	r.sent.Add(1)
-	one := make([]byte, 1)
+	buffer := make([]byte, 1)
 	for {
-		if _, err := f.Read(one); err != nil {
+		if _, err := f.Read(buffer); err != nil {
 			return err
 		}
 		if err := f.WriteWindowUpdate(id, 1); err != nil {
@@ -111,7 +111,7 @@ func resetRapidly(ctx context.Context, r *run, n int) error {
 	})
 }
 
-// floodHeaders opens a stream of which the headers do not end, 4 MB of them a second.
+// floodHeaders opens a stream with endless headers, 4 MB of them a second.
 func floodHeaders(ctx context.Context, r *run, n int) error {
 	f, err := r.framed(ctx, n)
 	if err != nil {

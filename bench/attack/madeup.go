@@ -8,8 +8,8 @@ import (
 	"tributary/bench/wire"
 )
 
-// makeUpProfiles is a sidecar with a folder of credentials that nobody else has. It asks for all clusters, stays for three seconds, and
-// comes back as another one.
+// makeUpProfiles is a sidecar with a unique folder of credentials. It subscribes to all clusters, stays for three
+// seconds, and comes back with another folder.
 func makeUpProfiles(ctx context.Context, r *run, n int) error {
 	node := wire.Node(fmt.Sprintf("sidecar~127.0.0.1~envoy-%d.bench~bench.svc.cluster.local", n), map[string]string{
 		"NAMESPACE": "bench", "ISTIO_VERSION": "1.27.9", "CREDENTIALS": fmt.Sprintf("/made/up/%d", r.sent.Load()+int64(n)<<32),
@@ -17,7 +17,8 @@ func makeUpProfiles(ctx context.Context, r *run, n int) error {
 	return r.visit(ctx, n, wire.Subscription{Delta: true, Node: node, TypeURL: clusters}, 3*time.Second)
 }
 
-// makeUpRevisions is an istiod of a revision that nobody else has. It asks for everything of a kind, goes, and comes back as another one.
+// makeUpRevisions is an istiod of a unique revision. It subscribes to everything of a kind, goes, and comes back with
+// another revision.
 func makeUpRevisions(ctx context.Context, r *run, n int) error {
 	node := wire.Node("sidecar~127.0.0.1~istiod.bench~bench.svc.cluster.local", map[string]string{
 		"GENERATOR": "api", "ISTIO_REVISION": fmt.Sprintf("made-up-%d-%d", n, r.sent.Load()),
@@ -25,9 +26,9 @@ func makeUpRevisions(ctx context.Context, r *run, n int) error {
 	return r.visit(ctx, n, wire.Subscription{Delta: true, Node: node, TypeURL: r.TypeURL}, time.Second/5)
 }
 
-// visit asks for something and takes what comes for a while.
-func (r *run) visit(ctx context.Context, n int, what wire.Subscription, stay time.Duration) error {
-	whole := ctx
+// visit sends a subscription and reads responses for a while.
+func (r *run) visit(ctx context.Context, n int, subscription wire.Subscription, stay time.Duration) error {
+	attackCtx := ctx
 	ctx, cancel := context.WithTimeout(ctx, stay)
 	defer cancel()
 	s, hangUp, err := r.stream(ctx, n, wire.MethodDelta)
@@ -35,12 +36,12 @@ func (r *run) visit(ctx context.Context, n int, what wire.Subscription, stay tim
 		return err
 	}
 	defer hangUp()
-	first := wire.Bytes(what.First())
+	first := wire.Bytes(subscription.First())
 	r.sent.Add(1)
 	if err := s.SendMsg(&first); err != nil {
 		return drain(s)
 	}
-	if err := drain(s); ctx.Err() == nil || whole.Err() != nil {
+	if err := drain(s); ctx.Err() == nil || attackCtx.Err() != nil {
 		return err
 	}
 	return nil

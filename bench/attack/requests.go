@@ -39,7 +39,7 @@ func (r *run) stream(ctx context.Context, n int, method string, options ...grpc.
 	return s, hangUp, nil
 }
 
-// drain takes what comes until the stream ends, and says why that was.
+// drain reads responses until the stream ends, and returns the reason.
 func drain(s grpc.ClientStream) error {
 	for {
 		var got wire.Bytes
@@ -49,7 +49,7 @@ func drain(s grpc.ClientStream) error {
 	}
 }
 
-// sendLarge sends a request of so many bytes, most of which are a field that means nothing, and again.
+// sendLarge sends a request of so many bytes, most of them an unknown field, again and again.
 func sendLarge(size int) func(ctx context.Context, r *run, n int) error {
 	request := sync.OnceValue(func() wire.Bytes { // one for all
 		b := protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.BytesType), uint64(size))
@@ -89,7 +89,7 @@ func subscribeToMuch(ctx context.Context, r *run, n int) error {
 		return drain(s)
 	}
 	r.sent.Add(1)
-	return drain(s) // and acknowledges nothing
+	return drain(s) // and sends no ACK
 }
 
 // rejectAll asks for everything and rejects it, 200 times a second.

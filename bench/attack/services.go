@@ -28,9 +28,9 @@ func getPages(ctx context.Context, r *run, n int) error {
 		},
 	}
 	defer transport.CloseIdleConnections()
-	var all errgroup.Group
+	var requests errgroup.Group
 	for range 250 {
-		all.Go(func() error {
+		requests.Go(func() error {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/debug/configz", nil)
 			if err != nil {
 				return err
@@ -45,10 +45,11 @@ func getPages(ctx context.Context, r *run, n int) error {
 			return err
 		})
 	}
-	return all.Wait()
+	return requests.Wait()
 }
 
-// watchHealth opens 100 streams on one connection, each of which watches the health of a service of a long name, and stays.
+// watchHealth opens 100 streams on one connection, each with a watch of the health of a service with a long name, and
+// stays.
 func watchHealth(ctx context.Context, r *run, n int) error {
 	conn, err := r.client(ctx, n)
 	if err != nil {
@@ -56,7 +57,7 @@ func watchHealth(ctx context.Context, r *run, n int) error {
 	}
 	defer func() { _ = conn.Close() }()
 	request := wire.Bytes(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), strings.Repeat("x", 60<<10)))
-	var all errgroup.Group
+	var watches errgroup.Group
 	for range 100 {
 		s, err := conn.NewStream(ctx, bidirectional, "/grpc.health.v1.Health/Watch", asBytes)
 		if err != nil {
@@ -66,9 +67,9 @@ func watchHealth(ctx context.Context, r *run, n int) error {
 			r.sent.Add(1)
 		}
 		_ = s.CloseSend()
-		all.Go(func() error { return drain(s) })
+		watches.Go(func() error { return drain(s) })
 	}
-	return all.Wait()
+	return watches.Wait()
 }
 
 // askReflection asks for a large file of descriptors, again and again.

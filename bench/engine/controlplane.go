@@ -29,8 +29,8 @@ func newLinear(ctx context.Context) Engine {
 				return linear.UpdateResource(items[0].Name, items[0].Message())
 			}
 			updates := make(map[string]types.Resource, len(items))
-			for _, it := range items {
-				updates[it.Name] = it.Message()
+			for _, item := range items {
+				updates[item.Name] = item.Message()
 			}
 			return linear.UpdateResources(updates, nil)
 		},
@@ -46,14 +46,14 @@ func newSnapshot(ctx context.Context) Engine {
 	return &controlPlane{
 		server: server.NewServer(ctx, snapshots, nil),
 		publish: func(items []Item) error {
-			for _, it := range items {
-				i, ok := index[it.Name]
+			for _, item := range items {
+				i, ok := index[item.Name]
 				if !ok {
 					i = len(resources)
-					index[it.Name] = i
+					index[item.Name] = i
 					resources = append(resources, nil)
 				}
-				resources[i] = it.Message()
+				resources[i] = item.Message()
 			}
 			version++
 			snapshot, err := cache.NewSnapshot(strconv.Itoa(version), map[string][]types.Resource{TypeURL: resources})

@@ -13,7 +13,7 @@ import (
 
 // Engine is an xDS server under test. It serves one type, TypeURL, to every stream.
 type Engine interface {
-	// Options are what the engine needs of the gRPC server that carries it.
+	// Options are the options that the engine needs of its gRPC server.
 	Options() []grpc.ServerOption
 	// Register adds the aggregated discovery service to s.
 	Register(s *grpc.Server)

@@ -13,10 +13,10 @@ import (
 	"tributary/bench/wire"
 )
 
-// floor is the least that a gRPC server can do: it sends bytes that were encoded beforehand and reads what comes back
-// without looking at it. It keeps no versions, no nonces, no acknowledgements; a client that says what
-// it has (initial_resource_versions) is taken to lack the last change. It is not an xDS server, but no xDS server on this gRPC library can
-// cost less.
+// floor does the least that a gRPC server can do: it sends bytes that were encoded beforehand and reads requests
+// without looking at them. It keeps no versions, no nonces, no acknowledgements; a client with
+// initial_resource_versions is taken to lack the last change. It is not an xDS server, but no xDS server on this gRPC
+// library can cost less.
 type floor struct {
 	mu      sync.Mutex
 	index   map[string]int
@@ -38,7 +38,7 @@ func newFloor() Engine {
 	return &floor{index: make(map[string]int), streams: make(map[*floorStream]struct{})}
 }
 
-// Options are those of tributary, so that the two differ in nothing but the engine.
+// Options are those of tributary, so that the two differ only in the engine.
 func (*floor) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
@@ -60,18 +60,18 @@ func (f *floor) Register(s *grpc.Server) {
 func (f *floor) Publish(items []Item) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, it := range items {
-		element := deltaElement(it)
-		i, known := f.index[it.Name]
-		if !known {
+	for _, item := range items {
+		element := deltaElement(item)
+		i, exists := f.index[item.Name]
+		if !exists {
 			i = len(f.names)
-			f.index[it.Name] = i
-			f.names = append(f.names, it.Name)
+			f.index[item.Name] = i
+			f.names = append(f.names, item.Name)
 		}
 		f.delta.set(i, element)
-		f.sotw.set(i, appendField(nil, 2, it.Any))
-		if known {
-			f.changes = append(f.changes, change{it.Name, element})
+		f.sotw.set(i, appendField(nil, 2, item.Any))
+		if exists {
+			f.changes = append(f.changes, change{item.Name, element})
 		}
 	}
 	f.trim()
@@ -117,17 +117,17 @@ func (s *floorStream) send(elements mem.BufferSlice) error {
 	return s.SendMsg(&frame{append(elements, mem.SliceBuffer(tail))})
 }
 
-// open reads the first request and makes the stream known. It returns the request, and a channel that is closed when the
-// client has nothing more to say.
+// open reads the first request and registers the stream. It returns the request, and a channel that is closed when the
+// client has sent its last message.
 func (f *floor) open(ss grpc.ServerStream) (*floorStream, []byte, <-chan struct{}, error) {
 	var request wire.Bytes
 	if err := ss.RecvMsg(&request); err != nil {
 		return nil, nil, nil, err
 	}
 	s := &floorStream{ServerStream: ss, bell: make(chan struct{}, 1), tail: appendField(nil, 4, []byte(TypeURL))}
-	gone := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		defer close(gone)
+		defer close(ended)
 		for ss.RecvMsg(&ignored{}) == nil {
 		}
 	}()
@@ -135,7 +135,7 @@ func (f *floor) open(ss grpc.ServerStream) (*floorStream, []byte, <-chan struct{
 	defer f.mu.Unlock()
 	s.revision = f.first + len(f.changes)
 	f.streams[s] = struct{}{}
-	return s, request, gone, nil
+	return s, request, ended, nil
 }
 
 func (f *floor) close(s *floorStream) {
@@ -144,11 +144,11 @@ func (f *floor) close(s *floorStream) {
 	delete(f.streams, s)
 }
 
-// chunk bounds a delta response: a gRPC client refuses more than 4 MiB unless it was told otherwise.
+// chunk bounds a delta response: a gRPC client refuses more than 4 MiB by default.
 const chunk = 3 << 20
 
 func (f *floor) serveDelta(_ any, ss grpc.ServerStream) error {
-	s, request, gone, err := f.open(ss)
+	s, request, ended, err := f.open(ss)
 	if err != nil {
 		return err
 	}
@@ -174,11 +174,11 @@ func (f *floor) serveDelta(_ any, ss grpc.ServerStream) error {
 	}
 	for {
 		select {
-		case <-gone:
+		case <-ended:
 			return nil
 		case <-s.bell:
 		}
-		if changed := f.since(s, wanted); len(changed) > 0 {
+		if changed := f.changesSince(s, wanted); len(changed) > 0 {
 			if err := s.send(changed); err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (f *floor) serveDelta(_ any, ss grpc.ServerStream) error {
 }
 
 func (f *floor) serveSotW(_ any, ss grpc.ServerStream) error {
-	s, _, gone, err := f.open(ss)
+	s, _, ended, err := f.open(ss)
 	if err != nil {
 		return err
 	}
@@ -196,13 +196,13 @@ func (f *floor) serveSotW(_ any, ss grpc.ServerStream) error {
 	for {
 		f.mu.Lock()
 		s.revision = f.first + len(f.changes)
-		all := f.sotw.buffers()
+		resources := f.sotw.buffers()
 		f.mu.Unlock()
-		if err := s.send(all); err != nil {
+		if err := s.send(resources); err != nil {
 			return err
 		}
 		select {
-		case <-gone:
+		case <-ended:
 			return nil
 		case <-s.bell:
 		}
@@ -235,8 +235,8 @@ func (f *floor) last() mem.BufferSlice {
 	return mem.BufferSlice{mem.SliceBuffer(f.changes[len(f.changes)-1].element)}
 }
 
-// since returns the changes that s was not sent yet, of the wanted resources or of all.
-func (f *floor) since(s *floorStream, wanted map[string]bool) mem.BufferSlice {
+// changesSince returns the changes that s was not sent yet, of the wanted resources or of all.
+func (f *floor) changesSince(s *floorStream, wanted map[string]bool) mem.BufferSlice {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pending := f.changes[s.revision-f.first:]
@@ -280,10 +280,10 @@ func parseFirst(b []byte) (wanted map[string]bool, resumed bool, err error) {
 	return wanted, resumed, nil
 }
 
-func deltaElement(it Item) []byte {
-	resource := appendField(nil, 1, []byte(it.Version))
-	resource = appendField(resource, 2, it.Any)
-	resource = appendField(resource, 3, []byte(it.Name))
+func deltaElement(item Item) []byte {
+	resource := appendField(nil, 1, []byte(item.Version))
+	resource = appendField(resource, 2, item.Any)
+	resource = appendField(resource, 3, []byte(item.Name))
 	return appendField(nil, 2, resource)
 }
 
@@ -297,7 +297,7 @@ type frame struct{ data mem.BufferSlice }
 func (f *frame) Encoded() mem.BufferSlice   { return f.data }
 func (*frame) Decode(mem.BufferSlice) error { return nil }
 
-// ignored is a request that nobody reads.
+// ignored is an unread request.
 type ignored struct{}
 
 func (*ignored) Encoded() mem.BufferSlice     { return nil }

@@ -6,8 +6,8 @@ import "google.golang.org/grpc/mem"
 // copies little.
 const pageLen = 64
 
-// pages is a list of encoded elements, kept as few buffers that are shared by all who send them. A page is replaced when
-// an element of it changes, and is never written to.
+// pages is a list of encoded elements, kept as few buffers that are shared by all streams. A page is replaced when an
+// element of it changes, and is never written to.
 type pages struct {
 	elements [][]byte
 	joined   []mem.Buffer // nil where it has to be made again

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// TypeURL is the type that is served: one whose SotW responses are always the full state, as those of Istio's kinds are.
+// TypeURL is the served type: its SotW responses are always the full state, as those of Istio's kinds are.
 const TypeURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
 // BodySize is the encoded size of every resource in bytes, without its name and version in the response.
@@ -28,7 +28,7 @@ type Item struct {
 // Name returns the name of the i-th resource.
 func Name(i int) string { return fmt.Sprintf("cluster-%06d.mesh.internal", i) }
 
-// Marker returns what the resources that a change touched contain, and no others do. It may stand in a host name.
+// Marker returns the text that only the resources of a change contain. It may stand in a host name.
 func Marker(change int) string { return fmt.Sprintf("change-%010d", change) }
 
 // The Cluster's two fields that are set: name and alt_stat_name.
@@ -62,6 +62,6 @@ func NewItem(i, change int) Item {
 
 // Message returns the resource unencoded, for the servers that encode by themselves. Two strings are about the cheapest
 // message to encode: real ones are nested, and would cost such a server more.
-func (it Item) Message() *cluster.Cluster {
-	return &cluster.Cluster{Name: it.Name, AltStatName: it.text}
+func (item Item) Message() *cluster.Cluster {
+	return &cluster.Cluster{Name: item.Name, AltStatName: item.text}
 }

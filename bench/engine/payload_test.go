@@ -10,18 +10,18 @@ import (
 )
 
 // The servers that are given bytes and those that are given messages must serve the same.
-func TestItemIsItsMessage(t *testing.T) {
-	it := NewItem(123456, 7)
+func TestItem_BytesEncodeItsMessage(t *testing.T) {
+	item := NewItem(123456, 7)
 	var packed anypb.Any
-	if err := proto.Unmarshal(it.Any, &packed); err != nil {
+	if err := proto.Unmarshal(item.Any, &packed); err != nil {
 		t.Fatal(err)
 	}
 	var got cluster.Cluster
 	if err := packed.UnmarshalTo(&got); err != nil {
 		t.Fatal(err)
 	}
-	if !proto.Equal(&got, it.Message()) {
-		t.Errorf("the bytes are of %v, the message is %v", &got, it.Message())
+	if !proto.Equal(&got, item.Message()) {
+		t.Errorf("the bytes are of %v, the message is %v", &got, item.Message())
 	}
 	if len(packed.GetValue()) != BodySize {
 		t.Errorf("encoded size %d, want %d", len(packed.GetValue()), BodySize)
@@ -29,7 +29,7 @@ func TestItemIsItsMessage(t *testing.T) {
 	if got.GetName() != Name(123456) || !strings.Contains(got.GetAltStatName(), Marker(7)) {
 		t.Errorf("name %q and marker are not in %v", Name(123456), &got)
 	}
-	if it.Version == NewItem(123456, 8).Version {
+	if item.Version == NewItem(123456, 8).Version {
 		t.Error("a change keeps the version")
 	}
 }

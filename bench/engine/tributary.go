@@ -19,7 +19,7 @@ type tributary struct {
 	server     *xds.Server
 }
 
-// newTributary returns an engine with a pacing. Where single changes are timed it has none: what they cost is the question.
+// newTributary returns an engine with a pacing. It is zero where single changes are timed: they are to be measured.
 func newTributary(pacing xds.Pacing) Engine {
 	t := &tributary{collection: xds.NewCollection(xds.TypeOf(TypeURL), xds.Debounce{})}
 	t.server = xds.NewServer(t, xds.Options{Pacing: pacing, Log: slog.New(slog.DiscardHandler)})
@@ -42,8 +42,8 @@ func (t *tributary) Register(s *grpc.Server) { t.server.Register(s) }
 
 func (t *tributary) Publish(items []Item) error {
 	entries := make([]*xds.Entry, len(items))
-	for i, it := range items {
-		entries[i] = &xds.Entry{Name: it.Name, Version: it.Version, Any: it.Any}
+	for i, item := range items {
+		entries[i] = &xds.Entry{Name: item.Name, Version: item.Version, Any: item.Any}
 	}
 	t.collection.Apply(xds.Commit{Put: entries, Since: time.Now()})
 	t.collection.MarkSynced()

@@ -22,11 +22,11 @@ import (
 	"tributary/server/verify"
 )
 
-// Config says what load is wanted.
+// Config describes the load.
 type Config struct {
 	Server        string    // host:port
 	TLS           *adsc.TLS // nil for plaintext
-	TokenFile     string    // with a token to show, for which it needs TLS; empty for none
+	TokenFile     string    // a file with a bearer token, which needs TLS; empty for none
 	Clients       int
 	PerConnection int // clients that share a connection
 	Delta         bool
@@ -36,13 +36,14 @@ type Config struct {
 	SyncWithin time.Duration // how long the clients have to be synced
 	Duration   time.Duration // how long to go on afterwards
 
-	// Progress is told every so often how far it is. It is not called after Run has returned.
+	// Progress is called with the progress from time to time. It is not called after Run has returned.
 	Progress func(Report)
 	Every    time.Duration // one second if zero
 }
 
-// Run opens the streams, and keeps them until the time is over, ctx ends, or all have failed. It then says what they were
-// sent. The error says that not all of them came to have what they asked for; the report is good all the same.
+// Run opens the streams, and keeps them until the time is over, ctx ends, or all have failed. It then returns the
+// report of their traffic. The error says that some of them did not get all of their resources; the report is valid in
+// this case, too.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.TokenFile != "" {
 		if cfg.TLS == nil || !cfg.TLS.Secure() {

@@ -47,11 +47,11 @@ func (c catalog) Collection(_ context.Context, node *corev3.Node, typeURL string
 	return c[typeURL], nil, nil
 }
 
-func entries(n int, version string, size int) (all []*xds.Entry) {
+func entries(n int, version string, size int) (list []*xds.Entry) {
 	for i := range n {
-		all = append(all, entry(i, version, size))
+		list = append(list, entry(i, version, size))
 	}
-	return all
+	return list
 }
 
 func entry(i int, version string, size int) *xds.Entry {
@@ -126,7 +126,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestItEndsByItself(t *testing.T) {
+func TestRun_EndsAfterItsDuration(t *testing.T) {
 	address, _ := server(t)
 	cfg := config(address)
 	cfg.Duration = time.Millisecond
@@ -150,7 +150,7 @@ func TestAnswersInPieces(t *testing.T) {
 	assert.Zero(t, r.Changes)
 }
 
-func TestServersThatFail(t *testing.T) {
+func TestRun_ReportsFailures(t *testing.T) {
 	t.Run("nobody there", func(t *testing.T) {
 		r, err := Run(t.Context(), config("127.0.0.1:1"))
 		require.ErrorContains(t, err, "6 of 6 streams to 127.0.0.1:1 failed; the first: ")

@@ -1,5 +1,5 @@
-// Load opens many streams to any ADS server, asks on each for types as a whole, and measures the answers. The clients acknowledge
-// everything and decode nothing.
+// Load opens many streams to any ADS server, subscribes on each to types as a whole, and measures the responses. The
+// clients acknowledge everything and decode no resource.
 //
 // It prints progress on stderr. At the end it prints the time until the clients had all answers, the traffic, and how changes spread: a
 // change is a version of a type that came after the first answers, and the lag of a client is how much later than the first client it
@@ -100,8 +100,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func (cfg *Config) setMetadata(text string) error {
 	cfg.Metadata = make(map[string]string)
 	for pair := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {
-		name, value, found := strings.Cut(pair, "=")
-		if !found {
+		name, value, hasValue := strings.Cut(pair, "=")
+		if !hasValue {
 			return fmt.Errorf("-metadata %s: want NAME=VALUE", pair)
 		}
 		cfg.Metadata[name] = value

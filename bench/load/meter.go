@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Report is what the clients were sent so far.
+// Report is the traffic to the clients so far.
 type Report struct {
 	Clients int    `json:"clients"`
 	Synced  int    `json:"synced"`            // clients that were answered every type they asked for
@@ -25,7 +25,7 @@ type Report struct {
 	Lag Quantiles `json:"lag_seconds"`
 }
 
-// Traffic is what came in.
+// Traffic is the received traffic.
 type Traffic struct {
 	Messages  int   `json:"messages"`
 	Bytes     int64 `json:"bytes"`
@@ -44,9 +44,9 @@ type meter struct {
 	start   time.Time
 	settled chan struct{} // closed when each client has been answered or has failed
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	totals   Report
-	open     int       // clients of which neither is known
+	open     int       // clients that have neither
 	syncedAt time.Time // when open became zero
 	sync     histogram
 	lag      histogram
@@ -130,8 +130,8 @@ func (m *meter) report() Report {
 
 type version struct{ typeURL, name string }
 
-// versions puts the versions in the order in which they were first seen, as the history of the server. One may come back, as
-// content hashes do when a change is undone, and then has a new place.
+// versions keeps the versions in the order of their first appearance, as the history of the server. One may come back,
+// as content hashes do when a change is undone, and then has a new place.
 type versions struct {
 	last map[version]sight
 	ring []version // that came up last; the oldest is the next to be forgotten
@@ -141,17 +141,17 @@ type versions struct {
 // sight is when a version was first seen, and its place in the history, from 1.
 type sight struct {
 	place int
-	at    time.Time
+	seen  time.Time
 }
 
-// maxVersions bounds what is remembered. To a client that is further behind, what it gets seems new.
+// maxVersions bounds the remembered versions. To a client that is further behind, its next version seems new.
 const maxVersions = 1 << 14
 
 // see returns the place of v in the history after a given place, when it was first seen there, and whether that was before
 // now.
 func (vs *versions) see(v version, after int, now time.Time) (place int, first time.Time, before bool) {
 	if s, ok := vs.last[v]; ok && s.place > after {
-		return s.place, s.at, true
+		return s.place, s.seen, true
 	}
 	if len(vs.ring) < maxVersions {
 		vs.ring = append(vs.ring, v)
@@ -195,8 +195,8 @@ type Quantiles struct {
 // growth is the ratio of the bounds of neighbouring buckets: quantiles are right to within 2 %.
 const growth = 1.02
 
-// histogram counts durations in buckets that grow with them, so that it never needs much memory. The first bucket has what
-// is below a microsecond.
+// histogram counts durations in buckets that grow with them, so that it never needs much memory. The first bucket has
+// durations below a microsecond.
 type histogram struct {
 	buckets []int
 	count   int
@@ -220,11 +220,11 @@ func (h *histogram) quantiles() Quantiles {
 	return Quantiles{Count: h.count, P50: h.quantile(0.5), P90: h.quantile(0.9), P99: h.quantile(0.99), Max: Seconds(h.max.Seconds())}
 }
 
-// quantile returns the upper bound of the bucket in which the share q of all is reached.
+// quantile returns the upper bound of the bucket that reaches the share q of all durations.
 func (h *histogram) quantile(q float64) Seconds {
-	left := int(math.Ceil(q * float64(h.count)))
+	remaining := int(math.Ceil(q * float64(h.count)))
 	for i, n := range h.buckets {
-		if left -= n; left <= 0 && h.count > 0 {
+		if remaining -= n; remaining <= 0 && h.count > 0 {
 			return Seconds(min(math.Pow(growth, float64(i))/1e6, h.max.Seconds()))
 		}
 	}

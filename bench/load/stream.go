@@ -26,21 +26,21 @@ type stream struct {
 	meter *meter
 
 	types   map[string]*received // by type URL
-	marked  bool                 // the server marks the end of what it cuts
+	marked  bool                 // the server marks the end of a response in several parts
 	started time.Time
 	filled  time.Time // when the last part of a first answer came
 	settled bool      // the meter knows whether the client was ever answered in full
 }
 
 type received struct {
-	whole   bool   // the first answer has come to its end
-	moved   bool   // there was another version since
-	version string // of the last response
-	place   int    // of that version in the history that the meter knows
+	complete bool   // the first answer has come to its end
+	moved    bool   // there was another version since
+	version  string // of the last response
+	place    int    // of that version in the history that the meter knows
 }
 
-// A server whose delta streams have this header gives a version only to the last of the responses that a large one was cut
-// into (package server/xds). Of other servers, responses of the same version are taken for parts of one.
+// A server with this header on its delta streams gives a version only to the last part of a large response (package
+// server/xds). Of other servers, responses of the same version are taken for parts of one.
 const chunkHeader, versionAtEnd = "xds-delta-chunks", "version-at-end"
 
 // run keeps the stream until it ends, which it says why.
@@ -89,7 +89,7 @@ func (s *stream) send(st grpc.ClientStream, r *response) error {
 	}
 	s.node = nil
 	err := st.SendMsg(req)
-	if errors.Is(err, io.EOF) { // the receiving side is told why
+	if errors.Is(err, io.EOF) { // the receiving side gets the reason
 		for err = nil; err == nil; {
 			err = st.RecvMsg(&response{delta: s.cfg.Delta})
 		}
@@ -107,14 +107,14 @@ func (s *stream) take(r *response, now time.Time) {
 		s.types[r.typeURL] = t
 	}
 	goesOn := s.marked && r.version == ""
-	again := !s.marked && !t.moved && r.version != "" && r.version == t.version
-	if t.whole && !again {
+	repeated := !s.marked && !t.moved && r.version != "" && r.version == t.version
+	if t.complete && !repeated {
 		news := !goesOn && r.version != t.version
 		t.place = s.meter.later(r, t.place, news, now)
 		t.moved = t.moved || news
 	} else {
 		t.place = s.meter.initial(r, now)
-		t.whole, s.filled = !goesOn, now
+		t.complete, s.filled = !goesOn, now
 	}
 	if !goesOn {
 		t.version = r.version
@@ -127,7 +127,7 @@ func (s *stream) take(r *response, now time.Time) {
 
 func (s *stream) answered() bool {
 	for _, typeURL := range s.cfg.Types {
-		if t := s.types[typeURL]; t == nil || !t.whole {
+		if t := s.types[typeURL]; t == nil || !t.complete {
 			return false
 		}
 	}
@@ -167,7 +167,7 @@ const (
 	fieldRemoved  protowire.Number = 6
 )
 
-// codec reads responses without decoding what they carry, and leaves all else to the standard codec.
+// codec reads responses without decoding their resources, and leaves all else to the standard codec.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {

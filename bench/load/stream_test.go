@@ -76,11 +76,11 @@ func TestQuantiles(t *testing.T) {
 
 func TestHistoryOfVersions(t *testing.T) {
 	vs := versions{last: make(map[version]sight)}
-	at := time.Unix(0, 0)
+	now := time.Unix(0, 0)
 	see := func(name string, after int) (place int, lag time.Duration, before bool) {
-		at = at.Add(time.Second)
-		place, first, before := vs.see(version{"t", name}, after, at)
-		return place, at.Sub(first), before
+		now = now.Add(time.Second)
+		place, first, before := vs.see(version{"t", name}, after, now)
+		return place, now.Sub(first), before
 	}
 	expect := func(name string, after, place int, lag time.Duration, before bool) {
 		t.Helper()

@@ -1,4 +1,4 @@
-// Package process tells what a process has used, this one or another.
+// Package process returns the CPU and memory of this or another process.
 package process
 
 import (

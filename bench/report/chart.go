@@ -50,24 +50,24 @@ func (c Chart) WriteTo(w io.Writer) (int64, error) {
 	text(&b, (left+chartWidth-right)/2, chartHeight-12, "middle", "", c.X)
 	text(&b, 18, (top+chartHeight-bottom)/2, "middle", fmt.Sprintf(` transform="rotate(-90 18 %d)"`, (top+chartHeight-bottom)/2), c.Y)
 	for _, v := range x.decades() {
-		line(&b, x.at(v), y.from, x.at(v), y.to)
-		text(&b, x.at(v), y.from+18, "middle", "", label(v))
+		line(&b, x.position(v), y.from, x.position(v), y.to)
+		text(&b, x.position(v), y.from+18, "middle", "", label(v))
 	}
 	for _, v := range y.decades() {
-		line(&b, x.from, y.at(v), x.to, y.at(v))
-		text(&b, x.from-8, y.at(v)+4, "end", "", label(v))
+		line(&b, x.from, y.position(v), x.to, y.position(v))
+		text(&b, x.from-8, y.position(v)+4, "end", "", label(v))
 	}
 	for i, s := range c.Series {
 		color := colors[i%len(colors)]
 		var path []string
 		for _, p := range s.Points {
-			path = append(path, fmt.Sprintf("%.1f,%.1f", x.at(p.X), y.at(p.Y)))
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x.at(p.X), y.at(p.Y), color)
+			path = append(path, fmt.Sprintf("%.1f,%.1f", x.position(p.X), y.position(p.Y)))
+			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x.position(p.X), y.position(p.Y), color)
 		}
 		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(path, " "), color)
-		at := float64(top + 10 + 20*i)
-		fmt.Fprintf(&b, `<rect x="%d" y="%.0f" width="12" height="12" fill="%s"/>`+"\n", chartWidth-right+16, at, color)
-		text(&b, chartWidth-right+34, at+10, "start", "", s.Name)
+		position := float64(top + 10 + 20*i)
+		fmt.Fprintf(&b, `<rect x="%d" y="%.0f" width="12" height="12" fill="%s"/>`+"\n", chartWidth-right+16, position, color)
+		text(&b, chartWidth-right+34, position+10, "start", "", s.Name)
 	}
 	b.WriteString("</svg>\n")
 	n, err := io.WriteString(w, b.String())
@@ -89,7 +89,7 @@ func (a *axis) include(v float64) {
 	a.low, a.top = min(a.low, low), max(a.top, top)
 }
 
-func (a *axis) at(v float64) float64 {
+func (a *axis) position(v float64) float64 {
 	if !a.used {
 		return a.from
 	}

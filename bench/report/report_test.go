@@ -26,7 +26,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestChartIsXML(t *testing.T) {
+func TestChart_IsXML(t *testing.T) {
 	c := Chart{Title: "a < b", X: "x", Y: "y", Series: []Series{
 		{Name: "one", Points: []Point{{1, 0.5}, {1000, 20}}},
 		{Name: "nothing"},
@@ -54,12 +54,12 @@ func TestChartIsXML(t *testing.T) {
 }
 
 // Ten times as much is equally far everywhere on an axis.
-func TestAxisIsLogarithmic(t *testing.T) {
+func TestAxis_IsLogarithmic(t *testing.T) {
 	a := axis{from: 0, to: 300}
 	a.include(2)
 	a.include(700)
 	for v, want := range map[float64]float64{1: 0, 10: 100, 100: 200, 1000: 300} {
-		if got := a.at(v); got < want-0.01 || got > want+0.01 {
+		if got := a.position(v); got < want-0.01 || got > want+0.01 {
 			t.Errorf("%g is at %g, want %g", v, got, want)
 		}
 	}

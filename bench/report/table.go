@@ -20,13 +20,13 @@ func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // Keep leaves out the columns that keep refuses.
 func (t *Table) Keep(keep func(column int) bool) {
-	left := 0
+	leftColumns := 0
 	for i := range min(t.Left, len(t.Header)) {
 		if keep(i) {
-			left++
+			leftColumns++
 		}
 	}
-	kept := func(cells []string) (out []string) {
+	filter := func(cells []string) (out []string) {
 		for i, cell := range cells {
 			if keep(i) {
 				out = append(out, cell)
@@ -34,9 +34,9 @@ func (t *Table) Keep(keep func(column int) bool) {
 		}
 		return out
 	}
-	t.Header, t.Left = kept(t.Header), left
+	t.Header, t.Left = filter(t.Header), leftColumns
 	for i, row := range t.rows {
-		t.rows[i] = kept(row)
+		t.rows[i] = filter(row)
 	}
 }
 

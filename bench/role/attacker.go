@@ -10,7 +10,7 @@ import (
 // Attacker does harm to a server. Its exported methods are called by net/rpc.
 type Attacker struct{ end func() attack.Counts }
 
-// AttackArgs say which attack, and on what.
+// AttackArgs are the attack and its target.
 type AttackArgs struct {
 	Name   string
 	Target attack.Target
@@ -21,12 +21,12 @@ func (a *Attacker) Begin(args AttackArgs, _ *struct{}) (err error) {
 	if a.end != nil {
 		return errors.New("there is an attack already")
 	}
-	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19) // of this thread, from which the others are made
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19) // the priority of this thread, which the others inherit
 	a.end, err = attack.Begin(args.Name, args.Target)
 	return err
 }
 
-// End ends the attack and says what became of it.
+// End ends the attack and returns its counts.
 func (a *Attacker) End(_ struct{}, counts *attack.Counts) error {
 	if a.end != nil {
 		*counts = a.end()

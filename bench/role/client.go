@@ -19,7 +19,7 @@ import (
 	"tributary/bench/wire"
 )
 
-// Client opens many streams to one server and acknowledges what it is sent. Its exported methods are called by net/rpc.
+// Client opens many streams to one server and acknowledges its responses. Its exported methods are called by net/rpc.
 type Client struct {
 	sent, received, bytes atomic.Uint64
 
@@ -29,13 +29,13 @@ type Client struct {
 	versions map[string]string
 }
 
-// OpenArgs say how many streams to open and what they ask for.
+// OpenArgs are the number of streams to open and their subscriptions.
 type OpenArgs struct {
 	Address     string
 	Streams     int
 	Connections int // shared by the streams; 0 gives each its own
 	Delta       bool
-	TypeURLs    []string // of which the first is measured
+	TypeURLs    []string // the first of them is measured
 	Names       []string // none is a wildcard
 	Node        string
 	Metadata    map[string]string
@@ -44,12 +44,12 @@ type OpenArgs struct {
 	Marker    string
 	// Resume sends the versions that Learn has found, of the first type.
 	Resume bool
-	// Reopen closes the open streams first, as a part of what is measured.
+	// Reopen closes the open streams first, as a part of the measurement.
 	Reopen  bool
 	Timeout time.Duration
 }
 
-// Arrivals are when a set of streams had what it was waiting for.
+// Arrivals are the times at which a set of streams had the awaited resources.
 type Arrivals struct{ At []time.Time }
 
 // Since returns the time from start until a share q of the streams was served; 1 is the last one.
@@ -67,7 +67,7 @@ type Opened struct {
 	Arrivals Arrivals
 }
 
-// Open opens all streams at once and waits until each has what it asked for.
+// Open opens all streams at once and waits until each has its resources.
 func (c *Client) Open(args OpenArgs, reply *Opened) error {
 	w := newWatch(args.Streams)
 	w.resources, w.marker = args.Resources, []byte(args.Marker)
@@ -203,14 +203,14 @@ func (c *Client) Arm(args ArmArgs, _ *struct{}) error {
 	return nil
 }
 
-// Await waits until every stream has what it is looking for.
+// Await waits until every stream has the awaited resources.
 func (c *Client) Await(timeout time.Duration, reply *Arrivals) error {
 	var err error
 	*reply, err = c.watch.Load().wait(timeout)
 	return err
 }
 
-// Traffic is what a client process has sent and received since it started.
+// Traffic is the traffic of a client process since it started.
 type Traffic struct{ Sent, Received, Bytes uint64 }
 
 // Traffic returns the traffic so far.
@@ -273,20 +273,20 @@ func (c *Client) Learn(args OpenArgs, _ *struct{}) error {
 	return nil
 }
 
-// watch is what a set of streams is waiting for.
+// watch waits for the resources of a set of streams.
 type watch struct {
 	marker    []byte // if not empty, in a response
 	resources int    // otherwise, in all responses together
 
-	arrived []atomic.Int64 // by stream, Unix nanoseconds; 0 before
-	pending atomic.Int64
-	done    chan struct{}
-	end     sync.Once
-	err     error // set before done is closed
+	arrived  []atomic.Int64 // by stream, Unix nanoseconds; 0 before
+	pending  atomic.Int64
+	finished chan struct{}
+	end      sync.Once
+	err      error // set before done is closed
 }
 
 func newWatch(streams int) *watch {
-	w := &watch{arrived: make([]atomic.Int64, streams), done: make(chan struct{})}
+	w := &watch{arrived: make([]atomic.Int64, streams), finished: make(chan struct{})}
 	w.pending.Store(int64(streams))
 	return w
 }
@@ -296,39 +296,39 @@ func (w *watch) look(stream int, now time.Time, resources int, r *wire.Response)
 	if w.arrived[stream].Load() != 0 {
 		return
 	}
-	has := resources >= w.resources
+	arrived := resources >= w.resources
 	if len(w.marker) > 0 {
-		has = r.Contains(w.marker)
+		arrived = r.Contains(w.marker)
 	}
-	if !has {
+	if !arrived {
 		return
 	}
 	w.arrived[stream].Store(now.UnixNano())
 	if w.pending.Add(-1) == 0 {
-		w.end.Do(func() { close(w.done) })
+		w.end.Do(func() { close(w.finished) })
 	}
 }
 
 func (w *watch) fail(err error) {
 	w.end.Do(func() {
 		w.err = err
-		close(w.done)
+		close(w.finished)
 	})
 }
 
 func (w *watch) wait(timeout time.Duration) (Arrivals, error) {
 	select {
-	case <-w.done:
+	case <-w.finished:
 	case <-time.After(timeout):
 		return Arrivals{}, fmt.Errorf("%d of %d streams do not have it after %v", w.pending.Load(), len(w.arrived), timeout)
 	}
 	if w.err != nil {
 		return Arrivals{}, w.err
 	}
-	at := make([]time.Time, len(w.arrived))
+	times := make([]time.Time, len(w.arrived))
 	for i := range w.arrived {
-		at[i] = time.Unix(0, w.arrived[i].Load())
+		times[i] = time.Unix(0, w.arrived[i].Load())
 	}
-	slices.SortFunc(at, time.Time.Compare)
-	return Arrivals{At: at}, nil
+	slices.SortFunc(times, time.Time.Compare)
+	return Arrivals{At: times}, nil
 }

@@ -30,16 +30,16 @@ const (
 type Envoys struct {
 	received, bytes atomic.Uint64
 
-	mu    sync.Mutex
-	watch *envoyWatch
-	all   []*envoy
+	mu     sync.Mutex
+	watch  *envoyWatch
+	envoys []*envoy
 }
 
-// EnvoysArgs say how many streams to open besides those that are open, and what each is to have.
+// EnvoysArgs are the number of further streams to open, and the resources that each is to have.
 type EnvoysArgs struct {
 	Address  string
 	Streams  int
-	Services int // of whose clusters all must have the endpoints
+	Services int // all endpoints of their clusters are awaited
 	Metadata map[string]string
 	Gateway  bool // they are gateways, and not sidecars
 	Port     string
@@ -50,15 +50,15 @@ type EnvoysArgs struct {
 // Open opens streams and waits until each has everything.
 func (e *Envoys) Open(args EnvoysArgs, reply *Opened) error {
 	reply.Start = time.Now()
-	first := len(e.all)
+	first := len(e.envoys)
 	w := &envoyWatch{watch: newWatch(args.Streams), first: first}
 	e.set(w)
 	for i := range args.Streams {
 		v := &envoy{
 			envoys: e, id: first + i, services: args.Services, gateway: args.Gateway, port: args.Port, uses: args.Uses,
-			asked: map[string]map[unique.Handle[string]]struct{}{},
+			subscribed: map[string]map[unique.Handle[string]]struct{}{},
 		}
-		e.all = append(e.all, v)
+		e.envoys = append(e.envoys, v)
 		conn, err := dial(args.Address)
 		if err != nil {
 			return err
@@ -90,18 +90,18 @@ func (e *Envoys) get() *envoyWatch {
 	return e.watch
 }
 
-// ArmEnvoysArgs say which change the streams are to look for, and in which type.
+// ArmEnvoysArgs are the change that the streams look for, and its type.
 type ArmEnvoysArgs struct{ TypeURL, Marker string }
 
 // Arm prepares for a change; Await waits for it.
 func (e *Envoys) Arm(args ArmEnvoysArgs, _ *struct{}) error {
-	w := &envoyWatch{watch: newWatch(len(e.all)), typeURL: args.TypeURL}
+	w := &envoyWatch{watch: newWatch(len(e.envoys)), typeURL: args.TypeURL}
 	w.marker = []byte(args.Marker)
 	e.set(w)
 	return nil
 }
 
-// Await waits until every stream has what it is looking for.
+// Await waits until every stream has the awaited resources.
 func (e *Envoys) Await(timeout time.Duration, reply *Arrivals) (err error) {
 	*reply, err = e.get().wait(timeout)
 	return err
@@ -119,7 +119,7 @@ func (*Envoys) Collect(_ struct{}, _ *struct{}) error {
 	return nil
 }
 
-// envoyWatch is what the streams from one on are waiting for: a marker in a type, or all there is.
+// envoyWatch waits, for the streams from one on, for a marker in a type, or for all resources.
 type envoyWatch struct {
 	*watch
 	first   int
@@ -128,15 +128,15 @@ type envoyWatch struct {
 
 // envoy is one stream.
 type envoy struct {
-	envoys    *Envoys
-	id        int
-	services  int
-	gateway   bool
-	port      string
-	uses      []string
-	endpoints int // that it has
-	routes    int
-	asked     map[string]map[unique.Handle[string]]struct{} // by type
+	envoys     *Envoys
+	id         int
+	services   int
+	gateway    bool
+	port       string
+	uses       []string
+	endpoints  int // that it has
+	routes     int
+	subscribed map[string]map[unique.Handle[string]]struct{} // by type
 }
 
 // run serves the stream until it breaks.
@@ -175,7 +175,7 @@ func (v *envoy) run(conn *grpc.ClientConn, node []byte) error {
 	}
 }
 
-// take looks what a response says, and asks for what follows from it.
+// take reads a response, and subscribes to the resources that follow from it.
 func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscription) error) error {
 	if w := v.envoys.get(); len(w.marker) > 0 && (w.typeURL == "" || w.typeURL == r.TypeURL) {
 		w.look(v.id, now, 0, r)
@@ -186,7 +186,7 @@ func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscriptio
 	}
 	switch r.TypeURL {
 	case Clusters:
-		first := v.asked[Endpoints] == nil
+		first := v.subscribed[Endpoints] == nil
 		if err := v.ask(Endpoints, names, send, func(name string) string {
 			if strings.HasPrefix(name, "outbound|") {
 				return name
@@ -230,9 +230,9 @@ func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscriptio
 	return nil
 }
 
-// askHosts asks for the virtual hosts of what the client uses, after a request without names, as Envoy does.
+// askHosts subscribes to the virtual hosts that the client uses, after a request without names, as Envoy does.
 func (v *envoy) askHosts(send func(wire.Subscription) error) error {
-	if len(v.uses) == 0 || v.asked[Hosts] != nil {
+	if len(v.uses) == 0 || v.subscribed[Hosts] != nil {
 		return nil
 	}
 	if err := send(wire.Subscription{Delta: true, TypeURL: Hosts}); err != nil {
@@ -241,18 +241,18 @@ func (v *envoy) askHosts(send func(wire.Subscription) error) error {
 	return v.ask(Hosts, v.uses, send, func(host string) string { return v.port + "/" + host + ":" + v.port })
 }
 
-// ask subscribes to what of a type follows from names and was not asked for yet.
-func (v *envoy) ask(typeURL string, names []string, send func(wire.Subscription) error, of func(string) string) error {
-	if v.asked[typeURL] == nil {
-		v.asked[typeURL] = make(map[unique.Handle[string]]struct{})
+// ask subscribes to the resources of a type that follow from names, without earlier subscriptions.
+func (v *envoy) ask(typeURL string, names []string, send func(wire.Subscription) error, nameOf func(string) string) error {
+	if v.subscribed[typeURL] == nil {
+		v.subscribed[typeURL] = make(map[unique.Handle[string]]struct{})
 	}
 	var subscribe []string
 	for _, name := range names {
-		name = of(name)
-		if _, known := v.asked[typeURL][unique.Make(name)]; name == "" || known {
+		name = nameOf(name)
+		if _, isSubscribed := v.subscribed[typeURL][unique.Make(name)]; name == "" || isSubscribed {
 			continue
 		}
-		v.asked[typeURL][unique.Make(name)] = struct{}{}
+		v.subscribed[typeURL][unique.Make(name)] = struct{}{}
 		subscribe = append(subscribe, name)
 	}
 	if len(subscribe) == 0 {

@@ -1,5 +1,5 @@
-// Package role is what runs in the processes of a benchmark: a server under test, and its clients. Each is driven by net/rpc
-// over its standard input and output, and ends when they are closed.
+// Package role has the processes of a benchmark: a server under test, and its clients. Each is driven by net/rpc over
+// its standard input and output, and ends when they are closed.
 package role
 
 import (
@@ -23,7 +23,7 @@ import (
 	"tributary/bench/process"
 )
 
-// Usage is what a server process has used.
+// Usage is the usage of a server process.
 type Usage struct {
 	CPU        time.Duration // user and system, since the process started
 	RSS        uint64        // bytes, now
@@ -46,11 +46,11 @@ type Server struct {
 	changes   int
 	profile   *os.File
 
-	poll   time.Duration // what one look at whether the server is at rest costs
-	looked time.Duration // what all of them did
+	poll   time.Duration // the cost of one poll for the server's rest
+	looked time.Duration // the costs of all polls
 }
 
-// StartArgs say what to serve.
+// StartArgs describe the server.
 type StartArgs struct {
 	Engine    string
 	Resources int
@@ -123,9 +123,9 @@ func (c *countedStream) RecvMsg(m any) error {
 	return err
 }
 
-// Begin collects garbage, unless it is told not to, so that the step that follows pays for its own only, waits for what the collector does
-// in the background, and returns the usage so far. Memory is not given back to the system, since the step would then pay for faulting it in
-// again.
+// Begin collects garbage, unless its arguments forbid it, so that the following step pays for its own garbage only,
+// waits for the background work of the collector, and returns the usage so far. Memory is not given back to the system,
+// since the step would then pay for faulting it in again.
 func (s *Server) Begin(collect bool, usage *Usage) error {
 	if collect {
 		runtime.GC()
@@ -199,8 +199,8 @@ func (s *Server) Storm(args StormArgs, reply *Changed) error {
 		due := min(int(float64(args.Rate)*elapsed.Seconds()), total-1)
 		for reply.Applied < due && time.Since(start) <= args.Duration {
 			s.changes++
-			it := engine.NewItem(random.IntN(s.resources), s.changes)
-			if err := s.engine.Publish([]engine.Item{it}); err != nil {
+			item := engine.NewItem(random.IntN(s.resources), s.changes)
+			if err := s.engine.Publish([]engine.Item{item}); err != nil {
 				return err
 			}
 			reply.Applied++
@@ -223,7 +223,7 @@ func (s *Server) Storm(args StormArgs, reply *Changed) error {
 	return err
 }
 
-// RestArgs say what to wait for.
+// RestArgs are the conditions of the rest.
 type RestArgs struct {
 	Received uint64 // messages that clients have sent since the server started
 	Timeout  time.Duration
@@ -262,18 +262,18 @@ func (s *Server) calm(before Usage, timeout time.Duration) (Usage, error) {
 const (
 	pollEvery = 10 * time.Millisecond
 	restPolls = 5
-	// lookPolls are made while the server has nothing to do, to see what looking costs: microseconds on one machine, and a
+	// lookPolls are made while the server is idle, to measure the cost of a poll: microseconds on one machine, and a
 	// quarter of a millisecond on another.
 	lookPolls = 40
 )
 
-// pause waits until it is time for another poll. What that costs is not counted.
+// pause waits until it is time for another poll. Its cost is not counted.
 func (s *Server) pause() {
 	time.Sleep(pollEvery)
 	s.looked += s.poll
 }
 
-// look finds out what one poll costs.
+// look measures the cost of one poll.
 func (s *Server) look() {
 	costs := make([]time.Duration, lookPolls)
 	last := process.CPU()
@@ -311,12 +311,12 @@ func (s *Server) rest(deadline time.Time) (Usage, error) {
 	return usage, nil
 }
 
-// glance returns the part of the usage that costs nothing to look at.
+// glance returns the part of the usage that is free to read.
 func (s *Server) glance() Usage {
 	return Usage{CPU: process.CPU() - s.looked, Received: s.received.Load(), Sent: s.sent.Load()}
 }
 
-// Idle does nothing for a while and returns what that cost, with memory given back to the system first.
+// Idle waits for a while and returns the costs of that, with memory given back to the system first.
 func (s *Server) Idle(d time.Duration, reply *Changed) error {
 	debug.FreeOSMemory()
 	process.ResetPeak(os.Getpid())
@@ -342,7 +342,7 @@ func (s *Server) usage() Usage {
 	u.Allocs, u.AllocBytes = allocations()
 	u.RSS, u.PeakRSS = process.Memory(os.Getpid())
 	u.Received, u.Sent = s.received.Load(), s.sent.Load()
-	u.CPU = process.CPU() - s.looked // last, so that looking is not counted in what begins here
+	u.CPU = process.CPU() - s.looked // last, so that the polls are not counted in the next step
 	return u
 }
 
@@ -369,7 +369,7 @@ func (s *Server) StopProfile(_ struct{}, _ *struct{}) error {
 	return s.profile.Close()
 }
 
-// HeapProfile writes what is live on the heap, and what was ever allocated, to a file.
+// HeapProfile writes the live objects of the heap, and all earlier allocations, to a file.
 func (s *Server) HeapProfile(file string, _ *struct{}) error {
 	debug.FreeOSMemory()
 	f, err := os.Create(file)

@@ -1,6 +1,6 @@
-// Package wire holds what a benchmark needs to know of the xDS messages, and no more: it finds a response's nonce without
-// decoding its resources, and it writes requests as bytes. A client that decoded what it received would cost more than the
-// server under test, on the same machine.
+// Package wire holds the parts of the xDS messages that a benchmark needs, and no more: it finds a response's nonce
+// without decoding its resources, and it writes requests as bytes. A client that decoded its responses would cost more
+// than the server under test, on the same machine.
 package wire
 
 import (
@@ -17,7 +17,7 @@ type Frame interface {
 	Decode(data mem.BufferSlice) error
 }
 
-// Codec is a gRPC codec for Frames. It calls itself "proto", because what travels is protobuf.
+// Codec is a gRPC codec for Frames. It has the name "proto", because its messages are protobuf.
 type Codec struct{}
 
 // Marshal implements encoding.CodecV2.

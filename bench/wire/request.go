@@ -16,13 +16,13 @@ const (
 	DeltaInitialVersions protowire.Number = 5
 )
 
-// Subscription is what a stream asks for one type.
+// Subscription is the subscription of a stream to one type.
 type Subscription struct {
 	Delta   bool
 	Node    []byte // encoded core.v3.Node; a delta stream has it in its first request only
 	TypeURL string
 	Names   []string // none is a wildcard
-	// Versions are what a delta client already holds, by name.
+	// Versions are the versions that a delta client already holds, by name.
 	Versions map[string]string
 }
 
@@ -52,7 +52,7 @@ func (s Subscription) First() []byte {
 	return b
 }
 
-// ACK returns the request that accepts r. It is a new slice each time: gRPC holds what it is given until it is written.
+// ACK returns the request that accepts r. It is a new slice each time: gRPC holds a message until it is written.
 func (s Subscription) ACK(r *Response) []byte {
 	b := make([]byte, 0, 16+len(s.TypeURL)+len(r.Version)+len(r.Nonce))
 	if s.Delta {

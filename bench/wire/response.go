@@ -100,7 +100,7 @@ func (r *Response) Scan() error {
 // Contains says whether marker occurs anywhere in the response. It is how a client knows that the change it waits for is in,
 // whatever a server makes of versions, at the price of one vectorised pass.
 func (r *Response) Contains(marker []byte) bool {
-	// What spans two buffers is found in seam: the end of what came before and the beginning of the next.
+	// A value that spans two buffers is found in seam: the end of the earlier and the beginning of the next.
 	keep := len(marker) - 1
 	seam := make([]byte, 0, 4*len(marker))
 	for _, buffer := range r.data {
