@@ -21,7 +21,7 @@ func (r *release) name(t target, suffix string) string {
 // plainVersion is the version as packages have it, without the v.
 func (r *release) plainVersion() string { return strings.TrimPrefix(r.version, "v") }
 
-// archive writes a .tar.gz with the program and what belongs to it in one folder.
+// archive writes a .tar.gz with the program and its files in one folder.
 func (r *release) archive(t target, program string, extras []file) error {
 	var tarball bytes.Buffer
 	w := tarWriter{tar.NewWriter(&tarball), r}
@@ -42,7 +42,7 @@ func (r *release) archive(t target, program string, extras []file) error {
 	return os.WriteFile(r.name(t, ".tar.gz"), packed, 0o644) //nolint:gosec // it is to be handed out
 }
 
-// inArchive puts files where a person finds them who unpacks an archive.
+// inArchive moves files to the usual places in an unpacked archive.
 func inArchive(extras []file) []file {
 	files := slices.DeleteFunc(slices.Clone(extras), func(f file) bool { return filepath.Base(f.to) == "copyright" }) // it is the LICENSE
 	for i, f := range files {

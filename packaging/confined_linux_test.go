@@ -52,8 +52,8 @@ func become(allowed, program []string) error {
 	return syscall.Exec(program[0], program, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, calls+"=") }))
 }
 
-// confinement is what the unit leaves to the program, as far as it can be had without systemd: the system calls, what is seen of
-// /proc, and no right of root.
+// confinement has the unit's restrictions of the program, as far as they work without systemd: the system calls, the
+// visible part of /proc, and no capability of root.
 type confinement struct {
 	t     *testing.T
 	dir   string // that the program may read
@@ -81,7 +81,7 @@ func confined(t *testing.T) *confinement {
 	unit, err := os.ReadFile("files/tributary.service")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(unit)) {
-		if key, value, is := strings.Cut(strings.TrimSpace(line), "="); is && !strings.HasPrefix(key, "#") {
+		if key, value, isSetting := strings.Cut(strings.TrimSpace(line), "="); isSetting && !strings.HasPrefix(key, "#") {
 			c.unit[key] = append(c.unit[key], value)
 		}
 	}
@@ -103,28 +103,28 @@ func (c *confinement) allowed() []string {
 			sets[last] = append(sets[last], word)
 		}
 	}
-	known, err := arch.GetInfo("")
+	syscalls, err := arch.GetInfo("")
 	require.NoError(c.t, err)
 	allowed := map[string]bool{}
-	var mark func(name string, is bool)
-	mark = func(name string, is bool) {
+	var mark func(name string, allow bool)
+	mark = func(name string, allow bool) {
 		if members, set := sets[name]; set {
 			for _, member := range members {
-				mark(member, is)
+				mark(member, allow)
 			}
-		} else if _, here := known.SyscallNames[name]; here {
-			allowed[name] = is
+		} else if _, isSyscall := syscalls.SyscallNames[name]; isSyscall {
+			allowed[name] = allow
 		}
 	}
 	for _, line := range append([]string{"@default"}, c.unit["SystemCallFilter"]...) {
-		list, not := strings.CutPrefix(line, "~")
+		list, denied := strings.CutPrefix(line, "~")
 		for name := range strings.FieldsSeq(list) {
-			mark(name, !not)
+			mark(name, !denied)
 		}
 	}
 	var names []string
-	for name, is := range allowed {
-		if is {
+	for name, allow := range allowed {
+		if allow {
 			names = append(names, name)
 		}
 	}
@@ -132,7 +132,7 @@ func (c *confinement) allowed() []string {
 	return names
 }
 
-// command is a program as the unit confines it, run by the group nobody, or by another one if the unit is told so.
+// command is a program as the unit confines it, run by the group nobody, or by the given group.
 func (c *confinement) command(program ...string) *exec.Cmd { return c.commandOf("", program...) }
 
 func (c *confinement) commandOf(group string, program ...string) *exec.Cmd {
@@ -161,7 +161,7 @@ func (c *confinement) build(version string) (program string) {
 	return program
 }
 
-// configure writes the configuration with an address of the admin server, and what it names.
+// configure writes the configuration with an address of the admin server, and its folders.
 func (c *confinement) configure(admin string) (file, state string) {
 	c.t.Helper()
 	file, state = filepath.Join(c.dir, "tributary.yaml"), filepath.Join(c.dir, "state")
@@ -176,13 +176,13 @@ func (c *confinement) configure(admin string) (file, state string) {
 
 // service is the program, confined.
 type service struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	log  *os.File
-	said *bufio.Reader
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    *os.File
+	output *bufio.Reader
 }
 
-// start starts a command, which is ended with the test, as is what it says: another process may say more in its place.
+// start starts a command and reads its output; both end with the test: another process may write in its place.
 func start(t *testing.T, cmd *exec.Cmd) *service {
 	t.Helper()
 	read, write, err := os.Pipe()
@@ -197,26 +197,26 @@ func start(t *testing.T, cmd *exec.Cmd) *service {
 	return &service{t, cmd, read, bufio.NewReader(read)}
 }
 
-// await returns what pattern finds in a line of the log.
+// await returns the match of the pattern in a line of the log.
 func (s *service) await(pattern string) []string {
 	s.t.Helper()
 	require.NoError(s.t, s.log.SetReadDeadline(time.Now().Add(patience)))
-	var all bytes.Buffer
+	var output bytes.Buffer
 	for wanted := regexp.MustCompile(pattern); ; {
-		line, err := s.said.ReadString('\n')
-		all.WriteString(line)
-		if found := wanted.FindStringSubmatch(line); found != nil {
-			return found
+		line, err := s.output.ReadString('\n')
+		output.WriteString(line)
+		if match := wanted.FindStringSubmatch(line); match != nil {
+			return match
 		}
-		require.NoError(s.t, err, "waiting for %s in\n%s", pattern, all.String())
+		require.NoError(s.t, err, "waiting for %s in\n%s", pattern, output.String())
 	}
 }
 
-// manager is a service manager of which what it is told is kept.
+// manager is a service manager that keeps its notifications.
 type manager struct {
-	t    *testing.T
-	path string
-	told chan string
+	t             *testing.T
+	path          string
+	notifications chan string
 }
 
 func (c *confinement) manager() *manager {
@@ -234,8 +234,8 @@ func (c *confinement) manager() *manager {
 				return
 			}
 			select {
-			case m.told <- string(buf[:n]):
-			default: // nobody looks for so much
+			case m.notifications <- string(buf[:n]):
+			default: // no test waits for so many
 			}
 		}
 	}()
@@ -246,17 +246,17 @@ func (c *confinement) manager() *manager {
 	return m
 }
 
-// await waits until the manager is told something.
-func (m *manager) await(what string) {
+// await waits until the manager gets a notification.
+func (m *manager) await(want string) {
 	m.t.Helper()
 	for late := time.After(patience); ; {
 		select {
-		case said := <-m.told:
-			if said == what {
+		case notification := <-m.notifications:
+			if notification == want {
 				return
 			}
 		case <-late:
-			require.Fail(m.t, "waited in vain", "for %s", what)
+			require.Fail(m.t, "waited in vain", "for %s", want)
 		}
 	}
 }
@@ -275,15 +275,15 @@ func page(t *testing.T, address, path string) string {
 	return string(text)
 }
 
-// In what the unit leaves to it the program does its work, and as well as outside: ports take as many waiting connections as the
-// kernel allows, and the metrics say since when it runs.
+// The program works within the unit's restrictions as well as outside: ports take as many waiting connections as the
+// kernel allows, and the metrics have its start time.
 func TestConfinedAsByTheUnit(t *testing.T) {
 	c := confined(t)
 	nice, err := exec.LookPath("nice")
 	require.NoError(t, err)
 	var ended *exec.ExitError
 	require.ErrorAs(t, c.command(nice, "-n", "1", "true").Run(), &ended)
-	require.Equal(t, syscall.SIGSYS, ended.Sys().(syscall.WaitStatus).Signal(), "calls that are not allowed end who makes them")
+	require.Equal(t, syscall.SIGSYS, ended.Sys().(syscall.WaitStatus).Signal(), "a system call that is not allowed ends its process")
 
 	program := c.build("v1.2.3")
 	file, state := c.configure("127.0.0.1:0")
@@ -316,8 +316,9 @@ func TestConfinedAsByTheUnit(t *testing.T) {
 	require.NoError(t, s.cmd.Wait(), "no call ends it that is not allowed")
 }
 
-// A unix socket is given to a group where that can be, and where it cannot, that is said: to try it would end the process without a word.
-func TestAGroupOfASocketInTheUnit(t *testing.T) {
+// The program gives a unix socket to a group where that is allowed; otherwise it reports an error: an attempt would end
+// the process without a message.
+func TestUnit_SocketGroup(t *testing.T) {
 	c := confined(t)
 	program := c.build("v1.2.3")
 	socket := filepath.Join(c.dir, "run", "admin.sock")

@@ -51,7 +51,7 @@ func (r root) run(args ...string) string {
 	return execute(r.t, r.dir, "chroot", append([]string{r.dir}, args...)...)
 }
 
-// files are all but what dpkg and its helpers keep for themselves.
+// files are all files except for those that dpkg and its helpers keep for themselves.
 func (r root) files() []string {
 	r.t.Helper()
 	list := execute(r.t, r.dir, "find", ".", "-xdev", "-not", "-path", "./var/lib/dpkg/*", "-not", "-path", "./var/log/*", "-not", "-path",
@@ -60,12 +60,13 @@ func (r root) files() []string {
 	return strings.Fields(list)
 }
 
-// The package installs on a clean Debian, its units are right, and it leaves nothing but what was asked to stay.
+// The package installs on a clean Debian, its units are valid, and its removal leaves only the state and the
+// configuration.
 func TestDebian(t *testing.T) {
 	r := debian(t)
-	made := release{source: "..", out: t.TempDir(), version: "v1.2.3", date: commit}
-	require.NoError(t, made.make(t.Context(), here))
-	content, err := os.ReadFile(filepath.Join(made.out, "tributary_1.2.3_linux_amd64.deb"))
+	built := release{source: "..", out: t.TempDir(), version: "v1.2.3", date: commit}
+	require.NoError(t, built.make(t.Context(), host))
+	content, err := os.ReadFile(filepath.Join(built.out, "tributary_1.2.3_linux_amd64.deb"))
 	require.NoError(t, err)
 	before := r.files()
 	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "run/tributary.deb"), content, 0o600))
@@ -85,7 +86,7 @@ func TestDebian(t *testing.T) {
 	require.NoError(t, os.Mkdir(state, 0o700)) // as the service has it made
 	r.run("dpkg", "-r", "tributary")
 	require.ElementsMatch(t, append(before, "./var/lib/tributary", "./etc/tributary", "./etc/tributary/tributary.yaml"), r.files(),
-		"what is left is the state, and the configuration")
+		"the state and the configuration stay")
 	r.run("dpkg", "--purge", "tributary")
 	require.ElementsMatch(t, before, r.files())
 	require.NotContains(t, r.run("getent", "passwd"), "tributary")
@@ -97,9 +98,9 @@ func TestDebianUpgrade(t *testing.T) {
 	r := debian(t)
 	install := func(version string) {
 		t.Helper()
-		made := release{source: "..", out: t.TempDir(), version: version, date: commit}
-		require.NoError(t, made.make(t.Context(), here))
-		content, err := os.ReadFile(filepath.Join(made.out, "tributary_"+strings.TrimPrefix(version, "v")+"_linux_amd64.deb"))
+		built := release{source: "..", out: t.TempDir(), version: version, date: commit}
+		require.NoError(t, built.make(t.Context(), host))
+		content, err := os.ReadFile(filepath.Join(built.out, "tributary_"+strings.TrimPrefix(version, "v")+"_linux_amd64.deb"))
 		require.NoError(t, err)
 		deb := filepath.Join(r.dir, "run/tributary.deb")
 		require.NoError(t, os.WriteFile(deb, content, 0o600))
@@ -126,12 +127,12 @@ func TestDebianUpgrade(t *testing.T) {
 	s := start(t, service())
 	admin := s.await(`"listening","xds":"[^"]*","admin":"([^"]*)"`)[1]
 	s.await(`"source synced"`)
-	kept := func() (names []string) {
+	stored := func() (names []string) {
 		t.Helper()
-		all, err := os.ReadDir(filepath.Join(state, "sources"))
+		entries, err := os.ReadDir(filepath.Join(state, "sources"))
 		require.NoError(t, err)
-		for _, entry := range all {
-			if strings.HasSuffix(entry.Name(), ".db") { // and not what is being written
+		for _, entry := range entries {
+			if strings.HasSuffix(entry.Name(), ".db") { // and not a file that is being written
 				names = append(names, entry.Name())
 			}
 		}
@@ -139,15 +140,15 @@ func TestDebianUpgrade(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(state, "sources"))
-		return err == nil && len(kept()) > 0
+		return err == nil && len(stored()) > 0
 	}, patience, time.Millisecond)
-	before := kept()
+	before := stored()
 
 	install("v1.2.4")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, changed, string(text))
-	require.Subset(t, kept(), before)
+	require.Subset(t, stored(), before)
 	require.Contains(t, page(t, admin, "/debug/status"), `"version": "v1.2.3"`, "without systemd it is left to whoever installs it")
 
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))

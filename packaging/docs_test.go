@@ -34,14 +34,14 @@ func TestLinksOfThePackage(t *testing.T) {
 		}
 		text, err := os.ReadFile(from)
 		require.NoError(t, err)
-		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
-			if target := found[1]; !strings.Contains(target, "://") && !strings.HasPrefix(target, "mailto:") {
+		for _, match := range link.FindAllStringSubmatch(string(text), -1) {
+			if target := match[1]; !strings.Contains(target, "://") && !strings.HasPrefix(target, "mailto:") {
 				target = path.Join(path.Dir(to), target)
-				_, is := shipped[target]
-				for other := range shipped {
-					is = is || strings.HasPrefix(other, target+"/")
+				_, exists := shipped[target]
+				for file := range shipped {
+					exists = exists || strings.HasPrefix(file, target+"/")
 				}
-				assert.True(t, is, "%s links to %s", from, found[1])
+				assert.True(t, exists, "%s links to %s", from, match[1])
 			}
 		}
 	}

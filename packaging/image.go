@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nobody is whom the image runs as: the user and group that has this number in distroless images, too.
+// nobody is the user of the image: the user and group with this number in distroless images, too.
 const nobody = "65532:65532"
 
 // platformImage is the image for one platform.
@@ -26,7 +26,8 @@ type platformImage struct {
 	image  v1.Image
 }
 
-// image makes the image of the program alone: it needs nothing else. Certificates of CAs are mounted where they are needed.
+// image makes the image of the program alone: it needs no other file. Certificates of CAs are mounted where they are
+// needed.
 func (r *release) image(t target, program string) (platformImage, error) {
 	content, err := os.ReadFile(program) //nolint:gosec // just built
 	if err != nil {
@@ -81,15 +82,15 @@ func (r *release) index(images []platformImage, work string) error {
 	if len(images) == 0 {
 		return nil
 	}
-	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range images {
-		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: p.image, Descriptor: v1.Descriptor{
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: p.image, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: p.target.os, Architecture: p.target.arch},
 		}})
 	}
 	// The index of a layout has one entry, the image of all platforms under its name.
 	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex),
-		mutate.IndexAddendum{Add: all, Descriptor: v1.Descriptor{
+		mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{
 			Annotations: map[string]string{
 				"org.opencontainers.image.ref.name": r.plainVersion(),
 				"io.containerd.image.name":          "tributary:" + r.plainVersion(),

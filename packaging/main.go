@@ -1,5 +1,5 @@
-// Command packaging makes what is released: archives, Debian and RPM packages, a container image, a list of what is in them,
-// and checksums. It needs nothing but Go; what it makes of one commit is the same byte for byte.
+// Command packaging makes the files of a release: archives, Debian and RPM packages, a container image, a list of its
+// components, and checksums. It needs only Go; two runs on one commit give the same bytes.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// release is what is made, and where.
+// release is the version of a release, and its folders.
 type release struct {
 	source  string    // the root of the project
 	out     string    // directory
@@ -42,7 +42,7 @@ func run(args []string) error {
 	r := release{}
 	flags.StringVar(&r.source, "source", "..", "root of the project")
 	flags.StringVar(&r.out, "out", "../dist", "directory to write to, which is emptied before")
-	flags.StringVar(&r.version, "version", "", "version (default: what git describes)")
+	flags.StringVar(&r.version, "version", "", "version (default: the output of git describe)")
 	targets := flags.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "platforms")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -53,15 +53,15 @@ func run(args []string) error {
 	return r.make(ctx, parseTargets(*targets))
 }
 
-func parseTargets(list string) (all []target) {
+func parseTargets(list string) (targets []target) {
 	for t := range strings.SplitSeq(list, ",") {
 		system, arch, _ := strings.Cut(t, "/")
-		all = append(all, target{system, arch})
+		targets = append(targets, target{system, arch})
 	}
-	return all
+	return targets
 }
 
-// ofGit finds out what was not given.
+// ofGit sets the missing fields.
 func (r *release) ofGit(ctx context.Context) error {
 	git := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, "git", append([]string{"-C", r.source}, args...)...) //nolint:gosec // of the one who runs it
@@ -72,7 +72,7 @@ func (r *release) ofGit(ctx context.Context) error {
 	if r.version == "" {
 		version, err := git("describe", "--tags", "--always", "--dirty")
 		if err != nil {
-			return fmt.Errorf("what version is it? %w; say -version", err)
+			return fmt.Errorf("no version: %w; say -version", err)
 		}
 		r.version = version
 	}
@@ -80,7 +80,7 @@ func (r *release) ofGit(ctx context.Context) error {
 	if seconds == "" {
 		var err error
 		if seconds, err = git("log", "-1", "--format=%ct"); err != nil {
-			return fmt.Errorf("of when is it? %w; set $SOURCE_DATE_EPOCH", err)
+			return fmt.Errorf("no date: %w; set $SOURCE_DATE_EPOCH", err)
 		}
 	}
 	n, err := strconv.ParseInt(seconds, 10, 64)
@@ -160,10 +160,11 @@ type file struct {
 	from string // here
 	to   string // there, without a slash at the front
 	mode os.FileMode
-	keep bool // what the operator changed
+	keep bool // a file that keeps the operator's changes
 }
 
-// extras are the files besides the program: manual pages and completions, which the program writes itself, and those of the service.
+// extras are the files that accompany the program: manual pages and completions, which the program writes itself, and
+// those of the service.
 func (r *release) extras(ctx context.Context, work string) ([]file, error) {
 	program := filepath.Join(work, "here", "tributary")
 	if err := r.build(ctx, target{os.Getenv("GOHOSTOS"), os.Getenv("GOHOSTARCH")}, program); err != nil {
@@ -201,26 +202,27 @@ func (r *release) extras(ctx context.Context, work string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := func(name string) string { return filepath.Join(r.source, "packaging", "files", name) }
+	ownFile := func(name string) string { return filepath.Join(r.source, "packaging", "files", name) }
 	return append(append(files, pagesOf...),
-		file{from: own("tributary.service"), to: "usr/lib/systemd/system/tributary.service", mode: 0o644},
-		file{from: own("tributary.socket"), to: "usr/lib/systemd/system/tributary.socket", mode: 0o644},
-		file{from: own("tributary.yaml"), to: "etc/tributary/tributary.yaml", mode: 0o644, keep: true},
+		file{from: ownFile("tributary.service"), to: "usr/lib/systemd/system/tributary.service", mode: 0o644},
+		file{from: ownFile("tributary.socket"), to: "usr/lib/systemd/system/tributary.socket", mode: 0o644},
+		file{from: ownFile("tributary.yaml"), to: "etc/tributary/tributary.yaml", mode: 0o644, keep: true},
 		file{from: filepath.Join(r.source, "LICENSE"), to: "usr/share/doc/tributary/copyright", mode: 0o644},
 	), nil
 }
 
-// docs are what the README links to, at the same places beside it: pages, the schema, rules for alerts and a dashboard.
+// docs are the targets of the README's links, at the same places beside it: pages, the schema, rules for alerts and a
+// dashboard.
 func (r *release) docs() (files []file, err error) {
 	for _, pattern := range []string{
 		"docs/*.md", "docs/*.json", "docs/*.png", "docs/*/*.md", "docs/*/*.json", "docs/*/*.yaml", "docs/*/*.svg", "sources/*/README.md",
 		"bench/README.md", "*.md", "LICENSE",
 	} {
-		found, err := filepath.Glob(filepath.Join(r.source, pattern))
+		matches, err := filepath.Glob(filepath.Join(r.source, pattern))
 		if err != nil {
 			return nil, err
 		}
-		for _, from := range found {
+		for _, from := range matches {
 			to, err := filepath.Rel(r.source, from)
 			if err != nil {
 				return nil, err

@@ -34,8 +34,8 @@ func (r *release) packages(t target, program string, extras []file) error {
 	return nil
 }
 
-// packageVersion is the version as both formats take it: with a digit first, and without a dash. What has no tag is older than
-// all that have one, and newer than what has none and is older.
+// packageVersion is the version as both formats take it: with a digit first, and without a dash. A version without a
+// tag is older than each with one, and newer than an older one without.
 func (r *release) packageVersion() string {
 	version := strings.ReplaceAll(r.plainVersion(), "-", "+")
 	if version[0] < '0' || version[0] > '9' || !strings.Contains(version, ".") {
@@ -45,7 +45,7 @@ func (r *release) packageVersion() string {
 }
 
 func (r *release) info(t target, program string, extras []file) *nfpm.Info {
-	own := func(name string) string { return filepath.Join(r.source, "packaging", "files", name) }
+	ownFile := func(name string) string { return filepath.Join(r.source, "packaging", "files", name) }
 	contents := files.Contents{
 		r.content(file{from: program, to: "usr/bin/tributary", mode: 0o755}),
 		{Destination: "/etc/tributary/rules", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o755, MTime: r.date}},
@@ -61,7 +61,7 @@ func (r *release) info(t target, program string, extras []file) *nfpm.Info {
 			"servers, and serves them to istiod, Envoy and gRPC clients.",
 		Overridables: nfpm.Overridables{
 			Contents: contents, Recommends: []string{"ca-certificates"},
-			Scripts: nfpm.Scripts{PostInstall: own("postinstall.sh"), PreRemove: own("preremove.sh"), PostRemove: own("postremove.sh")},
+			Scripts: nfpm.Scripts{PostInstall: ownFile("postinstall.sh"), PreRemove: ownFile("preremove.sh"), PostRemove: ownFile("postremove.sh")},
 			Deb:     nfpm.Deb{Compression: "gzip"}, RPM: nfpm.RPM{BuildHost: "localhost", Compression: "zstd"},
 		},
 	}

@@ -21,23 +21,23 @@ import (
 
 var (
 	commit = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	here   = []target{{"linux", "amd64"}}
+	host   = []target{{"linux", "amd64"}}
 )
 
-// What is made of the same files is the same byte for byte, wherever they are.
+// Equal files give equal releases, byte for byte, in any folder.
 func TestReproducible(t *testing.T) {
-	one := release{source: "..", out: t.TempDir(), version: "v1.2.3", date: commit}
-	require.NoError(t, one.make(t.Context(), here))
-	other := release{source: copied(t), out: t.TempDir(), version: "v1.2.3", date: commit}
-	require.NoError(t, other.make(t.Context(), here))
-	want, got := contents(t, one.out), contents(t, other.out)
+	original := release{source: "..", out: t.TempDir(), version: "v1.2.3", date: commit}
+	require.NoError(t, original.make(t.Context(), host))
+	rebuilt := release{source: copied(t), out: t.TempDir(), version: "v1.2.3", date: commit}
+	require.NoError(t, rebuilt.make(t.Context(), host))
+	want, got := contents(t, original.out), contents(t, rebuilt.out)
 	require.Len(t, want, 6, "archive, deb, rpm, SBOM, image, checksums")
 	for name, content := range want {
 		require.True(t, bytes.Equal(content, got[name]), "%s differs", name)
 	}
 	t.Run("checksums", func(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
-		cmd.Dir = one.out
+		cmd.Dir = original.out
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	})
@@ -76,13 +76,13 @@ func imageIsGood(t *testing.T, content []byte) {
 	manifest, err := named.IndexManifest()
 	require.NoError(t, err)
 	require.Len(t, manifest.Manifests, 1)
-	all, err := named.ImageIndex(manifest.Manifests[0].Digest)
+	platformsIndex, err := named.ImageIndex(manifest.Manifests[0].Digest)
 	require.NoError(t, err)
-	platforms, err := all.IndexManifest()
+	platforms, err := platformsIndex.IndexManifest()
 	require.NoError(t, err)
-	require.Len(t, platforms.Manifests, len(here))
+	require.Len(t, platforms.Manifests, len(host))
 	require.Equal(t, "amd64", platforms.Manifests[0].Platform.Architecture)
-	image, err := all.Image(platforms.Manifests[0].Digest)
+	image, err := platformsIndex.Image(platforms.Manifests[0].Digest)
 	require.NoError(t, err)
 	config, err := image.ConfigFile()
 	require.NoError(t, err)
@@ -123,11 +123,11 @@ func contents(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	names, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	all := map[string][]byte{}
+	files := map[string][]byte{}
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(dir, name.Name()))
 		require.NoError(t, err)
-		all[name.Name()] = content
+		files[name.Name()] = content
 	}
-	return all
+	return files
 }

@@ -13,7 +13,7 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom writes what the program is made of, as the program itself says it: CycloneDX in JSON.
+// sbom writes the components of the program, from its build information: CycloneDX in JSON.
 func (r *release) sbom(t target, program string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
