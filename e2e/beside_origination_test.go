@@ -87,7 +87,7 @@ func acceptance(t *testing.T, c *cluster.Cluster) string {
 	for _, m := range validation.GetDefaultValidationContext().GetMatchTypedSubjectAltNames() {
 		names[m.GetMatcher().GetExact()] = true
 	}
-	for _, m := range validation.GetDefaultValidationContext().GetMatchSubjectAltNames() { //nolint:staticcheck // what istiod sends
+	for _, m := range validation.GetDefaultValidationContext().GetMatchSubjectAltNames() { //nolint:staticcheck // istiod sends it
 		names[m.GetExact()] = true
 	}
 	http := options.GetUpstreamHttpProtocolOptions()

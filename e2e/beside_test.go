@@ -306,7 +306,7 @@ func TestDifferencesFromIstiod_AreDocumented(t *testing.T) {
 }
 
 // A reason covers its own lines, and no others.
-func TestReasonsExcuseNoMore(t *testing.T) {
+func TestReasons_CoverOnlyTheirLines(t *testing.T) {
 	clash, ranged, hashed := compared{gateway: true, clashes: true}, compared{ranged: true}, compared{hashes: true}
 	for line, only := range map[string]*compared{
 		"listener 0.0.0.0_443.filter_chains{1}: istiod has set":                                            &clash,
@@ -329,7 +329,8 @@ func TestReasonsExcuseNoMore(t *testing.T) {
 		"listener 0.0.0.0_443.filter_chains{0}.filter_chain_match.server_names: istiod has a, tributary b": &clash,
 	} {
 		for _, pair := range []compared{{}, {gateway: true}, clash, ranged, hashed} {
-			want := only != nil && only.gateway == pair.gateway && only.clashes == pair.clashes && only.ranged == pair.ranged && only.hashes == pair.hashes
+			want := only != nil && only.gateway == pair.gateway && only.clashes == pair.clashes &&
+				only.ranged == pair.ranged && only.hashes == pair.hashes
 			require.Equal(t, want, excused(line, pair), "%s of %+v", line, pair)
 		}
 	}
@@ -380,8 +381,8 @@ func TestCornersBesideIstiod(t *testing.T) {
 	besideIstiod(t, "testdata/corners")
 }
 
-// So it is with several VirtualServices of one host, and with those that are bound to several Gateways which share a port.
-func TestSeveralOfOneHostBesideIstiod(t *testing.T) {
+// The resources are equal with several VirtualServices of one host, and with those bound to several Gateways that share a port, too.
+func TestSharedHostsBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/several")
 }

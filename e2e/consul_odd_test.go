@@ -53,9 +53,9 @@ func TestConsulWithoutALeader(t *testing.T) {
 	}
 }
 
-// TestConsulWithPartOfTheRights has tokens that see part of the catalog, as Consul notes in each response. An instance
+// TestConsul_PartialRights has tokens that see part of the catalog, as Consul notes in each response. An instance
 // that disappears from the visible part is gone.
-func TestConsulWithPartOfTheRights(t *testing.T) {
+func TestConsul_PartialRights(t *testing.T) {
 	t.Parallel()
 	const management = "e2e00000-0000-4000-8000-0000000000dd"
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})

@@ -12,9 +12,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestConsulFewPlaces has more services than blocking queries. Changes of services without a query become visible by
+// TestConsul_FewerQueriesThanServices has more services than blocking queries. Changes of services without a query become visible by
 // the other queries.
-func TestConsulFewPlaces(t *testing.T) {
+func TestConsul_FewerQueriesThanServices(t *testing.T) {
 	t.Parallel()
 	const services = 40
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})

@@ -85,7 +85,7 @@ func TestConsulServices(t *testing.T) {
 		shows(t, istiod, "maintained", "its end", httpEntry("maintained", 9080, endpointOne, endpointTwo))
 	})
 
-	t.Run("what is registered", func(t *testing.T) {
+	t.Run("fields of the registration", func(t *testing.T) {
 		t.Parallel()
 		s := withWeights(instance("changing-1", "127.0.0.1", 9080), 1, 1)
 		step := func(change, want string) {
@@ -102,7 +102,7 @@ func TestConsulServices(t *testing.T) {
 		step("tag", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1, stage: blue}")))
 	})
 
-	t.Run("where it is registered", func(t *testing.T) {
+	t.Run("address of the registration", func(t *testing.T) {
 		t.Parallel()
 		s := instance("wandering-1", "127.0.0.1", 9080)
 		step := func(change, want string) {

@@ -120,7 +120,7 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 				return
 			default:
 			}
-			if err := resolvesTo(t, "six.mesh.internal", six, "fd00::6"); err != nil { //nolint:testifylint // it asserts what is constant
+			if err := resolvesTo(t, "six.mesh.internal", six, "fd00::6"); err != nil { //nolint:testifylint // the assertion is on a constant
 				failed.Add(1)
 			}
 			queries.Add(1)

@@ -120,7 +120,8 @@ func TestDoctorOfARealIstiod(t *testing.T) {
 	findings, fixes, code := look(istiod, as)
 	require.Zero(t, code, findings)
 	require.Contains(t, findings, "ok istiod: 2 clients are connected, and ask for versions of APIs that are served")
-	require.Contains(t, findings, "warning istiod: http://"+istiod.HTTP+": without a line k8s:// istiod on Kubernetes no longer reads its CRDs")
+	require.Contains(t, findings, "warning istiod: http://"+istiod.HTTP+
+		": without a line k8s:// istiod on Kubernetes no longer reads its CRDs")
 	require.Contains(t, fixes, "add - address: k8s:// to its configSources")
 
 	findings, fixes, code = look(behind, as)

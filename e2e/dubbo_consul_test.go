@@ -207,7 +207,7 @@ func TestDubbo3ConsulApplications(t *testing.T) {
 		})
 		restart(p, endpoint)
 	}
-	awaitGreeters(t, istiod, "they register anew", timeout, entriesWith(at1))
+	awaitGreeters(t, istiod, "they register again", timeout, entriesWith(at1))
 	restart(providerTwo, at2)
 	awaitGreeters(t, istiod, "one more comes", timeout, entriesWith(at1, at2))
 }

@@ -39,7 +39,8 @@ func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}).TLS()}
 	}
-	knownClient, another, stranger := person(authority, "known.clients"), person(authority, "another.clients"), person(foreign, "known.clients")
+	knownClient, another := person(authority, "known.clients"), person(authority, "another.clients")
+	stranger := person(foreign, "known.clients")
 
 	dir, port := t.TempDir(), fixture.FreePort(t)
 	text := "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: default}\nspec:\n  selector: {istio: " +

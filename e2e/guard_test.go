@@ -18,9 +18,9 @@ import (
 // many is how many objects the tests empty a source of: more than the guard lets go.
 const many = 24
 
-// TestEmptied shows that emptying a tree by mistake removes no object from istiod: the loss is held and shown, survives
+// TestGuard_HoldsEmptiedTree shows that emptying a tree by mistake removes no object from istiod: the loss is held and shown, survives
 // a restart of tributary, stops no other change, and takes effect after an operator releases it.
-func TestEmptied(t *testing.T) {
+func TestGuard_HoldsEmptiedTree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fill(t, dir)
@@ -63,9 +63,9 @@ func TestEmptied(t *testing.T) {
 	assert.Empty(t, heldLosses(t, tributary))
 }
 
-// TestEmptiedWhileDown shows that a tree that is emptied while tributary does not run removes no object from istiod
+// TestGuard_HoldsTreeEmptiedWhileDown shows that a tree that is emptied while tributary does not run removes no object from istiod
 // either, and that the hold ends by itself, without a response to istiod, when the files are back.
-func TestEmptiedWhileDown(t *testing.T) {
+func TestGuard_HoldsTreeEmptiedWhileDown(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -94,9 +94,9 @@ func TestEmptiedWhileDown(t *testing.T) {
 	watch.stop(t)
 }
 
-// TestHoldOfLittle shows that a hold goes on over a restart also when so much has come back that the rest alone would not
+// TestGuard_PartialHoldPersists shows that a hold goes on over a restart also when so much has come back that the rest alone would not
 // be held.
-func TestHoldOfLittle(t *testing.T) {
+func TestGuard_PartialHoldPersists(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fill(t, dir)
@@ -128,8 +128,8 @@ func TestHoldOfLittle(t *testing.T) {
 	watch.stop(t)
 }
 
-// TestEmptiedOnPurpose shows that a source without a guard may be emptied.
-func TestEmptiedOnPurpose(t *testing.T) {
+// TestGuardOff_EmptiesTree shows that a source without a guard may be emptied.
+func TestGuardOff_EmptiesTree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fill(t, dir)
@@ -181,9 +181,9 @@ func TestRestartWithoutDirectory(t *testing.T) {
 	assert.Regexp(t, `(?m)^rules +healthy +25 +0 `, tributary.Ask(t, "status"))
 }
 
-// TestSameKey shows that of two sources with one key istiod has the object of the first, and that of the second after
+// TestSameKey_FirstSourceWins shows that of two sources with one key istiod has the object of the first, and that of the second after
 // the first drops it, with no moment without the object.
-func TestSameKey(t *testing.T) {
+func TestSameKey_FirstSourceWins(t *testing.T) {
 	t.Parallel()
 	first, second := t.TempDir(), t.TempDir()
 	write(t, first, "same.yaml", serviceEntry("same", 81))

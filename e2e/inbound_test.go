@@ -130,7 +130,8 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 	for mode, answered := range map[model.MutualTLS]bool{model.Permissive: true, model.Disabled: true, model.Strict: false} {
 		port := uint32(fixture.FreePort(t)) //nolint:gosec // a port
 		translated := translate.View(&model.View{Security: &model.Security{Mutual: mode}, Inbound: &model.Inbound{Ports: []model.WorkloadPort{{
-			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true, Endpoint: fixture.Loopback(backendPort),
+			ServicePort: model.ServicePort{Target: port, Protocol: "http"}, Address: model.Localhost, Bound: true,
+			Endpoint: fixture.Loopback(backendPort),
 		}}}}, nil)
 		static := &bootstrapv3.Bootstrap_StaticResources{Clusters: translate.SidecarClusters()}
 		for _, e := range translated.Clusters {

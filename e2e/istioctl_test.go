@@ -140,8 +140,8 @@ func TestClientStatusDiscovery(t *testing.T) {
 		}
 		return nil
 	})
-	nobody := &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}
-	clients, err := clientStatus(t.Context(), lower.XDS, nobody)
+	unknownNode := &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}
+	clients, err := clientStatus(t.Context(), lower.XDS, unknownNode)
 	require.NoError(t, err)
 	require.Empty(t, clients)
 

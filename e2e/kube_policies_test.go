@@ -11,7 +11,8 @@ import (
 // policy, or none. No request passes a real Envoy until tributary has the right; then the policies decide.
 func TestKubeFirstSightOfPoliciesDenies(t *testing.T) {
 	t.Parallel()
-	const otherRules = `[{apiGroups: [networking.istio.io, extensions.istio.io, telemetry.istio.io], resources: ["*"], verbs: [get, list, watch]}]`
+	const otherRules = `[{apiGroups: [networking.istio.io, extensions.istio.io, telemetry.istio.io], ` +
+		`resources: ["*"], verbs: [get, list, watch]}]`
 	cluster := fixture.StartKube(t, "istio")
 	for _, object := range []string{denyAll, ""} {
 		port := fixture.FreePort(t)

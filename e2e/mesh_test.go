@@ -92,7 +92,7 @@ func checkClosed(t *testing.T, port int) error {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fixture.Loopback(port))
 	if err != nil {
-		return nil //nolint:nilerr // that is what is asked
+		return nil //nolint:nilerr // the error shows that the port is closed
 	}
 	_ = conn.Close()
 	return fmt.Errorf("something listens on port %d", port)

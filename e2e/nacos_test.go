@@ -174,7 +174,7 @@ func TestNacosLogin(t *testing.T) {
 		return sameHeld(t.Context(), istiod, "nacos", "a service", map[string][]string{"orders.default-group": {"10.0.0.5:9000 100"}})
 	})
 	require.NotContains(t, tributary.Ask(t, "status"), "s3cret")
-	for user, message := range map[string]string{"": "", fixture.NacosUser + ":wr0ng@": "log in as nacos"} { // Nacos 3.1.0 responds with 500 to it
+	for user, message := range map[string]string{"": "", fixture.NacosUser + ":wr0ng@": "log in as nacos"} { // 3.1.0 responds with 500 to it
 		unauthorized := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(user)})
 		unauthorized.WaitFor(t, nacosTime, func() error {
 			status := unauthorized.Ask(t, "status")

@@ -40,7 +40,7 @@ var wrongNumbers = []int64{
 
 // A real Envoy accepts the resources of configurations that are made to be rejected: in each, one set field has another
 // value that passes Istio's validation.
-func TestMadeUpToBeRejected(t *testing.T) {
+func TestEnvoy_AcceptsUnusualValues(t *testing.T) {
 	t.Parallel()
 	want := 10
 	if os.Getenv("E2E_NIGHTLY") != "" {

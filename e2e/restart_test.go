@@ -15,9 +15,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestKilledAndRestarted shows the most important rule: istiod loses no object while tributary is down, or before it
+// TestRestart_LosesNoObject shows the most important rule: istiod loses no object while tributary is down, or before it
 // has read everything after its start. Changes of the meantime arrive.
-func TestKilledAndRestarted(t *testing.T) {
+func TestRestart_LosesNoObject(t *testing.T) {
 	t.Parallel()
 	const syncTime = 5 * time.Second
 	rules, slow := t.TempDir(), filepath.Join(t.TempDir(), "slow")
@@ -57,8 +57,8 @@ func TestKilledAndRestarted(t *testing.T) {
 	t.Logf("istiod held everything at each of %d looks", polls)
 }
 
-// TestKilledOften shows that istiod reconnects each time, and that a tributary that dies at any moment does no harm.
-func TestKilledOften(t *testing.T) {
+// TestRepeatedKills_KeepObjects shows that istiod reconnects each time, and that a tributary that dies at any moment does no harm.
+func TestRepeatedKills_KeepObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "kept.yaml", serviceEntry("kept", 80))

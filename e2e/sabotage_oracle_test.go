@@ -298,7 +298,8 @@ func runs(answers []outcome, start time.Time) string {
 		for n < len(answers) && answers[n].status == answers[i].status {
 			n++
 		}
-		segments = append(segments, fmt.Sprintf("%d × %d %v..%v", n-i, answers[i].status, answers[i].started.Sub(start), answers[n-1].ended.Sub(start)))
+		segments = append(segments, fmt.Sprintf("%d × %d %v..%v", n-i, answers[i].status, answers[i].started.Sub(start),
+			answers[n-1].ended.Sub(start)))
 		i = n
 	}
 	return strings.Join(segments[:min(len(segments), 20)], ", ")
@@ -317,7 +318,7 @@ func (o *policyOracle) tell(a outcome, why string) string {
 }
 
 // The oracle finds each kind of wrong answer.
-func TestOracleOfSabotage(t *testing.T) {
+func TestPolicyOracle_FindsWrongAnswers(t *testing.T) {
 	open := rules{name: "open", allows: func(question) bool { return true }}
 	shut := rules{name: "shut", allows: func(question) bool { return false }}
 	base := time.Now()
@@ -355,7 +356,7 @@ func TestOracleOfSabotage(t *testing.T) {
 }
 
 // A version counts as seen only if no answer may be one of the version before.
-func TestOracleAcknowledges(t *testing.T) {
+func TestPolicyOracle_Acknowledges(t *testing.T) {
 	menu := menu()
 	for _, tt := range []struct {
 		before, now int

@@ -255,8 +255,9 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	require.NoError(t, listener.Close())
 	trusted, untrusted := newSigner(t), newSigner(t)
 	s := &saboteur{
-		t: t, policyOracle: newPolicyOracle(), spire: spire, clientIdentities: []*workloadapi.X509Source{callers, otherClients}, deedCounts: map[string]int{},
-		rnd: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test's
+		t: t, policyOracle: newPolicyOracle(), spire: spire, deedCounts: map[string]int{},
+		clientIdentities: []*workloadapi.X509Source{callers, otherClients},
+		rnd:              rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test's
 		asker: asker{
 			red:    trusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
 			forged: untrusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),

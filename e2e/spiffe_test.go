@@ -63,7 +63,8 @@ configSources:
 		cert, key := spiffetest.Sign(issuer, id, time.Time{}).Files(t.TempDir())
 		return []string{"--tls-ca", ca, "--tls-cert", cert, "--tls-key", key, "--tls-server-name", relayID}
 	}
-	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", address}, files(authority, "spiffe://example.org/envoy")...)...))
+	fixture.StartEnvoyWith(t, bootstrap(t, append([]string{"envoy", "--server", address},
+		files(authority, "spiffe://example.org/envoy")...)...))
 	federated := files(foreign, "spiffe://other.test/web")
 	watch := exec.CommandContext(t.Context(), fixture.TributaryBinary(t),
 		append([]string{"watch", "vs", "-A", "--server", address}, federated...)...)

@@ -27,9 +27,9 @@ const (
 	sidecars       = "networking.istio.io/v1/Sidecar"
 )
 
-// TestMadeUpNonce shows that the first request for a type is answered whatever its nonce says, as on istiod's streams,
+// TestUnknownNonce_IsAnswered shows that the first request for a type is answered whatever its nonce says, as on istiod's streams,
 // which all begin with one that no server gave.
-func TestMadeUpNonce(t *testing.T) {
+func TestUnknownNonce_IsAnswered(t *testing.T) {
 	t.Parallel()
 	_, _, stream := serveStream(t)
 	for _, typeURL := range []string{serviceEntries, gateways} {

@@ -16,9 +16,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestStuckForAMinute shows that a client that stops reading, with its window full, disturbs no other client: for a
+// TestStuckClient_DelaysNoOther shows that a client that stops reading, with its window full, disturbs no other client: for a
 // minute others get each change, and the client itself gets only the newest state when it reads again.
-func TestStuckForAMinute(t *testing.T) {
+func TestStuckClient_DelaysNoOther(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i := range 100 {

@@ -140,9 +140,9 @@ func TestFileChanges(t *testing.T) {
 	})
 }
 
-// TestOnlyThisChanges shows that changes arrive which istiod's own config server keeps to itself until something else
+// TestSingleChange_Arrives shows that changes arrive which istiod's own config server keeps to itself until something else
 // changes.
-func TestOnlyThisChanges(t *testing.T) {
+func TestSingleChange_Arrives(t *testing.T) {
 	t.Parallel()
 	fixture.EachIstiod(t, onlyThisChanges)
 }
@@ -203,8 +203,8 @@ spec: {host: one.mesh.internal, exportTo: ["."], trafficPolicy: {loadBalancer: {
 	}
 }
 
-// TestFileTurnsBad shows that a file that becomes invalid removes no object, is named, and holds up no other file.
-func TestFileTurnsBad(t *testing.T) {
+// TestInvalidChange_KeepsObjects shows that a file that becomes invalid removes no object, is named, and holds up no other file.
+func TestInvalidChange_KeepsObjects(t *testing.T) {
 	t.Parallel()
 	good := serviceEntry("one", 80) + "---\n" + serviceEntry("two", 80)
 	for name, bad := range map[string]string{
@@ -243,9 +243,9 @@ func TestFileTurnsBad(t *testing.T) {
 	}
 }
 
-// TestBadFromTheStart shows that a file that was never valid keeps no other object from istiod, nor tributary from its
+// TestInvalidFile_AffectsNoOther shows that a file that was never valid keeps no other object from istiod, nor tributary from its
 // work. (istiod's own file source ends istiod.)
-func TestBadFromTheStart(t *testing.T) {
+func TestInvalidFile_AffectsNoOther(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", "kind: [\n")

@@ -328,7 +328,7 @@ spec:
 				return
 			case <-time.After(time.Millisecond):
 			}
-			if _, err := requestAs(t, port, "echo.mesh.internal"); err != nil { //nolint:testifylint // it asserts what is constant
+			if _, err := requestAs(t, port, "echo.mesh.internal"); err != nil { //nolint:testifylint // the assertion is on a constant
 				failed.Add(1)
 			}
 			requests.Add(1)
