@@ -34,7 +34,7 @@ func inSamples(t *testing.T) map[string]*core.Node {
 	}
 }
 
-// So it is with Istio's own samples, each by itself.
+// The resources are equal with each of Istio's own samples.
 func TestSamplesBesideIstiod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

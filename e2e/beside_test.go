@@ -393,7 +393,7 @@ func TestEnvoyFiltersBesideIstiod(t *testing.T) {
 	besideIstiod(t, "testdata/filters")
 }
 
-// So it is with other meshes.
+// The resources are equal with random meshes.
 func TestRandomMeshesBesideIstiod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
