@@ -51,8 +51,8 @@ func TestWrongConnections(t *testing.T) {
 	}{
 		{envServer, "foo", []string{"get", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
 		{envServer, "foo", []string{"watch", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
-		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; what speaks " +
-			"HTTP may be the admin port (listen.admin)"},
+		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; an " +
+			"HTTP address may be the admin port (listen.admin)"},
 		{envAdmin, "foo", []string{"status"}, "$TRIBUTARY_ADMIN foo: want host:port, https://host:port or unix:///PATH"},
 		{"", "", []string{"status", "--admin", "foo"}, "--admin foo: want host:port"},
 		{

@@ -65,12 +65,8 @@ func kindNamed(name string) (resource.Kind, error) {
 	if schema, exists := resource.SchemaByName(name); exists {
 		return schema.Kind, nil
 	}
-	var names, plurals []string
-	for _, schema := range resource.Schemas() {
-		names = append(append(names, strings.ToLower(string(schema.Kind)), schema.Plural), schema.ShortNames...)
-		plurals = append(plurals, schema.Plural)
-	}
-	return "", badRequest("unknown kind \"%s\"%s; known: %s", name, words.Suggestion(name, names),
+	plurals := words.Each(resource.Schemas(), func(schema *resource.Schema) string { return schema.Plural })
+	return "", badRequest("unknown kind \"%s\"%s; known: %s", name, words.Suggestion(name, resource.KindNames()),
 		strings.Join(plurals, ", "))
 }
 

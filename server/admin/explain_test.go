@@ -291,7 +291,7 @@ func TestCauses(t *testing.T) {
 	for want, r := range map[string]admin.Rejected{
 		"the client has acknowledged no version of it":                                   {Incomplete: true},
 		"the client has acknowledged no version of it; it is made of A a":                {Changed: some, Incomplete: true},
-		"the changes since the client last acknowledged it are unknown":                {Acked: "v", Incomplete: true},
+		"the changes since the client last acknowledged it are unknown":                  {Acked: "v", Incomplete: true},
 		"no object of it changed since the client last acknowledged it":                  {Acked: "v"},
 		"changed since the client last acknowledged it: A a":                             {Acked: "v", Changed: some},
 		"changed since the client last acknowledged it: A a, and perhaps others earlier": {Acked: "v", Changed: some, Incomplete: true},
