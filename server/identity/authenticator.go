@@ -61,6 +61,8 @@ func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, erro
 
 // Tokens returns the names of the accepted tokens.
 func (a *Authenticator) Tokens() (names []string) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
 	for _, token := range a.tokens {
 		names = append(names, token.name)
 	}
