@@ -253,7 +253,7 @@ func TestEdit(t *testing.T) {
 	require.Contains(t, got.stderr, "virtualservice/none not found in namespace shop")
 }
 
-func TestEditOpensAgainWhatIsNotRight(t *testing.T) {
+func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
 	consul, store, _ := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
@@ -278,7 +278,7 @@ func TestEditOpensAgainWhatIsNotRight(t *testing.T) {
 	require.Contains(t, got.stderr, "kind, namespace and name cannot be edited")
 }
 
-func TestOfTwoEditsOneWins(t *testing.T) {
+func TestEdit_ConcurrentEdits(t *testing.T) {
 	consul, store, _ := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	in, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")

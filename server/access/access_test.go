@@ -103,8 +103,8 @@ func TestSubjects(t *testing.T) {
 	require.False(t, (Match{Subject: {"CN=*,O=E"}}).Subsumes(Match{Subject: {"*,O=E"}}))
 }
 
-// TestSubjectsOfCertificates has certificates that are close to what a pattern asks for.
-func TestSubjectsOfCertificates(t *testing.T) {
+// TestMatch_CertificateSubjects has certificates that are close to what a pattern asks for.
+func TestMatch_CertificateSubjects(t *testing.T) {
 	cn, c, o, ou := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 6}, asn1.ObjectIdentifier{2, 5, 4, 10},
 		asn1.ObjectIdentifier{2, 5, 4, 11}
 	uid := asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 1}
@@ -205,14 +205,14 @@ func TestMatch(t *testing.T) {
 	require.True(t, Rules(nil).admit(socket), "without access rules, each client is admitted")
 }
 
-func TestServicesHaveToBeNamed(t *testing.T) {
+func TestRights_ServicesNeedANamedRight(t *testing.T) {
 	require.True(t, NewRights(Permissions{}).AllowsService(Channelz))
 	a := NewRights(Permissions{Namespaces: []string{"a"}, Services: []string{Reflection}})
 	require.True(t, a.AllowsService(Reflection))
 	require.False(t, a.AllowsService(Channelz), "it shows who is connected, of all namespaces")
 }
 
-func TestTypesOfEnvoy(t *testing.T) {
+func TestRights_EnvoyTypes(t *testing.T) {
 	for _, envoyType := range envoyTypes {
 		name, url := envoyType[0], envoyType[1]
 		a := NewRights(Permissions{Types: []string{name}})

@@ -21,8 +21,8 @@ import (
 	"tributary/sources"
 )
 
-// TestWhoIsAskedForByAnotherName explains what has an address, or was made of what a registry knows by a name, and what of it is left out.
-func TestWhoIsAskedForByAnotherName(t *testing.T) {
+// TestExplain_AddressOrRegistryName explains what has an address, or was made of what a registry knows by a name, and what of it is left out.
+func TestExplain_AddressOrRegistryName(t *testing.T) {
 	table := &memstore.Table{}
 	made := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
 		r, err := resource.New(resource.Meta{
