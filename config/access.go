@@ -1,10 +1,8 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -127,51 +125,55 @@ func (d *decoder) checkProofs(p *Proofs, dir string) {
 	}
 }
 
+// match returns the clients as patterns by property.
+func (w *AccessWho) match() access.Match {
+	match := access.Match{
+		access.SPIFFE: w.SPIFFE, access.DNS: w.DNS, access.Subject: w.Subject, access.CIDR: w.CIDR, access.Token: w.Token,
+		access.Node: w.Node,
+	}
+	if w.Socket {
+		match[access.Socket] = []string{"*"}
+	}
+	if claims := w.JWT; claims != nil {
+		match[access.JWT], match[access.JWTIssuer] = []string{"*"}, claims.Issuer
+		match[access.JWTSubject], match[access.JWTAudience] = claims.Subject, claims.Audience
+	}
+	return match
+}
+
 func (d *decoder) checkAccess(c *Config) {
 	for i := range c.Access {
-		rule, key := &c.Access[i], fmt.Sprintf("access[%d]", i)
-		w, a := &rule.Who, &rule.Allow
-		lists := map[string][]string{
-			"who.spiffe": w.SPIFFE, "who.dns": w.DNS, "who.subject": w.Subject, "who.token": w.Token, "who.node": w.Node,
-			"allow.kinds": a.Kinds, "allow.namespaces": a.Namespaces, "allow.sources": a.Sources, "allow.types": a.Types,
-			"allow.services": a.Services,
+		clients, allow, key := &c.Access[i].Who, &c.Access[i].Allow, fmt.Sprintf("access[%d]", i)
+		properties := 0
+		for property, patterns := range clients.match() {
+			d.checkPatterns(key+".who."+property, property, patterns)
+			properties += min(len(patterns), 1)
 		}
-		if j := w.JWT; j != nil {
-			lists["who.jwt.issuer"], lists["who.jwt.subject"], lists["who.jwt.audience"] = j.Issuer, j.Subject, j.Audience
-		}
-		for _, name := range sortedKeys(lists) {
-			d.checkGlobs(key+"."+name, name, lists[name])
-		}
-		for n, network := range w.CIDR {
-			if _, err := prefixOf(network); err != nil {
-				d.problem(fmt.Sprintf("%s.who.cidr[%d]", key, n), "want a network such as 10.0.0.0/8, or an IP address, got %q",
-					network)
-			}
-		}
-		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil &&
-			!w.Socket {
+		if len(clients.Node) > 0 && properties == 1 {
 			d.problem(key+".who.node", "clients choose the IDs of their nodes: add a key that clients cannot choose, such as cidr")
 		}
-		d.checkNeeds(c, key+".who", w)
+		for property, patterns := range map[string][]string{
+			"kinds": allow.Kinds, "namespaces": allow.Namespaces, "sources": allow.Sources, "types": allow.Types,
+			"services": allow.Services,
+		} {
+			d.checkPatterns(key+".allow."+property, property, patterns)
+		}
+		d.checkNeeds(c, key+".who", clients)
 	}
 }
 
-func (d *decoder) checkGlobs(key, list string, globs []string) {
-	names := map[string][]string{"allow.types": access.Types(), "allow.services": access.Services()}[list]
-	for i, pattern := range globs {
+func (d *decoder) checkPatterns(key, property string, patterns []string) {
+	names := map[string][]string{"types": access.Types(), "services": access.Services()}[property]
+	for i, pattern := range patterns {
 		position := fmt.Sprintf("%s[%d]", key, i)
 		_, isKind := resource.SchemaByName(pattern)
-		check := access.CheckPattern
-		if list == "who.subject" {
-			check = access.CheckSubject
-		}
-		switch err := check(pattern); {
-		case pattern == "" && list != "allow.namespaces":
+		switch err := access.CheckPattern(property, pattern); {
+		case pattern == "" && property != "namespaces":
 			d.problem(position, "want a text")
 		case err != nil:
 			d.problem(position, "%v", err)
 		case strings.Contains(pattern, "*"):
-		case list == "allow.kinds" && !isKind:
+		case property == "kinds" && !isKind:
 			d.problem(position, "unknown kind %q%s", pattern, words.Suggestion(pattern, kindNames()))
 		case names != nil && !slices.Contains(names, pattern):
 			d.problem(position, "want %s, got %q", strings.Join(names, ", "), pattern)
@@ -192,18 +194,6 @@ func (d *decoder) checkNeeds(c *Config, key string, w *AccessWho) {
 	}
 }
 
-func prefixOf(text string) (netip.Prefix, error) {
-	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
-		addr = addr.Unmap()
-		return netip.PrefixFrom(addr, addr.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	if err == nil && p.Addr().Is4In6() {
-		return p, errors.New("an IPv4 network in IPv6")
-	}
-	return p, err
-}
-
 // Rules returns the access rules; nil if there are none.
 func (c *Config) Rules() access.Rules {
 	if c.Access == nil {
@@ -211,28 +201,15 @@ func (c *Config) Rules() access.Rules {
 	}
 	rules := access.Rules{}
 	for i := range c.Access {
-		clients, permissions := &c.Access[i].Who, access.Permissions(c.Access[i].Allow)
+		permissions := access.Permissions(c.Access[i].Allow)
 		permissions.Kinds = slices.Clone(permissions.Kinds)
 		for i, name := range permissions.Kinds {
 			if schema, ok := resource.SchemaByName(name); ok {
 				permissions.Kinds[i] = string(schema.Kind)
 			}
 		}
-		match := access.Match{
-			SPIFFE: clients.SPIFFE, Subject: clients.Subject, Socket: clients.Socket, Token: clients.Token,
-			JWT:   (*access.JWT)(clients.JWT),
-			Nodes: clients.Node,
-		}
-		for _, name := range clients.DNS {
-			match.DNS = append(match.DNS, strings.ToLower(name))
-		}
-		for _, network := range clients.CIDR {
-			if prefix, err := prefixOf(network); err == nil { // checkAccess reports errors
-				match.CIDR = append(match.CIDR, prefix)
-			}
-		}
 		rules = append(rules, access.Rule{
-			Match: match, Rights: access.NewRights(permissions), Place: c.At(fmt.Sprintf("access[%d]", i)),
+			Match: c.Access[i].Who.match(), Rights: access.NewRights(permissions), Place: c.At(fmt.Sprintf("access[%d]", i)),
 		})
 	}
 	return rules
@@ -245,7 +222,7 @@ func (d *decoder) warnDeadRules(c *Config) {
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
 		if first := slices.IndexFunc(rules[:i],
-			func(before access.Rule) bool { return before.Match.Subsumes(&rules[i].Match) }); first >= 0 {
+			func(before access.Rule) bool { return before.Match.Subsumes(rules[i].Match) }); first >= 0 {
 			d.warn(key, "the rule has no effect: access[%d] comes first and matches the same clients", first)
 		}
 		for n, name := range c.Access[i].Allow.Sources {

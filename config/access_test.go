@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,8 @@ access:
 		require.Equal(t, want, allowed, kind)
 	}
 	require.Nil(t, rules[2].Rights, "everything")
-	require.Equal(t, []string{"client.example"}, rules[1].Match.DNS)
+	client := &identity.Identity{DNS: []string{"client.example"}, Address: netip.IPv6Loopback()}
+	require.Same(t, &rules[1], rules.Find(client, ""))
 	require.Equal(t, "30s", c.Identity.JWT[0].ClockSkew.String())
 	require.Equal(t, []identity.Issuer{{Issuer: "https://issuer", Audiences: []string{"tributary"}, JWKS: "/etc/keys.json", ClockSkew: 30e9}},
 		c.Identity.Settings().Issuers)

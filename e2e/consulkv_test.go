@@ -111,7 +111,7 @@ func TestRulesInConsul(t *testing.T) {
 		require.NoError(t, os.WriteFile(saved, nil, 0o600))
 		lost := <-first
 		require.Equal(t, 1, lost.code)
-		require.Contains(t, lost.out, "virtualservice/reviews in namespace shop was changed by somebody else")
+		require.Contains(t, lost.out, "virtualservice/reviews in namespace shop was changed by another user")
 		require.Contains(t, lost.out, "edit it again\nthe edit is kept in ")
 		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "second.mesh.internal")))
 	})
@@ -123,7 +123,7 @@ func TestRulesInConsul(t *testing.T) {
 		require.Contains(t, out, "virtualservice/reviews configured\n")
 		out, code = k.apply(t, strings.ReplaceAll(mine, "second.mesh", "mine.mesh"))
 		require.Equal(t, 1, code)
-		require.Contains(t, out, "virtualservice/reviews in namespace shop was changed by somebody else: resource version is stale")
+		require.Contains(t, out, "virtualservice/reviews in namespace shop was changed by another user: resource version is stale")
 		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal")))
 	})
 

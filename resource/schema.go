@@ -152,6 +152,14 @@ func SchemaByTypeURL(typeURL string) (*Schema, bool) {
 	return SchemaByAPIVersion(typeURL[:i], typeURL[i+1:])
 }
 
+// KindNames returns the names for SchemaByName, in lower case.
+func KindNames() (names []string) {
+	for _, s := range schemas {
+		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
+	}
+	return names
+}
+
 // SchemaByName returns the schema that a person means by name: a kind, plural, singular or short name, in any case.
 func SchemaByName(name string) (*Schema, bool) {
 	name = strings.ToLower(name)

@@ -27,17 +27,17 @@ func newAccessCheck() *cobra.Command {
 	var proofs []string
 	var query access.Query
 	cmd := &cobra.Command{
-		Use:   "check [-c FILE] --identity WHO... [--kind KIND] [--namespace NAMESPACE]",
+		Use:   "check [-c FILE] --identity PROOF... [--kind KIND] [--namespace NAMESPACE]",
 		Short: "Say which rule decides the rights of a client",
-		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may see something. A client
-is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or
-socket; --identity may be repeated. No server is asked.
+		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may
+see something. A client is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME,
+token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket; --identity may be repeated. No server is asked.
 
 It exits with 3 if it is not allowed.`,
 		Example: `  tributary access check -c tributary.yaml --identity spiffe://cluster.local/ns/prod/sa/web --kind se --namespace prod
   tributary access check --identity token:ci --identity ip:10.1.2.3 --type clusters`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: runCommand(func(cmd *cobra.Command, _ []string) (err error) {
 			if query.Client, err = identity.Parse(proofs); err != nil {
 				return &failure{exitUsage, err}
 			}
@@ -121,14 +121,15 @@ func newTokenNew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new NAME --file FILE",
 		Short: "Make a token, and add its hash to a file of tokens",
-		Long: `New makes a token for the client of that name, prints it, and adds its hash to the file, which is the identity.tokens of the
-configuration. A server that runs reads the file again by itself. The token itself is kept nowhere.
+		Long: `New makes a token for the client of that name, prints it, and adds its hash to the file, which is the
+identity.tokens of the configuration. A server that runs reads the file again by itself. The token itself is kept
+nowhere.
 
-To replace a token, make another of the same name, and delete the old line when the client has the new one: that ends the
-streams that came with the old one.`,
+To replace a token, make another of the same name, and delete the old line when the client has the new one: that ends
+the streams that came with the old one.`,
 		Example: `  tributary token new ci --file /etc/tributary/tokens > ci.token`,
 		Args:    cobra.ExactArgs(1),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: runCommand(func(cmd *cobra.Command, args []string) error {
 			token, line, err := identity.NewToken(args[0])
 			if err != nil {
 				return &failure{exitUsage, err}

@@ -46,8 +46,8 @@ func TestExplain(t *testing.T) {
 	assert.True(t, json.Valid([]byte(got.stdout)))
 }
 
-// TestCommandsAreNoEnvoys has a command ask for clusters, as Envoys do.
-func TestCommandsAreNoEnvoys(t *testing.T) {
+// TestStatus_ExcludesCommands has a command ask for clusters, as Envoys do.
+func TestStatus_ExcludesCommands(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)
@@ -79,8 +79,8 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, 1, st.Objects)
 }
 
-// TestTheOtherPort holds that who takes one port for the other is told so.
-func TestTheOtherPort(t *testing.T) {
+// TestCommands_WrongPort holds that who takes one port for the other is told so.
+func TestCommands_WrongPort(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)

@@ -20,9 +20,10 @@ func newBootstrap() *cobra.Command {
 	var namespace, interception string
 	cmd := &cobra.Command{
 		Use:   "bootstrap {" + strings.Join(client.BootstrapClients(), " | ") + "}",
-		Short: "Print the configuration by which a client finds a server",
-		Long: `Bootstrap prints the configuration by which a client finds an xDS server: the configSources of istiod, the bootstrap file
-of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
+		Short: "Print the configuration for a client to find a server",
+		Long: `Bootstrap prints the configuration for a client to find an xDS server: the configSources of istiod, the
+bootstrap file of Envoy or of a gRPC program, a source of another tributary. It asks no server. Standard error has
+instructions.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
   tributary bootstrap envoy --server mesh-1.example:16010 --label istio=ingressgateway \
     --node-id router~10.0.0.9~front.default~default.svc.cluster.local
@@ -35,7 +36,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
     --metadata GENERATOR=grpc,NAMESPACE=shop`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: client.BootstrapClients(),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: runCommand(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(client.BootstrapClients(), args[0]) {
 				return usage("unknown client %q%s; known: %s", args[0], words.Suggestion(args[0], client.BootstrapClients()),
 					strings.Join(client.BootstrapClients(), ", "))
@@ -71,14 +72,14 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringToStringVar(&opts.Metadata, "metadata", nil,
 		"metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.StringToStringVar(&opts.Labels, "label", nil,
-		"labels of its workload, such as istio=ingressgateway, by which Gateways select it")
+		"labels of its workload, such as istio=ingressgateway, for the selectors of Gateways")
 	f.StringVar(&namespace, "namespace", "",
 		"namespace of that node; its rules come first (default: that of the id, else default)")
 	f.StringVar(&interception, "interception", "",
 		"how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
 			"REDIRECT or TPROXY (default NONE)")
 	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
-	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, from which Envoy gets its identity for mutual TLS")
+	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, for Envoy's identity in mutual TLS")
 	f.StringVar(&opts.Identity, "identity-dir", "",
 		"directory that has Envoy's identity: cert-chain.pem, key.pem and root-cert.pem")
 	secure.addTLS(cmd)

@@ -74,7 +74,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	assert.Equal(t, 1, got.code, "it is not written over")
 }
 
-func TestBundleOfWhatIsBroken(t *testing.T) {
+func TestBundle_BrokenParts(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/tributary.yaml", "configSources: [{address: 'eureka://me:pl4nted@host/'\n")
 	got := command(t, "bundle", "-c", dir+"/tributary.yaml", "--admin", "127.0.0.1:1", "--file", dir+"/bundle.tar.gz", "--log", dir+"/none")

@@ -26,16 +26,16 @@ func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [-c FILE]",
 		Short: "Print the configuration with its defaults, and where each value is from",
-		Long: `Config prints the configuration that serve would use: the values of the file, or of all files of a directory, and the
-defaults of the keys that no file has. A comment says where each value is from: FILE:LINE, or default. Secrets are hidden. What
-flags of serve change is not in it.
+		Long: `Config prints the configuration that serve would use: the values of the file, or of all files of a
+directory, and the defaults of the keys that no file has. A comment says where each value is from: FILE:LINE, or
+default. Secrets are hidden. Flags of serve are not included.
 
 With -o json it prints a list of {key, value, from}.`,
 		Example: `  tributary config -c /etc/tributary/tributary.yaml
   tributary config | grep -v '# default$'
   tributary config -o json > effective.json`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: runCommand(func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, err := loadConfig(&file)
 			if err != nil {
 				return err
@@ -45,14 +45,14 @@ With -o json it prints a list of {key, value, from}.`,
 					return err
 				}
 			}
-			root, all, err := cfg.Effective(docs.Schema)
+			root, settings, err := cfg.Effective(docs.Schema)
 			if err != nil {
 				return err
 			}
 			var secrets check.Secrets
 			secrets.Clean(root, "", filepath.Dir(file)) // its paths are absolute, but for those of a relative file
 			if format.value == "yaml" {
-				for _, s := range all {
+				for _, s := range settings {
 					s.Value.LineComment = s.From
 				}
 				e := yaml.NewEncoder(cmd.OutOrStdout())
@@ -64,8 +64,8 @@ With -o json it prints a list of {key, value, from}.`,
 				Value any    `json:"value"`
 				From  string `json:"from"`
 			}
-			list := make([]setting, len(all))
-			for i, s := range all {
+			list := make([]setting, len(settings))
+			for i, s := range settings {
 				list[i] = setting{Key: s.Key, From: s.From}
 				if err := s.Value.Decode(&list[i].Value); err != nil {
 					return err
@@ -99,7 +99,7 @@ func newSchema() *cobra.Command {
 		Short:   "Print the JSON schema of the configuration, for editors",
 		Example: `  tributary schema > tributary.schema.json`,
 		Args:    cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: runCommand(func(cmd *cobra.Command, _ []string) error {
 			_, err := cmd.OutOrStdout().Write(docs.Schema)
 			return err
 		}),
@@ -122,13 +122,13 @@ func initOf(registries []check.Registry) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a first configuration of the registries that are found",
-		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in files
-beside it, and of the registries that answer on this machine on their usual ports (` + registryNames(registries) + `). A file that
-is there already is never changed.`,
+		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in
+files beside it, and of the registries that answer on this machine on their usual ports
+(` + registryNames(registries) + `). A file that is there already is never changed.`,
 		Example: `  tributary init
   tributary init /etc/tributary/tributary.yaml --host registry.example`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			path := "tributary.yaml"
 			if len(args) > 0 {
 				path = args[0]
@@ -146,13 +146,13 @@ is there already is never changed.`,
 			if err != nil {
 				return err
 			}
-			found := check.FindRegistries(ctx, host, registries)
-			if len(files)+len(found) == 0 {
+			reachable := check.FindRegistries(ctx, host, registries)
+			if len(files)+len(reachable) == 0 {
 				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"), 0o755); err != nil { //nolint:gosec // the server may be another user
 					return err
 				}
 			}
-			text := []byte(check.InitialConfig(files, found))
+			text := []byte(check.InitialConfig(files, reachable))
 			if _, err := config.Parse(path, text); err != nil {
 				return fmt.Errorf("the registries that were found make no valid configuration: %w", err)
 			}
@@ -166,8 +166,9 @@ is there already is never changed.`,
 			if err := errors.Join(err, file.Close()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written, with %s of files and %s\nnext: tributary doctor -c %s\n", path,
-				words.Count(len(files), "place", "places"), words.Count(len(found), "registry", "registries"), path)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"%s is written, with %s of files and %s\nnext: tributary doctor -c %s\n", path,
+				words.Count(len(files), "place", "places"), words.Count(len(reachable), "registry", "registries"), path)
 			return err
 		}),
 	}

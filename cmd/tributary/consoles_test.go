@@ -167,7 +167,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/commands.md#tributary-status": func(t *testing.T, s *pagetest.Sandbox) {
 		ask(s, world(t, s))
 		s.Instead["mesh-2.example:16014"] = s.Instead["mesh-1.example:16014"]
-		s.Programs["page-somebody"] = "echo nobody is to be woken; exit 9"
+		s.Programs["page-operator"] = "echo nobody is to be woken; exit 9"
 	},
 	"docs/commands.md#tributary-token-new": func(t *testing.T, s *pagetest.Sandbox) { configure(t, s) },
 	"docs/commands.md#tributary-validate": func(t *testing.T, s *pagetest.Sandbox) {

@@ -25,13 +25,13 @@ func newReload() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Have a server read its configuration file again",
-		Long: `Reload has a server put its configuration file in force, as SIGHUP does, and says what that changed. A file that is
-not right changes nothing: reload says what is wrong with it and exits with 78. The server logs who asked for it.`,
+		Long: `Reload makes a server put its configuration file in force, as SIGHUP does, and prints the changes. An
+invalid file has no effect: reload prints its errors and exits with 78. The server logs the name of the user.`,
 		Example: `  tributary reload
   tributary reload --admin mesh-1.example:16014`,
 		Args: cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			err := flags.post(ctx, cmd, flags.client(), "/-/reload", url.Values{})
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			err := flags.post(ctx, cmd, "/-/reload", url.Values{})
 			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusInternalServerError {
 				return &failure{exitConfig, err}
 			}
@@ -46,8 +46,8 @@ func newGuard() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "guard",
 		Short: "Show and release mass losses that are held back",
-		Long: `When a source suddenly no longer has much of what it had, tributary holds that back and goes on serving what there was,
-until it comes back, a person releases it, or the time set by holdFor has passed.`,
+		Long: `When a source suddenly loses many of its objects, tributary holds the loss and goes on serving the objects,
+until they come back, a person releases the hold, or the time set by holdFor has passed.`,
 	}, newGuardList(), newGuardRelease())
 }
 
@@ -59,9 +59,11 @@ func newGuardList() *cobra.Command {
 		Short:   "Show held losses, and why they are held",
 		Example: `  tributary guard list`,
 		Args:    cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			var all []admin.Guarded
-			return flags.show(ctx, cmd, format, "/debug/guard", nil, &all, func(w io.Writer) error { return output.Guard(w, all, time.Now()) })
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			var guarded []admin.Guarded
+			return flags.show(ctx, cmd, format, "/debug/guard", nil, &guarded, func(w io.Writer) error {
+				return output.Guard(w, guarded, time.Now())
+			})
 		}),
 	}
 	flags.add(cmd)
@@ -75,14 +77,15 @@ func newGuardRelease() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release SOURCE",
 		Short: "Release the held loss of a source",
-		Long: `Release has clients told of the loss at once. Look at it first with tributary guard list. With --hold it
-is released only if it is the one that you looked at. It exits with 1 if nothing is held. The server logs who released it.`,
+		Long: `Release sends the loss to clients at once. Look at it first with tributary guard list. With --hold it
+releases only the hold with that ID, which you looked at. It exits with 1 without a hold. The server logs the name of
+the user.`,
 		Example: `  tributary guard release rules
   tributary guard release rules --hold mi9x2k1c`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: flags.completeHolds,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return flags.post(ctx, cmd, flags.client(), "/-/guard/release", url.Values{"source": args, "hold": {hold}})
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return flags.post(ctx, cmd, "/-/guard/release", url.Values{"source": args, "hold": {hold}})
 		}),
 	}
 	cmd.Flags().StringVar(&hold, "hold", "", "which hold, as guard list shows it")
@@ -109,18 +112,18 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show sources, objects, conflicts, holds and clients of a server",
-		Long: `Status shows all of it on one screen. With --check it says in a line each what somebody should do something about, and exits with
-3 if there is anything: a server that is not ready, a configuration that is refused, a source that is not healthy, a loss that is held,
-objects that are not valid, what clients reject, certificates that have expired.
+		Long: `Status shows the state of a server on one screen. With --check it prints a line for each problem that needs
+an action, and exits with 3 if there is one: a server that is not ready, a refused configuration, a source that is not
+healthy, a held loss, invalid objects, resources that clients reject, expired certificates.
 
-With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash of the objects that are served. --check then also exits with
-3 if one does not answer, or if they do not all serve the same.`,
+With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash of the served objects. --check then
+also exits with 3 if one does not answer, or if they serve different objects.`,
 		Example: `  tributary status
-  tributary status --check || page-somebody
+  tributary status --check || page-operator
   tributary status --admin mesh-1.example:16014 -o json
   tributary status --admin mesh-1.example:16014,mesh-2.example:16014 --check`,
 		Args: cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if strings.Contains(flags.server.address, ",") {
 				return flags.fleet(ctx, cmd.OutOrStdout(), check, format.value == "json")
 			}
@@ -155,39 +158,40 @@ With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash 
 }
 
 func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool) error {
-	all := make([]output.Instance, 0)
+	instances := make([]output.Instance, 0)
 	for name := range strings.SplitSeq(f.server.address, ",") {
-		all = append(all, output.Instance{Name: strings.TrimSpace(name)})
+		instances = append(instances, output.Instance{Name: strings.TrimSpace(name)})
 	}
 	var group sync.WaitGroup
-	for i := range all {
+	for i := range instances {
 		group.Go(func() {
-			one := *f
-			one.server = adminServer{address: all[i].Name}
+			flags := *f
+			flags.server = adminServer{address: instances[i].Name}
 			var st admin.Status
-			if _, err := one.client().Get(ctx, "/debug/status", nil, &st); err != nil {
-				all[i].Error = err.Error()
+			if _, err := flags.client().Get(ctx, "/debug/status", nil, &st); err != nil {
+				instances[i].Error = err.Error()
 				return
 			}
-			all[i].Status = &st
+			instances[i].Status = &st
 		})
 	}
 	group.Wait()
 	var err error
 	out := w
 	if asJSON {
-		err, w = printJSON(out, all), io.Discard
+		err, w = printJSON(out, instances), io.Discard
 	}
 	if check {
-		well, checkErr := output.CheckFleet(w, all)
+		well, checkErr := output.CheckFleet(w, instances)
 		if err = errors.Join(err, checkErr); err == nil && !well {
 			return &failure{code: exitFindings}
 		}
 		return err
 	}
-	err = errors.Join(err, output.Fleet(w, all, time.Now(), output.ScreenOf(out)))
-	if silent := slices.IndexFunc(all, func(i output.Instance) bool { return i.Status == nil }); err == nil && silent >= 0 {
-		return errors.New(all[silent].Error)
+	err = errors.Join(err, output.Fleet(w, instances, time.Now(), output.ScreenOf(out)))
+	silent := slices.IndexFunc(instances, func(i output.Instance) bool { return i.Status == nil })
+	if err == nil && silent >= 0 {
+		return errors.New(instances[silent].Error)
 	}
 	return err
 }
@@ -197,13 +201,13 @@ func newClient() *cobra.Command {
 	kick := &cobra.Command{
 		Use:   "kick NODE",
 		Short: "End the streams of a client, so that it reconnects",
-		Long: `Kick ends all streams of the client with a node ID. The client reconnects and gets its configuration again: an
-Envoy retries a listener that it rejected for a port in use. Traffic goes on meanwhile. The server logs the request.
-It exits with 1 if no such client is connected.`,
+		Long: `Kick ends all streams of the client with a node ID. The client reconnects and gets its configuration again:
+an Envoy retries a listener that it rejected for a port in use. Traffic goes on meanwhile. The server logs the
+request. It exits with 1 if no such client is connected.`,
 		Example: `  tributary client kick sidecar~10.0.0.1~web.shop~shop.svc.cluster.local`,
 		Args:    cobra.ExactArgs(1),
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return flags.post(ctx, cmd, flags.client(), "/-/clients/kick", url.Values{"node": args})
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return flags.post(ctx, cmd, "/-/clients/kick", url.Values{"node": args})
 		}),
 	}
 	flags.add(kick)
@@ -219,8 +223,8 @@ func newLogLevel() *cobra.Command {
 		Short:   "Change the lowest level that a server logs, until it ends",
 		Example: "  tributary log-level debug\n  tributary log-level info",
 		Args:    cobra.ExactArgs(1),
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return flags.post(ctx, cmd, flags.client(), "/-/log-level", url.Values{"level": args})
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return flags.post(ctx, cmd, "/-/log-level", url.Values{"level": args})
 		}),
 	}
 	flags.add(cmd)

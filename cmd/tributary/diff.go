@@ -24,7 +24,7 @@ import (
 type diffFlags struct {
 	secure    secureFlags
 	servers   []string
-	at        moment
+	time      moment
 	admin     adminServer
 	kinds     []string
 	namespace string
@@ -40,19 +40,19 @@ func newDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [PATH] [PATH] [--server HOST:PORT ...]",
 		Short: "Compare files with a server, servers, or files, object by object",
-		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or directory, and
-prints how they differ as YAML. Lines with - are of the first side, lines with + of the second. Servers come before paths,
-so that files are shown as what they would change. The path - is standard input. A path alone is compared
-with the server of the configuration (-c), by default at ` + config.DefaultXDS + `.
+		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or
+directory, and prints the differences as YAML. Lines with - are of the first side, lines with + of the second. Servers
+come before paths, so that the changes by files are shown. The path - is standard input. A path alone is compared with
+the server of the configuration (-c), by default at ` + config.DefaultXDS + `.
 
-What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
-from what would be deleted: while an object is quarantined, its last good version is served.
+Objects of a path are checked as the server checks them. Objects that it would quarantine are named with the reason,
+apart from deleted ones: while an object is quarantined, its last good version is served.
 
-With --at the first side is what the server served at a time, such as 1h (ago), as its admin server remembers it; alone, it is
-compared with what it serves now.
+With --at the first side has the objects that the server served at a time, such as 1h (ago), by the history of its
+admin server; alone, it is compared with the objects that it serves now.
 
-Times of creation are compared, since istiod lets the older of two objects win that compete; not with files that name none. Of
-objects without one, the order of their sources counts, if both servers are tributaries.
+Times of creation are compared, since istiod lets the older of two objects win that compete; not with files that name
+none. Of objects without one, the order of their sources counts, if both servers are tributaries.
 
 It exits with 3 if there is a difference.`,
 		Example: `  tributary diff rules/
@@ -63,73 +63,14 @@ It exits with 3 if there is a difference.`,
   tributary diff --at "2026-05-04 03:00" --kind se -n shop rules/
   helm template . | tributary diff -`,
 		Args: cobra.MaximumNArgs(2),
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			servers, err := flags.check(cmd, args)
-			if err != nil {
-				return err
-			}
-			var sides []*output.Side
-			left := 0 // out, since it cannot be read
-			warn := func(err error) {
-				left++
-				cmd.PrintErrf("warning: %v\n", err)
-			}
-			if !flags.at.IsZero() {
-				both := len(servers)+len(args) == 0
-				flags.adminSecure = len(servers) == 0 && flags.secure.given() // else that is for the server
-				if sides, err = flags.remembered(ctx, both, warn); err != nil {
-					return err
-				}
-			}
-			for _, address := range servers {
-				server := &client.XDS{
-					Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout,
-					Log: flags.log.logger(cmd.ErrOrStderr()),
-				}
-				side, err := flags.ask(ctx, server, warn)
-				if err != nil {
-					return err
-				}
-				sides = append(sides, side)
-			}
-			for _, path := range args {
-				side, err := flags.read(ctx, path, cmd.InOrStdin(), warn)
-				if err != nil {
-					if !strings.HasPrefix(err.Error(), path) {
-						err = fmt.Errorf("%s: %w", path, err)
-					}
-					return err
-				}
-				sides = append(sides, side)
-			}
-			d, err := output.WriteDifferences(cmd.OutOrStdout(), sides[0], sides[1])
-			if err != nil {
-				return err
-			}
-			cmd.PrintErrf("%s, %s only in %s, %d only in %s",
-				words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name, d.OnlyInSecond,
-				sides[1].Name)
-			if d.Quarantined > 0 {
-				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
-			}
-			if d.Unsure > 0 {
-				cmd.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", d.Unsure)
-			}
-			cmd.PrintErrf("\n")
-			switch {
-			case d.Total() > 0:
-				return &failure{code: exitFindings}
-			case left > 0:
-				return fmt.Errorf("not compared, since it cannot be read: %s", words.Count(left, "object", "objects"))
-			}
-			return nil
-		}),
+		RunE: runInterruptible(flags.run),
 	}
 	flags.secure.add(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	addServerConfig(cmd)
-	f.Var(&flags.at, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by the admin server (--admin)")
+	f.Var(&flags.time, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by "+
+		"the admin server (--admin)")
 	flags.admin.add(cmd, "address of the admin server that is asked for --at")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
@@ -137,6 +78,75 @@ It exits with 3 if there is a difference.`,
 	flags.log.add(cmd)
 	completeFlag(cmd, "kind", completeKinds)
 	return cmd
+}
+
+func (f *diffFlags) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	sides, unread, err := f.sides(ctx, cmd, args)
+	if err != nil {
+		return err
+	}
+	d, err := output.WriteDifferences(cmd.OutOrStdout(), sides[0], sides[1])
+	if err != nil {
+		return err
+	}
+	cmd.PrintErrf("%s, %s only in %s, %d only in %s",
+		words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name,
+		d.OnlyInSecond, sides[1].Name)
+	if d.Quarantined > 0 {
+		cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
+	}
+	if d.Unsure > 0 {
+		cmd.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", d.Unsure)
+	}
+	cmd.PrintErrf("\n")
+	switch {
+	case d.Total() > 0:
+		return &failure{code: exitFindings}
+	case unread > 0:
+		return fmt.Errorf("not compared, since it cannot be read: %s", words.Count(unread, "object", "objects"))
+	}
+	return nil
+}
+
+// sides reads both sides, and counts the unreadable inputs.
+func (f *diffFlags) sides(ctx context.Context, cmd *cobra.Command, paths []string) (
+	sides []*output.Side, unread int, err error,
+) {
+	servers, err := f.check(cmd, paths)
+	if err != nil {
+		return nil, 0, err
+	}
+	warn := func(err error) {
+		unread++
+		cmd.PrintErrf("warning: %v\n", err)
+	}
+	if !f.time.IsZero() {
+		f.adminSecure = len(servers) == 0 && f.secure.given() // otherwise the flags are for the xDS server
+		if sides, err = f.remembered(ctx, len(servers)+len(paths) == 0, warn); err != nil {
+			return nil, unread, err
+		}
+	}
+	for _, address := range servers {
+		side, err := f.ask(ctx, &client.XDS{
+			Server: address, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout,
+			Log: f.log.logger(cmd.ErrOrStderr()),
+		}, warn)
+		if err != nil {
+			return nil, unread, err
+		}
+		sides = append(sides, side)
+	}
+	for _, path := range paths {
+		side, err := f.read(ctx, path, cmd.InOrStdin(), warn)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), path) {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			return nil, unread, err
+		}
+		sides = append(sides, side)
+	}
+	return sides, unread, nil
 }
 
 // check finds out which servers are meant, and which kinds.
@@ -148,7 +158,7 @@ func (f *diffFlags) check(cmd *cobra.Command, paths []string) (servers []string,
 		}
 		servers = append(servers, address)
 	}
-	if len(paths) == 1 && len(servers) == 0 && f.at.IsZero() {
+	if len(paths) == 1 && len(servers) == 0 && f.time.IsZero() {
 		server, err := defaultServer(cmd)
 		if err != nil {
 			return nil, err
@@ -159,9 +169,9 @@ func (f *diffFlags) check(cmd *cobra.Command, paths []string) (servers []string,
 		return nil, usage("standard input can be one side only")
 	}
 	switch n := len(paths) + len(servers); {
-	case f.at.IsZero() && n != 2:
+	case f.time.IsZero() && n != 2:
 		return nil, usage("want two sides to compare, got %d", n)
-	case !f.at.IsZero() && n > 1:
+	case !f.time.IsZero() && n > 1:
 		return nil, usage("want one side at most to compare with that of --at, got %d", n)
 	}
 	f.schemas = resource.Schemas()
@@ -210,19 +220,21 @@ func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error
 
 // remembered returns the objects that were served at the requested time, and the present ones if they are the other
 // side.
-func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error)) (sides []*output.Side, err error) {
-	if err := f.at.past("--at"); err != nil {
+func (f *diffFlags) remembered(ctx context.Context, withPresent bool, warn func(error)) (
+	sides []*output.Side, err error,
+) {
+	if err := f.time.past("--at"); err != nil {
 		return nil, err
 	}
-	server := f.admin.client(f.secure.settings())
-	server.Secure, server.TokenFile, server.Timeout = f.adminSecure, f.secure.tokenFile(), f.timeout
-	times := []moment{f.at}
-	if both {
+	server := f.admin.secured(&f.secure, f.timeout)
+	server.Secure = f.adminSecure
+	times := []moment{f.time}
+	if withPresent {
 		times = append(times, moment{text: "now"})
 	}
-	for _, at := range times {
-		side := &output.Side{Name: f.admin.address + " at " + at.text}
-		rs, unknown, err := servedAt(ctx, server, &at, "")
+	for _, moment := range times {
+		side := &output.Side{Name: f.admin.address + " at " + moment.text}
+		rs, unknown, err := servedAt(ctx, server, &moment, "")
 		if err != nil {
 			return nil, err
 		}
@@ -250,7 +262,7 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 	side := &output.Side{Name: path, Undated: true}
 	for _, c := range contents {
 		for _, reject := range c.Rejects {
-			if _, known := resource.SchemaOf(reject.Key.Kind); reject.Key.Name == "" || !known {
+			if _, exists := resource.SchemaOf(reject.Key.Kind); reject.Key.Name == "" || !exists {
 				warn(reject.Err)
 				side.Reject(resource.Key{}, "")
 			} else if f.selects(reject.Key) {
@@ -275,7 +287,9 @@ const stdinName = "stdin"
 
 // contentsOf reads a path as the file source does, or standard input. It also returns the message of a source that
 // could not read all.
-func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string, err error) {
+func contentsOf(ctx context.Context, path string, stdin io.Reader) (
+	contents []sources.Content, degraded string, err error,
+) {
 	if path != "-" {
 		return check.ReadFiles(ctx, check.FileAddress(path), file.Settings{FollowLinks: true})
 	}

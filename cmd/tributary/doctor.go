@@ -31,12 +31,12 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [-c FILE]",
 		Short: "Check everything that a server needs, and print a remedy for each problem",
-		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights
-that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or
---mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients
-ask for is known. With --through it holds an idle stream through the
-address that istiod has for us, with istiod's pings, and tells what ends it. It is best run as the user who runs the server, and
-changes nothing.
+		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with
+the rights that it needs; certificates, the files of tokens and keys, ports, and the state directory. With --istiod or
+--mesh-config it also checks that istiod's configSources have this server, and Kubernetes; of a running server, that
+it has the types that its clients request. With --through it holds an idle stream through the address that istiod has
+for this server, with istiod's pings, and prints the reason for its end. Run it as the user of the server. It makes no
+changes.
 
 It exits with 3 if there is an error; with --strict also if there is a warning.`,
 		Example: `  tributary doctor
@@ -44,7 +44,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
   tributary doctor --mesh-config mesh.yaml --strict -o json
   tributary doctor --through mesh.example:16010`,
 		Args: cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if d.File == "" {
 				d.File, d.NoFile = config.Find(config.DefaultPaths())
 			}
@@ -52,8 +52,8 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			if through != "" {
 				d.Through = &check.Through{
 					Client: &client.XDS{
-						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(), Timeout: 10 * time.Second,
-						Log:    slog.New(slog.DiscardHandler),
+						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(),
+						Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
 						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
 					},
 					Hold:    idle,
@@ -75,7 +75,8 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			for _, f := range d.Findings {
 				count[f.Severity]++
 			}
-			cmd.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning], "warning", "warnings"))
+			cmd.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning],
+				"warning", "warnings"))
 			if count[check.Error] > 0 || strict && count[check.Warning] > 0 {
 				return &failure{code: exitFindings}
 			}
@@ -85,8 +86,9 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	f := cmd.Flags()
 	addConfig(cmd, &d.File, "")
 	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
-	f.StringVar(&d.MeshConfig, "mesh-config", "", "file with the mesh configuration of that istiod, or values of its Helm chart")
-	f.StringVar(&through, "through", "", "HOST:PORT by which istiod reads from us, as in its configSources: hold an idle stream through it")
+	f.StringVar(&d.MeshConfig, "mesh-config", "",
+		"file with the mesh configuration of that istiod, or values of its Helm chart")
+	f.StringVar(&through, "through", "", "HOST:PORT of this server in the configSources of istiod: hold an idle stream through it")
 	f.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
 	f.BoolVar(&d.Offline, "offline", false, "do not use the network: only sources of files are read")
 	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
@@ -117,9 +119,9 @@ type connected struct {
 	} `json:"types"`
 }
 
-func clientsOf(ctx context.Context, server *client.Admin) (all []connected, err error) {
-	_, err = server.Get(ctx, "/debug/clients", nil, &all)
-	return all, err
+func clientsOf(ctx context.Context, server *client.Admin) (clients []connected, err error) {
+	_, err = server.Get(ctx, "/debug/clients", nil, &clients)
+	return clients, err
 }
 
 // running asks the server that runs with cfg for its status; nil without a server.
@@ -169,16 +171,16 @@ func newBundle() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Pack the files for a fault report, without secrets",
-		Long: `Bundle writes an archive with the versions, the configuration, what doctor finds without asking anybody over the
-network, and of the server that runs its status, sources, clients, holds, findings, metrics, goroutines and what changed last;
-with --log also the end of its log. It has names and addresses, and no contents of objects. Passwords, tokens and keys that the
-configuration has, or that are in files which it names, are taken out of all of it, as are its comments. What cannot be had is
-named in errors.txt.`,
+		Long: `Bundle writes an archive with the versions, the configuration, the findings of doctor without the network,
+and of the running server its status, sources, clients, holds, findings, metrics, goroutines and last changes; with
+--log also the end of its log. It has names and addresses, and no contents of objects. Passwords, tokens and keys of
+the configuration, or of files that it names, are removed, as are its comments. Missing parts are listed in
+errors.txt.`,
 		Example: `  tributary bundle
   tributary bundle -c /etc/tributary/tributary.yaml --log /var/log/tributary.log --file report.tar.gz
   journalctl -u tributary -n 20000 > log && tributary bundle --log log`,
 		Args: cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			now := time.Now().UTC()
 			name := "tributary-" + now.Format("20060102T150405Z")
 			if out == "" {
@@ -212,7 +214,8 @@ named in errors.txt.`,
 			for _, text := range p.errors {
 				cmd.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
 			}
-			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
 				return err
 			}
 			return fmt.Errorf("%s lacks the data of the server: %w", out, silent)
@@ -220,7 +223,8 @@ named in errors.txt.`,
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&log, "log", "", "file with the log of the server")
-	cmd.Flags().StringVar(&out, "file", "", "archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
+	cmd.Flags().StringVar(&out, "file", "",
+		"archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
 	return cmd
 }
 
@@ -235,9 +239,9 @@ func (p *packing) add(name string, text []byte) {
 }
 
 // try notes the error of packing something.
-func (p *packing) try(what string, err error) {
+func (p *packing) try(part string, err error) {
 	if err != nil {
-		p.errors = append(p.errors, what+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		p.errors = append(p.errors, part+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 
@@ -259,14 +263,14 @@ func (p *packing) configuration(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, one := range files {
+	for _, path := range files {
 		name := "tributary.yaml"
-		if one != file {
-			name = "tributary.yaml.d/" + filepath.Base(one)
+		if path != file {
+			name = "tributary.yaml.d/" + filepath.Base(path)
 		}
-		text, err := os.ReadFile(one)
+		text, err := os.ReadFile(path)
 		if err == nil {
-			text, err = p.secrets.Configuration(text, filepath.Dir(one))
+			text, err = p.secrets.Configuration(text, filepath.Dir(path))
 		}
 		if err != nil {
 			return err

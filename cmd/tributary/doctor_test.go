@@ -49,7 +49,7 @@ func has(t *testing.T, found map[string][]check.Result, check string, severity c
 	assert.Fail(t, "no such finding", "%s %s %s in %+v", check, severity, part, found[check])
 }
 
-func TestDoctorOfWhatIsRight(t *testing.T) {
+func TestDoctor_ValidConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, "+
@@ -73,7 +73,7 @@ func TestDoctorOfWhatIsRight(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
+func TestDoctor_Proofs(t *testing.T) {
 	dir := t.TempDir()
 	settings := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nidentity: {tokens: ./tokens}\nconfigSources: [{name: rules, address: " +
 		"'fs://./rules'}]\n"
@@ -89,7 +89,7 @@ func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
 	has(t, found, "identity", check.Fine, "right")
 }
 
-func TestDoctorWithoutAConfiguration(t *testing.T) {
+func TestDoctor_NoConfiguration(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, err := os.Stat("/etc/tributary/tributary.yaml"); err == nil {
 		t.Skip("this machine has a configuration")
@@ -99,7 +99,7 @@ func TestDoctorWithoutAConfiguration(t *testing.T) {
 	has(t, found, "configuration", check.Error, "no configuration file; tried ./tributary.yaml")
 }
 
-func TestDoctorOfWhatMayNotBeRead(t *testing.T) {
+func TestDoctor_UnreadableFiles(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may read everything")
 	}
@@ -117,7 +117,7 @@ func TestDoctorOfWhatMayNotBeRead(t *testing.T) {
 }
 
 // A server of ours is known as such without its debug pages, too.
-func TestDoctorKnowsAServerWithoutDebugPages(t *testing.T) {
+func TestDoctor_ServerWithoutDebugPages(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nadmin: {debug: false}\nconfigSources: [{name: rules, address: " +
@@ -130,7 +130,7 @@ func TestDoctorKnowsAServerWithoutDebugPages(t *testing.T) {
 	has(t, found, "ports", check.Fine, "listen.admin: a tributary of version")
 }
 
-func TestDoctorOfWhatIsWrong(t *testing.T) {
+func TestDoctor_Errors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 	require.NoError(t, err)
 	defer taken.Close() //nolint:errcheck // nobody came
@@ -166,7 +166,7 @@ func TestDoctorOfWhatIsWrong(t *testing.T) {
 	assert.Contains(t, got.stdout, "to do: correct it there")
 }
 
-func TestDoctorOfAnIstiod(t *testing.T) {
+func TestDoctor_Istiod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:16010', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: "+
@@ -210,7 +210,7 @@ func TestDoctorOfAnIstiod(t *testing.T) {
 	}
 }
 
-func TestDoctorOfAServerThatRuns(t *testing.T) {
+func TestDoctor_RunningServer(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n"
@@ -318,8 +318,8 @@ func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 	return lis.Addr().String()
 }
 
-// TestDoctorLooksAtFilesOfTLS has a CA file of a source missing.
-func TestDoctorLooksAtFilesOfTLS(t *testing.T) {
+// TestDoctor_TLSFiles has a CA file of a source missing.
+func TestDoctor_TLSFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/t.yaml", "stateDir: off\nconfigSources: [{name: c, address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, "+
 		"caCertificates: nosuch.pem}}]\n")

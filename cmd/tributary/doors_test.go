@@ -19,7 +19,7 @@ import (
 )
 
 // A relay without plaintext: xDS and admin over TLS, and the certificates in its status.
-func TestADoorWithTLSOnly(t *testing.T) {
+func TestServe_TLSOnly(t *testing.T) {
 	a, dir := testutil.NewAuthority(t), t.TempDir()
 	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
 	pair := config.ServerTLS{Certificate: cert, Key: key}
@@ -63,7 +63,7 @@ func TestUnixSockets(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestACertificateThatIsNotThereIsAMistakeInTheConfiguration(t *testing.T) {
+func TestServe_MissingCertificate(t *testing.T) {
 	cfg, err := config.New("test", config.Config{
 		Listen: config.Listen{
 			XDS: "127.0.0.1:0", Admin: "127.0.0.1:0",

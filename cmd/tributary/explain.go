@@ -37,9 +37,7 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 }
 
 func (f *adminFlags) client() *client.Admin {
-	server := f.server.client(f.secure.settings())
-	server.Secure, server.TokenFile, server.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
-	return server
+	return f.server.secured(&f.secure, f.timeout)
 }
 
 // show prints the page at path, which it decodes into v: as it is with -o json, else by text.
@@ -57,15 +55,15 @@ func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choic
 	return text(cmd.OutOrStdout())
 }
 
-// post calls the action at path of a server, in the name of the user, and prints the answer.
-func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, server *client.Admin, path string, query url.Values) error {
+// post calls the action at a path in the name of the user, and prints the answer.
+func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, path string, query url.Values) error {
 	query.Set("by", whoAmI())
-	done, err := server.Post(ctx, path, query)
+	answer, err := f.client().Post(ctx, path, query)
 	if err != nil {
 		return err
 	}
 	f.nameServer(cmd)
-	_, err = io.WriteString(cmd.OutOrStdout(), done)
+	_, err = io.WriteString(cmd.OutOrStdout(), answer)
 	return err
 }
 
@@ -90,14 +88,14 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain {KIND [NAMESPACE/]NAME | KIND/[NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
 		Short: "Explain an object or a host",
-		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
-why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent it
-when; of Envoy and gRPC clients, which receive generated xDS, whether they acknowledged or rejected it. It shows rules and
-policies as they are served. Of a host it explains each object that references it, whatever port is given with it; of an IP
-address, those that have it; of any other name, the objects of this name and those that were made of what has this name in a
-registry, such as an interface of Dubbo. It says which instances of them registries have and are not served, and why. It exits
-with 1 if there is no such object, and names what may have been meant, and until when the object was there if the history
-knows.`,
+		Long: `Explain shows the source of an object and its place there, the other sources that have it and the reason for
+the choice, its quarantined and held versions, the objects that compete with it and the effect in istiod, and the
+clients that were sent it, with times; of Envoy and gRPC clients, which receive generated xDS, whether they
+acknowledged or rejected it. It shows rules and policies as they are served. Of a host it explains each object that
+references it, with or without a port; of an IP address, the objects that have it; of any other name, the objects with
+this name and those with this name in a registry, such as an interface of Dubbo. It lists instances in registries that
+are not served, with the reason. Without such an object it exits with 1, and names similar objects, and the time at
+which the object went if the history has it.`,
 		Example: `  tributary explain se shop/reviews
   tributary explain virtualservice reviews -n shop -o json
   tributary explain reviews.shop.svc.cluster.local --admin mesh-1.example:16014
@@ -107,14 +105,14 @@ knows.`,
   tributary explain com.acme.Demo`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			asked, query, err := question(args, namespace)
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			subject, query, err := question(args, namespace)
 			if err != nil {
 				return err
 			}
 			var answer admin.Explanation
 			err = flags.show(ctx, cmd, format, "/debug/explain", query, &answer, func(w io.Writer) error {
-				return output.Explain(w, asked, &answer, time.Now())
+				return output.Explain(w, subject, &answer, time.Now())
 			})
 			if answer.NotReady {
 				cmd.PrintErrln("warning: the server is not ready: clients get no objects yet")
@@ -133,7 +131,7 @@ knows.`,
 }
 
 // question converts the arguments of explain to the subject, for people and for the admin server.
-func question(args []string, namespace string) (asked string, query url.Values, err error) {
+func question(args []string, namespace string) (subject string, query url.Values, err error) {
 	if len(args) == 1 {
 		if kind, object, ok := strings.Cut(args[0], "/"); ok && object != "" {
 			_, derives := derive.KindNamed(kind)
@@ -182,7 +180,7 @@ func forExample(schema *resource.Schema) string {
 
 func newHistory() *cobra.Command {
 	var flags adminFlags
-	var since moment
+	var from moment
 	var namespace, source string
 	var limit int
 	var details bool
@@ -190,21 +188,22 @@ func newHistory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [KIND [[NAMESPACE/]NAME]]",
 		Short: "Show changes, with their times and sources",
-		Long: `History shows what changed of what is served: when, which source did it and where, and of an object that is named also from what
-to what. What changed while the server was not running stands with the time at which it was seen, and a *.
+		Long: `History shows the changes of served objects, with time, source and place, and of a named object also the
+changed fields. Changes while the server was not running have the time at which they were seen, and a *.
 
-The server keeps it in its state directory, up to a size (history.bytes of its configuration). See also get --at and diff --at.`,
+The server keeps it in its state directory, up to a size (history.bytes of its configuration). See also get --at and
+diff --at.`,
 		Example: `  tributary history --since 1h
   tributary history se shop/reviews
   tributary history --source dc1 --since 2026-05-04T03:00:00Z --diff
   tributary history vs -n shop -o json`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if limit < 1 {
 				return usage("--limit %d: want a number above 0", limit)
 			}
-			if err := since.past("--since"); err != nil {
+			if err := from.past("--since"); err != nil {
 				return err
 			}
 			query := url.Values{"namespace": {namespace}, "source": {source}, "limit": {strconv.Itoa(limit)}}
@@ -212,8 +211,8 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 			if err := about(query, args); err != nil {
 				return err
 			}
-			if !since.IsZero() {
-				query.Set("since", since.query())
+			if !from.IsZero() {
+				query.Set("since", from.query())
 			}
 			if details || named || format.value == "json" {
 				query.Set("details", "true")
@@ -226,7 +225,7 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 				if err := output.History(w, &answer, details || named, output.ScreenOf(w)); err != nil {
 					return err
 				}
-				output.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
+				output.HistoryNote(cmd.ErrOrStderr(), &answer, from.Time)
 				if source != "" && len(answer.Entries) == 0 {
 					flags.noSource(cmd, source)
 				}
@@ -235,7 +234,7 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 		}),
 	}
 	flags.add(cmd)
-	cmd.Flags().Var(&since, "since", "only changes since a time, or within so long, such as 1h")
+	cmd.Flags().Var(&from, "since", "only changes since a time, or within so long, such as 1h")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects of this namespace")
 	cmd.Flags().StringVar(&source, "source", "", "only changes of this source")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")

@@ -10,8 +10,8 @@ import (
 	"tributary/internal/testutil"
 )
 
-// TestCommandsFindTheServerOfTheConfiguration has two servers: one in a configuration, and one that only flags or variables name.
-func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
+// TestCommands_ServerOfTheConfiguration has two servers: one in a configuration, and one that only flags or variables name.
+func TestCommands_ServerOfTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
@@ -63,8 +63,8 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 	assert.Equal(t, exitConfig, command(t, "reload").code)
 }
 
-// TestBundleOfNobody has bundle ask a server that does not run.
-func TestBundleOfNobody(t *testing.T) {
+// TestBundle_NoServer has bundle ask a server that does not run.
+func TestBundle_NoServer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := command(t, "bundle", "--admin", "127.0.0.1:1", "--file", "b.tar.gz")
 	assert.Equal(t, exitFailed, got.code)
@@ -72,8 +72,8 @@ func TestBundleOfNobody(t *testing.T) {
 	require.FileExists(t, "b.tar.gz")
 }
 
-// TestSourceThatIsNotRequired starts with a source that cannot be read.
-func TestSourceThatIsNotRequired(t *testing.T) {
+// TestServe_OptionalSource starts with a source that cannot be read.
+func TestServe_OptionalSource(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
 	file := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n- address: fs://./rules\n- {name: dead, address: " +
@@ -110,7 +110,7 @@ func TestGetWatches(t *testing.T) {
 	assert.NotContains(t, events.String(), "ratings")
 }
 
-func TestInitOfNoHost(t *testing.T) {
+func TestInit_MissingHost(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := command(t, "init", "--host", "nowhere.invalid")
 	assert.Equal(t, exitFailed, got.code)

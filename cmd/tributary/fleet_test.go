@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatusOfAFleet asks several servers at once, which serve the same or not, and of which one does not answer.
-func TestStatusOfAFleet(t *testing.T) {
+// TestStatus_SeveralServers asks several servers at once, which serve the same or not, and of which one does not answer.
+func TestStatus_SeveralServers(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a/a.yaml", entry("a", 80)+"---\n"+entry("b", 80))
 	write(t, dir+"/same/b.yaml", entry("b", 80))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,8 +42,8 @@ type ageFlags struct{ admin adminServer }
 const ageTimeout = 2 * time.Second
 
 func (f *ageFlags) add(cmd *cobra.Command) {
-	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is asked only if --server is not "+
-		"given")
+	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is "+
+		"asked only if --server is not given")
 }
 
 // meant reports whether a flag or variable names the admin server.
@@ -50,11 +51,11 @@ func (f *ageFlags) meant(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
 }
 
-// date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found
-// out.
+// date sets the times at which the server first saw the objects without a time of creation, if the admin server can be
+// asked.
 func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
-	asked := f.meant(cmd)
-	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
+	explicit := f.meant(cmd)
+	if !explicit && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
 		!slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
@@ -62,7 +63,7 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 	server := f.admin.client(secure)
 	server.Timeout = ageTimeout
 	if _, err := server.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
-		if asked {
+		if explicit {
 			cmd.PrintErrf("warning: ages: %v\n", err)
 		}
 		return
@@ -72,15 +73,17 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 	}
 }
 
-// add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
+// add adds the flags, with a default namespace; the empty one stands for each.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
-		orElse(envServer, "listen.xds", config.DefaultXDS))
+	cmd.Flags().Var(newXDSServer(&f.server),
+		"server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
+			orElse(envServer, "listen.xds", config.DefaultXDS))
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
-	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
+	cmd.Flags().StringToStringVar(&f.metadata,
+		"metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	completeFlag(cmd, "namespace", f.completeNamespaces)
 	f.secure.add(cmd)
@@ -89,8 +92,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 
 func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
 	return &client.XDS{
-		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata,
-		Log: f.log.logger(cmd.ErrOrStderr()),
+		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout,
+		NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
 	}
 }
 
@@ -104,7 +107,7 @@ func schemaNamed(name string) (*resource.Schema, error) {
 		return schema, nil
 	}
 	return nil, usage("unknown kind %q%s; known: %s", name,
-		words.Suggestion(name, kindNames()), strings.Join(kinds(), ", "))
+		words.Suggestion(name, append(resource.KindNames(), envoyTypeNames()...)), strings.Join(kinds(), ", "))
 }
 
 // envoyTypeNames are the names of the types that get and watch accept in addition to kinds.
@@ -113,50 +116,52 @@ func envoyTypeNames() []string {
 }
 
 // kinds are all kinds as they can be given, such as "serviceentries (se)".
-func kinds() []string {
-	var all []string
+func kinds() (names []string) {
 	for _, s := range resource.Schemas() {
 		name := s.Plural
 		singular := strings.ToLower(string(s.Kind))
-		if short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == singular }); len(short) > 0 {
+		short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == singular })
+		if len(short) > 0 {
 			name += " (" + strings.Join(short, ", ") + ")"
 		}
-		all = append(all, name)
+		names = append(names, name)
 	}
-	return all
+	return names
 }
 
-// kindNames are all names of all kinds, and of Envoy's types.
-func kindNames() (names []string) {
-	for _, s := range resource.Schemas() {
-		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
-	}
-	return append(names, envoyTypeNames()...)
+// getFlags are the flags of get.
+type getFlags struct {
+	clientFlags
+
+	stored    storeFlags
+	ages      ageFlags
+	time      moment
+	labelled  string
+	sortBy    string
+	noHeaders bool
+	watched   bool
+	format    *choice
 }
 
 func newGet() *cobra.Command {
-	var flags clientFlags
-	var stored storeFlags
-	var ages ageFlags
-	var at moment
-	var labelled, sortBy string
-	var noHeaders, watched bool
-	format := outputs("table", "wide", "name", "yaml", "json", jsonPathFormat)
+	flags := getFlags{format: outputs("table", "wide", "name", "yaml", "json", jsonPathFormat)}
 	cmd := &cobra.Command{
 		Use:   "get {KIND[,KIND...] | all | TYPE} [[NAMESPACE/]NAME...]",
 		Short: "Show the objects that a server has",
-		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, of several, or of all. Objects can also
-be given as KIND/[NAMESPACE/]NAME, which is what -o name prints. With -o yaml it prints what kubectl apply takes. AGE is since its
-creation if an object names a time, else since the server first saw it, if its admin server can be asked (--admin). It exits with 1
-if an object that is named is not there.
+		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, of several, or of all.
+Objects can also be given as KIND/[NAMESPACE/]NAME, the format of -o name. With -o yaml it prints documents for
+kubectl apply. AGE is the time since creation if an object names one, else since the server first saw it, if its admin
+server can be asked (--admin). It exits with 1 if a named object is missing.
 
-With --store it reads a store to which tributary apply writes, such as Consul's key-value store, instead of asking a server;
--o yaml then has the resourceVersion that apply takes.
+With --store it reads the store of tributary apply, such as Consul's key-value store, instead of asking a server; -o
+yaml then has the resourceVersion for apply.
 
-With --at it shows what the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z, as its admin server remembers it.
+With --at it shows the objects that the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z, from the
+history of its admin server.
 
-It also asks any ADS server for Envoy's ` + strings.Join(envoyTypeNames(), ", ") + `: for endpoints it follows the clusters, for
-routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
+It also asks any ADS server for Envoy's ` + strings.Join(envoyTypeNames(), ", ") + `: for endpoints it follows the
+clusters, for routes the listeners. It waits until --timeout for resources that they refer to, and then names those
+that are missing.
 
 Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		Example: `  tributary get se -A
@@ -170,121 +175,127 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			if t, ok := envoyType(args[0]); ok && stored.store == "" && at.IsZero() {
-				if format.path != nil || sortBy != "" {
-					return usage("jsonpath and --sort-by are for kinds of Istio")
-				}
-				if len(args) > 2 || labelled != "" {
-					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
-				}
-				if watched && len(args) > 1 {
-					return usage("%s are watched all together: leave out NAME", t.Name)
-				}
-				if watched {
-					return watchEnvoy(ctx, cmd, &flags, format.value, t)
-				}
-				return getEnvoy(ctx, cmd, &flags, format.value, t, strings.Join(args[1:], ""))
-			}
-			selector, err := labels.Parse(labelled)
-			if err != nil {
-				return usage("--selector %s: want conditions such as app=reviews,version in (v1,v2),track!=canary,tier,!old", labelled)
-			}
-			all, err := whatIsWanted(args, &flags)
-			if err != nil {
-				return err
-			}
-			if watched {
-				if format.path != nil || sortBy != "" {
-					return usage("--watch goes with neither jsonpath nor --sort-by")
-				}
-				if len(all) != 1 {
-					return usage("--watch is for one KIND at a time")
-				}
-				return watchObjects(ctx, cmd, &flags, format.value, all[0].schema, func(r *resource.Resource) bool {
-					f, _ := all[0].pick(&flags, selector, []*resource.Resource{r}) // that objects of other names are not r is no error
-					return len(f.objects) > 0
-				})
-			}
-			var read func(*resource.Schema) ([]*resource.Resource, error)
-			if at.IsZero() {
-				of, done, err := flags.reader(ctx, cmd, &stored, all)
-				if err != nil {
-					return err
-				}
-				defer done()
-				read = of
-			} else {
-				if err := at.past("--at"); err != nil {
-					return err
-				}
-				read = flags.before(ctx, cmd, &ages, &at)
-			}
-			p := printing{format: format.value, path: format.path, noHeaders: noHeaders, version: flags.version}
-			p.list = len(all) != 1 || len(all[0].names) != 1
-			var there []found
-			var missing []error
-			others, some := 0, false
-			for _, w := range all {
-				objects, err := read(w.schema)
-				if err != nil {
-					return err
-				}
-				f, err := w.pick(&flags, selector, objects)
-				if err != nil {
-					missing = append(missing, err)
-				}
-				if sortBy != "" {
-					if err := sortByPath(f.objects, sortBy); err != nil {
-						return usage("--sort-by: %w", err)
-					}
-				}
-				if at.IsZero() && (format.value == "table" || format.value == "wide") {
-					ages.date(cmd, flags.secure.settings(), w.schema, f.objects)
-				}
-				there, others, some = append(there, f), others+f.others, some || len(f.objects) > 0
-			}
-			if some || format.value == "json" && p.list {
-				if err := p.print(cmd.OutOrStdout(), &flags, there); err != nil {
-					return err
-				}
-			} else if len(missing) == 0 {
-				what := "objects"
-				if len(all) == 1 {
-					what = all[0].schema.Plural
-				}
-				if labelled != "" {
-					what += " with labels " + labelled
-				}
-				sayNothing(cmd, &flags, what, others)
-			}
-			return errors.Join(missing...)
-		}),
+		RunE:              runInterruptible(flags.run),
 	}
 	flags.add(cmd, "default")
-	stored.add(cmd, " of the server, for the address in its listen; with --store, of the store")
-	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of a source of the " +
-		"configuration"
-	ages.add(cmd)
-	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in "+
-		"(v1,v2),!canary")
-	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
-	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
-	cmd.Flags().Var(&at, "at", "show the objects that were served at a time, or so long ago, such as 1h, by the admin server (--admin)")
-	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
+	flags.stored.add(cmd, " of the server, for the address in its listen; with --store, of the store")
+	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of " +
+		"a source of the configuration"
+	flags.ages.add(cmd)
+	cmd.Flags().StringVarP(&flags.labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: "+
+		"app=reviews,version in (v1,v2),!canary")
+	cmd.Flags().StringVar(&flags.sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
+	cmd.Flags().BoolVar(&flags.noHeaders, "no-headers", false, "leave out the titles of tables")
+	cmd.Flags().Var(&flags.time, "at", "show the objects that were served at a time, or so long ago, such as 1h, "+
+		"by the admin server (--admin)")
+	cmd.Flags().BoolVarP(&flags.watched, "watch",
+		"w", false, "print them, and then each change, as tributary watch does")
 	for _, pair := range []string{"watch at", "watch store", "server at", "store at", "server store", "server config"} {
 		cmd.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
 	}
-	format.add(cmd)
+	flags.format.add(cmd)
 	return cmd
 }
 
-// reader returns a reader of objects from a store or a server, and the function that closes it.
-func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags,
-	all []wanted,
-) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
-	if stored.store != "" {
-		store, err := stored.open(ctx)
+func (f *getFlags) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	if envoyType, ok := envoyType(args[0]); ok && f.stored.store == "" && f.time.IsZero() {
+		return f.envoy(ctx, cmd, envoyType, args[1:])
+	}
+	selector, err := labels.Parse(f.labelled)
+	if err != nil {
+		return usage("--selector %s: want conditions such as app=reviews,version in (v1,v2),track!=canary,tier,!old",
+			f.labelled)
+	}
+	requests, err := f.requests(args)
+	if err != nil {
+		return err
+	}
+	if f.watched {
+		return f.watchRequest(ctx, cmd, requests, selector)
+	}
+	read, closeStore, err := f.reader(ctx, cmd, requests)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	var selections []selection
+	var missing []error
+	excluded, selected := 0, 0
+	for _, request := range requests {
+		objects, err := read(request.schema)
+		if err != nil {
+			return err
+		}
+		chosen, err := request.choose(&f.clientFlags, selector, objects)
+		if err != nil {
+			missing = append(missing, err)
+		}
+		if f.sortBy != "" {
+			if err := sortByPath(chosen.objects, f.sortBy); err != nil {
+				return usage("--sort-by: %w", err)
+			}
+		}
+		if f.time.IsZero() && (f.format.value == "table" || f.format.value == "wide") {
+			f.ages.date(cmd, f.secure.settings(), request.schema, chosen.objects)
+		}
+		selections = append(selections, chosen)
+		excluded, selected = excluded+chosen.excluded, selected+len(chosen.objects)
+	}
+	p := printing{format: f.format.value, path: f.format.path, noHeaders: f.noHeaders, version: f.version}
+	p.list = len(requests) != 1 || len(requests[0].names) != 1
+	if selected > 0 || f.format.value == "json" && p.list {
+		if err := p.print(cmd.OutOrStdout(), &f.clientFlags, selections); err != nil {
+			return err
+		}
+	} else if len(missing) == 0 {
+		f.reportNone(cmd, requests, excluded)
+	}
+	return errors.Join(missing...)
+}
+
+// envoy shows or watches Envoy's resources of a type.
+func (f *getFlags) envoy(ctx context.Context, cmd *cobra.Command, envoyType client.EnvoyType, names []string) error {
+	switch {
+	case f.format.path != nil || f.sortBy != "":
+		return usage("jsonpath and --sort-by are for kinds of Istio")
+	case len(names) > 1 || f.labelled != "":
+		return usage("of %s, want one NAME at most, and no labels, which they do not have", envoyType.Name)
+	case f.watched && len(names) > 0:
+		return usage("%s are watched all together: leave out NAME", envoyType.Name)
+	case f.watched:
+		return watchEnvoy(ctx, cmd, &f.clientFlags, f.format.value, envoyType)
+	}
+	return getEnvoy(ctx, cmd, &f.clientFlags, f.format.value, envoyType, strings.Join(names, ""))
+}
+
+func (f *getFlags) watchRequest(
+	ctx context.Context, cmd *cobra.Command, requests []request, selector labels.Selector,
+) error {
+	if f.format.path != nil || f.sortBy != "" {
+		return usage("--watch goes with neither jsonpath nor --sort-by")
+	}
+	if len(requests) != 1 {
+		return usage("--watch is for one KIND at a time")
+	}
+	selects := func(r *resource.Resource) bool {
+		chosen, _ := requests[0].choose(&f.clientFlags, selector, []*resource.Resource{r}) // other names are no error
+		return len(chosen.objects) > 0
+	}
+	return watchObjects(ctx, cmd, &f.clientFlags, f.format.value, requests[0].schema, selects)
+}
+
+// objectReader reads the objects of a kind.
+type objectReader func(*resource.Schema) ([]*resource.Resource, error)
+
+// reader returns a reader of a store, a server, or the history of a server, and the function that closes it.
+func (f *getFlags) reader(ctx context.Context, cmd *cobra.Command, requests []request) (
+	read objectReader, closeStore func(), err error,
+) {
+	if !f.time.IsZero() {
+		return f.history(ctx, cmd), func() {}, f.time.past("--at")
+	}
+	if f.stored.store != "" {
+		store, err := f.stored.open(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -295,9 +306,9 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 		read = func(schema *resource.Schema) ([]*resource.Resource, error) { return store.List(schema.Kind, ""), nil }
 		return read, func() { store.Close() }, nil
 	}
-	schemas := make([]*resource.Schema, len(all))
-	for i, w := range all {
-		schemas[i] = w.schema
+	schemas := make([]*resource.Schema, len(requests))
+	for i, request := range requests {
+		schemas[i] = request.schema
 	}
 	answers, err := f.client(cmd).GetAll(ctx, schemas)
 	if err != nil {
@@ -311,13 +322,12 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 	return read, func() {}, nil
 }
 
-func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags,
-	at *moment,
-) func(*resource.Schema) ([]*resource.Resource, error) {
-	server := f.admin(ages)
-	f.server = ages.admin.address + " at " + at.text
+// history returns a reader of the objects at an earlier time.
+func (f *getFlags) history(ctx context.Context, cmd *cobra.Command) objectReader {
+	server := f.admin(&f.ages)
+	f.server = f.ages.admin.address + " at " + f.time.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {
-		rs, unknown, err := servedAt(ctx, server, at, schema.Kind)
+		rs, unknown, err := servedAt(ctx, server, &f.time, schema.Kind)
 		for _, text := range unknown {
 			cmd.PrintErrf("warning: %s\n", text)
 		}
@@ -325,30 +335,51 @@ func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageF
 	}
 }
 
-// wanted is the request of get: objects of a kind.
-type wanted struct {
+// request names objects of a kind.
+type request struct {
 	schema *resource.Schema
-	names  []resource.Key // without a kind; none for all that the flags ask for
+	names  []resource.Key // without a kind; none for each object that the flags select
 }
 
-type found struct {
-	schema  *resource.Schema
-	objects []*resource.Resource
-	others  int // that the flags leave out by their namespace
+// selection has the requested objects of a kind.
+type selection struct {
+	schema   *resource.Schema
+	objects  []*resource.Resource
+	excluded int // objects that the flags exclude by their namespace
 }
 
 const allKinds = "all"
 
-// whatIsWanted reads KIND[,KIND…] [[NAMESPACE/]NAME…] or KIND/[NAMESPACE/]NAME….
-func whatIsWanted(args []string, flags *clientFlags) ([]wanted, error) {
+// requests decodes KIND[,KIND…] [[NAMESPACE/]NAME…] or KIND/[NAMESPACE/]NAME….
+func (f *clientFlags) requests(args []string) (requests []request, err error) {
+	add := func(schema *resource.Schema, names ...resource.Key) {
+		i := slices.IndexFunc(requests, func(r request) bool { return r.schema == schema })
+		if i < 0 {
+			requests = append(requests, request{schema, names})
+		} else {
+			requests[i].names = append(requests[i].names, names...)
+		}
+	}
 	if kind, _, ok := strings.Cut(args[0], "/"); ok {
-		if _, known := resource.SchemaByName(kind); known {
-			return eachWanted(args, flags)
+		if _, exists := resource.SchemaByName(kind); exists {
+			for _, arg := range args {
+				kind, object, ok := strings.Cut(arg, "/")
+				if !ok {
+					return nil, usage("want KIND/[NAMESPACE/]NAME, as before it, got %q", arg)
+				}
+				schema, schemaErr := schemaNamed(kind)
+				key, err := f.named(object)
+				if err = cmp.Or(schemaErr, err); err != nil {
+					return nil, err
+				}
+				add(schema, key)
+			}
+			return requests, nil
 		}
 	}
 	var names []resource.Key
 	for _, object := range args[1:] {
-		key, err := flags.named(object)
+		key, err := f.named(object)
 		if err != nil {
 			return nil, err
 		}
@@ -357,53 +388,29 @@ func whatIsWanted(args []string, flags *clientFlags) ([]wanted, error) {
 	if args[0] == allKinds && len(names) > 0 {
 		return nil, usage("a NAME is of one kind, and not of %s", allKinds)
 	}
-	var all []wanted
 	for kind := range strings.SplitSeq(args[0], ",") {
-		if t, ok := envoyType(kind); ok {
-			return nil, usage("%s are of Envoy: ask for them alone", t.Name)
+		if envoyType, ok := envoyType(kind); ok {
+			return nil, usage("%s are of Envoy: ask for them alone", envoyType.Name)
 		}
 		if kind == "" {
 			return nil, usage("want KIND[,KIND...], got %q", args[0])
 		}
 		if kind == allKinds {
-			all = nil
+			requests = nil
 			for _, schema := range resource.Schemas() {
-				all = append(all, wanted{schema: schema})
+				add(schema)
 			}
-			return all, nil
+			return requests, nil
 		}
 		schema, err := schemaNamed(kind)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(all, func(w wanted) bool { return w.schema == schema }) {
-			all = append(all, wanted{schema, names})
+		if !slices.ContainsFunc(requests, func(r request) bool { return r.schema == schema }) {
+			add(schema, names...)
 		}
 	}
-	return all, nil
-}
-
-func eachWanted(args []string, flags *clientFlags) (all []wanted, err error) {
-	for _, arg := range args {
-		kind, object, ok := strings.Cut(arg, "/")
-		if !ok {
-			return nil, usage("want KIND/[NAMESPACE/]NAME, as before it, got %q", arg)
-		}
-		schema, err := schemaNamed(kind)
-		if err != nil {
-			return nil, err
-		}
-		key, err := flags.named(object)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(all, func(w wanted) bool { return w.schema == schema })
-		if i < 0 {
-			i, all = len(all), append(all, wanted{schema: schema})
-		}
-		all[i].names = append(all[i].names, key)
-	}
-	return all, nil
+	return requests, nil
 }
 
 // named reads [NAMESPACE/]NAME.
@@ -426,56 +433,66 @@ func namedIn(namespace, object string) (resource.Key, error) {
 	return resource.Key{Namespace: before, Name: name}, nil
 }
 
-// pick chooses of all objects of the kind those that are wanted. The error names those that are not there.
-func (w *wanted) pick(flags *clientFlags, selector labels.Selector, all []*resource.Resource) (f found, err error) {
-	f.schema = w.schema
-	if len(w.names) == 0 {
-		for _, r := range all {
+// choose returns the requested ones of the objects of the kind. The error names the missing ones.
+func (r *request) choose(flags *clientFlags, selector labels.Selector, objects []*resource.Resource) (
+	chosen selection, err error,
+) {
+	chosen.schema = r.schema
+	if len(r.names) == 0 {
+		for _, object := range objects {
 			switch {
-			case !selector.Matches(labels.Set(r.Labels())):
-			case flags.selects(r):
-				f.objects = append(f.objects, r)
+			case !selector.Matches(labels.Set(object.Labels())):
+			case flags.selects(object):
+				chosen.objects = append(chosen.objects, object)
 			default:
-				f.others++
+				chosen.excluded++
 			}
 		}
-		return f, nil
+		return chosen, nil
 	}
 	var missing []error
-	for _, name := range w.names {
+	for _, name := range r.names {
 		var elsewhere []string
-		before := len(f.objects)
-		for _, r := range all {
-			switch {
-			case r.Key().Name != name.Name:
-			case r.Key().Namespace == "" || name.Namespace == "" || r.Key().Namespace == name.Namespace:
-				f.objects = append(f.objects, r)
+		before := len(chosen.objects)
+		for _, object := range objects {
+			switch key := object.Key(); {
+			case key.Name != name.Name:
+			case key.Namespace == "" || name.Namespace == "" || key.Namespace == name.Namespace:
+				chosen.objects = append(chosen.objects, object)
 			default:
-				elsewhere = append(elsewhere, r.Key().Namespace)
+				elsewhere = append(elsewhere, key.Namespace)
 			}
 		}
-		if len(f.objects) > before {
+		if len(chosen.objects) > before {
 			continue
 		}
 		hint := ""
 		if len(elsewhere) > 0 {
 			hint = "; there is one in namespace " + strings.Join(elsewhere, ", ")
 		}
-		missing = append(missing, fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, w.schema.Kind, name.Name, name.Namespace, hint))
+		missing = append(missing, fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, r.schema.Kind, name.Name,
+			name.Namespace, hint))
 	}
-	return f, errors.Join(missing...)
+	return chosen, errors.Join(missing...)
 }
 
-func sayNothing(cmd *cobra.Command, flags *clientFlags, what string, others int) {
-	where, hint := "in namespace "+flags.namespace, ""
-	if flags.everywhere || flags.namespace == "" {
-		where = "at all"
-	} else if others > 0 {
-		are := "are"
-		if others == 1 {
-			are = "is"
-		}
-		hint = fmt.Sprintf("; there %s %d in other namespaces (-A)", are, others)
+// reportNone prints that no object was selected.
+func (f *getFlags) reportNone(cmd *cobra.Command, requests []request, excluded int) {
+	subject, place, hint := "objects", "in namespace "+f.namespace, ""
+	if len(requests) == 1 {
+		subject = requests[0].schema.Plural
 	}
-	cmd.PrintErrf("no %s %s%s\n", what, where, hint)
+	if f.labelled != "" {
+		subject += " with labels " + f.labelled
+	}
+	if f.everywhere || f.namespace == "" {
+		place = "at all"
+	} else if excluded > 0 {
+		verb := "are"
+		if excluded == 1 {
+			verb = "is"
+		}
+		hint = fmt.Sprintf("; there %s %d in other namespaces (-A)", verb, excluded)
+	}
+	cmd.PrintErrf("no %s %s%s\n", subject, place, hint)
 }

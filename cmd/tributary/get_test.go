@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGetOfSeveral(t *testing.T) {
+func TestGet_SeveralKinds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.Replace(entry("ratings", 80), "namespace: shop",
 		"namespace: shop, labels: {app: ratings}", 1)+`---
@@ -70,7 +70,7 @@ spec: {host: other.example}
 	assert.Equal(t, 3, strings.Count(command(t, "get", "all", "-A", "-o", "yaml", "--server", s.xds).stdout, "---\n"))
 }
 
-func TestCompletionAsksTheServer(t *testing.T) {
+func TestCompletion_ServerNames(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
 	s := serving(t, served(dir)...)

@@ -29,8 +29,8 @@ func lines(t *testing.T, log interface{ String() string }, msg string) (found []
 	return found
 }
 
-// TestSaysWhatHappens looks in the log of a program for one line of each thing that happens to it, and who did it.
-func TestSaysWhatHappens(t *testing.T) {
+// TestServe_LogsEvents looks in the log of a program for one line of each thing that happens to it, and who did it.
+func TestServe_LogsEvents(t *testing.T) {
 	dir := t.TempDir()
 	text := entry("e-0", 80)
 	for i := 1; i < 12; i++ {

@@ -52,8 +52,8 @@ func TestNoHistory(t *testing.T) {
 	assert.Contains(t, got.stderr, "there is no history: nothing is kept")
 }
 
-// TestExplainOfWhatIsGone asks for an object that was deleted.
-func TestExplainOfWhatIsGone(t *testing.T) {
+// TestExplain_DeletedObject asks for an object that was deleted.
+func TestExplain_DeletedObject(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
 	write(t, dir+"/rules/b.yaml", entry("ratings", 80))
@@ -76,8 +76,8 @@ func TestExplainOfWhatIsGone(t *testing.T) {
 	assert.Zero(t, command(t, "history", "ServiceEntry", "shop/ratings", "--admin", s.admin).code)
 }
 
-// TestHistoryThatIsRemoved takes the state directory away from under a server.
-func TestHistoryThatIsRemoved(t *testing.T) {
+// TestHistory_DirectoryRemoved takes the state directory away from under a server.
+func TestHistory_DirectoryRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
 	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")

@@ -10,6 +10,6 @@ import (
 )
 
 func TestInterrupted(t *testing.T) {
-	err := does(func(*cobra.Command, []string) error { return fmt.Errorf("get: %w", context.Canceled) })(newVersion(), nil)
+	err := runCommand(func(*cobra.Command, []string) error { return fmt.Errorf("get: %w", context.Canceled) })(newVersion(), nil)
 	require.EqualError(t, err, "interrupted")
 }

@@ -27,9 +27,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	var said strings.Builder
-	code := exitCode(err, cmd, &said)
-	_, _ = io.WriteString(stderr, veilOf(args).Hide(said.String())) // stderr itself failed
+	var messages strings.Builder
+	code := exitCode(err, cmd, &messages)
+	_, _ = io.WriteString(stderr, veilOf(args).Hide(messages.String())) // stderr itself failed
 	return code
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // What is wrong with what was typed is said in words, and not in those of a library.
-func TestNoLibrarySpeaks(t *testing.T) {
+func TestOutput_NoLibraryMessages(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	write(t, dir+"/no.pem", "nonsense")
@@ -64,7 +64,7 @@ func TestNoLibrarySpeaks(t *testing.T) {
 }
 
 // Everything that get asks for comes on one stream, or two, and what it finds is told apart.
-func TestGetOfMuchIsOneClient(t *testing.T) {
+func TestGet_OneClientForManyKinds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.ReplaceAll(entry("reviews", 80), "shop", "mall")+
 		"---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: shop}\nspec: {egress: [{hosts: ['*/*']}]}\n")
@@ -117,7 +117,7 @@ func TestTabs(t *testing.T) {
 }
 
 // A flag of TLS is not passed over where the address says nothing of it.
-func TestTLSThatIsAskedForIsSpoken(t *testing.T) {
+func TestCommands_TLSFlags(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at hand
 	require.NoError(t, err)
 	defer lis.Close() //nolint:errcheck // it is over

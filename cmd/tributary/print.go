@@ -69,7 +69,7 @@ func decodedJSON(r *resource.Resource) (document any, err error) {
 }
 
 // selectFields prints the fields that the path selects, of one object or of a list.
-func (p *printing) selectFields(w io.Writer, kinds []found) error {
+func (p *printing) selectFields(w io.Writer, kinds []selection) error {
 	items := []any{}
 	for _, f := range kinds {
 		for _, r := range f.objects {
@@ -87,19 +87,19 @@ func (p *printing) selectFields(w io.Writer, kinds []found) error {
 }
 
 // print prints objects, one kind after the other.
-func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
+func (p *printing) print(w io.Writer, flags *clientFlags, selections []selection) error {
 	if p.path != nil {
-		return p.selectFields(w, all)
+		return p.selectFields(w, selections)
 	}
 	if p.format != "table" && p.format != "wide" {
-		return p.documents(w, all)
+		return p.documents(w, selections)
 	}
 	var b bytes.Buffer
 	options := output.TableOptions{
-		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(all), Kinds: len(all) > 1, Wide: p.format == "wide",
-		NoHeaders: p.noHeaders,
+		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(selections), Kinds: len(selections) > 1,
+		Wide: p.format == "wide", NoHeaders: p.noHeaders,
 	}
-	for _, f := range all {
+	for _, f := range selections {
 		if len(f.objects) == 0 {
 			continue
 		}
@@ -118,9 +118,9 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 	return err
 }
 
-func ofSeveralNamespaces(all []found) bool {
+func ofSeveralNamespaces(selections []selection) bool {
 	namespaces := make(map[string]bool)
-	for _, f := range all {
+	for _, f := range selections {
 		for _, r := range f.objects {
 			if r.Key().Namespace != "" {
 				namespaces[r.Key().Namespace] = true
@@ -131,9 +131,9 @@ func ofSeveralNamespaces(all []found) bool {
 }
 
 // documents prints objects as documents, or as the names that get takes; as JSON in a list that kubectl apply takes.
-func (p *printing) documents(w io.Writer, all []found) error {
+func (p *printing) documents(w io.Writer, selections []selection) error {
 	var documents []document
-	for _, f := range all {
+	for _, f := range selections {
 		for _, r := range f.objects {
 			name := strings.TrimPrefix(r.Key().Namespace+"/"+r.Key().Name, "/")
 			documents = append(documents, document{
@@ -163,9 +163,11 @@ type document struct {
 }
 
 // printDocuments prints objects as json, yaml or name. In JSON, a single object stands alone, and list wraps several.
-func printDocuments(w io.Writer, format string, all []document, single bool, list func([]json.RawMessage) any) error {
+func printDocuments(w io.Writer, format string, documents []document, single bool,
+	list func([]json.RawMessage) any,
+) error {
 	items, separator := []json.RawMessage{}, ""
-	for _, d := range all {
+	for _, d := range documents {
 		if format == "name" {
 			if _, err := fmt.Fprintln(w, d.name); err != nil {
 				return err
@@ -268,8 +270,8 @@ func (m *moment) Set(text string) error {
 		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
 	} {
 		for _, full := range []string{text, now.Format("2006-01-02 ") + text} { // a time alone is one of today
-			if at, err := time.ParseInLocation(form, full, now.Location()); err == nil {
-				*m = moment{at, text}
+			if parsed, err := time.ParseInLocation(form, full, now.Location()); err == nil {
+				*m = moment{parsed, text}
 				return nil
 			}
 		}
@@ -295,13 +297,13 @@ func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
 // servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts name
 // objects with an unknown state at that time.
-func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource,
+func servedAt(ctx context.Context, server *client.Admin, moment *moment, kind resource.Kind) (rs []*resource.Resource,
 	unknown []string,
 	err error,
 ) {
 	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}
-	if !at.IsZero() {
-		query.Set("time", at.query())
+	if !moment.IsZero() {
+		query.Set("time", moment.query())
 	}
 	var state history.State
 	if _, err := server.Get(ctx, "/debug/history/at", query, &state); err != nil {

@@ -186,8 +186,8 @@ func TestSIGHUPBeforeTheStart(t *testing.T) {
 	assert.Zero(t, p.await(t, patience))
 }
 
-// TestReloadSaysThatARestartWouldWait adds a source that cannot be read.
-func TestReloadSaysThatARestartWouldWait(t *testing.T) {
+// TestReload_NamesUnreadSources adds a source that cannot be read.
+func TestReload_NamesUnreadSources(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a/x.yaml", entry("a", 80))
 	configured(t, dir, "first: ./a")
@@ -207,7 +207,7 @@ func TestReloadSaysThatARestartWouldWait(t *testing.T) {
 	}
 }
 
-func TestNothingToReload(t *testing.T) {
+func TestReload_WithoutAFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/x.yaml", entry("a", 80))
 	s := serving(t, served(dir)...)

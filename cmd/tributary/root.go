@@ -20,8 +20,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tributary",
 		Short: "Merge mesh configuration from many places and serve it over xDS",
-		Long: `tributary reads mesh configuration from many places, merges it into one consistent view, and serves that view to
-istiod over xDS (MCP, Istio's Mesh Configuration Protocol).
+		Long: `tributary reads mesh configuration from many places, merges it into one consistent view, and serves that
+view to istiod over xDS (MCP, Istio's Mesh Configuration Protocol).
 
 Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 78 bad configuration.`,
 		SilenceErrors: true, // exitCode prints them
@@ -37,7 +37,7 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		newClient(), newLogLevel(),
 		newBootstrap(), newAccess(), newToken(), newVersion(), newConfig(), newSchema(), newDocs(),
 		removedCommand("upgrade", "restart the service (systemctl restart tributary, or SIGTERM and a new start): "+
-			"clients keep what they have, and with tributary.socket new ones wait meanwhile"),
+			"clients keep their configuration, and with tributary.socket new ones wait meanwhile"),
 		removedCommand("load", "run it from the source: go run -C bench ./load -server HOST:PORT -clients N"))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
@@ -93,8 +93,8 @@ func checkDurations(cmd *cobra.Command) (err error) {
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. By then signals have their default effect
 // again, so that a second one ends the process at once. The caller calls stop when it is done.
-func untilSignal(ctx context.Context) (until context.Context, stop func()) {
-	until, cancel := context.WithCancel(ctx)
+func untilSignal(ctx context.Context) (signalled context.Context, stop func()) {
+	signalled, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	joined := make(chan struct{})
@@ -102,12 +102,12 @@ func untilSignal(ctx context.Context) (until context.Context, stop func()) {
 		defer close(joined)
 		select {
 		case <-signals:
-		case <-until.Done():
+		case <-signalled.Done():
 		}
 		signal.Stop(signals) // before cancel: signal.NotifyContext does it after, and swallows a second one in between
 		cancel()
 	}()
-	return until, func() {
+	return signalled, func() {
 		cancel()
 		<-joined
 	}
@@ -141,8 +141,8 @@ func usage(format string, args ...any) error {
 	return &failure{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// does makes a command do f. Errors that reach the top without having passed here are cobra's own: wrong usage.
-func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+// runCommand makes a command do f. Errors that reach the top without having passed here are cobra's own: wrong usage.
+func runCommand(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := findServer(cmd)
 		if err == nil {
@@ -165,9 +165,11 @@ func warn(cmd *cobra.Command, problems ...error) {
 	}
 }
 
-// asks makes a command do f until it is interrupted.
-func asks(f func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return does(func(cmd *cobra.Command, args []string) error {
+// runInterruptible makes a command do f until it is interrupted.
+func runInterruptible(
+	f func(ctx context.Context, cmd *cobra.Command, args []string) error,
+) func(*cobra.Command, []string) error {
+	return runCommand(func(cmd *cobra.Command, args []string) error {
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
 		return f(ctx, cmd, args)

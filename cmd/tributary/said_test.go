@@ -7,7 +7,7 @@ import (
 )
 
 // Places that a server tells are read elsewhere: they are absolute, whatever the command line said.
-func TestPlacesOfAServerAreAbsolute(t *testing.T) {
+func TestServe_AbsolutePlaces(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write(t, dir+"/rules/a.yaml", entry("good", 80)+"---\n"+entry("bad", 80000))
@@ -18,7 +18,7 @@ func TestPlacesOfAServerAreAbsolute(t *testing.T) {
 	assert.Contains(t, s.log.String(), dir+"/rules/a.yaml:9:47")
 }
 
-func TestInitRefusesAHostThatIsNot(t *testing.T) {
+func TestInit_UnknownHost(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := command(t, "init", "--host", "no such host")
 	assert.Equal(t, exitFailed, got.code)

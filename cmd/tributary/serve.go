@@ -38,7 +38,7 @@ error.`,
 		Example: `  tributary serve -c /etc/tributary/tributary.yaml
   tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
 		Args: cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: runCommand(func(cmd *cobra.Command, _ []string) error {
 			signal.Ignore(syscall.SIGPIPE) // serve goes on when the reader of its log ends
 			hangups, ignore := flags.hangups()
 			defer ignore()

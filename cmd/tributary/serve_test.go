@@ -83,7 +83,7 @@ $`, got.stdout)
 	assert.Equal(t, 4, strings.Count(events.String(), "\n"), events.String())
 }
 
-func TestGetPrintsWhatCanBeAppliedAgain(t *testing.T) {
+func TestGet_YAMLCanBeApplied(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
 	s := serving(t, served(dir)...)
@@ -107,7 +107,7 @@ func TestGetPrintsWhatCanBeAppliedAgain(t *testing.T) {
 	assert.Len(t, list.Items, 2)
 }
 
-func TestGetFindsNothing(t *testing.T) {
+func TestGet_NoObjects(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)
@@ -127,7 +127,7 @@ func TestGetFindsNothing(t *testing.T) {
 	}
 }
 
-func TestNotReadyWhileASourceIsMissing(t *testing.T) {
+func TestServe_NotReadyWithoutASource(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/here/a.yaml", entry("reviews", 80))
 	s := serving(t, append(served(dir+"/here"), "--config-source", "fs://"+dir+"/late")...)
@@ -147,8 +147,8 @@ func TestNotReadyWhileASourceIsMissing(t *testing.T) {
 	assert.Contains(t, command(t, "get", "se", "-A", "--server", s.xds).stdout, "ratings")
 }
 
-// TestTheOtherServices checks what grpcurl, grpcdebug and load balancers ask for.
-func TestTheOtherServices(t *testing.T) {
+// TestServe_OtherGRPCServices checks what grpcurl, grpcdebug and load balancers ask for.
+func TestServe_OtherGRPCServices(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)

@@ -118,7 +118,7 @@ func TestRestartWhileTheDirectoryIsGone(t *testing.T) {
 
 // What an earlier run left is served at once, but the start, in which garbage is collected seldom, lasts until the sources
 // were read.
-func TestStartLastsUntilTheSourcesAreRead(t *testing.T) {
+func TestServe_StartupEndsWithSync(t *testing.T) {
 	t.Setenv("GOGC", "")
 	percent := func() uint64 {
 		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
@@ -168,7 +168,7 @@ func TestStateDirectoryInUse(t *testing.T) {
 	assert.Contains(t, got.stderr, fmt.Sprintf("state directory %s is in use by another tributary, process %d", state, os.Getpid()))
 }
 
-func TestWhereStateIsKept(t *testing.T) {
+func TestServe_StateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
 	write(t, dir+"/t.yaml", "configSources: [{address: 'fs://./rules'}]")

@@ -28,8 +28,9 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) add(cmd *cobra.Command, file string) {
-	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the "+
-		"configuration (default: its only consul-kv source)")
+	cmd.Flags().StringVar(&f.store, "store", "",
+		"store of the objects: consul-kv://host:port/prefix, or the name of a source of the "+
+			"configuration (default: its only consul-kv source)")
 	addConfig(cmd, &f.config, file)
 }
 
@@ -63,10 +64,11 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 	file := f.config
 	if file == "" {
 		if file, err = config.Find(config.DefaultPaths()); err != nil && f.store == "" {
-			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one", consulkv.Scheme)
-		} else if err != nil {
-			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix", f.store, err,
+			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one",
 				consulkv.Scheme)
+		} else if err != nil {
+			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix",
+				f.store, err, consulkv.Scheme)
 		}
 	}
 	cfg, err := config.Load(file)
@@ -85,9 +87,11 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 	case f.store != "":
 		return "", settings, usage("--store: the configuration has no %s source called %q", consulkv.Scheme, f.store)
 	case len(names) == 0:
-		return "", settings, usage("the configuration has no %s source; give --store %s://host:port/prefix", consulkv.Scheme, consulkv.Scheme)
+		return "", settings, usage("the configuration has no %s source; give --store %s://host:port/prefix",
+			consulkv.Scheme, consulkv.Scheme)
 	default:
-		return "", settings, usage("the configuration has several stores; say which with --store: %s", strings.Join(names, ", "))
+		return "", settings, usage("the configuration has several stores; say which with --store: %s", strings.Join(names,
+			", "))
 	}
 }
 
@@ -99,7 +103,7 @@ func isConsulKV(address string) bool {
 // title is how messages name an object, as kubectl does: "virtualservice/reviews".
 func title(key resource.Key) string { return strings.ToLower(string(key.Kind)) + "/" + key.Name }
 
-func in(key resource.Key) string {
+func inNamespace(key resource.Key) string {
 	if key.Namespace == "" {
 		return ""
 	}
@@ -111,7 +115,8 @@ func in(key resource.Key) string {
 func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 	for _, reason := range []error{memstore.ErrConflict, memstore.ErrExists, memstore.ErrNotFound} {
 		if errors.Is(err, reason) {
-			return true, fmt.Errorf("%s%s was changed by somebody else: %w; it was not written: %s", title(key), in(key), err, todo)
+			return true, fmt.Errorf("%s%s was changed by another user: %w; it was not written: %s",
+				title(key), inNamespace(key), err, todo)
 		}
 	}
 	return false, err
@@ -144,22 +149,22 @@ func newApply() *cobra.Command {
 		Short: "Write objects to a store, such as Consul's key-value store",
 		Long: `Apply checks objects as validate does, together with the objects that the server serves now, and, if all are
 right, creates or changes them in the store. A reference that leads nowhere is an error: --force writes it
-nevertheless. Without a running server it names the references that it did not check. What somebody else
-changes at the same time is not overwritten: then apply says so, and fails. An object with metadata.resourceVersion is only
-written if the store still has that version.`,
+nevertheless. Without a running server it names the references that it did not check. Concurrent changes of other
+users are not overwritten: then apply reports them, and fails. An object with metadata.resourceVersion is only written
+if the store still has that version.`,
 		Example: `  tributary apply -f rules/ --store consul-kv://127.0.0.1:8500/mesh
   tributary get vs reviews -n shop -o yaml --store consul-kv://127.0.0.1:8500/mesh | sed 's/subset: v1/subset: v2/' |
     tributary apply -f - --store consul-kv://127.0.0.1:8500/mesh`,
 		Args: cobra.NoArgs,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			var l check.Linter
 			var objects []check.ManifestObject
 			for _, f := range files {
-				more, err := check.ReadManifest(ctx, &l, f, namespace, cmd.InOrStdin())
+				manifest, err := check.ReadManifest(ctx, &l, f, namespace, cmd.InOrStdin())
 				if err != nil {
 					return fmt.Errorf("%s: %w", f, err)
 				}
-				objects = append(objects, more...)
+				objects = append(objects, manifest...)
 			}
 			if err := checkTogether(ctx, cmd, &l, &running); err != nil {
 				return err
@@ -179,7 +184,8 @@ written if the store still has that version.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&files, "filename", "f", nil, "file or directory with the objects, or - for standard input; may be repeated")
+	f.StringArrayVarP(&files, "filename", "f", nil,
+		"file or directory with the objects, or - for standard input; may be repeated")
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	f.BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
 	f.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
@@ -196,7 +202,7 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 		suffix = " (dry run)"
 	}
 	for i, o := range objects {
-		done, err := applyOne(store, o, dryRun)
+		outcome, err := applyOne(store, o, dryRun)
 		if ok, lost := lostRace(o.Key(), err, "look at it and apply again"); ok {
 			cmd.PrintErrf("error: %v\n", lost)
 			refused++
@@ -205,7 +211,7 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 		if err != nil {
 			return fmt.Errorf("%w; %d of %d objects were looked after before", err, i, len(objects))
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", title(o.Key()), done, suffix); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", title(o.Key()), outcome, suffix); err != nil {
 			return err
 		}
 	}
@@ -215,7 +221,7 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 	return nil
 }
 
-func applyOne(store *consulkv.Store, o check.ManifestObject, dryRun bool) (done string, err error) {
+func applyOne(store *consulkv.Store, o check.ManifestObject, dryRun bool) (outcome string, err error) {
 	old, version := store.Get(o.Key()), store.Version(o.Key())
 	switch {
 	case o.Version != "" && old == nil:
@@ -247,7 +253,7 @@ func newDelete() *cobra.Command {
 		Example:           `  tributary delete vs reviews -n shop --store consul-kv://127.0.0.1:8500/mesh`,
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: completeKind,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
@@ -271,7 +277,7 @@ func newDelete() *cobra.Command {
 				}
 				switch {
 				case errors.Is(err, memstore.ErrNotFound):
-					failed = errors.Join(failed, fmt.Errorf("%s not found%s of %s", title(key), in(key), store))
+					failed = errors.Join(failed, fmt.Errorf("%s not found%s of %s", title(key), inNamespace(key), store))
 				case err != nil:
 					return errors.Join(failed, err)
 				default:
@@ -302,13 +308,13 @@ func newEdit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit KIND NAME",
 		Short: "Change an object of a store in an editor",
-		Long: `Edit opens an object in $VISUAL, $EDITOR or vi, and writes what was saved to the store, after checking it as validate
-does. If it is not right, the editor is opened again. If somebody else changed the object meanwhile, nothing is written, and
-the edit is kept in a file.`,
+		Long: `Edit opens an object in $VISUAL, $EDITOR or vi, and writes the saved object to the store, after checking it
+as validate does. If it is invalid, the editor is opened again. If another user changed the object meanwhile, edit
+writes no object, and keeps the edit in a file.`,
 		Example:           `  EDITOR=nano tributary edit vs reviews -n shop --store consul-kv://127.0.0.1:8500/mesh`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: completeKind,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
+		RunE: runCommand(func(cmd *cobra.Command, args []string) error {
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
@@ -344,7 +350,7 @@ const editHelp = `# Please edit the object below. Lines beginning with a '#' are
 func (e *edit) run(ctx context.Context) error {
 	e.old, e.version = e.store.Get(e.key), e.store.Version(e.key)
 	if e.old == nil {
-		return fmt.Errorf("%s not found%s of %s", title(e.key), in(e.key), e.store)
+		return fmt.Errorf("%s not found%s of %s", title(e.key), inNamespace(e.key), e.store)
 	}
 	text, err := resource.MarshalYAML(e.old)
 	if err != nil {
@@ -363,14 +369,14 @@ func (e *edit) run(ctx context.Context) error {
 		case bytes.Equal(saved, original):
 			return e.end("Edit cancelled, no changes made.")
 		case bytes.Equal(saved, refused):
-			return fmt.Errorf("edit cancelled, no valid changes were saved: %s\nWhat was saved is in %s",
+			return fmt.Errorf("edit cancelled, no valid changes were saved: %s\nthe saved text is in %s",
 				strings.TrimSpace(strings.ReplaceAll(problems, "# ", "")), e.file)
 		}
-		r, version, found := e.check(saved)
-		if found == "" {
+		r, version, invalid := e.check(saved)
+		if invalid == "" {
 			return e.write(r, version)
 		}
-		text, refused, problems = saved, saved, found
+		text, refused, problems = saved, saved, invalid
 	}
 }
 
@@ -391,7 +397,8 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
 	//nolint:gosec // the person's own editor, which may have arguments
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout()), output.Unescaped(e.cmd.ErrOrStderr())
+	cmd.Stdin, cmd.Stdout = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout())
+	cmd.Stderr = output.Unescaped(e.cmd.ErrOrStderr())
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %q: %w; no object was written, and the file is %s", editor, err, e.file)
 	}
@@ -412,24 +419,24 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 func (e *edit) check(saved []byte) (r *resource.Resource, version, problems string) {
 	var l check.Linter
 	objects, err := check.ParseManifest(&l, "line", saved, e.key.Namespace)
-	var found []string
+	var messages []string
 	for _, f := range l.Findings {
 		if f.Severity == check.Error {
-			found = append(found, f.String())
+			messages = append(messages, f.String())
 		}
 	}
 	switch {
 	case err != nil:
-		found = append(found, err.Error())
-	case len(found) > 0:
+		messages = append(messages, err.Error())
+	case len(messages) > 0:
 	case len(objects) != 1:
-		found = append(found, fmt.Sprintf("want one object, got %d", len(objects)))
+		messages = append(messages, fmt.Sprintf("want one object, got %d", len(objects)))
 	case objects[0].Key() != e.key:
-		found = append(found, fmt.Sprintf("the object was %s; kind, namespace and name cannot be edited", e.key))
+		messages = append(messages, fmt.Sprintf("the object was %s; kind, namespace and name cannot be edited", e.key))
 	default:
 		return objects[0].Resource, cmp.Or(objects[0].Version, e.version), ""
 	}
-	for _, f := range found {
+	for _, f := range messages {
 		problems += "# " + strings.ReplaceAll(f, "\n", "\n# ") + "\n"
 	}
 	return nil, "", problems + "#\n"

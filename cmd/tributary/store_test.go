@@ -96,7 +96,7 @@ func TestApplyRefusesAStaleVersion(t *testing.T) {
 	got := command(t, "apply", "-f", dir+"/mine.yaml", "--store", store)
 	require.Equal(t, 1, got.code)
 	require.Equal(t, "virtualservice/ratings created\n", got.stdout, "one that is stale does not keep the others from being written")
-	require.Contains(t, got.stderr, "virtualservice/reviews in namespace shop was changed by somebody else: resource version is stale: it is ")
+	require.Contains(t, got.stderr, "virtualservice/reviews in namespace shop was changed by another user: resource version is stale: it is ")
 	require.Contains(t, got.stderr, "apply again")
 	require.Contains(t, got.stderr, "1 of 2 objects were not written")
 	now, _ := consul.Get(reviewsKey)
@@ -253,7 +253,7 @@ func TestEdit(t *testing.T) {
 	require.Contains(t, got.stderr, "virtualservice/none not found in namespace shop")
 }
 
-func TestEditOpensAgainWhatIsNotRight(t *testing.T) {
+func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
 	consul, store, _ := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
@@ -278,7 +278,7 @@ func TestEditOpensAgainWhatIsNotRight(t *testing.T) {
 	require.Contains(t, got.stderr, "kind, namespace and name cannot be edited")
 }
 
-func TestOfTwoEditsOneWins(t *testing.T) {
+func TestEdit_ConcurrentEdits(t *testing.T) {
 	consul, store, _ := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	in, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
@@ -298,7 +298,7 @@ sed -i s/v1.example/first.example/ "$1"`)
 	require.NoError(t, os.WriteFile(out, nil, 0o600))
 
 	require.Equal(t, 1, <-first)
-	require.Contains(t, stderr.String(), "virtualservice/reviews in namespace shop was changed by somebody else")
+	require.Contains(t, stderr.String(), "virtualservice/reviews in namespace shop was changed by another user")
 	require.Contains(t, stderr.String(), "edit it again\nthe edit is kept in ")
 	require.Contains(t, kept(t), "first.example")
 	now, _ := consul.Get(reviewsKey)

@@ -76,7 +76,7 @@ func TestUnderAServiceManager(t *testing.T) {
 	assert.Contains(t, answer.String(), "reviews.example")
 }
 
-func TestSocketsThatNobodyMeant(t *testing.T) {
+func TestServe_UnusedSockets(t *testing.T) {
 	dir := t.TempDir()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

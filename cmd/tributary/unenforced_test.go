@@ -17,8 +17,8 @@ import (
 	"tributary/server/xds"
 )
 
-// TestUnenforcedSecurityIsCountedAndNamed has an AuthorizationPolicy for gateways, which enforce it, and for sidecars, which do not.
-func TestUnenforcedSecurityIsCountedAndNamed(t *testing.T) {
+// TestStatus_UnenforcedSecurity has an AuthorizationPolicy for gateways, which enforce it, and for sidecars, which do not.
+func TestStatus_UnenforcedSecurity(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1
 kind: Gateway

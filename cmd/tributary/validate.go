@@ -37,27 +37,28 @@ func newValidate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate {PATH... | -c FILE}",
 		Short: "Check files as the server would, without serving them",
-		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and tributary's configuration
-files together with the files that they name as sources, each with the settings of its source, and those of certificates, tokens and
-keys. All that is given is looked
-at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
-one host or two PeerAuthentications of a namespace, with what istiod makes of them; references that lead nowhere (a subset, host or Gateway that no object defines),
-routes that no request reaches, and what else istioctl analyze finds of these kinds, with its codes. Services of a Kubernetes
-cluster (NAME.NAMESPACE.svc) are not missed. What only a source may have that was not read is not missed either, and the summary
-says so: registries may have missing hosts, other sources also subsets and Gateways. The path - is standard input.
+		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and
+tributary's configuration files together with the files that they name as sources, each with the settings of its
+source, and those of certificates, tokens and keys. It also checks the objects of all inputs together: duplicate
+objects; objects of different names that compete, such as two VirtualServices of one host or two PeerAuthentications
+of a namespace, with the effect in istiod; references that lead nowhere (a subset, host or Gateway that no object
+defines), routes that no request reaches, and further findings of istioctl analyze about these kinds, with its codes.
+Services of a Kubernetes cluster (NAME.NAMESPACE.svc) are not missed. Nor are objects of sources that were not read,
+and the summary says so: registries may have missing hosts, other sources also subsets and Gateways. The path - is
+standard input.
 
-Registries and servers that are sources are not asked, unless --connect says so. Then each has half a minute to tell what it
-has, which is counted; one that cannot be read, or refuses us, is an error.
+Registries and servers that are sources are read with --connect only. Each has half a minute to answer, and its
+objects are counted; one that cannot be read, or refuses us, is an error.
 
-With --for envoy --envoy-binary PATH, that Envoy checks all that Envoys would be served (--mode validate). A resource that it
+With --for envoy --envoy-binary PATH, that Envoy checks all resources for Envoys (--mode validate). A resource that it
 rejects is an error, with the objects that it is made of. Certificates are not checked.
 
-Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. With
---derive, or where the source of a configuration says derive, Ingresses and objects of Gateway API are checked, with what becomes
-of them. Files
-whose names do not end in .yaml, .yml or .json are counted, and named with --verbose.
+Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a
+kind. With --derive, or where the source of a configuration says derive, Ingresses and objects of Gateway API are
+checked, with the objects that are derived from them. Files with other names than *.yaml, *.yml or *.json are counted,
+and named with --verbose.
 
-It exits with 3 if something would not be served; with --strict also if there is a warning.`,
+It exits with 3 if an object would not be served; with --strict also if there is a warning.`,
 		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml
   tributary validate --offline --strict -o sarif tributary.yaml > findings.sarif
   tributary validate --for envoy rules/
@@ -70,86 +71,99 @@ It exits with 3 if something would not be served; with --strict also if there is
 			}
 			return cobra.MinimumNArgs(1)(cmd, args)
 		},
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			l := check.Linter{Files: relay.Files}
-			if flags.client != "" && flags.client != "envoy" {
-				return usage("--for %s: want envoy", flags.client)
-			}
-			if flags.binary != "" && flags.client != "envoy" {
-				return usage("--envoy-binary needs --for envoy")
-			}
-			if flags.derive {
-				l.Derive = new(derive.Options)
-			}
-			if flags.connect {
-				l.Connect = relay.Reader
-			}
-			notChecked := func(skipped []string) {
-				for _, s := range skipped {
-					cmd.PrintErrf("not checked: %s\n", s)
-				}
-			}
-			if flags.config != "" { // which is one of ours, whatever is in it
-				cfg, err := config.Load(flags.config)
-				skipped, err := l.Config(ctx, flags.config, cfg, err, flags.offline)
-				if err != nil {
-					return err
-				}
-				notChecked(skipped)
-			}
-			for _, path := range args {
-				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
-				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
-				}
-				notChecked(skipped)
-			}
-			for _, line := range l.Connected {
-				cmd.PrintErrln(line)
-			}
-			if flags.server {
-				if err := flags.running.read(ctx, &l); err != nil {
-					return err
-				}
-			}
-			if err := l.Compete(ctx); err != nil {
-				return err
-			}
-			l.Analyze()
-			if flags.client == "envoy" {
-				if err := l.Check(check.WithoutEffect, envoy.Findings); err != nil {
-					return err
-				}
-			}
-			if flags.binary != "" {
-				if err := l.Accepted(ctx, flags.binary); err != nil {
-					return err
-				}
-			}
-			return flags.print(cmd, &l)
-		}),
+		RunE: runInterruptible(flags.run),
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file or directory, as with the other commands; anything else "+
-		"in it is an error")
-	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
+	cmd.Flags().StringVarP(&flags.config, "config", "c",
+		"", "a configuration file or directory, as with the other commands; anything else "+
+			"in it is an error")
+	cmd.Flags().BoolVar(&flags.offline, "offline", false,
+		"files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.server, "server", false, "check the files together with the objects that the server at "+
 		"--admin serves now; a reference that leads nowhere is an error then")
 	flags.running.add(cmd)
-	cmd.Flags().BoolVar(&flags.connect, "connect", false, "also read the sources that are no files: log in, and count their objects")
-	cmd.Flags().BoolVar(&flags.derive, "derive", false, "make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
-		"source with derive: {} does")
+	cmd.Flags().BoolVar(&flags.connect, "connect", false,
+		"also read the sources that are no files: log in, and count their objects")
+	cmd.Flags().BoolVar(&flags.derive, "derive", false,
+		"make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
+			"source with derive: {} does")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
-	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of settings without effect on clients that tributary serves itself: envoy")
-	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys "+
-		"would be served")
+	cmd.Flags().StringVar(&flags.client, "for", "",
+		"also warn of settings without effect on clients that tributary serves itself: envoy")
+	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "",
+		"with --for envoy, the path of an Envoy's binary, which checks "+
+			"the resources for Envoys")
 	flags.output.add(cmd)
 	return cmd
 }
 
+func (f *validateFlags) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	l := check.Linter{Files: relay.Files}
+	if f.client != "" && f.client != "envoy" {
+		return usage("--for %s: want envoy", f.client)
+	}
+	if f.binary != "" && f.client != "envoy" {
+		return usage("--envoy-binary needs --for envoy")
+	}
+	if f.derive {
+		l.Derive = new(derive.Options)
+	}
+	if f.connect {
+		l.Connect = relay.Reader
+	}
+	if err := f.readInputs(ctx, cmd, &l, args); err != nil {
+		return err
+	}
+	if err := l.Compete(ctx); err != nil {
+		return err
+	}
+	l.Analyze()
+	if f.client == "envoy" {
+		if err := l.Check(check.WithoutEffect, envoy.Findings); err != nil {
+			return err
+		}
+	}
+	if f.binary != "" {
+		if err := l.Accepted(ctx, f.binary); err != nil {
+			return err
+		}
+	}
+	return f.print(cmd, &l)
+}
+
+// readInputs adds the objects of the configuration, the paths and the server to a linter.
+func (f *validateFlags) readInputs(ctx context.Context, cmd *cobra.Command, l *check.Linter, paths []string) error {
+	var skipped []string
+	if f.config != "" { // a configuration of tributary, whatever its content
+		cfg, err := config.Load(f.config)
+		if skipped, err = l.Config(ctx, f.config, cfg, err, f.offline); err != nil {
+			return err
+		}
+	}
+	for _, path := range paths {
+		unchecked, err := f.validate(ctx, l, path, cmd.InOrStdin())
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		skipped = append(skipped, unchecked...)
+	}
+	for _, input := range skipped {
+		cmd.PrintErrf("not checked: %s\n", input)
+	}
+	for _, line := range l.Connected {
+		cmd.PrintErrln(line)
+	}
+	if f.server {
+		return f.running.read(ctx, l)
+	}
+	return nil
+}
+
 // validate checks path: a configuration file and the files that it names, or files of configuration objects. It returns
 // the parts that it did not check.
-func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (skipped []string, err error) {
+func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (
+	skipped []string, err error,
+) {
 	if path == "-" {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
@@ -180,8 +194,8 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	case "sarif":
 		err = printJSON(cmd.OutOrStdout(), check.SARIF(findings, thisBuild().Version))
 	default:
-		for _, found := range findings {
-			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s", found, found.Fix); err != nil {
+		for _, finding := range findings {
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s", finding, finding.Fix); err != nil {
 				break
 			}
 		}
@@ -190,8 +204,8 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 		return err
 	}
 	count := make(map[check.Severity]int)
-	for _, found := range findings {
-		count[found.Severity]++
+	for _, finding := range findings {
+		count[finding.Severity]++
 	}
 	if f.verbose {
 		for _, path := range l.Skipped {
@@ -201,7 +215,8 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	if l.Unchecked != "" {
 		cmd.PrintErrln(l.Unchecked)
 	}
-	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error], "error", "errors"),
+	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error],
+		"error", "errors"),
 		words.Count(count[check.Warning], "warning", "warnings"))
 	if l.Foreign > 0 {
 		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)

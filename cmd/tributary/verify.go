@@ -19,94 +19,103 @@ import (
 	"tributary/server/verify"
 )
 
+// verifyFlags are the flags of verify.
+type verifyFlags struct {
+	clientFlags
+
+	ages   ageFlags
+	istiod istiodFlags
+	envoy  verify.Envoy
+	settle time.Duration
+	extra  bool
+	format *choice
+}
+
 func newVerify() *cobra.Command {
-	var flags clientFlags
-	var ages ageFlags
-	istiod := istiodFlags{secure: secureFlags{prefix: "istiod-"}}
-	var envoy verify.Envoy
-	var settle time.Duration
-	format := outputs("text", "json")
+	flags := verifyFlags{istiod: istiodFlags{secure: secureFlags{prefix: "istiod-"}}, format: outputs("text", "json")}
 	cmd := &cobra.Command{
 		Use:   "verify {--istiod URL | --envoy URL}",
 		Short: "Compare the served objects with those that an istiod stored, or an Envoy has",
-		Long: `Verify asks a server what it serves, and the istiod that reads from it what it stored (/debug/configz). It compares them object by
-object and reports what is missing, stale, different or extra in istiod, and the reason if it is known. An acknowledgement by
-istiod proves nothing, since istiod acknowledges objects that it then drops. A change has --settle to arrive. The exit code is 3
-if there are findings.
+		Long: `Verify reads the served objects of a server, and the stored ones of the istiod that reads from it
+(/debug/configz). It compares them object by object and reports objects that are missing, stale, different or extra in
+istiod, with the reason if it is known. An acknowledgement by istiod is no proof, since istiod acknowledges objects
+that it then drops. A change has --settle to arrive. The exit code is 3 if there are findings.
 
-From another machine, verify asks istiod over xDS (--istiod xds://HOST:15012), with a certificate or token of a service
-account in istiod's root namespace.
+From another machine, verify asks istiod over xDS (--istiod xds://HOST:15012), with a certificate or token of a
+service account in istiod's root namespace.
 
-Objects of istiod's other config sources are extra; they are findings only with --extra. Kinds that no client of the server asks
-for are not compared if the admin server reports so; while no client is connected, all kinds are.
+Objects of istiod's other config sources are extra; they are findings only with --extra. Kinds that no client of the
+server asks for are not compared if the admin server reports so; while no client is connected, all kinds are.
 
-With --envoy it reads the Envoy's /config_dump, which has the Envoy's node, and asks the server's admin server what an Envoy with
-that node should have now. It compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. The
-Envoy refused what is "rejected"; what is "warming" waits for other resources before Envoy uses it. The Envoy's bootstrap is not
-compared. Verify does not register as a client.`,
+With --envoy it reads the Envoy's /config_dump, which has the Envoy's node, and asks the admin server for the present
+configuration of an Envoy with that node. It compares clusters, endpoints, listeners, routes, virtual hosts, and the
+versions of secrets. The Envoy refused "rejected" resources; "warming" ones wait for other resources before Envoy uses
+them. The Envoy's bootstrap is not compared. Verify does not register as a client.`,
 		Example: `  tributary verify --istiod http://istiod.example:8080
   tributary verify --istiod xds://istiod.example:15012 --istiod-tls-ca root-cert.pem --istiod-token-file token
   tributary verify --istiod http://127.0.0.1:8080 --server mesh-1.example:16010 --admin mesh-1.example:16014 -o json
   tributary verify --envoy http://127.0.0.1:9901`,
 		Args: cobra.NoArgs,
+		RunE: runInterruptible(flags.run),
 	}
-	var extra bool
-	cmd.RunE = asks(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-		find := func() ([]verify.Finding, int, error) { return flags.ofIstiod(ctx, cmd, &ages, &istiod) }
-		if envoy.Where == "" {
-			if err := istiod.check(ctx, cmd, &flags); err != nil {
-				return err
-			}
-		} else {
-			if err := envoy.Check(); err != nil {
-				return usage("--envoy: %w", err)
-			}
-			envoy.Client = &http.Client{Timeout: flags.timeout}
-			if envoy.IsFile() {
-				settle = 0 // it says the same again
-			}
-			find = func() ([]verify.Finding, int, error) { return flags.ofEnvoy(ctx, &ages, &envoy) }
-		}
-		findings, objects, err := settled(ctx, settle, find)
-		if err != nil {
-			return err
-		}
-		counted, err := writeFindings(cmd.OutOrStdout(), format.value, findings, extra)
-		if err != nil {
-			return err
-		}
-		cmd.PrintErrf("%s compared, %s\n", words.Count(objects, "object", "objects"), words.Count(counted, "finding", "findings"))
-		if counted > 0 {
-			return &failure{code: exitFindings}
-		}
-		return nil
-	})
 	flags.add(cmd, "")
 	addServerConfig(cmd)
-	ages.add(cmd)
-	cmd.Flags().StringVar(&istiod.address, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
-		"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
-	istiod.secure.addFor(cmd, "--istiod xds://")
-	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
-		"/config_dump?include_eds")
-	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second,
+	flags.ages.add(cmd)
+	cmd.Flags().StringVar(&flags.istiod.address, "istiod", "",
+		"http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
+			"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
+	flags.istiod.secure.addFor(cmd, "--istiod xds://")
+	cmd.Flags().StringVar(&flags.envoy.Where, "envoy", "",
+		"http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
+			"/config_dump?include_eds")
+	cmd.Flags().DurationVar(&flags.settle, "settle", 5*time.Second,
 		"time for changes on their way: a finding is a difference that remains then")
-	cmd.Flags().BoolVar(&extra, "extra", false, "count objects of the istiod or Envoy from elsewhere as findings")
+	cmd.Flags().BoolVar(&flags.extra, "extra", false, "count objects of the istiod or Envoy from elsewhere as findings")
 	cmd.MarkFlagsOneRequired("istiod", "envoy")
 	cmd.MarkFlagsMutuallyExclusive("istiod", "envoy")
-	format.add(cmd)
+	flags.format.add(cmd)
 	return cmd
 }
 
+func (f *verifyFlags) run(ctx context.Context, cmd *cobra.Command, _ []string) error {
+	find := func() ([]verify.Finding, int, error) { return f.ofIstiod(ctx, cmd) }
+	if f.envoy.Where == "" {
+		if err := f.istiod.check(ctx, cmd, &f.clientFlags); err != nil {
+			return err
+		}
+	} else {
+		if err := f.envoy.Check(); err != nil {
+			return usage("--envoy: %w", err)
+		}
+		f.envoy.Client = &http.Client{Timeout: f.timeout}
+		if f.envoy.IsFile() {
+			f.settle = 0 // the file stays as it is
+		}
+		find = func() ([]verify.Finding, int, error) { return f.ofEnvoy(ctx) }
+	}
+	findings, objects, err := settled(ctx, f.settle, find)
+	if err != nil {
+		return err
+	}
+	counted, err := writeFindings(cmd.OutOrStdout(), f.format.value, findings, f.extra)
+	if err != nil {
+		return err
+	}
+	cmd.PrintErrf("%s compared, %s\n", words.Count(objects, "object", "objects"),
+		words.Count(counted, "finding", "findings"))
+	if counted > 0 {
+		return &failure{code: exitFindings}
+	}
+	return nil
+}
+
 // ofIstiod returns the differences of an istiod from the server, and the number of compared objects.
-func (f *clientFlags) ofIstiod(
-	ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *istiodFlags,
-) ([]verify.Finding, int, error) {
-	served, err := f.served(ctx, cmd, ages)
+func (f *verifyFlags) ofIstiod(ctx context.Context, cmd *cobra.Command) ([]verify.Finding, int, error) {
+	served, err := f.served(ctx, cmd)
 	if err != nil {
 		return nil, 0, err
 	}
-	stored, err := istiod.stored(ctx, cmd, f)
+	stored, err := f.istiod.stored(ctx, cmd, &f.clientFlags)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -171,22 +180,22 @@ func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *cli
 	return stored, nil
 }
 
-func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
-	dump, err := envoy.Dump(ctx)
+func (f *verifyFlags) ofEnvoy(ctx context.Context) ([]verify.Finding, int, error) {
+	dump, err := f.envoy.Dump(ctx)
 	if err != nil {
-		return nil, 0, inWords(envoy.Where, "the admin server of an Envoy", err)
+		return nil, 0, inWords(f.envoy.Where, "the admin server of an Envoy", err)
 	}
 	node, err := protojson.Marshal(dump.Node)
 	if err != nil {
-		return nil, 0, fmt.Errorf("node of the Envoy at %s: %w", envoy.Where, err)
+		return nil, 0, fmt.Errorf("node of the Envoy at %s: %w", f.envoy.Where, err)
 	}
 	query := url.Values{"node": {string(node)}}
 	if dump.Delta {
 		query.Set("delta", "")
 	}
 	expected := &verify.Expected{}
-	if _, err := f.admin(ages).Get(ctx, "/debug/expected", query, expected); err != nil {
-		return nil, 0, inWords(envoy.Where, "the admin server of an Envoy", err)
+	if _, err := f.admin(&f.ages).Get(ctx, "/debug/expected", query, expected); err != nil {
+		return nil, 0, inWords(f.envoy.Where, "the admin server of an Envoy", err)
 	}
 	return verify.CompareEnvoy(expected, dump)
 }
@@ -207,16 +216,16 @@ func inWords(where, meant string, err error) error {
 
 // admin returns the client for questions that only an admin server answers: flags of TLS apply to it.
 func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
-	server := ages.admin.client(f.secure.settings())
-	server.Secure, server.TokenFile, server.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
-	return server
+	return ages.admin.secured(&f.secure, f.timeout)
 }
 
 const settleStep = 500 * time.Millisecond
 
 // settled repeats find until it finds no difference, or the time to settle is over.
-func settled(ctx context.Context, within time.Duration, find func() ([]verify.Finding, int, error)) ([]verify.Finding, int, error) {
-	deadline := time.Now().Add(within)
+func settled(ctx context.Context, limit time.Duration, find func() ([]verify.Finding, int, error)) (
+	[]verify.Finding, int, error,
+) {
+	deadline := time.Now().Add(limit)
 	for {
 		findings, objects, err := find()
 		if err != nil || wrong(findings) == 0 || time.Now().After(deadline) {
@@ -231,8 +240,8 @@ func settled(ctx context.Context, within time.Duration, find func() ([]verify.Fi
 }
 
 // wrong counts the findings that are no extra.
-func wrong(all []verify.Finding) (n int) {
-	for _, f := range all {
+func wrong(findings []verify.Finding) (n int) {
+	for _, f := range findings {
 		if f.Class != verify.Extra {
 			n++
 		}
@@ -242,9 +251,10 @@ func wrong(all []verify.Finding) (n int) {
 
 // served returns the served objects of the server. The kinds that clients request are known if its admin server can be
 // asked.
-func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageFlags) (s verify.Served, err error) {
+func (f *verifyFlags) served(ctx context.Context, cmd *cobra.Command) (s verify.Served, err error) {
 	server := f.client(cmd)
-	answers, err := server.GetAll(ctx, slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare }))
+	schemas := slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare })
+	answers, err := server.GetAll(ctx, schemas)
 	if err != nil {
 		return s, err
 	}
@@ -256,33 +266,33 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 			}
 		}
 	}
-	admin := ages.admin.client(f.secure.settings())
+	admin := f.ages.admin.client(f.secure.settings())
 	admin.Timeout = ageTimeout
 	clients, err := clientsOf(ctx, admin)
 	if err != nil {
-		if ages.meant(cmd) {
+		if f.ages.meant(cmd) {
 			return s, err
 		}
 		return s, nil
 	}
-	asked := verify.RequestedKinds{}
+	requested := verify.RequestedKinds{}
 	for _, c := range clients {
 		for _, t := range c.Types {
-			asked.AddClient(c.Node, t.TypeURL)
+			requested.AddClient(c.Node, t.TypeURL)
 		}
 	}
-	s.Requested = asked.Filter()
+	s.Requested = requested.Filter()
 	return s, nil
 }
 
-func writeFindings(w io.Writer, format string, all []verify.Finding, extra bool) (counted int, err error) {
-	if counted = len(all); !extra {
-		counted = wrong(all)
+func writeFindings(w io.Writer, format string, findings []verify.Finding, extra bool) (counted int, err error) {
+	if counted = len(findings); !extra {
+		counted = wrong(findings)
 	}
 	if format == "json" {
-		return counted, printJSON(w, append([]verify.Finding{}, all...))
+		return counted, printJSON(w, append([]verify.Finding{}, findings...))
 	}
-	for _, f := range all {
+	for _, f := range findings {
 		if f.Class == verify.Extra && !extra {
 			continue
 		}

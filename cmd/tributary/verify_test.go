@@ -10,7 +10,7 @@ import (
 )
 
 // An istiod that is not connected lacks what came since: that nobody asks for a kind excuses nothing if nobody asks for anything.
-func TestVerifyOfAnIstiodThatIsNotConnected(t *testing.T) {
+func TestVerify_UnconnectedIstiod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("a", 80))
 	s := serving(t, served(dir)...)
@@ -22,7 +22,7 @@ func TestVerifyOfAnIstiodThatIsNotConnected(t *testing.T) {
 	assert.Contains(t, got.stdout, "missing    ServiceEntry shop/a: ")
 }
 
-func TestVerifyIsForIstiods(t *testing.T) {
+func TestVerify_RefusesTributary(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("a", 80))
 	s := serving(t, append(freely, "--config-source", "fs://"+dir)...)

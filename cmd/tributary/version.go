@@ -65,7 +65,7 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version of this program",
 		Args:  cobra.NoArgs,
-		RunE: does(func(cmd *cobra.Command, _ []string) error {
+		RunE: runCommand(func(cmd *cobra.Command, _ []string) error {
 			if format.value == "json" {
 				return printJSON(cmd.OutOrStdout(), thisBuild())
 			}
@@ -85,11 +85,11 @@ func newDocs() *cobra.Command {
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "man DIR", Short: "Write manual pages into a directory", Args: cobra.ExactArgs(1),
-			RunE: does(func(cmd *cobra.Command, args []string) error { return output.ManPages(documented(cmd), args[0]) }),
+			RunE: runCommand(func(cmd *cobra.Command, args []string) error { return output.ManPages(documented(cmd), args[0]) }),
 		},
 		&cobra.Command{
 			Use: "reference FILE", Short: "Write the reference of all commands", Args: cobra.ExactArgs(1),
-			RunE: does(func(cmd *cobra.Command, args []string) error {
+			RunE: runCommand(func(cmd *cobra.Command, args []string) error {
 				text, err := output.Reference(documented(cmd))
 				if err != nil {
 					return err

@@ -25,19 +25,19 @@ func newWatch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch {KIND | TYPE}",
 		Short: "Show the objects that a server has, and each change of them",
-		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added, and then
-prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when
-the server goes away. Without -n it shows the objects of all namespaces.
+		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added,
+and then prints each addition, update and deletion until it is interrupted. It waits for a server that is not up yet,
+and reconnects when the server goes away. Without -n it shows the objects of all namespaces.
 
 It also watches Envoy's ` + strings.Join(envoyTypeNames(), ", ") + ` of any ADS server.
 
-Each change has its time, and an update the fields that it changed. With -o json each line is an object with the keys time, change,
-fields and object; with -o yaml the change is a comment. That it waits, or is connected again, is said on standard error.`,
+Each change has its time, and an update the fields that it changed. With -o json each line is an object with the keys
+time, change, fields and object; with -o yaml the change is a comment. Standard error has waits and reconnections.`,
 		Example: `  tributary watch vs -n shop -o yaml
   tributary watch endpoints --server istiod.example:15010`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeType,
-		RunE: asks(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok {
 				return watchEnvoy(ctx, cmd, &flags, format.value, t)
 			}
@@ -63,9 +63,8 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 			if !meant(e.Resource) {
 				return nil
 			}
-			return printChange(cmd.OutOrStdout(), format, e.Change, e.Resource.Key().String(), fieldsOf(e), func(format string) ([]byte, error) {
-				return marshalled(e.Resource, format)
-			})
+			marshal := func(format string) ([]byte, error) { return marshalled(e.Resource, format) }
+			return printChange(cmd.OutOrStdout(), format, e.Change, e.Resource.Key().String(), fieldsOf(e), marshal)
 		})
 	})
 }
@@ -73,7 +72,8 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 // watch has run watch a server until it is interrupted.
 func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
 	server := f.client(cmd)
-	server.Reconnected = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) } // changes may have been missed
+	// Changes may have been missed.
+	server.Reconnected = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
 	server.Waiting = func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
@@ -88,7 +88,7 @@ const maxFields = 5
 
 // printChange prints a change of an object, and the fields that an update changes. marshal writes the object in a
 // format.
-func printChange(w io.Writer, format string, change client.Change, what string, fields []string,
+func printChange(w io.Writer, format string, change client.Change, subject string, fields []string,
 	marshal func(format string) ([]byte, error),
 ) error {
 	if format == "json" || format == "yaml" {
@@ -108,10 +108,10 @@ func printChange(w io.Writer, format string, change client.Change, what string, 
 			Object json.RawMessage `json:"object"`
 		}{now, change, fields, object})
 	}
-	if more := len(fields) - maxFields; more > 0 {
-		fields = append(fields[:maxFields], fmt.Sprintf("and %d more", more))
+	if hidden := len(fields) - maxFields; hidden > 0 {
+		fields = append(fields[:maxFields], fmt.Sprintf("and %d more", hidden))
 	}
-	line := fmt.Sprintf("%s %-7s  %s  %s", clock(), change, what, strings.Join(fields, ", "))
+	line := fmt.Sprintf("%s %-7s  %s  %s", clock(), change, subject, strings.Join(fields, ", "))
 	_, err := fmt.Fprintln(w, strings.TrimRight(line, " "))
 	return err
 }
@@ -147,7 +147,9 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	return nil
 }
 
-func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
+func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType,
+	name string,
+) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
 	}
@@ -177,13 +179,14 @@ func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, forma
 	return printEnvoy(cmd.OutOrStdout(), format, t, selected, name != "")
 }
 
-func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Message, single bool) error {
+func printEnvoy(w io.Writer, format string, t client.EnvoyType, resources []proto.Message, single bool) error {
 	if format == "table" || format == "wide" {
-		return output.EnvoyTable(w, t.URL, all)
+		return output.EnvoyTable(w, t.URL, resources)
 	}
 	var documents []document
-	for _, m := range all {
-		documents = append(documents, document{client.NameOf(m), func(format string) ([]byte, error) { return output.Envoy(m, format) }})
+	for _, m := range resources {
+		marshal := func(format string) ([]byte, error) { return output.Envoy(m, format) }
+		documents = append(documents, document{client.NameOf(m), marshal})
 	}
 	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
 }
@@ -194,8 +197,8 @@ func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, for
 	}
 	return flags.watch(cmd, func(server *client.XDS) error {
 		return server.WatchEnvoy(ctx, t, func(e client.Event[proto.Message]) error {
-			what := t.Name + " " + cmp.Or(client.NameOf(e.Resource), "(no name)")
-			return printChange(cmd.OutOrStdout(), format, e.Change, what, nil, func(format string) ([]byte, error) {
+			subject := t.Name + " " + cmp.Or(client.NameOf(e.Resource), "(no name)")
+			return printChange(cmd.OutOrStdout(), format, e.Change, subject, nil, func(format string) ([]byte, error) {
 				return output.Envoy(e.Resource, format)
 			})
 		})

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,11 +29,11 @@ const (
 	envAdmin  = "TRIBUTARY_ADMIN"
 )
 
-// addConfig adds the flag -c; of says more about the file.
-func addConfig(cmd *cobra.Command, file *string, of string) {
+// addConfig adds the flag -c; description continues the one of the file.
+func addConfig(cmd *cobra.Command, file *string, description string) {
 	cmd.Flags().StringVarP(file, "config", "c", "",
-		"configuration file, or directory of *.yaml files"+of+" (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+
-			")")
+		"configuration file, or directory of *.yaml files"+description+" (default: the first that exists of "+
+			strings.Join(config.DefaultPaths(), ", ")+")")
 }
 
 // addServerConfig adds the flag -c to a command that asks a server of xDS.
@@ -73,6 +74,13 @@ func (s *adminServer) client(secure *adsc.TLS) *client.Admin {
 	return &client.Admin{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
 }
 
+// secured returns a client with the flags of TLS and the token.
+func (s *adminServer) secured(secure *secureFlags, timeout time.Duration) *client.Admin {
+	server := s.client(secure.settings())
+	server.Secure, server.TokenFile, server.Timeout = secure.given(), secure.tokenFile(), timeout
+	return server
+}
+
 // findAdmin has the flag --admin of cmd, if it was not given, name the server that is meant then.
 func findAdmin(cmd *cobra.Command) {
 	flag := cmd.Flags().Lookup("admin")
@@ -93,8 +101,8 @@ func findAdmin(cmd *cobra.Command) {
 
 // whereIs returns the address of a server without a flag, and its origin: the file of -c, the variable, the first
 // default configuration file, or none, and then it is the default address.
-func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Listen) string) (address, from string,
-	err error,
+func whereIs(cmd *cobra.Command, variable, key, usual string, addressOf func(*config.Listen) string) (
+	address, from string, err error,
 ) {
 	if given := os.Getenv(variable); given != "" && !cmd.Flags().Changed("config") {
 		return given, "$" + variable, nil
@@ -103,7 +111,7 @@ func whereIs(cmd *cobra.Command, variable, key, usual string, of func(*config.Li
 	if err != nil || l == nil {
 		return usual, "the default", err
 	}
-	return of(l), key + " of " + file, nil
+	return addressOf(l), key + " of " + file, nil
 }
 
 // adminOf returns the address of the admin server that listens on l, for clients on this machine.
@@ -147,7 +155,7 @@ func reachable(address string) string {
 // xdsServer is a flag with the address of a server of xDS. It implements pflag.Value.
 type xdsServer struct{ address *string }
 
-// newXDSServer returns the flag that sets address; does finds the server if the flag is not given.
+// newXDSServer returns the flag that sets address; runCommand finds the server if the flag is not given.
 func newXDSServer(address *string) xdsServer { return xdsServer{address} }
 
 // defaultServer is the server that is meant if none is given to cmd.
@@ -174,7 +182,7 @@ func findServer(cmd *cobra.Command) (err error) {
 	if server == nil || server.Changed || cmd.Flags().Changed("store") || cmd.Flags().Changed("at") {
 		return nil
 	}
-	if s, is := server.Value.(xdsServer); is {
+	if s, ok := server.Value.(xdsServer); ok {
 		*s.address, err = defaultServer(cmd)
 	}
 	return err
@@ -201,7 +209,7 @@ func xdsAddress(v string) (string, error) {
 	}
 	address := strings.TrimPrefix(v, "xds://")
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return "", fmt.Errorf("%s:// is not for xDS: want host:port; what speaks HTTP may be the admin port (listen.admin)",
+		return "", fmt.Errorf("%s:// is not for xDS: want host:port; an HTTP address may be the admin port (listen.admin)",
 			scheme)
 	}
 	_, port, err := net.SplitHostPort(address)
@@ -268,15 +276,15 @@ var (
 
 // inFlags replaces the library's messages about missing or conflicting flags.
 func inFlags(err error) error {
-	all := func(names, between string) string { return "--" + strings.ReplaceAll(names, " ", between+"--") }
+	flags := func(names, between string) string { return "--" + strings.ReplaceAll(names, " ", between+"--") }
 	if m := missing.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("--%s is missing", m[1])
 	}
 	if m := oneOf.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("give %s", all(m[1], " or "))
+		return fmt.Errorf("give %s", flags(m[1], " or "))
 	}
 	if m := exclusive.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s do not go together: give one of them", all(m[1], " and "))
+		return fmt.Errorf("%s do not go together: give one of them", flags(m[1], " and "))
 	}
 	return err
 }
@@ -292,7 +300,7 @@ func sayArguments(cmd *cobra.Command) {
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
-		if _, said := errors.AsType[*failure](err); said || err == nil {
+		if _, exits := errors.AsType[*failure](err); exits || err == nil {
 			return err
 		}
 		given := "no argument"
@@ -341,7 +349,7 @@ func (f *secureFlags) addTLS(cmd *cobra.Command) {
 	}
 	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
 	cmd.Flags().StringVar(&f.ca, "tls-ca", "",
-		"file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE "+
+		"file with the trusted certificates, or spiffe:// for those that the SPIFFE "+
 			"Workload API knows (default: $"+envCA+", else those of the system)")
 	cmd.Flags().StringVar(&f.cert, "tls-cert", "",
 		"file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, "+
@@ -448,8 +456,8 @@ func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
 		"caCertificates": "tls-ca", "clientCertificate": "tls-cert", "privateKey": "tls-key",
 		"subjectAltNames": "tls-server-name", "mode": "tls",
 	}
-	return usage("%s", fieldOfTLS.ReplaceAllStringFunc(field.Error(), func(found string) string {
-		m := fieldOfTLS.FindStringSubmatch(found)
+	return usage("%s", fieldOfTLS.ReplaceAllStringFunc(field.Error(), func(text string) string {
+		m := fieldOfTLS.FindStringSubmatch(text)
 		return m[1] + givenBy(cmd, prefix+flags[m[2]])
 	}))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatWasMeant(t *testing.T) {
+func TestUsage_Suggestions(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		says string
@@ -33,7 +33,7 @@ func TestWhatWasMeant(t *testing.T) {
 	assert.Contains(t, got.stderr, "xds://x:1 is an address for xDS")
 }
 
-func TestServersByTheEnvironment(t *testing.T) {
+func TestCommands_ServersOfTheEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	s := serving(t, served(dir)...)

@@ -33,9 +33,9 @@ func onlyItsFlags(t *testing.T, args []string, said string) {
 	}
 }
 
-// TestWrongConnections holds what is said of how a command is to reach somebody, if that is wrong: which flag or variable, and that it is
+// TestCommands_InvalidAddresses holds what is said of how a command is to reach somebody, if that is wrong: which flag or variable, and that it is
 // of wrong usage.
-func TestWrongConnections(t *testing.T) {
+func TestCommands_InvalidAddresses(t *testing.T) {
 	dir := t.TempDir()
 	a := testutil.NewAuthority(t)
 	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
@@ -51,8 +51,8 @@ func TestWrongConnections(t *testing.T) {
 	}{
 		{envServer, "foo", []string{"get", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
 		{envServer, "foo", []string{"watch", "se"}, "$TRIBUTARY_SERVER foo: want host:port"},
-		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; what speaks " +
-			"HTTP may be the admin port (listen.admin)"},
+		{envServer, "http://a:1", []string{"diff", "good"}, "$TRIBUTARY_SERVER http://a:1: http:// is not for xDS: want host:port; an " +
+			"HTTP address may be the admin port (listen.admin)"},
 		{envAdmin, "foo", []string{"status"}, "$TRIBUTARY_ADMIN foo: want host:port, https://host:port or unix:///PATH"},
 		{"", "", []string{"status", "--admin", "foo"}, "--admin foo: want host:port"},
 		{
@@ -116,7 +116,7 @@ func TestWrongConnections(t *testing.T) {
 }
 
 // What is wrong with a variable is nothing to who does not ask the server that it names.
-func TestVariablesThatAreNotMeant(t *testing.T) {
+func TestCommands_UnusedVariables(t *testing.T) {
 	t.Setenv(envServer, "foo")
 	dir := t.TempDir()
 	write(t, dir+"/a/a.yaml", entry("good", 80))

@@ -53,9 +53,9 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, want, events(Query{}))
 }
 
-// TestEventsBeforeTheSourcesAreRead notes events while the view is not synced. They are found at once, and by the next process; what is
+// TestEvents_BeforeSync notes events while the view is not synced. They are found at once, and by the next process; what is
 // served then is no change.
-func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
+func TestEvents_BeforeSync(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	texts := func(h *History, waiting bool) (all []string) {
 		a, err := h.Find(Query{})
@@ -116,8 +116,8 @@ func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
 	require.Len(t, texts(h, false), 2003)
 }
 
-// TestInOrderOfTime writes an event later than a change that was after it.
-func TestInOrderOfTime(t *testing.T) {
+// TestFind_OrderOfTime writes an event later than a change that was after it.
+func TestFind_OrderOfTime(t *testing.T) {
 	table := new(memstore.Table)
 	h := opened(t, t.TempDir(), DefaultSize, table)
 	h.round(table)

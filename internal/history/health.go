@@ -27,16 +27,28 @@ type Damaged struct {
 	Seen time.Time `json:"seen"`
 }
 
-func (h *History) report(change func(*Health)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	change(&h.health)
-}
-
 // lose counts changes that are lost.
 func (h *History) lose(count int) {
 	h.lost.Add(float64(count))
-	h.report(func(health *Health) { health.Lost += count })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.health.Lost += count
+}
+
+// setError sets the error of the last write, and logs the first one and the end of the errors.
+func (h *History) setError(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	failed := h.health.Error != ""
+	if h.health.Error = ""; err != nil {
+		h.health.Error = err.Error()
+	}
+	switch {
+	case err != nil && !failed:
+		h.log.Error("changes cannot be written to the history", "err", err)
+	case err == nil && failed:
+		h.log.Info("changes are written to the history again")
+	}
 }
 
 // damaged reports a damaged or missing segment once, and returns the time of its first report.

@@ -44,7 +44,7 @@ func found(t *testing.T, h *History) *Answer {
 
 // What is removed or damaged while the history is written is said once, counted and shown; the next change is written again, and
 // what the history says of any time since then is what was served.
-func TestDamageWhileItRuns(t *testing.T) {
+func TestDamage_AtRunTime(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, h *History) (file string){
 		"directory": func(t *testing.T, h *History) string {
 			require.NoError(t, os.RemoveAll(filepath.Dir(h.files.name)))
@@ -105,7 +105,7 @@ func TestDamageWhileItRuns(t *testing.T) {
 }
 
 // A record that is damaged is a gap, and nothing else of the file is lost.
-func TestADamagedRecordIsAGap(t *testing.T) {
+func TestDamage_RecordIsAGap(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
 	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestADamagedRecordIsAGap(t *testing.T) {
 }
 
 // As long as nothing can be written, that is shown and counted; afterwards changes are written again.
-func TestNothingCanBeWritten(t *testing.T) {
+func TestHealth_WriteErrors(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
 	h, log, _ := spoilt(t, dir, table, 1)
 	require.NoError(t, os.RemoveAll(dir))
@@ -162,7 +162,7 @@ func TestNothingCanBeWritten(t *testing.T) {
 }
 
 // A start says of what an earlier process left that it is damaged, and nothing of the beginning of a record.
-func TestDamageBeforeTheStart(t *testing.T) {
+func TestDamage_FoundAtStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, h *History) (file string)
 		fine  bool

@@ -65,9 +65,9 @@ func bodiesOf(s *State) map[string]string {
 	return all
 }
 
-// TestAnyMomentIsKnown makes random commits, with restarts between some of them and changes while nobody looks, and compares what the
+// TestServedAt_RandomCommits makes random commits, with restarts between some of them and changes while nobody looks, and compares what the
 // history says of each moment with what was there.
-func TestAnyMomentIsKnown(t *testing.T) {
+func TestServedAt_RandomCommits(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
 	h := opened(t, dir, DefaultSize, table)
@@ -113,7 +113,7 @@ func TestAnyMomentIsKnown(t *testing.T) {
 	require.ErrorAs(t, err, &earlier)
 }
 
-func TestChangesAreFound(t *testing.T) {
+func TestFind_Changes(t *testing.T) {
 	table := new(memstore.Table)
 	h := opened(t, t.TempDir(), DefaultSize, table)
 	table.Apply([]*resource.Resource{made(1, "one")}, nil)
@@ -181,8 +181,8 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// TestWhatChangedUnwatched has objects change between two processes of which the history has no record.
-func TestWhatChangedUnwatched(t *testing.T) {
+// TestStart_UnwatchedChanges has objects change between two processes of which the history has no record.
+func TestStart_UnwatchedChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	table.Apply([]*resource.Resource{made(1, "one"), made(2, "one"), made(3, "one")}, nil)
 	h := opened(t, dir, DefaultSize, table)
@@ -206,8 +206,8 @@ func TestWhatChangedUnwatched(t *testing.T) {
 	require.Equal(t, []string{key(1).String(), key(2).String()}, s.Unknown)
 }
 
-// TestSizeIsKept writes several times the size that there is.
-func TestSizeIsKept(t *testing.T) {
+// TestDirectory_SizeLimit writes several times the size that there is.
+func TestDirectory_SizeLimit(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	const limit = 64 << 10
 	h := opened(t, dir, limit, table)
@@ -236,8 +236,8 @@ func TestSizeIsKept(t *testing.T) {
 	require.Len(t, bodies(t, h, time.Now()), 10)
 }
 
-// TestWhatCannotBeWrittenIsCounted has the disk be full, and then not.
-func TestWhatCannotBeWrittenIsCounted(t *testing.T) {
+// TestHistory_CountsLostChanges has the disk be full, and then not.
+func TestHistory_CountsLostChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	var said bytes.Buffer
 	registry := prometheus.NewRegistry()
@@ -266,8 +266,8 @@ func TestWhatCannotBeWrittenIsCounted(t *testing.T) {
 	require.InDelta(t, 2, lost, 0)
 }
 
-// TestRunFollows runs it as the program does.
-func TestRunFollows(t *testing.T) {
+// TestRun_FollowsTheView runs it as the program does.
+func TestRun_FollowsTheView(t *testing.T) {
 	table := new(memstore.Table)
 	h := opened(t, t.TempDir(), DefaultSize, table)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -26,13 +26,11 @@ func readFrames(path string, size int64) iter.Seq2[[]byte, error] {
 			return
 		}
 		defer file.Close() //nolint:errcheck // it was only read
-		for reader := disk.NewReader(file, size); ; {
+		for reader := disk.NewReader(file, size); reader.At() < size; {
 			payload, err := reader.Next()
 			damage, damaged := errors.AsType[*disk.Damage](err)
 			if errors.Is(err, io.EOF) {
-				if err = disk.ErrShort; reader.At() == size {
-					return
-				}
+				err = disk.ErrShort
 			}
 			if torn := damaged && damage.Torn; !torn && !yield(payload, err) || err != nil && !damaged {
 				return

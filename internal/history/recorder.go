@@ -42,8 +42,7 @@ type History struct {
 
 	// owned by Run
 	state
-	files  directory
-	failed bool // the last write
+	files directory
 }
 
 // state is the state of the records.
@@ -121,7 +120,7 @@ func (h *History) Note(event, source, text string) {
 }
 
 func (h *History) recordEvent(event *Entry) {
-	h.write(event.Time, slices.Values([]*Entry{event}))
+	_ = h.write(event.Time, slices.Values([]*Entry{event})) // Health has the error
 	h.publish()
 }
 
@@ -136,7 +135,7 @@ func (h *History) update(changes iter.Seq[memstore.Change], snapshot memstore.Sn
 	if commits := snapshot.Revision() - h.served.Revision(); commits > 1 {
 		h.merged.Add(float64(commits - 1))
 	}
-	h.write(now, func(yield func(*Entry) bool) {
+	_ = h.write(now, func(yield func(*Entry) bool) { // Health has the error
 		for change := range changes {
 			if !yield(newEntry(now, NewObject(change.Old), NewObject(change.New))) {
 				return
@@ -148,7 +147,7 @@ func (h *History) update(changes iter.Seq[memstore.Change], snapshot memstore.Sn
 
 // write writes entries. If some are lost, the history has a gap until the next successful write, and no start compares
 // objects across the gap.
-func (h *History) write(now time.Time, entries iter.Seq[*Entry]) {
+func (h *History) write(now time.Time, entries iter.Seq[*Entry]) error {
 	err, lost := h.prepare(now), 0
 	for entry := range entries {
 		if err == nil {
@@ -169,17 +168,8 @@ func (h *History) write(now time.Time, entries iter.Seq[*Entry]) {
 		}
 		h.lose(lost)
 	}
-	if failed := err != nil; failed && !h.failed {
-		h.log.Error("changes cannot be written to the history", "err", err)
-	} else if !failed && h.failed {
-		h.log.Info("changes are written to the history again")
-	}
-	h.failed = err != nil
-	h.report(func(health *Health) {
-		if health.Error = ""; h.failed {
-			health.Error = err.Error()
-		}
-	})
+	h.setError(err)
+	return err
 }
 
 // prepare opens the segment for the next records. It writes a base after a gap, and after as many records as fill a

@@ -25,9 +25,9 @@ func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
 	if unknown {
 		h.gap, changes = now, slices.Values([]*Entry(nil))
 	}
-	h.write(now, changes)
-	h.begun, h.gap = !h.failed, time.Time{}
-	if h.failed {
+	err := h.write(now, changes)
+	h.begun, h.gap = err == nil, time.Time{}
+	if err != nil {
 		h.files.setBase(segment{})
 	}
 }

@@ -311,7 +311,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 			}
 			allows = append(allows, a)
 			rules = append(rules, access.Rule{
-				Match: access.Match{Token: []string{fmt.Sprintf("t%d", i)}}, Rights: access.NewRights(a),
+				Match: access.Match{access.Token: {fmt.Sprintf("t%d", i)}}, Rights: access.NewRights(a),
 			})
 		}
 		s := guardServer(rt, dir, rules)

@@ -92,7 +92,12 @@ func (c catalogs) resources(
 }
 
 // envoyCatalogs returns the catalogs of all restricted views and of the view.
-func (c catalogs) envoyCatalogs() []*envoy.Catalog { return append(c.restricted.catalogs(), c.envoy) }
+func (c catalogs) envoyCatalogs() (catalogs []*envoy.Catalog) {
+	for _, view := range c.restricted.Families() {
+		catalogs = append(catalogs, view.envoy)
+	}
+	return append(catalogs, c.envoy)
+}
 
 // withoutEffect returns the fields of an object that have no effect on clients.
 func (c catalogs) withoutEffect(r *resource.Resource) (fields []string) {

@@ -23,16 +23,12 @@ func newGuard(cfg *config.Config, l *listeners, log *slog.Logger, metrics promet
 	if err != nil {
 		return nil, err
 	}
-	policy := access.Policy{Rules: cfg.Rules(), Authenticator: proofs}
-	if l.adminTLS != nil {
-		policy.AdminTrust = l.adminTLS.Trusts
+	guard := access.NewGuard(access.Policy{
+		Rules: cfg.Rules(), Authenticator: proofs, Trust: l.xdsTLS.Trusts, AdminTrust: l.adminTLS.Trusts,
+	}, log, metrics)
+	if l.xdsTLS != nil {
+		l.xdsTLS.OnChange(guard.Recheck)
 	}
-	if l.xdsTLS == nil {
-		return access.NewGuard(policy, log, metrics), nil
-	}
-	policy.Trust = l.xdsTLS.Trusts
-	guard := access.NewGuard(policy, log, metrics)
-	l.xdsTLS.OnChange(guard.Recheck)
 	return guard, nil
 }
 

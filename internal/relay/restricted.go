@@ -32,39 +32,39 @@ const (
 
 // restrictedViews are the restricted views in use, and some idle ones.
 type restrictedViews struct {
+	*families.Set[string, *restrictedView]
+
 	// read-only
 	view       memstore.Reader
 	newCatalog func(objects memstore.Reader, rights *access.Rights) *envoy.Catalog
-	shared     *families.Set[string, *restrictedView]
 	ctx        context.Context //nolint:containedctx // of the goroutines of all views
 	stop       context.CancelFunc
-	running    sync.WaitGroup // mu guards its increments, which happen before stop
 
-	mu    sync.Mutex
-	views map[*restrictedView]struct{}
+	mu      sync.Mutex     // between start and stop
+	running sync.WaitGroup // the goroutines of all views
 }
 
 func newRestrictedViews(
 	view memstore.Reader, newCatalog func(memstore.Reader, *access.Rights) *envoy.Catalog,
 ) *restrictedViews {
-	w := &restrictedViews{view: view, newCatalog: newCatalog, views: make(map[*restrictedView]struct{})}
+	w := &restrictedViews{view: view, newCatalog: newCatalog}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	limits := families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleCost}
-	w.shared = families.New[string]("access rules", limits, func(view *restrictedView) int {
+	w.Set = families.New[string]("access rules", limits, func(view *restrictedView) int {
 		return restrictedViewsCost + view.objects.Snapshot().Len()
-	}, w.remove)
+	}, func(view *restrictedView) { view.stop() })
 	return w
 }
 
 // acquire returns the restricted view of clients with these rights, and a function that ends its use.
 func (w *restrictedViews) acquire(ctx context.Context, rights *access.Rights) (*restrictedView, func(), error) {
-	return w.shared.Acquire(ctx, rights.Key(), "", families.Maker[*restrictedView]{
+	return w.Acquire(ctx, rights.Key(), "", families.Maker[*restrictedView]{
 		Estimate: func() int { return restrictedViewsCost },
 		Make:     func(context.Context) (*restrictedView, error) { return w.start(rights), nil },
 	})
 }
 
-// start makes a restricted view, which follows the view until remove or the end of run.
+// start makes a restricted view, which follows the view until it is dropped or run ends.
 func (w *restrictedViews) start(rights *access.Rights) *restrictedView {
 	ctx, stop := context.WithCancel(w.ctx)
 	restricted := &restrictedView{objects: &memstore.Table{}, stop: stop}
@@ -72,18 +72,10 @@ func (w *restrictedViews) start(rights *access.Rights) *restrictedView {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if ctx.Err() == nil {
-		w.views[restricted] = struct{}{}
 		w.running.Go(func() { restricted.follow(ctx, w.view, rights) })
 		w.running.Go(func() { _ = restricted.envoy.Run(ctx) }) // returns the error of ctx
 	}
 	return restricted
-}
-
-func (w *restrictedViews) remove(view *restrictedView) {
-	view.stop()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.views, view)
 }
 
 // follow copies the objects that may be read until ctx ends. It also copies security objects and their references, which
@@ -118,14 +110,4 @@ func (w *restrictedViews) run(ctx context.Context) error {
 	w.mu.Unlock()
 	w.running.Wait()
 	return nil
-}
-
-// catalogs returns the catalogs of all restricted views.
-func (w *restrictedViews) catalogs() (catalogs []*envoy.Catalog) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for view := range w.views {
-		catalogs = append(catalogs, view.envoy)
-	}
-	return catalogs
 }

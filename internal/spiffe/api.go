@@ -33,7 +33,9 @@ type API struct {
 
 // New returns a client of the Workload API at an address, or at $SPIFFE_ENDPOINT_SOCKET if the address is empty. It
 // does not connect.
-func New(address string) *API { return &API{address: address} }
+func New(address string) *API {
+	return &API{address: cmp.Or(address, os.Getenv(workloadapi.SocketEnv))}
+}
 
 // Check returns an error for an invalid address.
 func (a *API) Check() error { return CheckAddress(a.address) }
@@ -49,40 +51,23 @@ func (a *API) Last() (*Credentials, error) {
 func (a *API) Ask(ctx context.Context) (*Credentials, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	address, err := a.resolve()
+	answer, err := workloadapi.FetchX509Context(ctx, workloadapi.WithAddr(a.address))
 	if err == nil {
-		var answer *workloadapi.X509Context
-		if answer, err = workloadapi.FetchX509Context(ctx, workloadapi.WithAddr(address)); err == nil {
-			a.OnX509ContextUpdate(answer)
-		}
-	}
-	if err != nil {
+		a.OnX509ContextUpdate(answer)
+	} else {
 		a.OnX509ContextWatchError(err)
 	}
 	last, lastErr := a.Last()
-	if err != nil && (last == nil || !time.Now().Before(last.svids[0].Certificates[0].NotAfter)) {
+	if err != nil && (last == nil || !time.Now().Before(last.SVIDs[0].Certificates[0].NotAfter)) {
 		return nil, lastErr
 	}
 	return last, nil
 }
 
-// resolve returns the address of the API.
-func (a *API) resolve() (string, error) {
-	address := cmp.Or(a.address, os.Getenv(workloadapi.SocketEnv))
-	if address == "" {
-		return "", fmt.Errorf("there is no workloadAPI, and $%s is not set", workloadapi.SocketEnv)
-	}
-	return address, CheckAddress(address)
-}
-
 // Run watches the API until ctx ends.
 func (a *API) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		address, err := a.resolve()
-		if err == nil {
-			err = workloadapi.WatchX509Context(ctx, a, workloadapi.WithAddr(address))
-		}
-		if err != nil {
+		if err := workloadapi.WatchX509Context(ctx, a, workloadapi.WithAddr(a.address)); err != nil {
 			a.OnX509ContextWatchError(err)
 		}
 		select {
@@ -94,11 +79,10 @@ func (a *API) Run(ctx context.Context) {
 
 // OnX509ContextUpdate implements workloadapi.X509ContextWatcher. Unchanged credentials keep their pointer.
 func (a *API) OnX509ContextUpdate(answer *workloadapi.X509Context) {
-	next := &Credentials{svids: answer.SVIDs, bundles: answer.Bundles}
+	next := (*Credentials)(answer)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.err = nil
-	if !next.Equal(a.last) {
+	if a.err = nil; !next.Equal(a.last) {
 		a.last = next
 	}
 }
@@ -115,18 +99,20 @@ func (a *API) OnX509ContextWatchError(err error) {
 
 // explain translates frequent errors of the Workload API.
 func (a *API) explain(err error) error {
-	address, invalid := a.resolve()
-	if invalid != nil {
+	answer, invalid := status.Convert(err), a.Check()
+	switch {
+	case a.address == "":
+		return fmt.Errorf("there is no workloadAPI, and $%s is not set", workloadapi.SocketEnv)
+	case invalid != nil:
 		return invalid
+	case answer.Code() == codes.PermissionDenied:
+		err = fmt.Errorf(" gives this process no identity (%s): is it registered there?", answer.Message())
+	case answer.Code() == codes.DeadlineExceeded:
+		err = errors.New(" does not answer in time")
+	case answer.Code() == codes.Unavailable:
+		err = errors.New(" cannot be reached: " + answer.Message())
+	default:
+		err = fmt.Errorf(": %w", err)
 	}
-	switch answer := status.Convert(err); answer.Code() {
-	case codes.PermissionDenied:
-		return fmt.Errorf("the SPIFFE Workload API at %s gives this process no identity (%s): is it registered there?",
-			address, answer.Message())
-	case codes.DeadlineExceeded:
-		return fmt.Errorf("the SPIFFE Workload API at %s does not answer in time", address)
-	case codes.Unavailable:
-		return fmt.Errorf("the SPIFFE Workload API at %s cannot be reached: %s", address, answer.Message())
-	}
-	return fmt.Errorf("the SPIFFE Workload API at %s: %w", address, err)
+	return fmt.Errorf("the SPIFFE Workload API at %s%w", a.address, err)
 }

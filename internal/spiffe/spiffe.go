@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -24,34 +25,32 @@ func Named(name string) bool { return strings.HasPrefix(name, Scheme) }
 
 // CheckCertificate returns an error for an invalid name of a certificate of this process.
 func CheckCertificate(name string) error {
-	if name == Scheme {
-		return nil
+	const forms = "write " + Scheme + " for the first that the Workload API gives, or a SPIFFE ID with a path"
+	id, err := parse(name, forms)
+	if err == nil && id.Path() == "" && name != Scheme {
+		err = fmt.Errorf("%q is a trust domain; %s", name, forms)
 	}
-	id, err := spiffeid.FromString(name)
-	if err != nil {
-		return fmt.Errorf("%q: %w; write %s for the first that the Workload API gives, or a SPIFFE ID", name, err, Scheme)
-	}
-	if id.Path() == "" {
-		return fmt.Errorf("%q is a trust domain; write %s for the first certificate that the Workload API gives, or a "+
-			"SPIFFE ID with a path", name, Scheme)
-	}
-	return nil
+	return err
 }
 
 // CheckTrust returns an error for an invalid name of trusted authorities.
 func CheckTrust(name string) error {
+	id, err := parse(name, "write "+Scheme+" for all trust domains that the Workload API knows, or "+Scheme+"TRUST-DOMAIN")
+	if err == nil && id.Path() != "" {
+		err = fmt.Errorf("%q is an identity; a trust domain is %s%s", name, Scheme, id.TrustDomain())
+	}
+	return err
+}
+
+// parse decodes a name; Scheme is the zero ID.
+func parse(name, forms string) (id spiffeid.ID, err error) {
 	if name == Scheme {
-		return nil
+		return id, nil
 	}
-	id, err := spiffeid.FromString(name)
-	if err != nil {
-		return fmt.Errorf("%q: %w; write %s for all trust domains that the Workload API knows, or %sTRUST-DOMAIN", name, err,
-			Scheme, Scheme)
+	if id, err = spiffeid.FromString(name); err != nil {
+		err = fmt.Errorf("%q: %w; %s", name, err, forms)
 	}
-	if id.Path() != "" {
-		return fmt.Errorf("%q is an identity; a trust domain is %s%s", name, Scheme, id.TrustDomain())
-	}
-	return nil
+	return id, err
 }
 
 // CheckAddress returns an error for an invalid address of a Workload API. The empty address is valid: the environment
@@ -72,18 +71,13 @@ func CheckAddress(address string) error {
 }
 
 // Credentials are the identities and trusted authorities of this process. They are not modified.
-type Credentials struct {
-	svids   []*x509svid.SVID
-	bundles *x509bundle.Set
-}
+type Credentials workloadapi.X509Context
 
 // Certificate returns the certificate of an identity, with its key.
 func (c *Credentials) Certificate(name string) (*tls.Certificate, error) {
-	identities := make([]string, 0, len(c.svids))
-	for _, svid := range c.svids {
-		identity := svid.ID.String()
-		if name != Scheme && name != identity {
-			identities = append(identities, identity)
+	identities := make([]string, 0, len(c.SVIDs))
+	for _, svid := range c.SVIDs {
+		if identities = append(identities, svid.ID.String()); name != Scheme && name != svid.ID.String() {
 			continue
 		}
 		certificate := &tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]}
@@ -99,7 +93,7 @@ func (c *Credentials) Certificate(name string) (*tls.Certificate, error) {
 // Authorities returns the authorities of a name of trust domains, which a server names to its clients. Verify decides.
 func (c *Credentials) Authorities(trust string) *x509.CertPool {
 	pool := x509.NewCertPool()
-	for _, bundle := range c.bundles.Bundles() {
+	for _, bundle := range c.Bundles.Bundles() {
 		if includes(trust, bundle.TrustDomain()) {
 			for _, authority := range bundle.X509Authorities() {
 				pool.AddCert(authority)
@@ -119,7 +113,7 @@ func (c *Credentials) Verify(trust string, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("there is no certificate")
 	}
-	id, _, err := x509svid.Verify(chain, c.bundles)
+	id, _, err := x509svid.Verify(chain, c.Bundles)
 	if err != nil {
 		return err
 	}
@@ -134,25 +128,15 @@ func (c *Credentials) SameTrust(second *Credentials) bool {
 	if c == nil || second == nil {
 		return c == second
 	}
-	bundles := c.bundles.Bundles()
-	for _, bundle := range bundles {
-		if counterpart, ok := second.bundles.Get(bundle.TrustDomain()); !ok || !bundle.Equal(counterpart) {
-			return false
-		}
-	}
-	return len(bundles) == second.bundles.Len()
+	return slices.EqualFunc(c.Bundles.Bundles(), second.Bundles.Bundles(), (*x509bundle.Bundle).Equal)
 }
 
 // Equal reports whether both have the same identities and trusted authorities.
 func (c *Credentials) Equal(second *Credentials) bool {
-	if c == nil || second == nil || len(c.svids) != len(second.svids) {
+	if c == nil || second == nil {
 		return c == second
 	}
-	for i, svid := range c.svids {
-		if counterpart := second.svids[i]; svid.ID != counterpart.ID ||
-			!svid.Certificates[0].Equal(counterpart.Certificates[0]) {
-			return false
-		}
-	}
-	return c.SameTrust(second)
+	return c.SameTrust(second) && slices.EqualFunc(c.SVIDs, second.SVIDs, func(a, b *x509svid.SVID) bool {
+		return a.ID == b.ID && a.Certificates[0].Equal(b.Certificates[0])
+	})
 }

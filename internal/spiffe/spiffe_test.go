@@ -49,7 +49,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestWhereItIs(t *testing.T) {
+func TestAPI_AddressFromEnvironment(t *testing.T) {
 	own, server := testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
 	t.Setenv("SPIFFE_ENDPOINT_SOCKET", server.Address())
@@ -60,7 +60,7 @@ func TestWhereItIs(t *testing.T) {
 	require.EqualError(t, err, "there is no workloadAPI, and $SPIFFE_ENDPOINT_SOCKET is not set")
 }
 
-func TestWhichIdentity(t *testing.T) {
+func TestCredentials_CertificateByName(t *testing.T) {
 	own, server := testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}), spiffetest.Sign(own, relay+"/2", time.Time{}))
 	said, err := spiffe.New(server.Address()).Ask(t.Context())
@@ -76,7 +76,7 @@ func TestWhichIdentity(t *testing.T) {
 }
 
 // Who signs for one trust domain speaks for no other, although both are trusted.
-func TestWhomToTrust(t *testing.T) {
+func TestCredentials_VerifyByTrustDomain(t *testing.T) {
 	own, other, foreign, server := testutil.NewAuthority(t), testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, relay, time.Time{}))
 	said, err := spiffe.New(server.Address()).Ask(t.Context())
@@ -119,7 +119,7 @@ func TestWhomToTrust(t *testing.T) {
 }
 
 // What was said last serves on while the API is away, as long as it is valid.
-func TestTheAPIIsAway(t *testing.T) {
+func TestAPI_UnreachableKeepsLastCredentials(t *testing.T) {
 	own, server := testutil.NewAuthority(t), spiffetest.New(t)
 	api := spiffe.New(server.Address())
 	_, err := api.Ask(t.Context())
@@ -150,7 +150,7 @@ func TestTheAPIIsAway(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be reached", "rather than that its certificate has expired")
 }
 
-func TestTheAPIIsFollowed(t *testing.T) {
+func TestAPI_RunFollowsChanges(t *testing.T) {
 	own, other, server := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
 	api := spiffe.New(server.Address())

@@ -41,7 +41,7 @@ func TestPatterns(t *testing.T) {
 		require.Equal(t, c.want, matches(c.glob, c.text), "%+v", c)
 	}
 	for _, bad := range []string{"a*b", "**", "*a*", "a**"} {
-		require.Error(t, CheckPattern(bad), bad)
+		require.Error(t, CheckPattern(SPIFFE, bad), bad)
 	}
 }
 
@@ -90,21 +90,21 @@ func TestSubjects(t *testing.T) {
 		"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`, "CN=a,*,O=E", " cn = a , * ", `CN=a\2cb\,\ `, "CN=ö", "1.2.3=x",
 		"CN=#130161",
 	} {
-		require.NoError(t, CheckSubject(good), good)
+		require.NoError(t, checkSubject(good), good)
 	}
 	for _, bad := range []string{
 		"CN=a*", "CN=*a", "*O=E", "istiod", "CN=a*,O=E", "", "cn=", "CN=a,", "XY=a", "CN=a+CN=b", `CN=a\q`, `CN=a\`,
 		`CN="a"`, "CN=a;O=E", "CN=#13", "CN=#zz",
 	} {
-		require.Error(t, CheckSubject(bad), bad)
+		require.Error(t, checkSubject(bad), bad)
 	}
-	require.True(t, (&Match{Subject: []string{"*,O=E"}}).Subsumes(&Match{Subject: []string{"CN=a,O=E", "*,O=E"}}))
-	require.False(t, (&Match{Subject: []string{"*,O=E"}}).Subsumes(&Match{Subject: []string{"CN=a,*"}}))
-	require.False(t, (&Match{Subject: []string{"CN=*,O=E"}}).Subsumes(&Match{Subject: []string{"*,O=E"}}))
+	require.True(t, (Match{Subject: {"*,O=E"}}).Subsumes(Match{Subject: {"CN=a,O=E", "*,O=E"}}))
+	require.False(t, (Match{Subject: {"*,O=E"}}).Subsumes(Match{Subject: {"CN=a,*"}}))
+	require.False(t, (Match{Subject: {"CN=*,O=E"}}).Subsumes(Match{Subject: {"*,O=E"}}))
 }
 
-// TestSubjectsOfCertificates has certificates that are close to what a pattern asks for.
-func TestSubjectsOfCertificates(t *testing.T) {
+// TestMatch_CertificateSubjects has certificates that are close to what a pattern asks for.
+func TestMatch_CertificateSubjects(t *testing.T) {
 	cn, c, o, ou := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 6}, asn1.ObjectIdentifier{2, 5, 4, 10},
 		asn1.ObjectIdentifier{2, 5, 4, 11}
 	uid := asn1.ObjectIdentifier{0, 9, 2342, 19200300, 100, 1, 1}
@@ -153,9 +153,9 @@ func TestSubjectsOfCertificates(t *testing.T) {
 		require.NoError(t, err)
 		leaf := &x509.Certificate{RawSubject: raw}
 		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
-		require.NoError(t, CheckSubject(test.pattern), test.about)
+		require.NoError(t, checkSubject(test.pattern), test.about)
 		i := identity.FromConnection(nil, state)
-		got := Rules{{Match: Match{Subject: []string{test.pattern}}}}.admit(i)
+		got := Rules{{Match: Match{Subject: {test.pattern}}}}.admit(i)
 		require.Equal(t, test.want, got, "%s: pattern %s, subject %s", test.about, test.pattern, i.Subject)
 	}
 }
@@ -175,27 +175,27 @@ func TestMatch(t *testing.T) {
 		want bool
 	}{
 		{Match{}, socket, true},
-		{Match{Socket: true}, socket, true},
-		{Match{Socket: true}, web, false},
-		{Match{CIDR: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}, socket, false},
-		{Match{CIDR: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, web, true},
-		{Match{CIDR: []netip.Prefix{netip.MustParsePrefix("11.0.0.0/8")}}, web, false},
-		{Match{SPIFFE: []string{"spiffe://cluster.local/ns/prod/*"}}, web, true},
-		{Match{SPIFFE: []string{"*"}}, socket, false},
-		{Match{Subject: []string{"*"}}, web, false},
-		{Match{Token: []string{"*"}}, socket, false},
-		{Match{Token: []string{"c*"}, JWT: &JWT{Audience: []string{"b"}}}, web, true},
-		{Match{Token: []string{"c*"}, JWT: &JWT{Issuer: []string{"j"}}}, web, false},
-		{Match{JWT: &JWT{}}, socket, false},
-		{Match{Token: []string{"ci"}, Nodes: []string{"sidecar~*"}}, web, true},
-		{Match{Token: []string{"ci"}, Nodes: []string{"router~*"}}, web, false},
-		{Match{Token: []string{"x"}, Nodes: []string{"sidecar~*"}}, web, false},
+		{Match{Socket: {"*"}}, socket, true},
+		{Match{Socket: {"*"}}, web, false},
+		{Match{CIDR: {"0.0.0.0/0"}}, socket, false},
+		{Match{CIDR: {"10.0.0.0/8"}}, web, true},
+		{Match{CIDR: {"11.0.0.0/8"}}, web, false},
+		{Match{SPIFFE: {"spiffe://cluster.local/ns/prod/*"}}, web, true},
+		{Match{SPIFFE: {"*"}}, socket, false},
+		{Match{Subject: {"*"}}, web, false},
+		{Match{Token: {"*"}}, socket, false},
+		{Match{Token: {"c*"}, JWTAudience: {"b"}}, web, true},
+		{Match{Token: {"c*"}, JWTIssuer: {"j"}}, web, false},
+		{Match{JWT: {"*"}}, socket, false},
+		{Match{Token: {"ci"}, Node: {"sidecar~*"}}, web, true},
+		{Match{Token: {"ci"}, Node: {"router~*"}}, web, false},
+		{Match{Token: {"x"}, Node: {"sidecar~*"}}, web, false},
 	} {
 		require.Equal(t, c.want, Rules{{Match: c.who}}.Find(c.i, id) != nil, "%+v", c.who)
-		c.who.Nodes = nil
+		delete(c.who, Node)
 		require.Equal(t, Rules{{Match: c.who}}.Find(c.i, id) != nil, Rules{{Match: c.who}}.admit(c.i), "%+v", c.who)
 	}
-	rules := Rules{{Match: Match{Nodes: []string{"router~*"}}, Place: "1"}, {Match: Match{Token: []string{"ci"}}, Place: "2"}}
+	rules := Rules{{Match: Match{Node: {"router~*"}}, Place: "1"}, {Match: Match{Token: {"ci"}}, Place: "2"}}
 	require.Equal(t, "2", rules.Find(web, "").Place, "without a node ID")
 	require.Equal(t, "1", rules.Find(web, "router~1").Place)
 	require.True(t, rules.admit(socket), "its node ID decides")
@@ -205,14 +205,14 @@ func TestMatch(t *testing.T) {
 	require.True(t, Rules(nil).admit(socket), "without access rules, each client is admitted")
 }
 
-func TestServicesHaveToBeNamed(t *testing.T) {
+func TestRights_ServicesNeedANamedRight(t *testing.T) {
 	require.True(t, NewRights(Permissions{}).AllowsService(Channelz))
 	a := NewRights(Permissions{Namespaces: []string{"a"}, Services: []string{Reflection}})
 	require.True(t, a.AllowsService(Reflection))
 	require.False(t, a.AllowsService(Channelz), "it shows who is connected, of all namespaces")
 }
 
-func TestTypesOfEnvoy(t *testing.T) {
+func TestRights_EnvoyTypes(t *testing.T) {
 	for _, envoyType := range envoyTypes {
 		name, url := envoyType[0], envoyType[1]
 		a := NewRights(Permissions{Types: []string{name}})
@@ -276,7 +276,7 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 // TestPolicy_DuringReload: while the sources change, only clients with the same rights by the rules before and after are served.
 func TestPolicy_DuringReload(t *testing.T) {
 	prod, more := NewRights(Permissions{Namespaces: []string{"prod"}}), NewRights(Permissions{Namespaces: []string{"prod", "test"}})
-	rules := func(rights *Rights) Rules { return Rules{{Match: Match{Nodes: []string{"web"}}, Rights: rights}} }
+	rules := func(rights *Rights) Rules { return Rules{{Match: Match{Node: {"web"}}, Rights: rights}} }
 	for name, c := range map[string]struct {
 		previous, next Rules
 		want           error
@@ -315,23 +315,20 @@ func TestMatch_Subsumes(t *testing.T) {
 		return texts(t, what, []string{"a", "b", "a*", "*b", "*", "ab"})
 	}
 	anyone := func(t *rapid.T, what string) (w Match) {
-		w = Match{
-			SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Nodes: list(t, what+" node"),
-			Socket: rapid.Bool().Draw(t, what+" socket"),
-		}
-		for _, cidr := range rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0"}), 0, 2).Draw(t,
-			what+" cidr") {
-			w.CIDR = append(w.CIDR, netip.MustParsePrefix(cidr))
+		w = Match{SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Node: list(t, what+" node")}
+		w[CIDR] = rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "::/0"}), 0, 2).Draw(t, what+" cidr")
+		if rapid.Bool().Draw(t, what+" socket") {
+			w[Socket] = []string{"*"}
 		}
 		if rapid.Bool().Draw(t, what+" jwt") {
-			w.JWT = &JWT{Issuer: list(t, what+" issuer"), Audience: list(t, what+" audience")}
+			w[JWT], w[JWTIssuer], w[JWTAudience] = []string{"*"}, list(t, what+" issuer"), list(t, what+" audience")
 		}
 		return w
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		x, y := anyone(t, "x"), anyone(t, "y")
-		require.True(t, x.Subsumes(&x))
-		require.True(t, (&Match{}).Subsumes(&x))
+		require.True(t, x.Subsumes(x))
+		require.True(t, Match{}.Subsumes(x))
 		text := rapid.SampledFrom([]string{"a", "b", "ab", "aab"})
 		i := &identity.Identity{
 			URIs: rapid.SliceOfN(text, 0, 2).Draw(t, "uris"), Token: text.Draw(t, "token"), Socket: rapid.Bool().Draw(t, "socket"),
@@ -340,7 +337,7 @@ func TestMatch_Subsumes(t *testing.T) {
 		}
 		node := text.Draw(t, "node")
 		matchesX, matchesY := Rules{{Match: x}}.Find(i, node) != nil, Rules{{Match: y}}.Find(i, node) != nil
-		if x.Subsumes(&y) && matchesY {
+		if x.Subsumes(y) && matchesY {
 			require.True(t, matchesX)
 		}
 	})

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/tls"
 	"sync"
 	"time"
 
@@ -25,37 +26,40 @@ type client struct {
 	ended      chan struct{} // closed after the stream ended
 
 	mu       sync.Mutex
-	identity *identity.Identity // nil until authenticated, then read-only
+	identity *identity.Identity // nil until admitted, then read-only
 	expiry   *time.Timer        // ends the stream when the identity expires; or nil
-	services []string           // in use
-	decided  bool               // node and rights are set
-	node     string
-	rights   *Rights
+	rights   map[string]*Rights // in use, by node ID
 }
 
 type clientKey struct{}
 
-// admit authenticates a client. The context ends with a gRPC status as its cause when the client loses its identity or
-// rights. The caller calls leave after the stream.
+// admit authenticates a client. A client without rights by any node ID is refused. The context ends with a gRPC status
+// as its cause when the client gets another identity or other rights. The caller calls leave after the stream.
 func (g *Guard) admit(ctx context.Context) (context.Context, *client, error) {
 	c := &client{
 		guard: g, connection: &identity.Identity{}, headers: metadata.ValueFromIncomingContext(ctx, "authorization"),
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), rights: make(map[string]*Rights),
 	}
 	if remote, ok := peer.FromContext(ctx); ok {
-		if tls, ok := remote.AuthInfo.(credentials.TLSInfo); ok {
-			c.connection = identity.FromConnection(remote.Addr, &tls.State)
-		} else {
-			c.connection = identity.FromConnection(remote.Addr, nil)
+		var state *tls.ConnectionState
+		if info, secure := remote.AuthInfo.(credentials.TLSInfo); secure {
+			state = &info.State
 		}
+		c.connection = identity.FromConnection(remote.Addr, state)
 	}
 	ctx, c.cancel = context.WithCancelCause(context.WithValue(ctx, clientKey{}, c))
+	c.mu.Lock() // a policy change waits until the client is admitted, and then rechecks it
+	defer c.mu.Unlock()
 	g.mu.Lock()
-	g.clients[c] = struct{}{} // before authentication, so that a policy change in between rechecks the client
+	g.clients[c] = struct{}{}
 	g.mu.Unlock()
-	if err := c.authenticate(); err != nil {
+	admitted, err := g.policy.Load().admit(c.connection, c.headers)
+	if err != nil {
 		c.leave()
 		return nil, nil, g.refuse(c.connection, err)
+	}
+	if c.identity = admitted; !admitted.Expires.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(admitted.Expires), func() { c.end(errExpired) })
 	}
 	return ctx, c, nil
 }
@@ -72,96 +76,74 @@ func (c *client) leave() {
 	close(c.ended)
 }
 
-// authenticate sets the identity of the client. A client without rights by any node ID is refused.
-func (c *client) authenticate() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	policy := c.guard.policy.Load()
-	client, err := policy.authenticate(c.connection, c.headers, policy.Trust)
-	if err != nil {
-		return err
-	}
-	if !policy.Rules.admit(client) {
-		return errNoRights(client)
-	}
-	if c.identity = client; !client.Expires.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(client.Expires), func() { c.end(errExpired) })
-	}
-	return nil
-}
-
-// end ends the stream of an authenticated client.
-func (c *client) end(reason error) {
-	_ = c.guard.refuse(c.identity, reason)
-	c.cancel(reason)
-}
-
 var errExpired = status.Error(codes.Unauthenticated, identity.ErrExpired.Error())
 
-// recheck returns an error if the policy gives the client another identity or other rights.
+// end ends the stream of an admitted client.
+func (c *client) end(reason error) { c.cancel(c.guard.refuse(c.identity, reason)) }
+
+// recheck returns an error if a policy gives the client another identity or other rights.
 func (c *client) recheck(policy *Policy) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.identity == nil {
-		return nil // authenticate uses the present policy
+		return nil // it was refused
 	}
-	client, err := policy.authenticate(c.connection, c.headers, policy.Trust)
-	switch {
-	case err != nil:
-		return err
-	case client.String() != c.identity.String():
-		return errRightsChanged
-	case !policy.Rules.admit(client):
-		return errNoRights(client)
-	}
-	for _, service := range c.services {
-		if err := policy.checkService(client, service); err != nil {
-			return err
-		}
-	}
-	if !c.decided {
-		return nil
-	}
-	rights, err := policy.rights(client, c.node)
-	if err == nil && rights.Key() != c.rights.Key() {
+	admitted, err := policy.admit(c.connection, c.headers)
+	if err == nil && admitted.String() != c.identity.String() {
 		err = errRightsChanged
+	}
+	for node, before := range c.rights {
+		if err != nil {
+			break
+		}
+		var rights *Rights
+		if rights, err = policy.rights(admitted, node); err == nil && rights.Key() != before.Key() {
+			err = errRightsChanged
+		}
 	}
 	return err
 }
 
-// decide returns the rights of the client, and keeps them for the stream.
-func (c *client) decide(node string) (*Rights, error) {
+// use returns the rights of the client with a node ID. Its stream ends when they change.
+func (c *client) use(node string) (*Rights, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.decided {
-		return c.rights, nil
+	rights, used := c.rights[node]
+	if used {
+		return rights, nil
 	}
 	rights, err := c.guard.policy.Load().rights(c.identity, node)
 	if err != nil {
 		return nil, c.guard.refuse(c.identity, err)
 	}
-	c.decided, c.node, c.rights = true, node, rights
+	c.rights[node] = rights
 	return rights, nil
 }
 
-// use returns an error if the client may not use a service. The stream ends when the client loses this right.
-func (c *client) use(service string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.guard.policy.Load().checkService(c.identity, service); err != nil {
-		return c.guard.refuse(c.identity, err)
+// useService returns an error if the client may not use a service. The node ID does not count.
+func (c *client) useService(name string) error {
+	rights, err := c.use("")
+	if err == nil {
+		err = c.guard.refuse(c.identity, rights.checkService(c.identity, name))
 	}
-	c.services = append(c.services, service)
-	return nil
+	return err
 }
 
-// RightsOf returns the rights of the client of a stream. The first call decides them by the identity and the node ID.
-// An error is a gRPC status that ends the stream. Without a guard, everything is allowed.
+// RightsOf returns the rights of the client of a stream by its identity and node ID. An error is a gRPC status that
+// ends the stream. Without a guard, everything is allowed.
 func RightsOf(ctx context.Context, node *corev3.Node) (*Rights, error) {
 	if c, ok := ctx.Value(clientKey{}).(*client); ok {
-		return c.decide(node.GetId())
+		return c.use(node.GetId())
 	}
 	return nil, nil //nolint:nilnil // nil allows everything
+}
+
+// Service returns an error with a gRPC status if the client of a stream may not use a service.
+func Service(ctx context.Context, name string) error {
+	if c, ok := ctx.Value(clientKey{}).(*client); ok {
+		return c.useService(name)
+	}
+	return nil
 }
 
 // Identity returns the identity that the client of a stream has proven; empty without a proof. It contains no secrets.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +44,15 @@ func (p *Policy) authenticate(
 	return client, nil
 }
 
+// admit returns the identity of a client of the xDS port. A client without rights by any node ID is an error.
+func (p *Policy) admit(connection *identity.Identity, headers []string) (*identity.Identity, error) {
+	client, err := p.authenticate(connection, headers, p.Trust)
+	if err == nil && !p.Rules.admit(client) {
+		err = errNoRights(client)
+	}
+	return client, err
+}
+
 // errNoRights refuses a client without a rule. Its identity is no secret from itself, and helps to find the reason.
 func errNoRights(client *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "no access rule matches %s", client)
@@ -56,8 +67,7 @@ func (p *Policy) rights(client *identity.Identity, node string) (*Rights, error)
 	if err != nil || p.Previous == nil {
 		return rights, err
 	}
-	previous, err := p.Previous.rights(client, node)
-	if err != nil || previous.Key() != rights.Key() {
+	if previous, err := p.Previous.rights(client, node); err != nil || previous.Key() != rights.Key() {
 		return nil, errRightsChanged
 	}
 	return rights, nil
@@ -71,15 +81,6 @@ func (rules Rules) rights(client *identity.Identity, node string) (*Rights, erro
 		return rule.Rights, nil
 	}
 	return nil, errNoRights(client)
-}
-
-// checkService returns an error if a client may not use a service, independent of its node ID.
-func (p *Policy) checkService(client *identity.Identity, name string) error {
-	rights, err := p.rights(client, "")
-	if err == nil && !rights.AllowsService(name) {
-		err = status.Errorf(codes.PermissionDenied, "no access rule allows %s to %s", name, client)
-	}
-	return err
 }
 
 // Guard admits clients of a gRPC server that have at least one right. It ends streams after the client's identity or
@@ -130,12 +131,27 @@ func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *G
 // endTimeout limits the wait for streams that end. A stream that is sending ends after its message.
 const endTimeout = time.Second
 
-// Set puts another policy in force, and waits until the streams of clients with another identity or other rights have
-// ended, or until endTimeout.
+// Set puts another policy in force: see Recheck.
 func (g *Guard) Set(policy Policy) {
 	g.policy.Store(&policy)
+	g.Recheck()
+}
+
+// Policy returns the policy in force.
+func (g *Guard) Policy() Policy { return *g.policy.Load() }
+
+// Recheck ends the streams of clients with another identity or other rights, and waits for their end, at most until
+// endTimeout. Call it after a change of trust.
+func (g *Guard) Recheck() {
+	var ending []*client
+	for _, c := range g.snapshot() {
+		if err := c.recheck(g.policy.Load()); err != nil {
+			c.end(err)
+			ending = append(ending, c)
+		}
+	}
 	timeout := time.After(endTimeout)
-	for _, c := range g.recheck() {
+	for _, c := range ending {
 		select {
 		case <-c.ended:
 		case <-timeout:
@@ -143,9 +159,6 @@ func (g *Guard) Set(policy Policy) {
 		}
 	}
 }
-
-// Policy returns the policy in force.
-func (g *Guard) Policy() Policy { return *g.policy.Load() }
 
 // refreshInterval is the interval between reads of the files of tokens and keys.
 const refreshInterval = time.Second
@@ -166,26 +179,10 @@ func (g *Guard) Run(ctx context.Context) error {
 	}
 }
 
-// Recheck ends the streams of clients with another identity or other rights. Call it after a change of trust.
-func (g *Guard) Recheck() { g.recheck() }
-
-func (g *Guard) recheck() (ended []*client) {
-	for _, c := range g.snapshot() {
-		if err := c.recheck(g.policy.Load()); err != nil {
-			c.end(err)
-			ended = append(ended, c)
-		}
-	}
-	return ended
-}
-
-func (g *Guard) snapshot() (clients []*client) {
+func (g *Guard) snapshot() []*client {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for c := range g.clients {
-		clients = append(clients, c)
-	}
-	return clients
+	return slices.Collect(maps.Keys(g.clients))
 }
 
 // refuse logs and counts a refusal, and returns its error.
@@ -213,8 +210,7 @@ func (g *Guard) AllowedForNode(node string) (rights *Rights, decided bool) {
 	}
 	for _, c := range g.snapshot() {
 		c.mu.Lock()
-		matches := c.decided && c.node == node
-		current := c.rights
+		current, matches := c.rights[node]
 		c.mu.Unlock()
 		if matches && decided && current.Key() != rights.Key() {
 			return nil, false
@@ -224,4 +220,25 @@ func (g *Guard) AllowedForNode(node string) (rights *Rights, decided bool) {
 		}
 	}
 	return rights, decided
+}
+
+// AuthorizeAdmin returns an error with a gRPC status if a client of the admin server may not send a request. Its
+// certificate must be trusted. A change needs a proof and, with access rules, the right to change.
+func (g *Guard) AuthorizeAdmin(connection *identity.Identity, headers []string, changes bool) error {
+	policy := g.policy.Load()
+	if !changes {
+		headers = nil
+	}
+	client, err := policy.authenticate(connection, headers, policy.AdminTrust)
+	switch {
+	case err != nil || !changes:
+	case !client.IsAuthenticated():
+		err = status.Error(codes.Unauthenticated, "a token or a client certificate is needed")
+	default:
+		var rights *Rights
+		if rights, err = policy.rights(client, ""); err == nil {
+			err = rights.checkService(client, Admin)
+		}
+	}
+	return g.refuse(connection, err)
 }

@@ -32,19 +32,18 @@ func openStream(t *testing.T, guard *Guard, method, token string) context.Contex
 	}
 	ctx, leave, err := guard.enter(ctx, method)
 	require.NoError(t, err)
-	t.Cleanup(leave)
+	context.AfterFunc(ctx, leave)
 	return ctx
 }
 
-// TestGuard_RightChanges: a stream ends when its client loses the right to the service or gets other rights, and only
-// then.
+// TestGuard_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only then.
 func TestGuard_RightChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	token, line, err := identity.NewToken("ci")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
 	rules := func(permissions Permissions) Rules {
-		return Rules{{Match: Match{Token: []string{"ci"}}, Rights: NewRights(permissions)}, {Match: Match{Nodes: []string{"reader"}}}}
+		return Rules{{Match: Match{Token: {"ci"}}, Rights: NewRights(permissions)}, {Match: Match{Node: {"reader"}}}}
 	}
 	before := Permissions{Namespaces: []string{"prod"}, Services: []string{CSDS, Debug}}
 	const csds = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus"
@@ -54,14 +53,14 @@ func TestGuard_RightChanges(t *testing.T) {
 		after           Permissions
 		want            codes.Code
 	}{
-		"csds stays":                   {csds, "", false, before, codes.OK},
-		"csds lost":                    {csds, "", false, Permissions{Namespaces: []string{"prod"}}, codes.PermissionDenied},
-		"csds stays with other rights": {csds, "", false, Permissions{Services: []string{CSDS}}, codes.OK},
-		"debug lost":                   {adsMethod, Debug, false, Permissions{Services: []string{CSDS}}, codes.PermissionDenied},
-		"undecided":                    {adsMethod, "", false, Permissions{Services: []string{CSDS}}, codes.OK},
-		"decided":                      {adsMethod, "", true, Permissions{Services: []string{CSDS}}, codes.Unavailable},
-		"decided and unchanged":        {adsMethod, "", true, before, codes.OK},
-		"everything":                   {adsMethod, "", true, Permissions{}, codes.Unavailable},
+		"csds stays":             {csds, "", false, before, codes.OK},
+		"csds lost":              {csds, "", false, Permissions{Namespaces: []string{"prod"}}, codes.Unavailable},
+		"csds with other rights": {csds, "", false, Permissions{Services: []string{CSDS}}, codes.Unavailable},
+		"debug lost":             {adsMethod, Debug, false, Permissions{Services: []string{CSDS}}, codes.Unavailable},
+		"undecided":              {adsMethod, "", false, Permissions{Services: []string{CSDS}}, codes.OK},
+		"decided":                {adsMethod, "", true, Permissions{Services: []string{CSDS}}, codes.Unavailable},
+		"decided and unchanged":  {adsMethod, "", true, before, codes.OK},
+		"everything":             {adsMethod, "", true, Permissions{}, codes.Unavailable},
 	} {
 		proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: file}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
@@ -78,8 +77,7 @@ func TestGuard_RightChanges(t *testing.T) {
 		guard.Recheck()
 		require.NoError(t, context.Cause(ctx), name)
 		policy.Rules = rules(c.after)
-		guard.policy.Store(&policy) // Set would wait for the end of the stream
-		guard.Recheck()
+		guard.Set(policy)
 		require.Equal(t, c.want, status.Code(context.Cause(ctx)), name)
 	}
 }
@@ -109,8 +107,7 @@ func TestGuard_ProofChanges(t *testing.T) {
 		without := openStream(t, guard, adsMethod, "")
 		require.NoError(t, os.WriteFile(file, []byte(c.file), 0o600))
 		if c.none {
-			guard.policy.Store(&Policy{Rules: everyone})
-			guard.Recheck()
+			guard.Set(Policy{Rules: everyone})
 		} else if proofs.Refresh() {
 			guard.Recheck()
 		}

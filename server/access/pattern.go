@@ -1,23 +1,45 @@
 package access
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
 
-// A pattern is a text, or abc*, *abc or *, as in Istio.
-
-// CheckPattern returns an error for an invalid pattern.
-func CheckPattern(pattern string) error {
-	if strings.Count(pattern, "*") > 1 || strings.Contains(strings.Trim(pattern, "*"), "*") {
+// CheckPattern returns an error for an invalid pattern of a property. Patterns are texts, or abc*, *abc or *, as in
+// Istio. Those of subjects have names, and those of CIDR are networks or IP addresses.
+func CheckPattern(property, pattern string) error {
+	switch {
+	case property == Subject:
+		return checkSubject(pattern)
+	case property == CIDR:
+		if _, err := parseNetwork(pattern); err != nil {
+			return fmt.Errorf("want a network such as 10.0.0.0/8, or an IP address, got %q", pattern)
+		}
+	case strings.Count(pattern, "*") > 1 || strings.Contains(strings.Trim(pattern, "*"), "*"):
 		return fmt.Errorf("%q: a * stands at the beginning or at the end, once", pattern)
 	}
 	return nil
 }
 
-// matches reports whether a pattern matches a text. If the text is a pattern too, matches reports whether the first one
-// subsumes it: a valid pattern has a * only at one end, so that the rest is compared as a text.
+// matcher returns the comparison of a property's patterns with a value. If the value is a pattern, too, it reports
+// whether the first one subsumes it.
+func matcher(property string) func(pattern, value string) bool {
+	switch property {
+	case Subject:
+		return matchSubject
+	case CIDR:
+		return matchNetwork
+	case DNS:
+		return func(pattern, name string) bool { return matches(strings.ToLower(pattern), strings.ToLower(name)) }
+	}
+	return matches
+}
+
+// matches compares a pattern with a text. A valid pattern has a * only at one end, so that the rest of another pattern
+// is compared as a text.
 func matches(pattern, text string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(text, prefix)
@@ -28,9 +50,28 @@ func matches(pattern, text string) bool {
 	return pattern == text
 }
 
+func matchNetwork(pattern, part string) bool {
+	network, patternErr := parseNetwork(pattern)
+	prefix, err := parseNetwork(part)
+	return patternErr == nil && err == nil && network.Bits() <= prefix.Bits() && network.Contains(prefix.Addr())
+}
+
+// parseNetwork decodes a network or an IP address.
+func parseNetwork(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" {
+		address = address.Unmap()
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	network, err := netip.ParsePrefix(text)
+	if err == nil && network.Addr().Is4In6() {
+		err = errors.New("an IPv4 network in IPv6")
+	}
+	return network, err
+}
+
 // admits reports whether one of the patterns matches a text. No patterns admit each text.
 func admits(patterns []string, text string) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, text) })
+	return compare(patterns, []string{text}, matches, anyValue)
 }
 
 // quantity is the number of values that patterns have to match.
@@ -42,15 +83,12 @@ const (
 )
 
 // compare reports whether values match patterns. No patterns match each list of values.
-func compare[T any](patterns, values []T, match func(pattern, value T) bool, required quantity) bool {
-	if len(patterns) == 0 {
-		return true
-	}
+func compare(patterns, values []string, match func(pattern, value string) bool, required quantity) bool {
 	matched := 0
 	for _, value := range values {
-		if slices.ContainsFunc(patterns, func(pattern T) bool { return match(pattern, value) }) {
+		if slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, value) }) {
 			matched++
 		}
 	}
-	return matched > 0 && (required == anyValue || matched == len(values))
+	return len(patterns) == 0 || matched > 0 && (required == anyValue || matched == len(values))
 }

@@ -7,7 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"tributary/resource"
+	"tributary/server/identity"
 	"tributary/server/xds"
 )
 
@@ -120,4 +124,11 @@ func (a *Rights) AllowsType(typeURL string) bool {
 // AllowsService reports whether a service may be used.
 func (a *Rights) AllowsService(name string) bool {
 	return a == nil || len(a.permissions.Services) > 0 && admits(a.permissions.Services, name)
+}
+
+func (a *Rights) checkService(client *identity.Identity, name string) error {
+	if a.AllowsService(name) {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "no access rule allows %s to %s", name, client)
 }

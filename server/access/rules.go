@@ -1,68 +1,61 @@
 package access
 
 import (
-	"net/netip"
 	"slices"
 
 	"tributary/server/identity"
 )
 
-// Match says which clients a rule applies to: one entry of each non-empty list. Empty matches all.
-type Match struct {
-	SPIFFE  []string // URIs of the certificate
-	DNS     []string // DNS names of the certificate
-	Subject []string // subjects of the certificate
-	CIDR    []netip.Prefix
-	Socket  bool // the connection uses a unix socket
-	Token   []string
-	JWT     *JWT
-	Nodes   []string // node IDs, which prove no identity: they only narrow the match
-}
+// The properties of clients that rules match.
+const (
+	SPIFFE      = "spiffe"  // URIs of the certificate
+	DNS         = "dns"     // DNS names of the certificate
+	Subject     = "subject" // of the certificate
+	CIDR        = "cidr"    // network or address of the connection
+	Socket      = "socket"  // of a connection by a unix socket
+	Token       = "token"   // name
+	JWT         = "jwt"     // of each client with a JWT
+	JWTIssuer   = "jwt.issuer"
+	JWTSubject  = "jwt.subject"
+	JWTAudience = "jwt.audience"
+	Node        = "node" // node ID, which proves no identity: it only narrows the match
+)
 
-// JWT matches the claims of a JWT.
-type JWT struct{ Issuer, Subject, Audience []string }
+// Match says which clients a rule applies to: for each property with patterns, one pattern has to match. A match
+// without patterns matches all clients.
+type Match map[string][]string
 
-// properties returns the properties of a client, without its node ID, in the form of a match.
-func properties(client *identity.Identity) *Match {
-	match := &Match{
-		SPIFFE: client.URIs, DNS: client.DNS, Subject: present(client.Subject), Token: present(client.Token),
-		Socket: client.Socket,
+// properties returns the properties of a client with a node ID, or with all node IDs that some patterns match.
+func properties(client *identity.Identity, node ...string) Match {
+	values := Match{SPIFFE: client.URIs, DNS: client.DNS, Node: node}
+	for property, value := range map[string]string{Subject: client.Subject, Token: client.Token} {
+		if value != "" {
+			values[property] = []string{value}
+		}
+	}
+	if client.Socket {
+		values[Socket] = []string{""}
 	}
 	if client.Address.IsValid() {
-		match.CIDR = []netip.Prefix{netip.PrefixFrom(client.Address, client.Address.BitLen())}
+		values[CIDR] = []string{client.Address.String()}
 	}
 	if token := client.JWT; token != nil {
-		match.JWT = &JWT{[]string{token.Issuer}, []string{token.Subject}, token.Audience}
+		values[JWT], values[JWTIssuer], values[JWTSubject] = []string{""}, []string{token.Issuer}, []string{token.Subject}
+		values[JWTAudience] = token.Audience
 	}
-	return match
-}
-
-func present(value string) []string {
-	if value == "" {
-		return nil
-	}
-	return []string{value}
+	return values
 }
 
 // Subsumes reports whether m matches each client that second matches: after m, a rule for second decides no client.
-func (m *Match) Subsumes(second *Match) bool {
-	return m.covers(second, allValues) && compare(m.Nodes, second.Nodes, matches, allValues)
-}
+func (m Match) Subsumes(second Match) bool { return m.covers(second, allValues) }
 
-// covers compares the match with the properties of clients, except for node IDs.
-func (m *Match) covers(second *Match, required quantity) bool {
-	contains := func(network, part netip.Prefix) bool {
-		return network.Bits() <= part.Bits() && network.Contains(part.Addr())
+func (m Match) covers(values Match, required quantity) bool {
+	for property, patterns := range m {
+		if !compare(patterns, values[property], matcher(property), required) {
+			return false
+		}
 	}
-	return compare(m.SPIFFE, second.SPIFFE, matches, required) && compare(m.DNS, second.DNS, matches, required) &&
-		compare(m.Subject, second.Subject, matchSubject, required) && compare(m.CIDR, second.CIDR, contains, required) &&
-		compare(m.Token, second.Token, matches, required) && (!m.Socket || second.Socket) &&
-		m.JWT.covers(second.JWT, required)
-}
-
-func (j *JWT) covers(second *JWT, required quantity) bool {
-	return j == nil || second != nil && compare(j.Issuer, second.Issuer, matches, required) &&
-		compare(j.Subject, second.Subject, matches, required) && compare(j.Audience, second.Audience, matches, required)
+	return true
 }
 
 // Rule gives rights to the clients that it matches.
@@ -78,18 +71,18 @@ type Rules []Rule
 
 // Find returns the rule of a client with a node ID, or nil.
 func (rules Rules) Find(client *identity.Identity, node string) *Rule {
-	index := slices.IndexFunc(rules, func(rule Rule) bool {
-		return rule.Match.covers(properties(client), anyValue) && admits(rule.Match.Nodes, node)
-	})
-	if index < 0 {
-		return nil
+	values := properties(client, node)
+	for i := range rules {
+		if rules[i].Match.covers(values, anyValue) {
+			return &rules[i]
+		}
 	}
-	return &rules[index]
+	return nil
 }
 
 // admit reports whether a rule matches the client with some node ID.
 func (rules Rules) admit(client *identity.Identity) bool {
 	return rules == nil || slices.ContainsFunc(rules, func(rule Rule) bool {
-		return rule.Match.covers(properties(client), anyValue)
+		return rule.Match.covers(properties(client, rule.Match[Node]...), anyValue)
 	})
 }

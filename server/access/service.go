@@ -7,8 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"tributary/server/identity"
 )
 
 // Stream is a grpc.StreamServerInterceptor.
@@ -50,7 +48,7 @@ func (g *Guard) enter(ctx context.Context, method string) (_ context.Context, le
 	case "":
 		err = status.Error(codes.Unimplemented, "this service is not served to clients")
 	default:
-		err = c.use(service)
+		err = c.useService(service)
 	}
 	if err != nil {
 		c.leave()
@@ -78,14 +76,6 @@ func serviceOf(method string) string {
 	return ""
 }
 
-// Service returns an error with a gRPC status if the client of a stream may not use a service.
-func Service(ctx context.Context, name string) error {
-	if c, ok := ctx.Value(clientKey{}).(*client); ok {
-		return c.use(name)
-	}
-	return nil
-}
-
 // guardedStream ends when the client loses its identity or rights.
 type guardedStream struct {
 	grpc.ServerStream
@@ -102,27 +92,4 @@ func (s *guardedStream) RecvMsg(message any) error {
 		return err
 	}
 	return context.Cause(s.ctx)
-}
-
-// AuthorizeAdmin returns an error with a gRPC status if a client of the admin server may not send a request. Its
-// certificate must be trusted. A change needs a proof and, with access rules, the right to change.
-func (g *Guard) AuthorizeAdmin(connection *identity.Identity, headers []string, changes bool) error {
-	if err := g.policy.Load().authorizeAdmin(connection, headers, changes); err != nil {
-		return g.refuse(connection, err)
-	}
-	return nil
-}
-
-func (p *Policy) authorizeAdmin(connection *identity.Identity, headers []string, changes bool) error {
-	if !changes {
-		headers = nil
-	}
-	client, err := p.authenticate(connection, headers, p.AdminTrust)
-	switch {
-	case err != nil || !changes:
-		return err
-	case !client.IsAuthenticated():
-		return status.Error(codes.Unauthenticated, "a token or a client certificate is needed")
-	}
-	return p.checkService(client, Admin)
 }

@@ -1,11 +1,11 @@
 package access
 
 import (
-	"cmp"
 	"encoding/asn1"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,21 +14,24 @@ import (
 // A subject pattern has the format of RFC 4514. It is compared name by name, and never as a text: a comma inside a
 // value does not end the name. A * stands for a non-empty value (CN=*), or for one or more names (*,O=Example).
 
-// CheckSubject returns an error for an invalid subject pattern.
-func CheckSubject(pattern string) error {
+// checkSubject returns an error for an invalid subject pattern.
+func checkSubject(pattern string) error {
 	names, err := parseSubject(pattern)
 	if err != nil {
 		return fmt.Errorf("%q: %w; want names as in CN=istiod,O=Example; a * stands for a whole value (CN=*), "+
 			"or for one or more names (*,O=Example)", pattern, err)
 	}
 	for _, name := range names {
-		for i, part := range name {
+		previous := ""
+		for attribute := range strings.SplitSeq(name, attributeSeparator) {
+			kind, value, named := strings.Cut(attribute, "=")
 			switch {
-			case part.value == "" && !part.wildcard:
+			case value == "" && named:
 				return fmt.Errorf("%q: a name has no value", pattern)
-			case i > 0 && part.kind == name[i-1].kind:
+			case kind == previous:
 				return fmt.Errorf("%q: a name has one type twice", pattern)
 			}
+			previous = kind
 		}
 	}
 	return nil
@@ -41,41 +44,16 @@ func matchSubject(pattern, subject string) bool {
 	return patternErr == nil && err == nil && matchNames(expected, names)
 }
 
-// relativeName is a name of a subject, sorted by type; nil is a *.
-type relativeName []attribute
-
-type attribute struct {
-	kind     string // object identifier
-	value    string
-	wildcard bool // the value is a *
-}
-
-// matchNames compares names with a pattern. After a mismatch, the last * matches one more name.
-func matchNames(pattern, names []relativeName) bool {
-	next, star, starEnd := 0, -1, 0
-	for n := 0; n < len(names); n++ {
-		switch {
-		case next < len(pattern) && pattern[next] == nil:
-			star, starEnd = next, n
-			next++
-		case next < len(pattern) && slices.EqualFunc(pattern[next], names[n], attribute.matches):
-			next++
-		case star >= 0:
-			starEnd++
-			next, n = star+1, starEnd
-		default:
-			return false
-		}
+// matchNames compares names with a pattern.
+func matchNames(pattern, names []string) bool {
+	if len(pattern) == 0 || len(names) == 0 {
+		return len(pattern) == len(names)
 	}
-	return next == len(pattern)
-}
-
-func (a attribute) matches(other attribute) bool {
-	return a == other || a.wildcard && a.kind == other.kind && other.value != ""
-}
-
-func (a attribute) compare(other attribute) int {
-	return cmp.Or(cmp.Compare(a.kind, other.kind), cmp.Compare(a.value, other.value))
+	if pattern[0] == anyNames {
+		return matchNames(pattern[1:], names[1:]) || matchNames(pattern, names[1:])
+	}
+	matched, err := path.Match(pattern[0], names[0])
+	return matched && err == nil && matchNames(pattern[1:], names[1:])
 }
 
 // attributeTypes are the object identifiers of the type names.
@@ -92,36 +70,45 @@ var (
 	escape      = regexp.MustCompile(`\\(?:[0-9A-Fa-f]{2}|.)`)
 )
 
-// parseSubject decodes a subject or a subject pattern. Blanks around separators are ignored.
-func parseSubject(subject string) (names []relativeName, err error) {
-	for _, text := range split(subject, ',') {
-		if strings.Trim(text, " ") == "*" {
-			names = append(names, nil)
+const (
+	anyNames           = "*"
+	attributeValue     = "?*" // a non-empty value as a pattern of path.Match
+	attributeSeparator = "/"  // the wildcards of path.Match do not match it
+)
+
+// parseSubject decodes the names of a subject or of a subject pattern. In a name, types are object identifiers, and
+// values are hexadecimal, as in 2.5.4.3=6162/2.5.4.11=?*. Its attributes are sorted. Blanks around separators are
+// ignored.
+func parseSubject(subject string) (names []string, err error) {
+	names = split(subject, ',')
+	for i, name := range names {
+		if names[i] = strings.Trim(name, " "); names[i] == anyNames {
 			continue
 		}
-		var name relativeName
-		for _, part := range split(text, '+') {
-			kind, value, ok := strings.Cut(part, "=")
+		attributes := split(name, '+')
+		for k, attribute := range attributes {
+			kind, value, ok := strings.Cut(attribute, "=")
 			if !ok {
-				return nil, fmt.Errorf("%q has no =", part)
+				return nil, fmt.Errorf("%q has no =", attribute)
 			}
 			kind = strings.ToUpper(strings.Trim(kind, " "))
 			if identifier, named := attributeTypes[kind]; named {
 				kind = identifier
 			} else if !objectIdentifier.MatchString(kind) {
 				return nil, fmt.Errorf("the type of %q is unknown; write a type without a name as its object identifier, "+
-					"such as 2.5.4.3", part)
+					"such as 2.5.4.3", attribute)
 			}
-			parsed := attribute{kind: kind, wildcard: strings.Trim(value, " ") == "*"}
-			if !parsed.wildcard {
-				if parsed.value, err = parseValue(value); err != nil {
-					return nil, fmt.Errorf("%q: %w", part, err)
-				}
+			if strings.Trim(value, " ") == "*" {
+				value = attributeValue
+			} else if value, err = parseValue(value); err != nil {
+				return nil, fmt.Errorf("%q: %w", attribute, err)
+			} else {
+				value = hex.EncodeToString([]byte(value))
 			}
-			name = append(name, parsed)
+			attributes[k] = kind + "=" + value
 		}
-		slices.SortFunc(name, attribute.compare)
-		names = append(names, name)
+		slices.Sort(attributes)
+		names[i] = strings.Join(attributes, attributeSeparator)
 	}
 	return names, nil
 }

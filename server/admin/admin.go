@@ -52,12 +52,12 @@ type Sources interface {
 	Excluding(key resource.Key) []sources.Excluded
 	// LeavingOut returns the instances that sources leave out of the groups with the keys, and those with a name or an
 	// address, if it is not empty.
-	LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut
+	LeavingOut(text string, keys ...resource.Key) []sources.LeftOut
 	// Serving returns the remarks of sources about a key.
 	Serving(key resource.Key) []sources.Serving
 	// Release ends the hold of a source on behalf of a caller. An ID selects one hold. The error is sources.ErrNotFound,
 	// sources.ErrNothingHeld or sources.ErrOtherHold.
-	Release(source, hold, by string) (objects, endpoints int, err error)
+	Release(source, hold, caller string) (objects, endpoints int, err error)
 }
 
 // Options are the parts of the program that a Server shows. Functions, Level, History and GRPC may be nil.

@@ -109,7 +109,7 @@ func entry(t *testing.T, name, source, place string) *resource.Resource {
 	return r
 }
 
-func TestReadyNamesWhatIsMissing(t *testing.T) {
+func TestReady_NamesUnreadSources(t *testing.T) {
 	w := &world{sources: []sources.Status{
 		{Name: "rules", Address: "fs:///rules", State: sources.Healthy, Synced: true},
 		{Name: "slow", Address: "fs:///slow", State: sources.Unreachable, Message: "/slow does not exist", Restarts: 2, LastError: "it panicked"},
@@ -150,7 +150,7 @@ func TestSeen(t *testing.T) {
 }
 
 // Who asks for a kind that there is not, or of a page that is about all, is not given something else.
-func TestAnUnknownKindIsAnError(t *testing.T) {
+func TestConfigz_UnknownKind(t *testing.T) {
 	w := &world{}
 	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
 	for path, says := range map[string]string{
@@ -171,7 +171,7 @@ func TestAnUnknownKindIsAnError(t *testing.T) {
 	assert.JSONEq(t, "[]", body)
 }
 
-func TestConfigzHasTheShapeOfIstiods(t *testing.T) {
+func TestConfigz_FormatOfIstiod(t *testing.T) {
 	w := &world{}
 	_, body := get(t, newServer(w), "/debug/configz")
 	assert.JSONEq(t, "[]", body)
@@ -281,7 +281,7 @@ func TestPagesExist(t *testing.T) {
 	}
 }
 
-func TestStatusCountsHostsAndNotFindings(t *testing.T) {
+func TestStatus_CountsCompetingHosts(t *testing.T) {
 	w := &world{competing: []conflicts.Conflict{{Host: "a", Subject: "a:80"}, {Host: "a", Subject: "a:81"}, {Host: "b"}}}
 	_, body := get(t, newServer(w), "/debug/status")
 	var st admin.Status
@@ -306,7 +306,7 @@ func TestPagesAreReadOnly(t *testing.T) {
 	}
 }
 
-func TestServeEndsWithItsContext(t *testing.T) {
+func TestServe_EndsWithContext(t *testing.T) {
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -333,7 +333,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestServeTellsThatItsListenerFailed(t *testing.T) {
+func TestServe_ListenerFails(t *testing.T) {
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, lis.Close())

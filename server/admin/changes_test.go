@@ -24,7 +24,7 @@ type reloads int
 func (r *reloads) Reload(context.Context, string) (string, error) { *r++; return "", nil }
 func (r *reloads) Status() ConfigStatus                           { return ConfigStatus{} }
 
-func TestWhoMayChangeSomething(t *testing.T) {
+func TestHandler_AuthorizesChanges(t *testing.T) {
 	var n reloads
 	var shown []string
 	var mind error
@@ -73,7 +73,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, code, "there is nothing to read there, which is said to all")
 }
 
-func TestPagesThatAreLeftOut(t *testing.T) {
+func TestHandler_NoDebugAndNoProfiles(t *testing.T) {
 	get := func(opts Options, path string) int {
 		opts.Log, opts.Registry, opts.View = slog.New(slog.DiscardHandler), prometheus.NewRegistry(), aggregate.New()
 		w := httptest.NewRecorder()

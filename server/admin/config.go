@@ -14,7 +14,7 @@ import (
 type Config interface {
 	// Reload reads the configuration again on behalf of a caller. It returns the changes in lines for people, or an error
 	// and changes nothing.
-	Reload(ctx context.Context, by string) (changes string, err error)
+	Reload(ctx context.Context, caller string) (changes string, err error)
 	Status() ConfigStatus
 }
 
@@ -29,18 +29,17 @@ type ConfigStatus struct {
 	Restart  []string   `json:"restart,omitempty"`  // changed settings that need a restart
 }
 
-func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) error {
 	changes, err := s.opts.Config.Reload(r.Context(), asker(r))
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		return err
 	}
 	if names := s.unread(r.Context()); len(names) > 0 {
 		changes += "\nnot read yet: " + strings.Join(names, ", ") +
 			"; a restart would wait for it before anything is served " +
 			"(required: false serves the others without it)"
 	}
-	reply(w, "%s", changes)
+	return reply(w, "%s", changes)
 }
 
 // unreadAfter is the time that an answer to a reload waits for sources.

@@ -57,7 +57,7 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, 1, w.config.reloads)
 }
 
-func TestOtherWebPagesMayNotPost(t *testing.T) {
+func TestHandler_RefusesPostsOfOtherOrigins(t *testing.T) {
 	w := &world{}
 	status, said := post(t, newServer(w), "/-/reload", http.Header{"Origin": {"https://elsewhere.example"}, "Sec-Fetch-Site": {"cross-site"}})
 	assert.Equal(t, "POST /-/reload comes from a web page of https://elsewhere.example, and is done only for pages of example.com, and for "+

@@ -13,16 +13,16 @@ import (
 	"tributary/resource"
 )
 
-func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
+func (s *Server) configz(w http.ResponseWriter, r *http.Request) error {
 	objects := s.opts.View.Snapshot().All()
 	if query := r.URL.Query(); query.Has("kind") {
-		schema, ok := kindNamed(w, query.Get("kind"))
-		if !ok {
-			return
+		kind, err := kindNamed(query.Get("kind"))
+		if err != nil {
+			return err
 		}
-		objects = s.opts.View.Snapshot().List(schema.Kind, "")
+		objects = s.opts.View.Snapshot().List(kind, "")
 	}
-	writeJSON(w, func(w io.Writer) error { return writeObjects(w, objects) })
+	return writeJSON(w, func(w io.Writer) error { return writeObjects(w, objects) })
 }
 
 func writeObjects(w io.Writer, objects iter.Seq[*resource.Resource]) error {
@@ -60,45 +60,30 @@ func (c configObject) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// kindNamed returns the schema with a name, or answers with an error.
-func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
-	schema, exists := resource.SchemaByName(name)
-	if exists {
-		return schema, true
+// kindNamed returns the kind with a name.
+func kindNamed(name string) (resource.Kind, error) {
+	if schema, exists := resource.SchemaByName(name); exists {
+		return schema.Kind, nil
 	}
-	var names, plurals []string
-	for _, schema := range resource.Schemas() {
-		names = append(append(names, strings.ToLower(string(schema.Kind)), schema.Plural), schema.ShortNames...)
-		plurals = append(plurals, schema.Plural)
-	}
-	http.Error(w, "unknown kind \""+name+"\""+words.Suggestion(name, names)+"; known: "+strings.Join(plurals, ", "),
-		http.StatusBadRequest)
-	return nil, false
-}
-
-// coversAllKinds answers with an error if a request names a kind, since the page cannot select one.
-func coversAllKinds(w http.ResponseWriter, r *http.Request) bool {
-	if !r.URL.Query().Has("kind") {
-		return true
-	}
-	http.Error(w, r.URL.Path+" is about all kinds, and takes no ?kind=", http.StatusBadRequest)
-	return false
+	plurals := words.Each(resource.Schemas(), func(schema *resource.Schema) string { return schema.Plural })
+	return "", badRequest("unknown kind \"%s\"%s; known: %s", name, words.Suggestion(name, resource.KindNames()),
+		strings.Join(plurals, ", "))
 }
 
 // Seen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get
 // them, since each replica has its own.
 type Seen map[string]time.Time
 
-func (s *Server) seen(w http.ResponseWriter, r *http.Request) {
-	schema, exists := kindNamed(w, r.URL.Query().Get("kind"))
-	if !exists {
-		return
+func (s *Server) seen(w http.ResponseWriter, r *http.Request) error {
+	kind, err := kindNamed(r.URL.Query().Get("kind"))
+	if err != nil {
+		return err
 	}
 	times := Seen{}
-	for object := range s.opts.View.Snapshot().List(schema.Kind, "") {
+	for object := range s.opts.View.Snapshot().List(kind, "") {
 		if moment := object.Seen(); !moment.IsZero() {
 			times[object.Key().FullName()] = moment
 		}
 	}
-	writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
+	return writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
 }

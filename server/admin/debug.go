@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -13,17 +14,54 @@ import (
 	"tributary/resource"
 )
 
-// json returns the handler of a page with a value as JSON.
-func (s *Server) json(value func() any) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if coversAllKinds(w, r) {
-			s.write(w, value())
+// handler answers a request. Before it writes, it may return an error, which is the answer then.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h(w, r); err != nil {
+		code := http.StatusInternalServerError
+		if failed, ok := errors.AsType[*failure](err); ok {
+			code = failed.code
 		}
+		http.Error(w, err.Error(), code)
+	}
+}
+
+// failure is an error with the status of an answer.
+type failure struct {
+	code int
+	error
+}
+
+func badRequest(format string, args ...any) error {
+	return &failure{http.StatusBadRequest, fmt.Errorf(format, args...)}
+}
+
+// page returns the handler of a page about all kinds.
+func page(write func(w http.ResponseWriter) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if r.URL.Query().Has("kind") {
+			return badRequest("%s is about all kinds, and takes no ?kind=", r.URL.Path)
+		}
+		return write(w)
+	}
+}
+
+// valuePage returns the handler of a page with a value as JSON.
+func valuePage[T any](value func() T) handler {
+	return page(func(w http.ResponseWriter) error { return writeValue(w, value()) })
+}
+
+// listPage returns the handler of a page with an array. One element at a time is in memory, since 5,000 clients take
+// hundreds of megabytes.
+func listPage(elements iter.Seq[any]) handler {
+	return page(func(w http.ResponseWriter) error {
+		return writeJSON(w, func(w io.Writer) error { return writeList(w, elements) })
 	})
 }
 
-func (s *Server) write(w http.ResponseWriter, value any) {
-	writeJSON(w, func(w io.Writer) error {
+func writeValue(w http.ResponseWriter, value any) error {
+	return writeJSON(w, func(w io.Writer) error {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
@@ -32,24 +70,16 @@ func (s *Server) write(w http.ResponseWriter, value any) {
 }
 
 // writeJSON sets the type of an answer that write writes.
-func writeJSON(w http.ResponseWriter, write func(io.Writer) error) {
+func writeJSON(w http.ResponseWriter, write func(io.Writer) error) error {
 	w.Header().Set("Content-Type", "application/json")
 	_ = write(w) // the client is gone
+	return nil
 }
 
 // reply writes a line of plain text.
-func reply(w http.ResponseWriter, format string, args ...any) {
+func reply(w http.ResponseWriter, format string, args ...any) error {
 	_, _ = fmt.Fprintf(w, format+"\n", args...) //nolint:gosec // the text is plain
-}
-
-// list returns the handler of a page with an array. One element at a time is in memory, since 5,000 clients take
-// hundreds of megabytes.
-func (s *Server) list(elements iter.Seq[any]) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if coversAllKinds(w, r) {
-			writeJSON(w, func(w io.Writer) error { return writeList(w, elements) })
-		}
-	})
+	return nil
 }
 
 // writeList writes an array like write, one element at a time.
@@ -89,7 +119,7 @@ type place struct {
 	Place  string `json:"place"`
 }
 
-func (s *Server) conflicts() any {
+func (s *Server) conflicts() []conflict {
 	list := []conflict{}
 	add := func(ref resource.Ref, winner place, reason string, losers ...place) {
 		list = append(list, conflict{ref, winner, losers, reason})
@@ -127,7 +157,7 @@ type NoEffect struct {
 	What   []string `json:"what"`
 }
 
-func (s *Server) noEffect() any {
+func (s *Server) noEffect() []NoEffect {
 	list := []NoEffect{}
 	if s.opts.Affected == nil || s.opts.WithoutEffect == nil {
 		return list

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,10 +19,9 @@ import (
 )
 
 // expected answers with the configuration that an Envoy should have now.
-func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
+func (s *Server) expected(w http.ResponseWriter, r *http.Request) error {
 	if s.opts.Expected == nil {
-		http.Error(w, "this server has no configuration for Envoys", http.StatusServiceUnavailable)
-		return
+		return &failure{http.StatusServiceUnavailable, errors.New("this server has no configuration for Envoys")}
 	}
 	node, text := &corev3.Node{}, r.URL.Query().Get("node")
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
@@ -31,15 +31,13 @@ func (s *Server) expected(w http.ResponseWriter, r *http.Request) {
 		if reason, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" {
 			message += ": " + reason
 		}
-		http.Error(w, message, http.StatusBadRequest)
-		return
+		return badRequest("%s", message)
 	}
 	expected, served, err := s.opts.Expected(r.Context(), node, r.URL.Query().Has("delta"))
 	if err != nil {
-		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
-		return
+		return &failure{http.StatusServiceUnavailable, errors.New(status.Convert(err).Message())}
 	}
-	writeJSON(w, func(w io.Writer) error { return writeExpected(w, expected, served) })
+	return writeJSON(w, func(w io.Writer) error { return writeExpected(w, expected, served) })
 }
 
 func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) error {

@@ -98,7 +98,7 @@ type Similar struct {
 	Host string `json:"host,omitempty"` // if the user asks for a host
 }
 
-func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	host, kind := query.Get("host"), query.Get("kind")
 	key := resource.Key{Namespace: query.Get("namespace"), Name: query.Get("name")}
@@ -107,17 +107,15 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	case host != "" && kind == "" && key.Name == "":
 		explanation = s.explainHost(host)
 	case host != "" || kind == "" || key.Name == "":
-		http.Error(w, "want ?host=HOST, or ?kind=KIND&namespace=NAMESPACE&name=NAME", http.StatusBadRequest)
-		return
+		return badRequest("want ?host=HOST, or ?kind=KIND&namespace=NAMESPACE&name=NAME")
 	case derives && parent.Kind != string(resource.Gateway):
 		key.Kind = resource.Kind(parent.Kind)
 		explanation = s.explainParent(key)
 	default:
-		schema, exists := kindNamed(w, kind)
-		if !exists {
-			return
+		var err error
+		if key.Kind, err = kindNamed(kind); err != nil {
+			return err
 		}
-		key.Kind = schema.Kind
 		explanation = s.Explain(key)
 		if len(explanation.Objects) > 0 {
 			break
@@ -130,7 +128,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		explanation.Translated = s.translated()
 	}
 	explanation.NotReady = !s.opts.View.Synced()
-	s.write(w, explanation)
+	return writeValue(w, explanation)
 }
 
 // Explain explains an object.
@@ -142,9 +140,9 @@ func (s *Server) Explain(key resource.Key) Explanation {
 		explanation.LeftOut = s.opts.Sources.LeavingOut("", keysOf(object.Explanation)...)
 		return explanation
 	}
-	explanation.Gone = s.gone(key)
+	explanation.Gone = s.lastChange(key)
 	explanation.Excluded = s.opts.Sources.Excluding(key)
-	explanation.Similar = similarKeys(s.known(), key)
+	explanation.Similar = similarKeys(s.keys(), key)
 	explanation.Unread = s.quarantinedIf(func(document Quarantined) bool { return document.Name == "" })
 	return explanation
 }
@@ -172,8 +170,8 @@ func (s *Server) explainParent(parent resource.Key) Explanation {
 	return explanation
 }
 
-// known yields the keys of served objects and of invalid objects.
-func (s *Server) known() iter.Seq[resource.Key] {
+// keys yields the keys of served objects and of invalid objects.
+func (s *Server) keys() iter.Seq[resource.Key] {
 	return func(yield func(resource.Key) bool) {
 		snapshot := s.opts.View.Snapshot()
 		for object := range snapshot.All() {
@@ -190,9 +188,9 @@ func (s *Server) known() iter.Seq[resource.Key] {
 }
 
 func (s *Server) explainHost(host string) Explanation {
-	found := s.opts.View.ExplainHost(host)
-	explanation := Explanation{Why: found.Why, Objects: []Explained{}, Picture: s.Picture(found.Host)}
-	objects := found.Objects
+	answer := s.opts.View.ExplainHost(host)
+	explanation := Explanation{Why: answer.Why, Objects: []Explained{}, Picture: s.Picture(answer.Host)}
+	objects := answer.Objects
 	if keys, why := s.named(host); len(objects) == 0 && len(keys) > 0 {
 		explanation.Why = why
 		for _, key := range keys[:min(len(keys), maxNamed)] {
@@ -210,7 +208,7 @@ func (s *Server) explainHost(host string) Explanation {
 	}
 	explanation.LeftOut = s.opts.Sources.LeavingOut(host, keys...)
 	if len(objects) == 0 {
-		explanation.Similar = similarHosts(s.opts.View.Snapshot(), found.Host)
+		explanation.Similar = similarHosts(s.opts.View.Snapshot(), answer.Host)
 		explanation.Unread = s.quarantinedIf(func(document Quarantined) bool { return !document.LastGoodServes })
 	}
 	return explanation

@@ -243,7 +243,7 @@ func TestRejected(t *testing.T) {
 }
 
 // What one client or one address rejects hides nothing that others reject, however much it is; what most addresses reject comes first.
-func TestAClientHidesNoRejectionsOfOthers(t *testing.T) {
+func TestRejected_ClientsTakeTurns(t *testing.T) {
 	const thing = "example.com/v1/Thing"
 	client := func(peer string, at time.Time, names ...string) xds.ClientStatus {
 		rejected := xds.TypeStatus{TypeURL: thing}
@@ -291,7 +291,7 @@ func TestCauses(t *testing.T) {
 	for want, r := range map[string]admin.Rejected{
 		"the client has acknowledged no version of it":                                   {Incomplete: true},
 		"the client has acknowledged no version of it; it is made of A a":                {Changed: some, Incomplete: true},
-		"what changed since the client last acknowledged it is not known":                {Acked: "v", Incomplete: true},
+		"the changes since the client last acknowledged it are unknown":                  {Acked: "v", Incomplete: true},
 		"no object of it changed since the client last acknowledged it":                  {Acked: "v"},
 		"changed since the client last acknowledged it: A a":                             {Acked: "v", Changed: some},
 		"changed since the client last acknowledged it: A a, and perhaps others earlier": {Acked: "v", Changed: some, Incomplete: true},
@@ -301,7 +301,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
+func TestExplain_ExcludedByTransform(t *testing.T) {
 	w := &world{excluding: []sources.Excluded{{Source: "rules", Place: "rules/secret.yaml:3"}}}
 	_, body := get(t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=secret")
 	var e admin.Explanation
@@ -309,7 +309,7 @@ func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
 	assert.Equal(t, w.excluding, e.Excluded)
 }
 
-func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
+func TestExplain_HeldObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
 	hold := &guard.Status{ID: "h1", Why: "60 of 100 objects", Since: noon}
 	gone := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}

@@ -29,24 +29,22 @@ func (s *Server) Guarded() []Guarded {
 
 // release ends the hold of ?source= on behalf of ?by=. It answers 404 without such a source, and 409 if the hold is not
 // ?hold=, or there is none.
-func (s *Server) release(w http.ResponseWriter, r *http.Request) {
+func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	name := r.URL.Query().Get("source")
 	if name == "" {
-		http.Error(w, "want ?source=NAME", http.StatusBadRequest)
-		return
+		return badRequest("want ?source=NAME")
 	}
 	objects, endpoints, err := s.opts.Sources.Release(name, r.URL.Query().Get("hold"), asker(r))
 	switch {
 	case errors.Is(err, sources.ErrNotFound):
-		http.Error(w, err.Error(), http.StatusNotFound)
+		return &failure{http.StatusNotFound, err}
 	case errors.Is(err, sources.ErrNothingHeld), errors.Is(err, sources.ErrOtherHold):
-		http.Error(w, err.Error(), http.StatusConflict)
+		return &failure{http.StatusConflict, err}
 	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	default:
-		reply(w, "%s and %s of %s are let go", words.Count(objects, "object", "objects"),
-			words.Count(endpoints, "endpoint", "endpoints"), name)
+		return err
 	}
+	return reply(w, "%s and %s of %s are let go", words.Count(objects, "object", "objects"),
+		words.Count(endpoints, "endpoint", "endpoints"), name)
 }
 
 // longestName limits the logged bytes of a name in a request.
@@ -54,12 +52,12 @@ const longestName = 200
 
 // asker returns the name of the user, as the request gives it, and the address.
 func asker(r *http.Request) string {
-	by := cmp.Or(r.URL.Query().Get("by"), "somebody")
-	by = by[:min(len(by), longestName)] + ", from " + r.RemoteAddr
+	name := cmp.Or(r.URL.Query().Get("by"), "somebody")
+	name = name[:min(len(name), longestName)] + ", from " + r.RemoteAddr
 	if via := r.Header.Get("X-Forwarded-For"); via != "" {
-		by += " on behalf of " + via[:min(len(via), longestName)]
+		name += " on behalf of " + via[:min(len(via), longestName)]
 	}
-	return by
+	return name
 }
 
 // holdOf returns the loss on hold, or nil.

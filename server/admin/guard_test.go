@@ -72,15 +72,15 @@ func TestGuard(t *testing.T) {
 	require.Equal(t, "[]\n", body)
 }
 
-func TestReadyWithWhatAnEarlierRunRead(t *testing.T) {
+func TestReady_RestoredSource(t *testing.T) {
 	w := &world{sources: []sources.Status{{Name: "a", Stale: true}}}
 	w.MarkSynced()
 	status, _ := get(t, newServer(w), "/-/ready")
 	require.Equal(t, http.StatusOK, status)
 }
 
-// TestReadyStaysWhileWhatAReloadAddsIsRead has a source that is not read, in a view that is.
-func TestReadyStaysWhileWhatAReloadAddsIsRead(t *testing.T) {
+// TestReady_ReloadedSource has a source that is not read, in a view that is.
+func TestReady_ReloadedSource(t *testing.T) {
 	w := &world{sources: []sources.Status{{Name: "a", State: sources.Unreachable}}}
 	status, _ := get(t, newServer(w), "/-/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,18 +9,16 @@ import (
 	"tributary/internal/words"
 )
 
-func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) { reply(w, "ok") }
+func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) error { return reply(w, "ok") }
 
 // ready answers with the obstacles to serving, one a line. A source that fails later does not make the server unready:
 // its objects are still served.
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) error {
 	missing := s.missing()
 	if len(missing) == 0 {
-		reply(w, "ok")
-		return
+		return reply(w, "ok")
 	}
-	w.WriteHeader(http.StatusServiceUnavailable)
-	reply(w, "%s", strings.Join(missing, "\n"))
+	return &failure{http.StatusServiceUnavailable, errors.New(strings.Join(missing, "\n"))}
 }
 
 // missing returns the obstacles to serving.
@@ -49,7 +48,7 @@ func (s *Server) missing() (obstacles []string) {
 		obstacles = append(obstacles, line)
 	}
 	if len(obstacles) == 0 {
-		obstacles = append(obstacles, "what the sources have read is being merged")
+		obstacles = append(obstacles, "the objects of the sources are being merged")
 	}
 	return obstacles
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -27,81 +28,69 @@ const historyLimit = 1000
 
 var errNoHistory = errors.New("there is no history: nothing is kept (stateDir: off, or history.bytes: -1)")
 
-func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	kind, since, ok := s.historyQuery(w, r, "since", query.Get("since"))
-	if !ok {
-		return
+	kind, from, err := s.historyQuery(query, "since", query.Get("since"))
+	if err != nil {
+		return err
 	}
 	selection := history.Query{
 		Kind: kind, Namespace: query.Get("namespace"), Name: query.Get("name"), Source: query.Get("source"),
-		Since: since, Limit: historyLimit, Details: query.Get("details") == "true",
+		Since: from, Limit: historyLimit, Details: query.Get("details") == "true",
 	}
 	if text := query.Get("limit"); text != "" {
-		var err error
 		if selection.Limit, err = strconv.Atoi(text); err != nil || selection.Limit < 1 {
-			http.Error(w, "want ?limit= as a number above 0", http.StatusBadRequest)
-			return
+			return badRequest("want ?limit= as a number above 0")
 		}
 	}
 	answer, err := s.opts.History.Find(selection)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		return err
 	}
-	if !encoded(r) {
+	if !encoded(query) {
 		for _, entry := range answer.Entries {
 			entry.Old.DecodeSpec()
 			entry.New.DecodeSpec()
 		}
 	}
-	writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
+	return writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
 }
 
-func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
-	kind, moment, ok := s.historyQuery(w, r, "time", r.URL.Query().Get("time"))
-	if !ok {
-		return
+func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	kind, moment, err := s.historyQuery(query, "time", query.Get("time"))
+	if err != nil {
+		return err
 	}
 	if moment.IsZero() {
 		moment = time.Now()
 	}
 	state, err := s.opts.History.ServedAt(moment, kind)
-	if err != nil {
-		code := http.StatusInternalServerError
-		if _, earlier := errors.AsType[*history.EarlierError](err); earlier {
-			code = http.StatusGone
-		}
-		http.Error(w, err.Error(), code)
-		return
+	if _, earlier := errors.AsType[*history.EarlierError](err); earlier {
+		return &failure{http.StatusGone, err}
 	}
-	writeJSON(w, func(w io.Writer) error { return writeState(w, state, encoded(r)) })
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, func(w io.Writer) error { return writeState(w, state, encoded(query)) })
 }
 
-// historyQuery returns the kind and the time of a request, which may be empty. It answers with an error if there is no
-// history, or a parameter is wrong.
+// historyQuery returns the kind and the time of a query, which may be empty.
 func (s *Server) historyQuery(
-	w http.ResponseWriter, r *http.Request, timeName, timeText string,
-) (kind resource.Kind, moment time.Time, ok bool) {
+	query url.Values, timeName, timeText string,
+) (kind resource.Kind, moment time.Time, err error) {
 	if s.opts.History == nil {
-		http.Error(w, errNoHistory.Error(), http.StatusNotImplemented)
-		return "", moment, false
+		return "", moment, &failure{http.StatusNotImplemented, errNoHistory}
 	}
-	if name := r.URL.Query().Get("kind"); name != "" {
-		schema, exists := kindNamed(w, name)
-		if !exists {
-			return "", moment, false
-		}
-		kind = schema.Kind
+	if name := query.Get("kind"); name != "" {
+		kind, err = kindNamed(name)
 	}
-	if timeText != "" {
-		var err error
+	if err == nil && timeText != "" {
 		if moment, err = time.Parse(time.RFC3339Nano, timeText); err != nil {
-			http.Error(w, "want ?"+timeName+"= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
-			return "", moment, false
+			err = badRequest("want ?%s= as 2006-01-02T15:04:05Z", timeName)
 		}
 	}
-	return kind, moment, true
+	return kind, moment, err
 }
 
 // writeState writes one object after another, since the texts of a large state take much memory.
@@ -130,8 +119,8 @@ func writeState(w io.Writer, state *history.State, encoded bool) error {
 	return err
 }
 
-// encoded reports whether a request is for encoded specs.
-func encoded(r *http.Request) bool { return r.URL.Query().Get("encoded") == "true" }
+// encoded reports whether a query is for encoded specs.
+func encoded(query url.Values) bool { return query.Get("encoded") == "true" }
 
 // History returns changes of objects, in order of time.
 func (s *Server) History(query history.Query) (*history.Answer, error) {
@@ -141,8 +130,8 @@ func (s *Server) History(query history.Query) (*history.Answer, error) {
 	return s.opts.History.Find(query)
 }
 
-// gone returns the last change of an object that is not served, or nil.
-func (s *Server) gone(key resource.Key) *history.Entry {
+// lastChange returns the last change of an object that is not served, or nil.
+func (s *Server) lastChange(key resource.Key) *history.Entry {
 	answer, err := s.History(history.Query{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1})
 	if err != nil || len(answer.Entries) == 0 {
 		return nil // /debug/history shows the error

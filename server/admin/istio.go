@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -60,19 +61,17 @@ func (s *Server) syncz(yield func(any) bool) {
 }
 
 // configDump answers with the resources that were sent to an Envoy. The errors are istiod's.
-func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
+func (s *Server) configDump(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	if query.Get("proxyID") == "" {
-		http.Error(w, "You must provide a proxyID in the query string", http.StatusBadRequest)
-		return
+		return badRequest("You must provide a proxyID in the query string")
 	}
-	client, found := debug.Find(s.opts.Clients, query.Get("proxyID"))
-	if !found {
-		http.Error(w, "Proxy not connected to this Pilot instance. It may be connected to another instance.",
-			http.StatusNotFound)
-		return
+	client, connected := debug.Find(s.opts.Clients, query.Get("proxyID"))
+	if !connected {
+		return &failure{http.StatusNotFound,
+			errors.New("Proxy not connected to this Pilot instance. It may be connected to another instance.")}
 	}
-	writeJSON(w, func(w io.Writer) error {
+	return writeJSON(w, func(w io.Writer) error {
 		return debug.WriteDump(w, s.opts.Clients.Served(client.StreamID), query.Has("include_eds"))
 	})
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A list is written as the whole would be, one element at a time.
-func TestAListIsWrittenAsItIsMade(t *testing.T) {
+func TestWriteList_OneElementAtATime(t *testing.T) {
 	for n := range 4 {
 		all := []any{}
 		for i := range n {
@@ -38,7 +38,7 @@ func TestAListIsWrittenAsItIsMade(t *testing.T) {
 }
 
 // An earlier state is written object by object, and not at all for a client that has gone.
-func TestAStateIsWrittenObjectByObject(t *testing.T) {
+func TestWriteState_OneObjectAtATime(t *testing.T) {
 	for n := range 4 {
 		state := &history.State{
 			Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Objects: []*history.Object{}, Unknown: []string{"a \"objects\":null"},

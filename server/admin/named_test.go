@@ -21,8 +21,8 @@ import (
 	"tributary/sources"
 )
 
-// TestWhoIsAskedForByAnotherName explains what has an address, or was made of what a registry knows by a name, and what of it is left out.
-func TestWhoIsAskedForByAnotherName(t *testing.T) {
+// TestExplain_AddressOrRegistryName explains what has an address, or was made of what a registry knows by a name, and what of it is left out.
+func TestExplain_AddressOrRegistryName(t *testing.T) {
 	table := &memstore.Table{}
 	made := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
 		r, err := resource.New(resource.Meta{
@@ -63,9 +63,9 @@ func TestWhoIsAskedForByAnotherName(t *testing.T) {
 		unread  int
 	}{
 		"demo.rpc":       {"1 object references demo.rpc", []string{"demo"}, "10.2.0.3:20880", 0},
-		"com.acme.Demo":  {"1 object: of this name, or made of what a registry calls so", []string{"demo"}, "10.2.0.4:20880", 0},
+		"com.acme.Demo":  {"1 object: with this name, or with this name in a registry", []string{"demo"}, "10.2.0.4:20880", 0},
 		"com.acme.Other": {"no object references com.acme.other", nil, "", 1},
-		"deny-all":       {"1 object: of this name, or made of what a registry calls so", []string{"deny-all"}, "", 0},
+		"deny-all":       {"1 object: with this name, or with this name in a registry", []string{"deny-all"}, "", 0},
 		"10.2.0.2":       {"2 objects have the address 10.2.0.2", []string{"demo", "vm"}, "", 0},
 		"10.2.0.2:20880": {"2 objects have the address 10.2.0.2:20880", []string{"demo", "vm"}, "", 0},
 		"2001:0db8:0::8": {"1 object has the address 2001:0db8:0::8", []string{"demo"}, "", 0},

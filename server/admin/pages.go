@@ -49,86 +49,89 @@ const indexPath = "/debug/"
 
 func (s *Server) allPages() []Page {
 	var list []Page
-	add := func(path, about string, handler http.Handler, parameters ...Parameter) {
+	add := func(path, about string, handler handler, parameters ...Parameter) {
 		list = append(list, Page{path, http.MethodGet, about, parameters, handler})
 	}
 	optional := func(name, about string) Parameter { return Parameter{Name: name, About: about} }
 	needed := func(name, about string) Parameter { return Parameter{name, about, true} }
 	const aKind = "a kind, by any of its names, such as se"
 
-	add("/-/healthy", "200 while the process answers", http.HandlerFunc(s.healthy))
+	add("/-/healthy", "200 while the process answers", s.healthy)
 	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing",
-		http.HandlerFunc(s.ready))
-	add("/metrics", "metrics in Prometheus format", s.metrics())
+		s.ready)
+	list = append(list, Page{"/metrics", http.MethodGet, "metrics in Prometheus format", nil, s.metrics()})
 	add(indexPath, "this list of pages and their parameters",
-		s.json(func() any { return append(s.Pages(), s.changes()...) }))
+		valuePage(func() any { return append(s.Pages(), s.changes()...) }))
 	add("/debug/status", "sources, clients, holds, findings and problems on one page",
-		s.json(func() any { return s.Status() }))
+		valuePage(s.Status))
 	add("/debug/explain",
 		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name",
-		http.HandlerFunc(s.explain),
+		s.explain,
 		optional("kind", aKind), optional("namespace", "of the object; empty for an object without one"),
 		optional("name", "of the object"),
 		optional("host", "a host, an IP address, or a name in a registry"))
 	add("/debug/configz", "the objects that are served, in the format of istiod's /debug/configz",
-		http.HandlerFunc(s.configz), optional("kind", aKind))
-	add("/debug/seen", "when each object of a kind was first seen here", http.HandlerFunc(s.seen), needed("kind", aKind))
-	add("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected", s.list(s.clients))
-	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", s.list(s.syncz))
+		s.configz, optional("kind", aKind))
+	add("/debug/seen", "when each object of a kind was first seen here", s.seen, needed("kind", aKind))
+	add("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected",
+		listPage(s.clients))
+	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", listPage(s.syncz))
 	add("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
-		http.HandlerFunc(s.configDump),
+		s.configDump,
 		needed("proxyID", "the node id of an Envoy that is connected"),
 		optional("include_eds", "with its endpoints; takes no value"))
 	add("/debug/sources", "the sources and their state",
-		s.json(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
+		valuePage(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
 	add("/debug/quarantine", "invalid objects and documents, which are not served",
-		s.json(func() any { return s.Quarantined() }))
+		valuePage(s.Quarantined))
 	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects "+
 		"that changed "+
 		"since they were last acknowledged",
-		s.json(func() any { list, _ := s.rejected(); return list }))
+		valuePage(func() any { list, _ := s.rejected(); return list }))
 	add("/debug/unresolved",
 		"references to objects that do not exist, and unserved parts of objects of the Gateway API",
-		s.json(func() any { return s.ObjectProblems() }))
-	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", s.json(s.noEffect))
+		valuePage(s.ObjectProblems))
+	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", valuePage(s.noEffect))
 	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
-		s.json(func() any { return s.Guarded() }))
-	add("/debug/conflicts", "objects that are not served because another source has the same object", s.json(s.conflicts))
-	add("/debug/competing", "hosts and workloads claimed by several objects, and what istiod does",
-		s.json(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
+		valuePage(s.Guarded))
+	add("/debug/conflicts", "objects that are not served because another source has the same object",
+		valuePage(s.conflicts))
+	add("/debug/competing", "hosts and workloads claimed by several objects, and the effect in istiod",
+		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
 	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
-		"what it rejects",
-		http.HandlerFunc(s.expected),
+		"the resources that it rejects",
+		s.expected,
 		needed("node", "the Envoy's node as JSON, as in its bootstrap"),
 		optional("delta", "the Envoy uses delta xDS; takes no value"))
 	encoded := optional("encoded", "true: specs as protobuf in base64 (body) instead of JSON (spec)")
-	add("/debug/history", "changes of what is served", http.HandlerFunc(s.history),
+	add("/debug/history", "changes of what is served", s.history,
 		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"),
 		optional("source", "the name of the source that changed it"),
 		optional("since", "a time such as 2006-01-02T15:04:05Z"),
 		optional("limit", "how many of the newest changes; default 1000"),
 		optional("details", "true: with each object before and after the change"), encoded)
-	add("/debug/history/at", "the objects that were served at a time", http.HandlerFunc(s.historyAt),
+	add("/debug/history/at", "the objects that were served at a time", s.historyAt,
 		optional("time", "such as 2006-01-02T15:04:05Z; default now"), optional("kind", aKind), encoded)
-	add("/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index))
-	return list
+	return append(list, Page{
+		"/debug/pprof/", http.MethodGet, "profiles of the process", nil, http.HandlerFunc(pprof.Index),
+	})
 }
 
 // changes returns the pages that change something.
 func (s *Server) changes() []Page {
-	by := Parameter{Name: "by", About: "who requests it, for the log"}
+	caller := Parameter{Name: "by", About: "the name of the user, for the log"}
 	return []Page{
-		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{by}, http.HandlerFunc(s.reload)},
+		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{caller}, handler(s.reload)},
 		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
 			{"source", "the name of the source", true},
 			{Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"},
-			by,
-		}, http.HandlerFunc(s.release)},
+			caller,
+		}, handler(s.release)},
 		{"/-/clients/kick", http.MethodPost, "end the streams of a client, so that it reconnects", []Parameter{
-			{"node", "the node ID", true}, by,
-		}, http.HandlerFunc(s.kick)},
+			{"node", "the node ID", true}, caller,
+		}, handler(s.kick)},
 		{"/-/log-level", http.MethodPost, "change the lowest level that is logged, until the process ends", []Parameter{
-			{"level", "debug, info, warn or error", true}, by,
-		}, http.HandlerFunc(s.logLevel)},
+			{"level", "debug, info, warn or error", true}, caller,
+		}, handler(s.logLevel)},
 	}
 }

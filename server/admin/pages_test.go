@@ -141,8 +141,8 @@ func getCompact(t *testing.T, s *admin.Server, path string) (status int, body st
 	return status, compact.String()
 }
 
-// TestHistoryIsJSON has people told specs as JSON, and programs as they are.
-func TestHistoryIsJSON(t *testing.T) {
+// TestHistory_JSON has people told specs as JSON, and programs as they are.
+func TestHistory_JSON(t *testing.T) {
 	table := &memstore.Table{}
 	r := entry(t, "reviews", "rules", "a.yaml:1")
 	table.Apply([]*resource.Resource{r}, nil)
@@ -163,8 +163,8 @@ func TestHistoryIsJSON(t *testing.T) {
 	}
 }
 
-// TestExpectedNeedsANode asks what an Envoy should have without a node, and with an invalid one.
-func TestExpectedNeedsANode(t *testing.T) {
+// TestExpected_InvalidNode asks what an Envoy should have without a node, and with an invalid one.
+func TestExpected_InvalidNode(t *testing.T) {
 	w := &world{}
 	s := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),

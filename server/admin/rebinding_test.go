@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAHostThatIsMadeToLeadHereIsRefused(t *testing.T) {
+func TestHandler_RefusesDNSRebinding(t *testing.T) {
 	h := newServer(&world{}).Handler()
 	ask := func(local net.IP, host string) int {
 		r := httptest.NewRequest(http.MethodGet, "/-/healthy", nil)

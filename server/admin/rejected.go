@@ -43,7 +43,7 @@ const maxRejected = 100
 
 // rejected returns the rejected resources, and the number of those beyond the limit. Resources of more addresses come
 // first. Among equals, addresses and then their connections take turns, each with its oldest rejection first.
-func (s *Server) rejected() (list []Rejected, more int) {
+func (s *Server) rejected() (list []Rejected, unlisted int) {
 	type resourceID struct{ typeURL, name string }
 	resources := make(map[resourceID]*Rejected)
 	for client := range s.opts.Clients.EachClient() {
@@ -79,8 +79,8 @@ func (s *Server) rejected() (list []Rejected, more int) {
 func (r *Rejected) add(client *xds.ClientStatus, collection *xds.Collection, rejection xds.Rejection) {
 	r.Clients++
 	r.hosts[hostOf(client.Peer)] = true
-	if since := rejection.UnenforcedSince; !since.IsZero() && (r.UnenforcedNode == "" || since.Before(r.UnenforcedSince)) {
-		r.UnenforcedNode, r.UnenforcedSince = ClientName(client.Node.GetId(), client.Peer), since
+	if start := rejection.UnenforcedSince; !start.IsZero() && (r.UnenforcedNode == "" || start.Before(r.UnenforcedSince)) {
+		r.UnenforcedNode, r.UnenforcedSince = ClientName(client.Node.GetId(), client.Peer), start
 	}
 	if r.Clients == 1 || rejection.Since.Before(r.Since) {
 		r.Version, r.Error, r.Since, r.Acked = rejection.Version, rejection.Error, rejection.Since, rejection.Acked
@@ -114,8 +114,8 @@ func (s *Server) addChanged(rejected *Rejected) {
 	case isObject && rejected.Resource == "", !isObject && s.opts.ChangedSince == nil:
 		rejected.Incomplete = true
 	case isObject:
-		namespace, name, found := strings.Cut(rejected.Resource, "/")
-		if !found {
+		namespace, name, namespaced := strings.Cut(rejected.Resource, "/")
+		if !namespaced {
 			namespace, name = "", rejected.Resource
 		}
 		rejected.Changed = []conflicts.Ref{{Kind: schema.Kind, Namespace: namespace, Name: name}}
@@ -160,7 +160,7 @@ func (r *Rejected) Causes() string {
 	case r.Acked == "":
 		causes = "the client has acknowledged no version of it"
 	case causes == "" && r.Incomplete:
-		causes = "what changed since the client last acknowledged it is not known"
+		causes = "the changes since the client last acknowledged it are unknown"
 	case causes == "":
 		causes = "no object of it changed since the client last acknowledged it"
 	case r.Incomplete:
@@ -170,8 +170,8 @@ func (r *Rejected) Causes() string {
 	}
 	switch {
 	case r.UnenforcedNode != "":
-		since := r.UnenforcedSince.UTC().Format(time.RFC3339)
-		return "policies of " + r.UnenforcedNode + " are not in force since " + since + "; " + causes
+		start := r.UnenforcedSince.UTC().Format(time.RFC3339)
+		return "policies of " + r.UnenforcedNode + " are not in force since " + start + "; " + causes
 	case r.Fallback != "":
 		return "it has " + r.Fallback + "; " + causes
 	}

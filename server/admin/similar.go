@@ -50,7 +50,7 @@ func likeness(a, b string) (rank int, similar bool) {
 
 // similarKeys returns the most similar keys.
 func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
-	found := proposals{}
+	candidates := proposals{}
 	for candidate := range keys {
 		rank, similar := likeness(key.Name, candidate.Name)
 		switch {
@@ -61,15 +61,15 @@ func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
 		case candidate.Namespace != key.Namespace:
 			rank++
 		}
-		found[rank] = append(found[rank], Similar{Ref: conflicts.Ref(candidate)})
+		candidates[rank] = append(candidates[rank], Similar{Ref: conflicts.Ref(candidate)})
 	}
-	return found.best()
+	return candidates.best()
 }
 
 // similarHosts returns objects with a host that is similar to a host. It decodes all objects with hosts.
 func similarHosts(snapshot memstore.Snapshot, host string) []Similar {
 	first, _, _ := strings.Cut(host, ".")
-	found := proposals{}
+	candidates := proposals{}
 	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule} {
 		for object := range snapshot.List(kind, "") {
 			for _, candidate := range hostsOf(object) {
@@ -78,12 +78,12 @@ func similarHosts(snapshot memstore.Snapshot, host string) []Similar {
 					rank, similar = rankLabel, true
 				}
 				if similar {
-					found[rank] = append(found[rank], Similar{Ref: conflicts.Ref(object.Key()), Host: candidate})
+					candidates[rank] = append(candidates[rank], Similar{Ref: conflicts.Ref(object.Key()), Host: candidate})
 				}
 			}
 		}
 	}
-	return found.best()
+	return candidates.best()
 }
 
 func hostsOf(object *resource.Resource) []string {
@@ -126,12 +126,12 @@ func (s *Server) named(text string) (keys []resource.Key, why string) {
 	if byAddress {
 		why = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), text)
 	} else {
-		for key := range s.known() {
+		for key := range s.keys() {
 			if key.Name == text && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
-		why = words.Count(len(keys), "object", "objects") + ": of this name, or made of what a registry calls so"
+		why = words.Count(len(keys), "object", "objects") + ": with this name, or with this name in a registry"
 	}
 	if len(keys) > maxNamed {
 		why += fmt.Sprintf("; the first %d of them", maxNamed)

@@ -15,8 +15,8 @@ import (
 	"tributary/server/xds"
 )
 
-// TestWhoIsSentWhatIsMadeOfObjects has more Envoys than are named: those in trouble come first.
-func TestWhoIsSentWhatIsMadeOfObjects(t *testing.T) {
+// TestExplain_TranslatedClients has more Envoys than are named: those in trouble come first.
+func TestExplain_TranslatedClients(t *testing.T) {
 	table := &memstore.Table{}
 	table.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
 	table.MarkSynced()

@@ -55,8 +55,8 @@ func (t turns) limit(next http.Handler) http.Handler {
 			return
 		}
 		page := &pageWriter{
-			ResponseWriter: w, control: http.NewResponseController(w), ctx: r.Context(), until: time.Now().Add(pageWithin),
-			endTurn: sync.OnceFunc(func() { <-turn }), left: turnToWrite,
+			ResponseWriter: w, control: http.NewResponseController(w), ctx: r.Context(), deadline: time.Now().Add(pageWithin),
+			endTurn: sync.OnceFunc(func() { <-turn }), writeTime: turnToWrite,
 		}
 		defer page.endTurn()
 		next.ServeHTTP(page, r)
@@ -82,12 +82,12 @@ func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <
 type pageWriter struct {
 	http.ResponseWriter
 
-	buffer  bytes.Buffer
-	control *http.ResponseController
-	ctx     context.Context //nolint:containedctx // of the request
-	until   time.Time
-	endTurn func()
-	left    time.Duration // for writes within the turn
+	buffer    bytes.Buffer
+	control   *http.ResponseController
+	ctx       context.Context //nolint:containedctx // of the request
+	deadline  time.Time
+	endTurn   func()
+	writeTime time.Duration // for writes within the turn
 }
 
 func (w *pageWriter) Write(text []byte) (int, error) {
@@ -113,15 +113,15 @@ func (w *pageWriter) flush() error {
 // send writes to the client.
 func (w *pageWriter) send(text []byte) (written int, err error) {
 	started := time.Now()
-	slow := time.AfterFunc(w.left, w.endTurn)
+	slow := time.AfterFunc(w.writeTime, w.endTurn)
 	defer func() {
 		slow.Stop()
-		w.left -= time.Since(started)
+		w.writeTime -= time.Since(started)
 	}()
 	for part := range slices.Chunk(text, 32<<10) {
 		deadline := time.Now().Add(readWithin)
-		if deadline.After(w.until) {
-			deadline = w.until
+		if deadline.After(w.deadline) {
+			deadline = w.deadline
 		}
 		if err := w.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return written, err

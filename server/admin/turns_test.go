@@ -28,7 +28,7 @@ var (
 	fromAway = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)})
 )
 
-func TestRequestsTakeTurns(t *testing.T) {
+func TestTurns_OnePageAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		finish := make(chan struct{})
 		var mu sync.Mutex
@@ -82,7 +82,7 @@ type gone struct{ http.ResponseWriter }
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestObjectsAreNotWrittenToAClientThatIsGone(t *testing.T) {
+func TestTurns_ClientLeaves(t *testing.T) {
 	const many = 10_000
 	objects := func(encoded *int) iter.Seq[*resource.Resource] {
 		return func(yield func(*resource.Resource) bool) {
@@ -132,7 +132,7 @@ func (w *unread) Write(b []byte) (int, error) {
 	}
 }
 
-func TestAClientThatReadsNothingDelaysNobody(t *testing.T) {
+func TestTurns_SlowReader(t *testing.T) {
 	for name, size := range map[string]int{"small": 1000, "large": 3 * pageBytes} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAClientThatReadsNothingDelaysNobody(t *testing.T) {
 	}
 }
 
-func TestOtherSitesMayNotReadPages(t *testing.T) {
+func TestHandler_RefusesOtherSites(t *testing.T) {
 	h := refuseOtherSites(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(path, site, mode string) int {
 		r := httptest.NewRequest(http.MethodGet, path, nil)

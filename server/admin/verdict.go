@@ -94,7 +94,7 @@ func (t *Trouble) explain(key resource.Key) *Trouble {
 func (st *Status) Troubles() (sorted []Trouble) {
 	var list troubles
 	for _, missing := range st.Missing {
-		list.add(AboutReadiness, HarmRefused, "Nothing is sent until all sources are read; clients keep what they have.",
+		list.add(AboutReadiness, HarmRefused, "Clients get no configuration until all sources are read; they keep their own.",
 			"not ready: %s", missing)
 	}
 	if st.Config.Failed != nil {
@@ -138,8 +138,8 @@ func (st *Status) Troubles() (sorted []Trouble) {
 
 // listed joins texts, and counts those of the total that are missing.
 func listed(texts []string, total int, separator string) string {
-	if more := total - len(texts); more > 0 {
-		texts = append(slices.Clip(texts), fmt.Sprintf("and %d more", more))
+	if unlisted := total - len(texts); unlisted > 0 {
+		texts = append(slices.Clip(texts), fmt.Sprintf("and %d more", unlisted))
 	}
 	return strings.Join(texts, separator)
 }
@@ -233,16 +233,16 @@ func (st *Status) addQuarantine(list *troubles) {
 
 func (st *Status) addRejected(list *troubles) {
 	for _, rejected := range st.Rejected {
-		harm, others := HarmFrozen, ""
+		harm, suffix := HarmFrozen, ""
 		if rejected.UnenforcedNode != "" || rejected.Acked == "" && rejected.Fallback == "" {
 			harm = HarmRefused
 		}
 		if rejected.Clients > 1 {
-			others = fmt.Sprintf(" and %d more", rejected.Clients-1)
+			suffix = fmt.Sprintf(" and %d more", rejected.Clients-1)
 		}
 		trouble := list.add(AboutClient, harm,
 			"The client has its accepted version, or none. Fix the object; or the machine, then tributary client kick NODE.",
-			"%s%s rejects %s: %s; %s", ClientName(rejected.Node, rejected.Peer), others, rejected.What(), rejected.Error,
+			"%s%s rejects %s: %s; %s", ClientName(rejected.Node, rejected.Peer), suffix, rejected.What(), rejected.Error,
 			rejected.Causes())
 		if len(rejected.Changed) == 1 {
 			trouble.explain(rejected.Changed[0].Key())

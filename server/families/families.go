@@ -231,6 +231,18 @@ func (s *Set[K, F]) Has(key K) bool {
 	return s.members[key] != nil
 }
 
+// Families returns the families in use and the idle ones.
+func (s *Set[K, F]) Families() (made []F) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		if m.finished && m.err == nil {
+			made = append(made, m.family)
+		}
+	}
+	return made
+}
+
 // Forget drops the family of a key if it has no users.
 func (s *Set[K, F]) Forget(key K) {
 	s.mu.Lock()

@@ -3,12 +3,11 @@ package identity
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -20,22 +19,19 @@ type Settings struct {
 	Issuers []Issuer
 }
 
-// maxFileBytes is the largest size of a file.
-const maxFileBytes = 4 << 20
-
 // Authenticator verifies tokens and JWTs with the content of files. It is safe for concurrent use, except for Refresh.
 type Authenticator struct {
+	// read-only
 	settings Settings
 	log      *slog.Logger
-	proofs   atomic.Pointer[proofs]
-	faults   map[string]string // by file: the last error; owned by the caller of Refresh
-}
 
-// proofs are the decoded content of the files. They are not modified.
-type proofs struct {
-	contents map[string][]byte // by file
-	tokens   []hashedToken
-	keys     map[string][]jose.JSONWebKey // by file
+	// owned by the caller of Refresh
+	contents map[string][]byte // by file: the last valid content
+	faults   map[string]string // by file: the last error
+
+	mu     sync.RWMutex
+	tokens []hashedToken
+	keys   map[string][]jose.JSONWebKey // by file
 }
 
 // FileError names a file that cannot be read or decoded.
@@ -51,21 +47,23 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // NewAuthenticator reads the files of the settings. An error is a *FileError.
 func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, error) {
-	a := &Authenticator{settings: settings, log: log, faults: make(map[string]string)}
-	loaded := &proofs{contents: make(map[string][]byte), keys: make(map[string][]jose.JSONWebKey)}
+	a := &Authenticator{
+		settings: settings, log: log, contents: make(map[string][]byte), faults: make(map[string]string),
+		keys: make(map[string][]jose.JSONWebKey),
+	}
 	for _, file := range a.files() {
-		var err error
-		if loaded, err = a.reload(file, loaded); err != nil {
+		if _, err := a.load(file); err != nil {
 			return nil, &FileError{file, err}
 		}
 	}
-	a.proofs.Store(loaded)
 	return a, nil
 }
 
 // Tokens returns the names of the accepted tokens.
 func (a *Authenticator) Tokens() (names []string) {
-	for _, token := range a.proofs.Load().tokens {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, token := range a.tokens {
 		names = append(names, token.name)
 	}
 	return names
@@ -81,42 +79,28 @@ func (a *Authenticator) files() (files []string) {
 	return files
 }
 
-// reload returns the proofs with the present content of a file. Unchanged content returns the same proofs.
-func (a *Authenticator) reload(file string, before *proofs) (*proofs, error) {
-	content, err := readFile(file)
+// load puts the present content of a file in force. Errors do not name the file.
+func (a *Authenticator) load(file string) (changed bool, err error) {
+	content, err := os.ReadFile(file)
 	if err != nil {
-		return before, err
+		return false, errors.Unwrap(err)
 	}
-	if previous, loaded := before.contents[file]; loaded && bytes.Equal(content, previous) {
-		return before, nil
+	if previous, loaded := a.contents[file]; loaded && bytes.Equal(content, previous) {
+		return false, nil
 	}
-	after := &proofs{maps.Clone(before.contents), before.tokens, maps.Clone(before.keys)}
-	after.contents[file] = content
+	tokens, keys := a.tokens, maps.Clone(a.keys)
 	if file == a.settings.Tokens {
-		after.tokens, err = parseTokens(content)
+		tokens, err = parseTokens(content)
 	} else {
-		after.keys[file], err = parseKeys(content)
+		keys[file], err = parseKeys(content)
 	}
 	if err != nil {
-		return before, err
+		return false, err
 	}
-	return after, nil
-}
-
-// readFile reads a file. Errors do not name the file.
-func readFile(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, errors.Unwrap(err)
-	}
-	if info.Size() > maxFileBytes {
-		return nil, fmt.Errorf("more than %d bytes", maxFileBytes)
-	}
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return nil, errors.Unwrap(err)
-	}
-	return content, nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.contents[file], a.tokens, a.keys = content, tokens, keys
+	return true, nil
 }
 
 // Refresh reads the files again, and reports whether the proofs changed. An invalid file keeps its previous content in
@@ -126,16 +110,15 @@ func (a *Authenticator) Refresh() (changed bool) {
 		return false
 	}
 	for _, file := range a.files() {
-		before := a.proofs.Load()
-		after, err := a.reload(file, before)
-		if err == nil {
+		loaded, err := a.load(file)
+		switch {
+		case err == nil:
 			delete(a.faults, file)
-		} else if a.faults[file] != err.Error() {
+		case a.faults[file] != err.Error():
 			a.faults[file] = err.Error()
 			a.log.Error("identity: file is invalid, its previous content stays in force", "file", file, "err", err)
 		}
-		if after != before {
-			a.proofs.Store(after)
+		if loaded {
 			a.log.Info("identity: file reloaded", "file", file)
 			changed = true
 		}
@@ -164,14 +147,17 @@ func (a *Authenticator) Authenticate(connection *Identity, headers []string) (*I
 	if !connection.Secure && !connection.IsLocal() {
 		return nil, ErrPlaintext
 	}
-	client, accepted := *connection, a.proofs.Load()
-	if client.Token = tokenName(token, accepted.tokens); client.Token != "" {
+	a.mu.RLock()
+	tokens, keys := a.tokens, a.keys
+	a.mu.RUnlock()
+	client := *connection
+	if client.Token = tokenName(token, tokens); client.Token != "" {
 		return &client, nil
 	}
 	if len(a.settings.Issuers) == 0 || strings.Count(token, ".") != 2 {
 		return nil, errors.New("the token is unknown or revoked")
 	}
-	claims, expires, err := verifyJWT(token, a.settings.Issuers, accepted.keys, time.Now())
+	claims, expires, err := verifyJWT(token, a.settings.Issuers, keys, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -124,14 +125,9 @@ func formatSubject(certificate *x509.Certificate) string {
 // expiry returns the latest expiry of the chains. A chain expires with the first of its certificates.
 func expiry(chains [][]*x509.Certificate) (latest time.Time) {
 	for _, chain := range chains {
-		expires := chain[0].NotAfter
-		for _, authority := range chain[1:] {
-			if authority.NotAfter.Before(expires) {
-				expires = authority.NotAfter
-			}
-		}
-		if expires.After(latest) {
-			latest = expires
+		first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		if first.NotAfter.After(latest) {
+			latest = first.NotAfter
 		}
 	}
 	return latest

@@ -111,7 +111,7 @@ func TestTokens(t *testing.T) {
 	require.False(t, (*Authenticator)(nil).Refresh())
 }
 
-func TestNamesOfTokens(t *testing.T) {
+func TestTokens_InvalidNamesAndLines(t *testing.T) {
 	for _, name := range []string{"", "a b", "-a", "a\n", "ä", strings.Repeat("a", 129)} {
 		_, _, err := NewToken(name)
 		require.Error(t, err, "%q", name)
@@ -224,13 +224,13 @@ func TestJWT(t *testing.T) {
 	require.False(t, a.Refresh(), "there is no public key in it")
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestAuthenticator_MissingFile(t *testing.T) {
 	_, err := NewAuthenticator(Settings{Tokens: "/nowhere/tokens"}, slog.New(slog.DiscardHandler))
 	require.EqualError(t, err, "/nowhere/tokens: no such file or directory")
 }
 
 // Nothing that formats an identity shows its token.
-func TestATokenIsNotPrinted(t *testing.T) {
+func TestIdentity_FormatsWithoutToken(t *testing.T) {
 	token, line, err := NewToken("ci")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "tokens")

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,11 +13,12 @@ func Parse(proofs []string) (*Identity, error) {
 	client := &Identity{}
 	for _, proof := range proofs {
 		kind, value, _ := strings.Cut(proof, ":")
+		var err error
 		switch {
 		case proof == "socket":
 			client.Socket = true
 		case value == "":
-			return nil, errFormat(proof)
+			err = errFormat
 		case kind == "dns":
 			client.DNS = append(client.DNS, strings.ToLower(value))
 		case kind == "subject":
@@ -27,22 +29,21 @@ func Parse(proofs []string) (*Identity, error) {
 			issuer, subject, _ := strings.Cut(value, "|")
 			client.JWT = &JWT{Issuer: issuer, Subject: subject}
 		case kind == "ip":
-			address, err := netip.ParseAddr(value)
-			if err != nil {
-				return nil, fmt.Errorf("identity %q: want an IP address behind ip:, such as ip:10.1.2.3", proof)
+			address, invalid := netip.ParseAddr(value)
+			if invalid != nil {
+				err = errors.New("want an IP address behind ip:, such as ip:10.1.2.3")
 			}
-			client.Address = address.Unmap()
+			client.Address = address.Unmap().WithZone("")
 		case strings.HasPrefix(value, "//"):
 			client.URIs = append(client.URIs, proof)
 		default:
-			return nil, errFormat(proof)
+			err = errFormat
+		}
+		if err != nil {
+			return nil, fmt.Errorf("identity %q: %w", proof, err)
 		}
 	}
 	return client, nil
 }
 
-func errFormat(proof string) error {
-	return fmt.Errorf("identity %q: want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or "+
-		"socket",
-		proof)
-}
+var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket")
