@@ -53,9 +53,12 @@ var arrows = map[string][]string{
 	"sources/consul/judge":   {},
 	"sources/vip":            {},
 	"sources/derive":         {"resource", "sources"},
-	"sources/registry":       {"resource", "sources"},
+	"sources/presence":       {},
+	"sources/registry":       {"resource", "sources", "sources/presence"},
 
-	"sources/dubbo":          {"resource", "sources", "adsc", "sources/registry", "sources/consul", "sources/dubbo/"},
+	"sources/dubbo": {
+		"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/consul", "sources/dubbo/",
+	},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/registry", "sources/dubbo/provider"},
 	"sources/dubbo/registry": {"sources/dubbo/provider"},
@@ -146,7 +149,9 @@ func allowedFor(name string) ([]string, bool) {
 	}
 	if folder, found := strings.CutPrefix(name, "sources/"); found { // a source, which knows no other one
 		source, _, _ := strings.Cut(folder, "/")
-		return []string{"resource", "sources", "adsc", "sources/registry", "sources/" + source + "/"}, true
+		return []string{
+			"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/" + source + "/",
+		}, true
 	}
 	return nil, false
 }

@@ -33,7 +33,7 @@ func newBook(t *testing.T) *book {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
 	b := &book{newState(m, Settings{Groups: []string{"DEFAULT_GROUP"}, KeepEmpty: time.Hour}), t}
-	b.connected(start, time.Minute)
+	b.Return(start, time.Minute)
 	return b
 }
 
@@ -52,7 +52,7 @@ func (b *book) believed(at time.Time) (all []string) {
 	if services, _ := b.Services(); services > 0 {
 		all = []string{}
 	}
-	b.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) { all = append(all, k.Value.Address) })
+	b.Endpoints(func(_ mapping.ID, k registry.Known) { all = append(all, k.Value.Address) })
 	return all
 }
 
@@ -70,7 +70,7 @@ func TestAServerThatComesBackWithPartialListsLosesNothing(t *testing.T) {
 	b.takeInstances(orders, has("10.0.0.1", "10.0.0.2"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(at(0)))
 	later := 10 * time.Minute
-	b.connected(at(later), time.Minute)
+	b.Return(at(later), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(at(later)), "nothing is listed")
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
@@ -106,7 +106,7 @@ func TestInDoubt(t *testing.T) {
 		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 		b.takeInstances(orders, []client.Instance{one}, nil, nil)
 		b.believed(at(0))
-		b.connected(at(time.Minute), time.Minute)
+		b.Return(at(time.Minute), time.Minute)
 		b.takeInstances(orders, c.now, nil, nil)
 		require.Equal(t, c.stays, len(b.believed(at(time.Minute))) > 0, name)
 	}
@@ -177,11 +177,11 @@ func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(0)))
-	b.connected(at(time.Minute), time.Minute)
+	b.Return(at(time.Minute), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
-	b.suspicion = b.suspicion.Leave(at(90 * time.Second))
+	b.Leave(at(90 * time.Second))
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
-	b.connected(at(time.Hour), time.Minute)
+	b.Return(at(time.Hour), time.Minute)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
 	require.Equal(t, []string{}, b.believed(at(time.Hour+time.Minute)))
 }
@@ -213,7 +213,7 @@ func TestHold_EndsThoughNothingLasts(t *testing.T) {
 			b := r.gather(at(clock))
 			kept.note = registry.KeepNote(kept, b.Note, kept.note)
 			var addresses []string
-			r.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) {
+			r.state.Endpoints(func(_ mapping.ID, k registry.Known) {
 				addresses = append(addresses, k.Value.Address)
 			})
 			return addresses
@@ -221,13 +221,13 @@ func TestHold_EndsThoughNothingLasts(t *testing.T) {
 		r.down = nil
 		require.Len(t, read(has("10.0.0.1", "10.0.0.2")), 2, name)
 		clock = time.Second
-		r.state.connected(at(clock), time.Minute)
+		r.state.Return(at(clock), time.Minute)
 		require.Len(t, read(left), 2, name)
 		for n := range 9 {
 			require.NotEmpty(t, read(left), name)
 			clock += 8 * time.Second
 			if c.cut {
-				r.state.suspicion = r.state.suspicion.Leave(at(clock))
+				r.state.Leave(at(clock))
 				kept.note = registry.KeepNote(kept, r.gather(at(clock)).Note, kept.note)
 				clock += time.Second
 			}
@@ -237,7 +237,7 @@ func TestHold_EndsThoughNothingLasts(t *testing.T) {
 				}
 				before := r.state
 				r = newRun(t, "", "DEFAULT_GROUP")
-				before.Endpoints(func(id mapping.ID, k registry.Known[registry.Endpoint]) {
+				before.Endpoints(func(id mapping.ID, k registry.Known) {
 					r.state.services[orders] = &service{settled: true}
 					resources, _, err := r.mapper.Entries([]registry.Service[mapping.ID]{{
 						ID: id, Name: registry.Name{Host: "orders.test", Object: "orders"}, Port: registry.Port{Number: 80, Protocol: "HTTP"},
@@ -246,9 +246,10 @@ func TestHold_EndsThoughNothingLasts(t *testing.T) {
 					require.NoError(t, err)
 					r.state.Restore("DEFAULT_GROUP@@orders", resources, func(registry.Service[mapping.ID]) bool { return true })
 				})
-				r.down, r.state.suspicion = nil, r.state.Resume(kept, at(clock))
+				r.down = nil
+				r.state.Resume(kept, at(clock))
 			}
-			r.state.connected(at(clock), time.Minute)
+			r.state.Return(at(clock), time.Minute)
 		}
 		require.Equal(t, []string{"10.0.0.2"}, read(left), name)
 	}
@@ -260,7 +261,7 @@ func newRun(t *testing.T, template string, groups ...string) *run {
 	require.NoError(t, err)
 	r := &run{Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()}}
 	r.state, r.wakeup = newState(m, r.settings), registry.NewWakeup()
-	r.state.connected(start, time.Minute)
+	r.state.Return(start, time.Minute)
 	return r
 }
 
@@ -339,7 +340,7 @@ func TestReplicasServeTheSamePort(t *testing.T) {
 	require.EqualValues(t, 8080, port(early, at(time.Hour), on(8080, 8080, 9090)))
 	require.EqualValues(t, 9090, port(early, at(time.Hour), on(8080, 9090, 9090)))
 	require.EqualValues(t, 9090, port(late, at(time.Hour), on(8080, 9090, 9090)))
-	early.connected(at(2*time.Hour), time.Minute)
+	early.Return(at(2*time.Hour), time.Minute)
 	require.EqualValues(t, 9090, port(early, at(2*time.Hour), on(8080)), "while others are in doubt it stays")
 }
 
@@ -368,7 +369,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
 	b.believed(at(time.Second))
-	b.connected(at(time.Hour), time.Minute)
+	b.Return(at(time.Hour), time.Minute)
 	ill := has("10.0.0.1")
 	ill[0].Healthy = false
 	b.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
@@ -425,7 +426,7 @@ func TestWhatIsExplained(t *testing.T) {
 	require.False(t, says(at(0), "10.0.0.1", "10.0.0.2", "10.0.0.3"))
 	r.gather(at(time.Minute))
 	require.True(t, says(at(time.Minute), "10.0.0.1", "10.0.0.2"))
-	r.state.connected(at(time.Hour), time.Minute)
+	r.state.Return(at(time.Hour), time.Minute)
 	require.False(t, says(at(time.Hour), "10.0.0.1"), "in doubt it stays")
 	after := r.gather(at(time.Hour + time.Minute))
 	require.False(t, after.Contents[0].Explained, "it goes since nobody has heard of it")
