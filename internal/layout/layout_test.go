@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 
 	"sources/consul/mapping": {"resource", "sources", "sources/registry"},
 	"sources/consul/dial":    {"sources", "adsc"},
-	"sources/consul/judge":   {},
+	"sources/consul/judge":   {"sources/presence"},
 	"sources/vip":            {},
 	"sources/derive":         {"resource", "sources"},
 	"sources/presence":       {},
@@ -97,7 +97,10 @@ var arrows = map[string][]string{
 	"server/envoy/references": {"resource", "memstore", "server/envoy/index", "server/envoy/model"},
 	"server/envoy/coverage":   {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
-	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/registry"},
+	"sources/consulkv": {
+		"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/presence",
+		"sources/registry",
+	},
 	"sources/consulkv/kvtest": {},
 }
 

@@ -174,10 +174,10 @@ func TestNodes_SecondLossRenewsHold(t *testing.T) {
 	both := func(created uint64) instances { return made("1", "n1", created).plus(made("2", "n2", created).list) }
 	answer(0, both(10))
 	answer(time.Second, made("1", "n1", 30))
-	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until)
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End)
 	answer(20*time.Second, both(30))
-	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until, "nodes that come back are no second loss")
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End, "nodes that come back are no second loss")
 	answer(50*time.Second, made("1", "n1", 40))
-	require.Equal(t, begin.Add(110*time.Second), p.suspicion.Until)
+	require.Equal(t, begin.Add(110*time.Second), p.suspicion.End)
 	require.Len(t, s.instances.list, 2)
 }

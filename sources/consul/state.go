@@ -16,6 +16,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
+	"tributary/sources/presence"
 )
 
 // state reduces answers of Consul to the services to publish. Its methods do no I/O and take no locks; time is an
@@ -49,7 +50,7 @@ type catalogScope struct {
 	confirmedReadsStarted int           // of the names
 	lastConfirmedRead     int           // the last good one proves the state when it started
 	serverTrouble         *trouble      // no leader, or too long without contact to it
-	suspicion             judge.Suspicion
+	suspicion             presence.Suspicion
 	troubleSince          time.Time
 	cluster               string   // identity of the last cluster; empty if unknown
 	fromRecord            bool     // an earlier run left the listing, until the names are read
@@ -104,15 +105,15 @@ func (p *catalogScope) suspected(now time.Time) bool {
 
 // suspect starts a hold. The nodes as they are now are no reason for the next suspicion.
 func (p *catalogScope) suspect(reason string, now time.Time) {
-	p.suspicion, p.troubleSince = judge.Suspicion{Until: now.Add(p.resetHold), Why: reason}, now
+	p.suspicion, p.troubleSince = presence.Suspicion{End: now.Add(p.resetHold), Why: reason}, now
 	p.nodes.reset(now)
 }
 
 // suspicionAt returns the suspicion, which outages prolong.
-func (p *catalogScope) suspicionAt(now time.Time) judge.Suspicion {
+func (p *catalogScope) suspicionAt(now time.Time) presence.Suspicion {
 	suspicion := p.suspicion
-	if p.trouble != nil && !suspicion.Until.IsZero() {
-		suspicion.Until = suspicion.Until.Add(max(0, now.Sub(p.troubleSince)))
+	if p.trouble != nil && !suspicion.End.IsZero() {
+		suspicion.End = suspicion.End.Add(max(0, now.Sub(p.troubleSince)))
 	}
 	return suspicion
 }

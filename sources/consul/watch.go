@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"tributary/sources/consul/dial"
-	"tributary/sources/consul/judge"
+	"tributary/sources/presence"
 )
 
 // watcher reads one service again and again.
@@ -396,7 +396,7 @@ func (r *run) applyListing(ctx context.Context, p *catalogScope, l listing) mean
 func (st *state) adopt(p *catalogScope, now time.Time) (names []string) {
 	// With a record, the listing itself shows a loss.
 	if !p.fromRecord && len(p.listing.names) == 0 && len(st.restored) > 1 && !p.suspected(now) {
-		p.suspicion = judge.Suspicion{Until: now.Add(p.resetHold), Why: fmt.Sprintf(
+		p.suspicion = presence.Suspicion{End: now.Add(p.resetHold), Why: fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored))}
 	}
 	for name := range st.restored {
