@@ -80,7 +80,9 @@ var arrows = map[string][]string{
 	"sources/eureka/wire":   {},
 	"sources/eureka/client": {"sources/eureka/wire"},
 
-	"sources/kube": {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
+	"sources/kube": {
+		"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/derive", "sources/kube/",
+	},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
 	"server/envoy/binary":    {"server/envoy/model"},
