@@ -161,7 +161,7 @@ func (st *state) expire(now time.Time) time.Duration {
 		return rest <= 0
 	}
 	for _, p := range st.scopes {
-		if p.trouble == nil && !p.suspicion.End.IsZero() && passed(p.suspicion.End) {
+		if end := p.suspicion.Next(); !end.IsZero() && passed(end) {
 			p.suspicion, st.recordChanged = presence.Suspicion{}, true
 			p.nodes.accept(now) // they are no reason for the next suspicion
 			p.reread.raise()
@@ -266,8 +266,8 @@ func (st *state) health(now time.Time) sources.Health {
 				held = append(held, name)
 			}
 		}
-		if p.suspected(now) {
-			suspicion := p.suspicionAt(now)
+		if p.suspicion.Holds(now) {
+			suspicion := p.suspicion.Back(now)
 			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), suspicion.Why,
 				suspicion.End.UTC().Format(time.TimeOnly))
 			slices.Sort(held)
