@@ -44,16 +44,16 @@ type catalogScope struct {
 	namesRead             bool
 	listing               listing // the last one that was applied
 	services              map[string]*service
-	datacenterSeen        string        // where the scope names none
-	trouble               *trouble      // with the names; nil after a good read
-	recovered             chan struct{} // closed at the end of trouble or doubt; nil without
-	confirmedReadsStarted int           // of the names
-	lastConfirmedRead     int           // the last good one proves the state when it started
-	serverTrouble         *trouble      // no leader, or too long without contact to it
+	datacenterSeen        string             // where the scope names none
+	trouble               *trouble           // with the names; nil after a good read
+	recovered             chan struct{}      // closed at the end of trouble or doubt; nil without
+	confirmedReadsStarted int                // of the names
+	lastConfirmedRead     int                // the last good one proves the state when it started
+	serverTrouble         *trouble           // no leader, or too long without contact to it
 	suspicion             presence.Suspicion // that it lost its data; it is away while it is in trouble
-	cluster               string   // identity of the last cluster; empty if unknown
-	fromRecord            bool     // an earlier run left the listing, until the names are read
-	heldNames             []string // services that an earlier run held, until the names are read
+	cluster               string             // identity of the last cluster; empty if unknown
+	fromRecord            bool               // an earlier run left the listing, until the names are read
+	heldNames             []string           // services that an earlier run held, until the names are read
 	instanceCount         int
 	changes               changeNotes
 	nodes                 nodes

@@ -75,6 +75,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 	}
 	r.leftOutCount, r.Explained = len(leftOut), r.Suspicion.End.IsZero()
 	contents := r.Contents(now)
+	r.callAddresses = nil
 	r.forgetInterfaces()
 	if r.consumersChanged || len(contents) > 0 {
 		r.consumersChanged = false

@@ -178,13 +178,12 @@ func newState(source *Source) *state {
 	}, func(serviceID mapping.ID, unlisted core.Known) time.Time {
 		return s.holdUntil(s.unlistedState(serviceID.Group(), unlisted.Value), unlisted.FirstListed, unlisted.Missing)
 	})
-	s.Follow(func(mapping.ID, []core.Known, []core.Known) { s.callAddresses = nil })
 	return s
 }
 
 // restore takes back an interface that an earlier run published, if the settings still select it.
 func (s *state) restore(interfaceName string, published []*resource.Resource) {
-	s.changed[interfaceName] = true
+	s.changed[interfaceName], s.callAddresses = true, nil
 	s.Restore(interfaceName, published, func(service) bool { return s.settings.serves(interfaceName) })
 }
 

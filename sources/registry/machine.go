@@ -68,7 +68,6 @@ type Machine[ID ServiceID[ID]] struct {
 
 	mapping  Mapping[ID]
 	keep     func(ID) time.Duration // services without endpoints
-	moved    func(id ID, before, after []Known)
 	deadline func(ID, Known) time.Time
 	groups   map[string]*group[ID]
 	names    map[ID]Name
@@ -105,7 +104,7 @@ func NewMachine[ID ServiceID[ID]](mapping Mapping[ID], keep func(ID) time.Durati
 	deadline func(ID, Known) time.Time,
 ) *Machine[ID] {
 	created := &Machine[ID]{
-		mapping: mapping, keep: keep, deadline: deadline, moved: func(ID, []Known, []Known) {},
+		mapping: mapping, keep: keep, deadline: deadline,
 		groups: map[string]*group[ID]{}, dirty: map[string]bool{},
 	}
 	if deadline == nil {
@@ -131,14 +130,12 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 		state := m.group(service.ID.Group()).service(service.ID)
 		state.port = service.Port
 		state.owners = unique(append(state.owners, service.Owners...))
-		before := state.endpoints
 		for _, e := range service.Endpoints {
 			state.endpoints = append(state.endpoints, Known{Value: e})
 		}
 		compare := func(a, b Known) int { return a.Value.Compare(b.Value) }
 		slices.SortStableFunc(state.endpoints, compare)
 		state.endpoints = slices.CompactFunc(state.endpoints, func(a, b Known) bool { return compare(a, b) == 0 })
-		m.moved(service.ID, before, state.endpoints)
 	}
 }
 
@@ -184,9 +181,6 @@ func (m *Machine[ID]) TakeAll(groups map[string]Offers[ID]) {
 		m.Take(name, offers)
 	}
 }
-
-// Follow makes the machine call moved with the endpoints of each service before and after an update.
-func (m *Machine[ID]) Follow(moved func(id ID, before, after []Known)) { m.moved = moved }
 
 // Touch updates a group again although its offers are as before.
 func (m *Machine[ID]) Touch(name string) {
@@ -355,7 +349,6 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 			before = &service{}
 		}
 		after, next := m.updateService(id, before, offers, now)
-		m.moved(id, before.endpoints, after.endpoints)
 		g.explained = g.explained && before.held == 0
 		for _, o := range offers {
 			if o.Why != "" && !after.serves(o.Endpoint) {
