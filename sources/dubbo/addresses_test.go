@@ -50,7 +50,7 @@ func TestWhereSomethingIsCalledIsCounted(t *testing.T) {
 			r.forgetInterfaces()
 		case 5:
 			r.Take(name, r.offers(name, at))
-			r.Contents(at)
+			r.contents(at)
 		default:
 			r.Registered(key, registered(name), nil)
 		}
