@@ -50,12 +50,15 @@ var arrows = map[string][]string{
 
 	"sources/consul/mapping": {"resource", "sources", "sources/registry"},
 	"sources/consul/dial":    {"sources", "adsc"},
-	"sources/consul/judge":   {},
+	"sources/consul/judge":   {"sources/presence"},
 	"sources/vip":            {},
 	"sources/derive":         {"resource", "sources"},
-	"sources/registry":       {"resource", "sources"},
+	"sources/presence":       {},
+	"sources/registry":       {"resource", "sources", "sources/presence"},
 
-	"sources/dubbo":          {"resource", "sources", "adsc", "sources/registry", "sources/consul", "sources/dubbo/"},
+	"sources/dubbo": {
+		"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/consul", "sources/dubbo/",
+	},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/registry", "sources/dubbo/provider"},
 	"sources/dubbo/registry": {"sources/dubbo/provider"},
@@ -77,7 +80,9 @@ var arrows = map[string][]string{
 	"sources/eureka/wire":   {},
 	"sources/eureka/client": {"sources/eureka/wire"},
 
-	"sources/kube": {"resource", "sources", "adsc", "sources/registry", "sources/derive", "sources/kube/"},
+	"sources/kube": {
+		"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/derive", "sources/kube/",
+	},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
 	"server/envoy/binary":    {"server/envoy/model"},
@@ -94,7 +99,10 @@ var arrows = map[string][]string{
 	"server/envoy/references": {"resource", "memstore", "server/envoy/index", "server/envoy/model"},
 	"server/envoy/coverage":   {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
-	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/registry"},
+	"sources/consulkv": {
+		"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/presence",
+		"sources/registry",
+	},
 	"sources/consulkv/kvtest": {},
 }
 
@@ -146,7 +154,9 @@ func allowedFor(name string) ([]string, bool) {
 	}
 	if folder, found := strings.CutPrefix(name, "sources/"); found { // a source, which knows no other one
 		source, _, _ := strings.Cut(folder, "/")
-		return []string{"resource", "sources", "adsc", "sources/registry", "sources/" + source + "/"}, true
+		return []string{
+			"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/" + source + "/",
+		}, true
 	}
 	return nil, false
 }

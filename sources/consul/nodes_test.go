@@ -175,10 +175,10 @@ func TestNodes_SecondLossRenewsHold(t *testing.T) {
 	}
 	answer(0, instancesCreatedAt(10))
 	answer(time.Second, instanceOnNode("1", "n1", 30))
-	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until)
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End)
 	answer(20*time.Second, instancesCreatedAt(30))
-	require.Equal(t, begin.Add(61*time.Second), p.suspicion.Until, "nodes that come back are no second loss")
+	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End, "nodes that come back are no second loss")
 	answer(50*time.Second, instanceOnNode("1", "n1", 40))
-	require.Equal(t, begin.Add(110*time.Second), p.suspicion.Until)
+	require.Equal(t, begin.Add(110*time.Second), p.suspicion.End)
 	require.Len(t, s.instances.list, 2)
 }

@@ -13,8 +13,8 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -161,8 +161,8 @@ func (st *state) expire(now time.Time) time.Duration {
 		return rest <= 0
 	}
 	for _, p := range st.scopes {
-		if p.trouble == nil && !p.suspicion.Until.IsZero() && passed(p.suspicion.Until) {
-			p.suspicion, st.recordChanged = judge.Suspicion{}, true
+		if end := p.suspicion.Next(); !end.IsZero() && passed(end) {
+			p.suspicion, st.recordChanged = presence.Suspicion{}, true
 			p.nodes.accept(now) // they are no reason for the next suspicion
 			p.reread.raise()
 			for _, s := range p.services {
@@ -266,18 +266,18 @@ func (st *state) health(now time.Time) sources.Health {
 				held = append(held, name)
 			}
 		}
-		if p.suspected(now) {
-			suspicion := p.suspicionAt(now)
+		if p.suspicion.Holds(now) {
+			suspicion := p.suspicion.Back(now)
 			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), suspicion.Why,
-				suspicion.Until.UTC().Format(time.TimeOnly))
+				suspicion.End.UTC().Format(time.TimeOnly))
 			slices.Sort(held)
 			if names := registry.First(held, "services"); len(names) > 0 {
 				hold += " (" + names[0] + ")"
 			}
 			messages = append(messages, hold)
 			health.Unconfirmed += missing
-			if suspicion.Until.After(health.End) {
-				health.End = suspicion.Until
+			if suspicion.End.After(health.End) {
+				health.End = suspicion.End
 			}
 		} else if missing > 0 && failure == nil && message == "" && p.complete() {
 			messages = append(messages, p.prefix()+"the hold has ended: "+

@@ -12,6 +12,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
+	"tributary/sources/presence"
 )
 
 // twenty fills a domain with services of the numbers from one to another, each on one of two nodes.
@@ -231,7 +232,7 @@ func TestSuspicionOfWrongClock_Ends(t *testing.T) {
 		s := Settings{}
 		require.NoError(t, s.complete())
 		w.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
-			Index: 101, Names: []string{"s00", "s01"}, Suspicion: judge.Suspicion{Until: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
+			Index: 101, Names: []string{"s00", "s01"}, Suspicion: presence.Suspicion{End: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
 		}}}.Encode()
 		w.start(Settings{}, 0)
 		pass(time.Minute)

@@ -16,6 +16,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
+	"tributary/sources/presence"
 )
 
 // state reduces answers of Consul to the services to publish. Its methods do no I/O and take no locks; time is an
@@ -43,17 +44,16 @@ type catalogScope struct {
 	namesRead             bool
 	listing               listing // the last one that was applied
 	services              map[string]*service
-	datacenterSeen        string        // where the scope names none
-	trouble               *trouble      // with the names; nil after a good read
-	recovered             chan struct{} // closed at the end of trouble or doubt; nil without
-	confirmedReadsStarted int           // of the names
-	lastConfirmedRead     int           // the last good one proves the state when it started
-	serverTrouble         *trouble      // no leader, or too long without contact to it
-	suspicion             judge.Suspicion
-	troubleSince          time.Time
-	cluster               string   // identity of the last cluster; empty if unknown
-	fromRecord            bool     // an earlier run left the listing, until the names are read
-	heldNames             []string // services that an earlier run held, until the names are read
+	datacenterSeen        string             // where the scope names none
+	trouble               *trouble           // with the names; nil after a good read
+	recovered             chan struct{}      // closed at the end of trouble or doubt; nil without
+	confirmedReadsStarted int                // of the names
+	lastConfirmedRead     int                // the last good one proves the state when it started
+	serverTrouble         *trouble           // no leader, or too long without contact to it
+	suspicion             presence.Suspicion // that it lost its data; it is away while it is in trouble
+	cluster               string             // identity of the last cluster; empty if unknown
+	fromRecord            bool               // an earlier run left the listing, until the names are read
+	heldNames             []string           // services that an earlier run held, until the names are read
 	instanceCount         int
 	changes               changeNotes
 	nodes                 nodes
@@ -96,25 +96,13 @@ type trouble struct {
 	request bool // the request or the answer is at fault, and not the connection
 }
 
-// suspected reports whether the scope may have lost its data. Outages do not end a suspicion: agents cannot register
-// then.
-func (p *catalogScope) suspected(now time.Time) bool {
-	return p.suspicion.Holds(now) || p.trouble != nil && p.suspicion.Why != ""
-}
-
 // suspect starts a hold. The nodes as they are now are no reason for the next suspicion.
 func (p *catalogScope) suspect(reason string, now time.Time) {
-	p.suspicion, p.troubleSince = judge.Suspicion{Until: now.Add(p.resetHold), Why: reason}, now
-	p.nodes.reset(now)
-}
-
-// suspicionAt returns the suspicion, which outages prolong.
-func (p *catalogScope) suspicionAt(now time.Time) judge.Suspicion {
-	suspicion := p.suspicion
-	if p.trouble != nil && !suspicion.Until.IsZero() {
-		suspicion.Until = suspicion.Until.Add(max(0, now.Sub(p.troubleSince)))
+	p.suspicion = presence.Suspect(now, p.resetHold, reason)
+	if p.trouble != nil {
+		p.suspicion = p.suspicion.Leave(now)
 	}
-	return suspicion
+	p.nodes.reset(now)
 }
 
 const setToken = "set tokenFile or CONSUL_HTTP_TOKEN" //nolint:gosec // no token
@@ -207,12 +195,12 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 		if lost := len(missing) + r.lost; lost > 0 {
 			s.compareNodes(r, lost, sinceLoss, now)
 		}
-		if !p.suspected(now) {
+		if !p.suspicion.Holds(now) {
 			missing, r.lost = nil, 0
 		}
 		s.setInstances(r.instances, missing, r.lost)
 	case emptied:
-		if p.suspected(now) {
+		if p.suspicion.Holds(now) {
 			s.heldInstances = len(s.instances.list)
 			return absent
 		}
@@ -230,7 +218,7 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 // it compares the nodes that were read since the loss: if they were created again, Consul lost its data again.
 func (s *service) compareNodes(r reading, missing int, c judge.Compared, now time.Time) {
 	c.HasBaseline, c.Before, c.Now, c.Missing = true, len(s.instances.list)+r.lost, len(r.instances.list), missing
-	if !s.scope.suspected(now) {
+	if !s.scope.suspicion.Holds(now) {
 		c.SameCreation, c.Recreated = 0, 0
 		s.scope.nodes.accepted.Compare(r.instances.nodes(), 0, &c)
 	}
@@ -360,7 +348,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 		if _, listed := l.names[name]; listed || s.delisted {
 			continue
 		}
-		if l.Filtered || p.suspected(now) {
+		if l.Filtered || p.suspicion.Holds(now) {
 			if s.listed { // the names cannot prove its end
 				reread = append(reread, s)
 			}
@@ -376,10 +364,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 
 // fail stores why the names cannot be read.
 func (p *catalogScope) fail(t *trouble, now time.Time) {
-	if p.trouble == nil {
-		p.troubleSince = now
-	}
-	p.trouble = t
+	p.trouble, p.suspicion = t, p.suspicion.Leave(now)
 	p.suspend()
 }
 
@@ -397,7 +382,7 @@ func (p *catalogScope) requestConfirmedNames() {
 
 // recover ends trouble and doubt.
 func (p *catalogScope) recover(now time.Time) {
-	p.suspicion, p.trouble = p.suspicionAt(now), nil
+	p.suspicion, p.trouble = p.suspicion.Back(now), nil
 	if p.recovered != nil {
 		close(p.recovered)
 		p.recovered = nil
@@ -560,7 +545,7 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 func (st *state) record(now time.Time) []byte {
 	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
 	for _, p := range st.scopes {
-		r := judge.Record{Suspicion: p.suspicionAt(now)}
+		r := judge.Record{Suspicion: p.suspicion.Back(now)}
 		if p.namesRead || p.fromRecord {
 			r.Index, r.Cluster, r.CreateIndexes = p.listing.Index, p.cluster, p.nodes.accepted
 			r.Names = slices.Sorted(maps.Keys(p.listing.names))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"tributary/sources/consul/dial"
-	"tributary/sources/consul/judge"
+	"tributary/sources/presence"
 )
 
 // watcher reads one service again and again.
@@ -395,9 +395,9 @@ func (r *run) applyListing(ctx context.Context, p *catalogScope, l listing) mean
 // adopt returns the services of an earlier run that the names lack, which are withdrawn after a read only.
 func (st *state) adopt(p *catalogScope, now time.Time) (names []string) {
 	// With a record, the listing itself shows a loss.
-	if !p.fromRecord && len(p.listing.names) == 0 && len(st.restored) > 1 && !p.suspected(now) {
-		p.suspicion = judge.Suspicion{Until: now.Add(p.resetHold), Why: fmt.Sprintf(
-			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored))}
+	if !p.fromRecord && len(p.listing.names) == 0 && len(st.restored) > 1 && !p.suspicion.Holds(now) {
+		p.suspicion = presence.Suspect(now, p.resetHold, fmt.Sprintf(
+			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored)))
 	}
 	for name := range st.restored {
 		if _, listed := p.listing.names[name]; !listed && p.services[name] == nil {

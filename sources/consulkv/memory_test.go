@@ -26,8 +26,8 @@ func keyOf(i int) string { return fmt.Sprintf("mesh/r%03d", i) }
 // see has a memory take a listing.
 func (m *memory) see(l listing, outage bool, now time.Time) listing {
 	l.read = now
-	c, missing := m.compare(l, outage)
-	m.take(&l, c, missing)
+	c, _ := m.compare(l, outage)
+	m.take(&l, c)
 	return l
 }
 

@@ -127,9 +127,7 @@ type run struct {
 func (r *run) take(l listing) {
 	r.keep() // before the changes that it explains
 	var contents []sources.Content
-	seen := make(map[string]bool, len(l.pairs))
 	for _, pair := range l.pairs {
-		seen[pair.Key] = true
 		sum := maphash.Bytes(r.seed, pair.Value) | 1 // so that it is not zero
 		if r.sums[pair.Key] == sum {
 			continue
@@ -138,7 +136,7 @@ func (r *run) take(l listing) {
 		contents = append(contents, r.place.parse(pair.Key, pair.Value))
 	}
 	for key := range r.sums {
-		if !seen[key] && !l.held[key] {
+		if _, stays := r.memory.keys[key]; !stays {
 			contents = append(contents, sources.Content{Group: key})
 			delete(r.sums, key)
 		}
@@ -155,15 +153,16 @@ func (r *run) take(l listing) {
 
 // healthOf returns the health of a source after a listing.
 func (p *place) healthOf(l listing) sources.Health {
-	if l.suspicion.Why == "" || len(l.held) == 0 {
+	if len(l.held) == 0 {
 		return sources.Health{State: sources.Healthy}
 	}
 	deadline := "something is written there, and then for " + p.resetHold.String()
-	if !l.suspicion.Until.IsZero() {
-		deadline = l.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
+	end := l.suspicion.Next()
+	if !end.IsZero() {
+		deadline = end.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	return sources.Health{
-		State: sources.Degraded, Unconfirmed: len(l.held), End: l.suspicion.Until,
+		State: sources.Degraded, Unconfirmed: len(l.held), End: end,
 		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, l.suspicion.Why,
 			words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), deadline),
 	}

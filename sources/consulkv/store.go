@@ -225,20 +225,21 @@ func (m *mirror) take(l listing, entryOf func(*api.KVPair) entry) {
 		}
 		m.set(pair.Key, entryOf(pair), changed)
 	}
-	for key, e := range m.entries {
-		if !seen[key] && !l.held[key] && (e.index <= l.Index || l.reset) {
-			m.set(key, entry{}, changed)
+	for key := range m.deleted {
+		if !seen[key] {
+			delete(m.deleted, key)
 		}
 	}
-	for key := range l.held { // a current value of such a key is newer
+	for _, key := range l.held { // a current value of such a key is newer
+		seen[key] = true
 		if e, ok := m.entries[key]; ok {
 			e.index = 0
 			m.entries[key] = e
 		}
 	}
-	for key := range m.deleted {
-		if !seen[key] {
-			delete(m.deleted, key)
+	for key, e := range m.entries {
+		if !seen[key] && (e.index <= l.Index || l.reset) {
+			m.set(key, entry{}, changed)
 		}
 	}
 	m.publish(changed)

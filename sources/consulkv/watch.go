@@ -13,6 +13,7 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -25,8 +26,8 @@ type listing struct {
 	// reset says that earlier indexes have no meaning: Consul was restored or wiped, or has forgotten deletions.
 	reset bool
 	// held are the keys that Consul lacks, and that stay because of the suspicion.
-	held      map[string]bool
-	suspicion judge.Suspicion
+	held      []string
+	suspicion presence.Suspicion
 }
 
 // follower handles the results of following a prefix.
@@ -60,7 +61,7 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 	outage := false
 	for {
 		asking, end := w.begin(ctx, index)
-		l, c, missing, err := p.believed(asking, m, index, outage)
+		l, c, err := p.believed(asking, m, index, outage)
 		again := end()
 		wait := p.gap
 		switch {
@@ -76,7 +77,7 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 		default:
 			retry.Reset()
 			outage = false
-			m.take(&l, c, missing)
+			m.take(&l, c)
 			f.took(l)
 			index = dial.NextIndex(0, l.Index)
 		}
@@ -86,12 +87,12 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 	}
 }
 
-// believed waits until the prefix has changed since index, or for some minutes, and returns a trusted listing, its
-// difference from the last trusted state, and the missing keys.
+// believed waits until the prefix has changed since index, or for some minutes, and returns a trusted listing, and its
+// difference from the last trusted state.
 func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared,
-	missing []string,
 	err error,
 ) {
+	var missing []string
 	look := func(read listing, failed error) error {
 		if l, err = read, failed; err == nil {
 			c, missing = m.compare(l, outage)
@@ -106,7 +107,7 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 		err = look(p.all(ctx))
 	}
 	if err = cmp.Or(err, p.refusal(c, l)); err != nil || c.Missing == 0 && len(l.pairs) > 0 {
-		return l, c, missing, err
+		return l, c, err
 	}
 	// The rights to the missing keys were checked after the list, so only a later list can be trusted.
 	asked, anonymous := missing, l.anonymous
@@ -114,7 +115,7 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 		err = look(p.all(ctx))
 	}
 	if err = cmp.Or(err, p.refusal(c, l)); err != nil {
-		return l, c, nil, err
+		return l, c, err
 	}
 	more := slices.ContainsFunc(missing, func(key string) bool {
 		_, former := slices.BinarySearch(asked, key)
@@ -123,7 +124,7 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 	if more || l.anonymous != anonymous { // the rights to these are unknown; this cannot repeat for long
 		err = p.mayRead(ctx, l.anonymous, missing)
 	}
-	return l, c, missing, err
+	return l, c, err
 }
 
 // refusal is the error of a list that cannot be trusted.

@@ -50,7 +50,7 @@ func TestAddresses_FollowChanges(t *testing.T) {
 			r.forgetInterfaces()
 		case 5:
 			r.Take(name, r.offers(name, now))
-			r.Contents(now)
+			r.contents(now)
 		default:
 			r.Registered(key, registered(name), nil)
 		}

@@ -14,6 +14,7 @@ import (
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	"tributary/sources/presence"
 	core "tributary/sources/registry"
 )
 
@@ -54,20 +55,20 @@ func (s *state) offers(interfaceName string, now time.Time) (offers core.Offers[
 	for _, merged := range provider.Configure(provider.Merge(providers), rules) {
 		offer := core.Offer[mapping.ID]{
 			ID:    mapping.ID{Service: s.mapper.ServiceOf(merged.ID), Protocol: merged.Protocol},
-			Owner: merged.String(), State: core.Listed,
+			Owner: merged.String(), State: presence.Listed,
 		}
 		endpoint, callable, problem := s.mapper.Endpoint(merged)
 		offer.Endpoint = endpoint
 		switch {
 		case problem != "":
-			offer.State = core.Disabled
+			offer.State = presence.Disabled
 			leaveOut(addressOf(merged), merged.String(), problem)
 			offers.Warnings = append(offers.Warnings,
 				fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, interfaceName, merged.Host, merged.ID, problem))
 		case !callable:
-			offer.State, offer.Why = core.Disabled, merged.Off()
+			offer.State, offer.Why = presence.Disabled, merged.Off()
 		case merged.Unverified:
-			offer.State, offer.Why = core.Unreadable, "no heartbeat has reached its check"
+			offer.State, offer.Why = presence.Unreadable, "no heartbeat has reached its check"
 		}
 		offers.All = append(offers.All, offer)
 	}
@@ -97,43 +98,40 @@ func addressOf(listed provider.Provider) string {
 // settleRules updates the rules of an interface. An unlisted rule stays for the hold, as providers do: without it
 // providers would have another weight, or take calls that they must not take.
 func (s *state) settleRules(dubboInterface *interfaceState, now time.Time) {
-	unlisted := core.Unlisted
+	unlisted := presence.Unlisted
 	if dubboInterface.unreadable(registry.Configurators) {
-		unlisted = core.Unreadable
+		unlisted = presence.Unreadable
 	}
-	listing := core.Listing[provider.Configurator]{Until: func(rule knownRule) time.Time {
-		return s.holdUntil(unlisted, rule.Since, rule.Missing)
-	}}
+	var reports []presence.Report[provider.Configurator]
 	for _, part := range dubboInterface.partsOf(registry.Configurators) {
 		for _, registration := range part.registrations {
 			if rule, ok := registration.Configurator(); ok && registration.Failing == "" {
-				report := core.Report[provider.Configurator]{Value: rule, State: core.Listed}
-				listing.Reports = append(listing.Reports, report)
+				reports = append(reports, presence.Report[provider.Configurator]{Value: rule, State: presence.Listed})
 			}
 		}
 	}
-	rules, held, _ := listing.Settle(dubboInterface.rules, provider.Configurator.Compare, now)
-	dubboInterface.rules, dubboInterface.heldRules = rules, held
+	dubboInterface.rules, dubboInterface.heldRules, _ = presence.Fold(dubboInterface.rules, reports,
+		provider.Configurator.Compare, func(rule knownRule) time.Time {
+			return s.holdUntil(unlisted, rule.FirstListed, rule.Missing)
+		}, now)
 }
 
 // holdUntil returns the time until which an unlisted item stays.
-func (s *state) holdUntil(state core.State, firstListed, missing time.Time) time.Time {
+func (s *state) holdUntil(state presence.State, firstListed, missing time.Time) time.Time {
 	switch state {
-	case core.Disabled:
+	case presence.Disabled:
 		return time.Time{}
-	case core.Unreadable:
-		return core.Forever
+	case presence.Unreadable:
+		return presence.Forever
 	}
-	return s.suspicion.Until(firstListed, missing)
+	return s.Suspicion.Deadline(firstListed, missing)
 }
 
 // suspectMissing starts a suspicion: content from before the connection may be unlisted for a while.
 func (s *state) suspectMissing(now time.Time, holdDuration time.Duration) {
-	var outage time.Duration
-	s.suspicion, outage = s.suspicion.Return(now, holdDuration)
-	s.Postpone(outage)
+	outage := s.Return(now, holdDuration)
 	for _, dubboInterface := range s.interfaces {
-		core.Postpone(dubboInterface.rules, outage)
+		presence.Postpone(dubboInterface.rules, outage)
 	}
 }
 
@@ -192,29 +190,29 @@ func (i *instance) scopes() []scope {
 }
 
 // unreadScopes returns the scopes that were not read completely, and the state of unlisted endpoints there.
-func (s *state) unreadScopes() map[scope]core.State {
-	scopes := map[scope]core.State{}
+func (s *state) unreadScopes() map[scope]presence.State {
+	scopes := map[scope]presence.State{}
 	for _, nameList := range s.lists {
 		if !nameList.ignored && nameList.unreadable() {
-			scopes[scope{level: nameList.level}] = core.Unreadable
+			scopes[scope{level: nameList.level}] = presence.Unreadable
 		}
 	}
 	for interfaceName, dubboInterface := range s.interfaces {
 		if dubboInterface.unreadable(registry.Providers) {
-			scopes[scope{level: provider.OfInterfaces, name: interfaceName}] = core.Unreadable
+			scopes[scope{level: provider.OfInterfaces, name: interfaceName}] = presence.Unreadable
 		}
 	}
 	for applicationName, application := range s.applications {
 		if application.unreadable() {
-			scopes[scope{level: provider.OfApplications, name: mapping.Application(applicationName)}] = core.Unreadable
+			scopes[scope{level: provider.OfApplications, name: mapping.Application(applicationName)}] = presence.Unreadable
 		}
 		for _, instance := range application.instances {
 			if instance.succeeded && (instance.lookup == nil || instance.lookup.metadata != nil) {
 				continue
 			}
-			endpointState := core.Unreadable
+			endpointState := presence.Unreadable
 			if instance.Off {
-				endpointState = core.Disabled
+				endpointState = presence.Disabled
 			}
 			for _, address := range instance.scopes() {
 				scopes[address] = max(scopes[address], endpointState)
@@ -226,11 +224,11 @@ func (s *state) unreadScopes() map[scope]core.State {
 
 // unlistedState returns the state of an unlisted endpoint of an interface. Content of an earlier run that cannot be
 // parsed has no address, and may be in any scope.
-func (s *state) unlistedState(interfaceName string, endpoint core.Endpoint) core.State {
+func (s *state) unlistedState(interfaceName string, endpoint core.Endpoint) presence.State {
 	if endpoint.Address == "" && len(s.unread) > 0 {
-		return core.Unreadable
+		return presence.Unreadable
 	}
-	endpointState := core.Unlisted
+	endpointState := presence.Unlisted
 	for _, candidate := range []scope{
 		{level: provider.OfInterfaces},
 		{level: provider.OfInterfaces, name: interfaceName},
@@ -257,7 +255,7 @@ func (s *state) addresses() map[scope]bool {
 				}
 			}
 		}
-		s.Endpoints(func(_ mapping.ID, served knownEndpoint) {
+		s.Endpoints(func(_ mapping.ID, served core.Known) {
 			endpoint := served.Value
 			s.callAddresses[scope{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port}] = true
 		})

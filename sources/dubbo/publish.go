@@ -8,6 +8,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
+	"tributary/sources/presence"
 	core "tributary/sources/registry"
 )
 
@@ -27,11 +28,11 @@ func (r *run) gather(now time.Time) core.Batch {
 		batch.Synced = ready && complete && !r.synced
 		r.synced = r.synced || batch.Synced
 		batch.Contents = r.contents(now)
-		batch.Next = min(batch.Next, r.expire(now))
+		batch.Next = min(batch.Next, core.Wait(presence.Earlier(r.Next(), r.sidecars.Next()), now))
 	}
 	batch.Health = r.health(now)
 	if !r.keepsNotes() {
-		batch.Note = r.NoteOf(r.suspicion)
+		batch.Note = r.Note()
 	}
 	return batch
 }
@@ -56,7 +57,8 @@ func (r *run) ready(now time.Time) (remaining time.Duration, ready bool) {
 
 // contents returns the groups that changed. The caller holds mu.
 func (r *run) contents(now time.Time) []sources.Content {
-	if unread := r.unreadScopes(); !maps.Equal(unread, r.unread) {
+	expired := r.Suspicion != r.Suspicion.Expire(now)
+	if unread := r.unreadScopes(); expired || !maps.Equal(unread, r.unread) {
 		r.unread = unread
 		r.reconsiderHeld()
 	}
@@ -71,24 +73,15 @@ func (r *run) contents(now time.Time) []sources.Content {
 	if len(leftOut)+r.leftOutCount > 0 {
 		r.Take(leftOutGroup, core.Offers[mapping.ID]{LeftOut: leftOut})
 	}
-	r.leftOutCount, r.Explained = len(leftOut), r.suspicion.End.IsZero()
+	r.leftOutCount, r.Explained = len(leftOut), r.Suspicion.End.IsZero()
 	contents := r.Contents(now)
+	r.callAddresses = nil
 	r.forgetInterfaces()
 	if r.consumersChanged || len(contents) > 0 {
 		r.consumersChanged = false
 		r.sidecars.TakeAll(r.consumerOffers())
 	}
 	return append(contents, r.sidecars.Contents(now)...)
-}
-
-// expire ends the suspicion when its time is over, and returns the time until the next change. The caller holds mu.
-func (r *run) expire(now time.Time) time.Duration {
-	if !r.suspicion.End.IsZero() && !now.Before(r.suspicion.End) {
-		r.suspicion = r.suspicion.Settle(now)
-		r.reconsiderHeld()
-		return time.Millisecond
-	}
-	return core.Wait(core.Earlier(core.Earlier(r.Next(), r.suspicion.End), r.sidecars.Next()), now)
 }
 
 // leftOutGroup is the group that lists the instances of applications that are not served. Names of interfaces have no

@@ -92,7 +92,7 @@ func (r *run) loop(ctx context.Context) error {
 			r.restore(group, published)
 		}
 	})
-	r.Endpoints(func(serviceID mapping.ID, restored knownEndpoint) {
+	r.Endpoints(func(serviceID mapping.ID, restored core.Known) {
 		endpoint := restored.Value
 		wanted.Before = append(wanted.Before, registry.Known{
 			Interface: serviceID.Group(), Application: endpoint.Instance, Address: endpoint.Address, Port: int(endpoint.Port),
@@ -101,7 +101,7 @@ func (r *run) loop(ctx context.Context) error {
 	keeper, ok := r.sink.(sources.Keeper)
 	switch {
 	case !r.keepsNotes():
-		r.suspicion = r.Resume(r.sink, time.Now())
+		r.Resume(r.sink, time.Now())
 	case ok:
 		wanted.Notes = keeper
 	}
@@ -233,7 +233,7 @@ func (r *run) Connection(connection registry.Connection) {
 	previous := r.connection
 	r.connection = connection
 	if !connection.Up {
-		r.suspicion = r.suspicion.Leave(time.Now())
+		r.Leave(time.Now())
 		return
 	}
 	if !previous.Up && !connection.Certain { // the first connection, too: endpoints may be from an earlier run

@@ -8,6 +8,7 @@ import (
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	"tributary/sources/presence"
 	core "tributary/sources/registry"
 )
 
@@ -29,7 +30,7 @@ func newSidecars(source *Source) *machine {
 		grace = 0
 	}
 	return core.NewMachine(sidecarMapping{source.mapper}, func(mapping.ID) time.Duration { return 0 },
-		func(_ mapping.ID, missingHost knownEndpoint) time.Time { return missingHost.Missing.Add(grace) })
+		func(_ mapping.ID, missingHost core.Known) time.Time { return missingHost.Missing.Add(grace) })
 }
 
 // Entries implements core.Mapping.
@@ -68,7 +69,7 @@ func (s *state) consumerOffers() map[string]core.Offers[mapping.ID] {
 				if !ok || registration.Failing != "" || consumer.Interface != interfaceName {
 					continue
 				}
-				offer := core.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: core.Listed}
+				offer := core.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: presence.Listed}
 				calls := append(offers[offer.ID.Group()].All, offer)
 				consumer.ID = s.mapper.ServiceOf(consumer.ID)
 				s.Hosts(interfaceName, func(serviceID mapping.ID, hostName core.Name) {

@@ -12,14 +12,14 @@ import (
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	"tributary/sources/presence"
 	core "tributary/sources/registry"
 )
 
 type (
-	machine       = core.Machine[mapping.ID]
-	service       = core.Service[mapping.ID]
-	knownEndpoint = core.Known[core.Endpoint]
-	knownRule     = core.Known[provider.Configurator]
+	machine   = core.Machine[mapping.ID]
+	service   = core.Service[mapping.ID]
+	knownRule = presence.Item[provider.Configurator]
 )
 
 // state is the content of a registry, part by part: offers.go merges the parts of an interface. It does no I/O and
@@ -36,9 +36,8 @@ type state struct {
 	maxServices      int
 	otherServices    int // services of other frameworks, see registry.Listener
 	changed          map[string]bool
-	unread           map[scope]core.State // at the last publication
-	callAddresses    map[scope]bool       // see addresses; nil after a change
-	suspicion        core.Suspicion
+	unread           map[scope]presence.State // at the last publication
+	callAddresses    map[scope]bool           // see addresses; nil after a change
 	sidecars         *machine
 	consumersChanged bool
 }
@@ -176,16 +175,15 @@ func newState(source *Source) *state {
 			return s.settings.Grace
 		}
 		return s.settings.KeepEmpty
-	}, func(serviceID mapping.ID, unlisted knownEndpoint) time.Time {
-		return s.holdUntil(s.unlistedState(serviceID.Group(), unlisted.Value), unlisted.Since, unlisted.Missing)
+	}, func(serviceID mapping.ID, unlisted core.Known) time.Time {
+		return s.holdUntil(s.unlistedState(serviceID.Group(), unlisted.Value), unlisted.FirstListed, unlisted.Missing)
 	})
-	s.Follow(func(mapping.ID, []knownEndpoint, []knownEndpoint) { s.callAddresses = nil })
 	return s
 }
 
 // restore takes back an interface that an earlier run published, if the settings still select it.
 func (s *state) restore(interfaceName string, published []*resource.Resource) {
-	s.changed[interfaceName] = true
+	s.changed[interfaceName], s.callAddresses = true, nil
 	s.Restore(interfaceName, published, func(service) bool { return s.settings.serves(interfaceName) })
 }
 

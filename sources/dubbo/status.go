@@ -129,8 +129,8 @@ func (s *state) heldTexts(now time.Time) (messages []string) {
 		rules += dubboInterface.heldRules
 	}
 	deadline := ""
-	if now.Before(s.suspicion.End) {
-		deadline = ", those from before the connection until " + s.suspicion.End.UTC().Format(time.TimeOnly) +
+	if s.Suspicion.Holds(now) {
+		deadline = ", those from before the connection until " + s.Suspicion.End.UTC().Format(time.TimeOnly) +
 			" UTC at the latest"
 	}
 	if _, endpoints := s.Services(); endpoints > 0 {

@@ -375,7 +375,7 @@ func TestSkippedInterface_NotServedAtAnyLevel(t *testing.T) {
 
 // endpoints returns how many are believed.
 func (s *state) endpoints() (n int) {
-	s.Endpoints(func(mapping.ID, core.Known[core.Endpoint]) { n++ })
+	s.Endpoints(func(mapping.ID, core.Known) { n++ })
 	return n
 }
 

@@ -253,7 +253,7 @@ func (m *model) change() {
 // served returns the addresses that the source serves.
 func (m *model) served() map[string]bool {
 	addresses := map[string]bool{}
-	m.current.Endpoints(func(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) {
+	m.current.Endpoints(func(_ mapping.ID, endpoint registry.Known) {
 		addresses[endpoint.Value.Address] = true
 	})
 	return addresses

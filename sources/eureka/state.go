@@ -12,6 +12,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -94,7 +95,7 @@ func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switch
 // offer adds the offers of instances to a catalog.
 func (s *state) offer(instances []wire.Instance, result *catalog) {
 	served := map[placement]bool{}
-	s.Endpoints(func(id mapping.ID, endpoint registry.Known[registry.Endpoint]) {
+	s.Endpoints(func(id mapping.ID, endpoint registry.Known) {
 		served[placementOf(id, endpoint.Value)] = true
 	})
 	s.displaced = map[placement]bool{}
@@ -120,7 +121,7 @@ func (s *state) offer(instances []wire.Instance, result *catalog) {
 		for _, offer := range offered {
 			position := placementOf(offer.ID, offer.Endpoint)
 			if listed[position] {
-				offer.State, offer.Why = registry.Unlisted, ""
+				offer.State, offer.Why = presence.Unlisted, ""
 			}
 			if listed[position] = true; !served[position] {
 				s.displaced[placeOf(offer.Endpoint)] = true
@@ -146,25 +147,25 @@ func (s *state) leaveOut(instance wire.Instance, separator, reason string, resul
 }
 
 // inDoubt reports whether an instance is unlisted, and the server does not report its end.
-func (s *state) inDoubt(endpoint registry.Known[registry.Endpoint]) bool {
+func (s *state) inDoubt(endpoint registry.Known) bool {
 	_, listed := s.listed[endpoint.Value.Instance]
 	return !listed && !s.reportsEnd(endpoint)
 }
 
 // reportsEnd reports whether the instance of an endpoint ended after the endpoint was first listed. An earlier end is
 // old: the instance registered again.
-func (s *state) reportsEnd(endpoint registry.Known[registry.Endpoint]) bool {
+func (s *state) reportsEnd(endpoint registry.Known) bool {
 	end, reported := s.ended[endpoint.Value.Instance]
-	return reported && !end.Before(endpoint.Since.Truncate(time.Second))
+	return reported && !end.Before(endpoint.FirstListed.Truncate(time.Second))
 }
 
 // holdEnd returns until when an unlisted endpoint stays.
-func (s *state) holdEnd(_ mapping.ID, endpoint registry.Known[registry.Endpoint]) time.Time {
+func (s *state) holdEnd(_ mapping.ID, endpoint registry.Known) time.Time {
 	switch instance, listed := s.listed[endpoint.Value.Instance]; {
 	case listed && instance.Broken != nil && (instance.Status == wire.Unknown || s.mapper.Serves(instance)):
-		return registry.Forever
+		return presence.Forever
 	case listed, s.reportsEnd(endpoint), s.displaced[placeOf(endpoint.Value)]: // listed: its registration changed
 		return time.Time{}
 	}
-	return s.Suspicion.Until(endpoint.Since, endpoint.Missing)
+	return s.Suspicion.Deadline(endpoint.FirstListed, endpoint.Missing)
 }

@@ -14,6 +14,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -96,7 +97,7 @@ func (b *book) served(id mapping.ID) (addresses []string) {
 	if b.published[id] != nil {
 		addresses = []string{}
 	}
-	b.Endpoints(func(service mapping.ID, endpoint registry.Known[registry.Endpoint]) {
+	b.Endpoints(func(service mapping.ID, endpoint registry.Known) {
 		if service == id {
 			addresses = append(addresses, endpoint.Value.Address)
 		}
@@ -134,7 +135,7 @@ func (b *book) held() int { _, held := b.Services(); return held }
 
 func (b *book) take(r reading, now time.Time) {
 	if r.outage {
-		b.Suspicion = b.Suspicion.Leave(now)
+		b.Leave(now)
 	}
 	taken := b.takeListing(r.answer, r.changes, r.switched)
 	b.problems = taken.Problems
@@ -150,7 +151,7 @@ func (b *book) takes(now time.Time, r reading, want ...string) {
 // restarted returns a run that begins with the content and note of the book.
 func (b *book) restarted(now time.Time) *book {
 	b.t.Helper()
-	text, err := json.Marshal(b.NoteOf(b.Suspicion))
+	text, err := json.Marshal(b.Note())
 	require.NoError(b.t, err)
 	var note registry.Note[mapping.ID]
 	require.NoError(b.t, json.Unmarshal(text, &note))
@@ -159,7 +160,7 @@ func (b *book) restarted(now time.Time) *book {
 		next.Restore(id.Group(), []*resource.Resource{object}, next.selects)
 	}
 	next.Recall(note.Missing, now)
-	next.Suspicion = registry.Suspicion{Away: registry.Recalled(note.Away, now)}
+	next.Suspicion.Away = presence.Recalled(note.Away, now)
 	if note.Away.IsZero() {
 		next.Suspicion.Away = now
 	}
@@ -286,7 +287,7 @@ func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	b := newBook(t)
 	b.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
 	b.takes(timeAt(time.Minute), listing(nil, outage), "10.0.0.1")
-	b.Suspicion = b.Suspicion.Leave(timeAt(time.Minute))
+	b.Leave(timeAt(time.Minute))
 	b.takes(timeAt(time.Hour), listing(nil, outage), "10.0.0.1")
 	b.settle(timeAt(time.Hour + time.Minute - 1))
 	require.Equal(t, []string{"10.0.0.1"}, b.served(orders))
@@ -384,7 +385,8 @@ func TestHolds_EndDespiteRestarts(t *testing.T) {
 		b.takes(timeAt(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
 		for round := range 9 { // of eight seconds each: a hold and a bit
 			clock += 8 * time.Second
-			if b.Suspicion = b.Suspicion.Leave(timeAt(clock)); test.ours {
+			b.Leave(timeAt(clock))
+			if test.ours {
 				if round == 0 {
 					clock += test.jump
 				}

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
+
+	"tributary/sources/presence"
 )
 
 // cache is the state of one kind in one namespace. It decides which answers of the server are trusted.
@@ -16,20 +19,19 @@ import (
 // So do the objects of a missing kind.
 type cache struct {
 	note
-	objects       map[string]uint64 // resource versions by namespace/name; 1 if an earlier run had it, 0 if it is in doubt
-	unread        map[string]string // objects in doubt with unknown content, with their Service, if known
-	isListed      bool              // this run took a list: objects are the server's at version Seen
-	rollbackSince time.Time         // the first of a series of lists older than Seen; zero without one
-	confirmedAt   time.Time         // the last confirmation of version Seen
+	objects       presence.Set[uint64] // resource versions by namespace/name; 1 if an earlier run had it
+	unread        map[string]string    // objects in doubt with unknown content, with their Service, if known
+	isListed      bool                 // this run took a list: objects are the server's at version Seen
+	rollbackSince time.Time            // the first of a series of lists older than Seen; zero without one
+	confirmedAt   time.Time            // the last confirmation of version Seen
 }
 
 // note is the part of a cache that the next run needs.
 type note struct {
-	Seen      uint64    // the highest resource version of an answer
-	HoldUntil time.Time `json:"Until"` // objects in doubt stay until then
-	Why       string    // the reason of the doubt
-	Absent    bool      // the server has no such kind
-	Apart     bool      // the resource versions of the kind are not those of other kinds, as with an etcd of its own
+	Seen               uint64 // the highest resource version of an answer
+	Absent             bool   // the server has no such kind
+	Apart              bool   // the resource versions of the kind are not those of other kinds, as with an etcd of its own
+	presence.Suspicion        // of the objects in doubt
 	// Confirmed says that the kind, of which no object was ever seen, was missing for a while.
 	Confirmed bool `json:",omitempty"`
 
@@ -51,11 +53,11 @@ func (t timeline) seen() (version uint64) {
 }
 
 // restored puts the objects of all kinds in doubt: a kind that is listed later cannot see the restore any more.
-func (t timeline) restored(from *cache, version uint64, deadline time.Time) {
+func (t timeline) restored(from *cache, version uint64, now time.Time, hold time.Duration) {
 	for _, m := range t {
 		if m == from || !m.Apart && !from.Apart {
 			m.Seen = min(m.Seen, version)
-			m.holdAll(deadline, "the server went back in time, as after a restore")
+			m.holdAll(now, hold, "the server went back in time, as after a restore")
 		}
 	}
 }
@@ -81,16 +83,19 @@ func (m *cache) checkList(
 			return !sibling.Apart && sibling.Seen > version && sibling.confirmedAt.After(m.rollbackSince)
 		}
 		if m.Apart = m.Apart || !rolledBack && slices.ContainsFunc(t, ahead); rolledBack || !m.Apart {
-			t.restored(m, version, now.Add(hold))
+			t.restored(m, version, now, hold)
 		}
 	}
 	m.rollbackSince, m.Seen, m.confirmedAt = time.Time{}, version, now
-	deleted = m.applyList(now, listed)
+	var unchanged []string
 	for name, v := range listed {
-		if delete(m.unread, name); m.objects[name] == v {
-			delete(listed, name)
+		if delete(m.unread, name); m.objects[name].Value == v {
+			unchanged = append(unchanged, name)
 		}
-		m.objects[name] = v
+	}
+	deleted = m.applyList(now, listed)
+	for _, name := range unchanged {
+		delete(listed, name)
 	}
 	m.isListed = true
 	return deleted, nil
@@ -103,20 +108,18 @@ func (m *cache) isOlder(version uint64, listed map[string]uint64) bool {
 		return true
 	}
 	for name, v := range listed {
-		if before, allKnown := m.objects[name]; v < before || m.isListed && !allKnown && v <= m.Seen {
+		if before, isKnown := m.objects[name]; v < before.Value || m.isListed && !isKnown && v <= m.Seen {
 			return true
 		}
 	}
 	return false
 }
 
-// applyList removes unlisted objects, except those in doubt, and returns them.
+// applyList applies a complete list, and returns the deleted objects.
 func (m *cache) applyList(now time.Time, listed map[string]uint64) (deleted []string) {
-	for name, version := range m.objects {
-		if _, isListed := listed[name]; !isListed && (version > 0 || !now.Before(m.HoldUntil)) {
-			deleted = append(deleted, name)
-			m.forget(name)
-		}
+	deleted = m.objects.Fold(listed, m.Holds(now))
+	for _, name := range deleted {
+		m.forget(name)
 	}
 	return deleted
 }
@@ -126,20 +129,18 @@ func (m *cache) forget(name string) {
 	delete(m.unread, name)
 }
 
-// holdAll puts all objects in doubt.
-func (m *cache) holdAll(deadline time.Time, why string) {
-	for name := range m.objects {
-		m.objects[name] = 0 // its version has no meaning if it comes back
-	}
-	if len(m.objects) > 0 && deadline.After(m.HoldUntil) {
-		m.HoldUntil, m.Why = deadline, why
+// holdAll puts all objects in doubt. Their versions have no meaning if they come back.
+func (m *cache) holdAll(now time.Time, hold time.Duration, why string) {
+	if len(m.objects) > 0 {
+		m.objects.Hold(slices.Collect(maps.Keys(m.objects))...)
+		m.Suspicion = presence.Suspect(now, hold, why)
 	}
 }
 
 // setAbsent notes whether the server has the kind, and returns the objects of a kind that is missing for too long.
 func (m *cache) setAbsent(now time.Time, absent bool, hold time.Duration) (deleted []string) {
 	if absent != m.Absent {
-		m.holdAll(now.Add(hold), "the kind is or was missing")
+		m.holdAll(now, hold, "the kind is or was missing")
 	}
 	if m.Absent = absent; absent {
 		deleted = m.applyList(now, nil)
@@ -147,25 +148,10 @@ func (m *cache) setAbsent(now time.Time, absent bool, hold time.Duration) (delet
 	return deleted
 }
 
-// held returns the number of objects that stay and that the server lacks.
-func (m *cache) held() (n int) {
+// held returns the objects that stay and that the server lacks, in order.
+func (m *cache) held() []string {
 	if !m.isListed && !m.Absent {
-		return 0
+		return nil
 	}
-	for _, version := range m.objects {
-		if version == 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// firstInDoubt returns the first name of the objects in doubt.
-func (m *cache) firstInDoubt() (first string) {
-	for name, version := range m.objects {
-		if version == 0 && (first == "" || name < first) {
-			first = name
-		}
-	}
-	return first
+	return m.objects.Held()
 }

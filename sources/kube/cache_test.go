@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"encoding/json"
 	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources/presence"
 )
 
 // TestARestoredClusterThatGoesOn has a cluster be restored and have later versions than before when it is looked at again. It is known by
@@ -13,12 +16,13 @@ import (
 func TestARestoredClusterThatGoesOn(t *testing.T) {
 	const settle, hold = time.Second, time.Minute
 	now := time.Now()
-	m := &cache{objects: map[string]uint64{"earlier": 1}}
+	m := &cache{objects: presence.Set[uint64]{"earlier": {Value: 1}}}
 	all := timeline{m}
 	_, err := m.checkList(all, now, 0, 10, map[string]uint64{"earlier": 3, "old": 5}, settle, hold)
 	require.NoError(t, err, "of an object that an earlier run did not know, nothing follows")
 	delete(m.objects, "old")
-	m.Seen, m.objects["new"] = 12, 12
+	m.Seen = 12
+	m.objects.Put("new", 12)
 
 	restored := map[string]uint64{"earlier": 3, "old": 5}
 	_, err = m.checkList(all, now, 12, 40, maps.Clone(restored), settle, hold)
@@ -26,6 +30,19 @@ func TestARestoredClusterThatGoesOn(t *testing.T) {
 	gone, err := m.checkList(all, now.Add(settle), 12, 41, maps.Clone(restored), settle, hold)
 	require.NoError(t, err)
 	require.Empty(t, gone)
-	require.Equal(t, 1, m.held())
-	require.Zero(t, m.objects["new"])
+	require.Equal(t, []string{"new"}, m.held())
+}
+
+// TestNote_EarlierVersion reads the hold in a note of version 1.0, and in the present form.
+func TestNote_EarlierVersion(t *testing.T) {
+	end := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	for _, text := range []string{
+		`{"Seen":7,"Until":"2026-05-04T03:02:01Z","Why":"restored","Absent":true,"Names":["a"]}`,
+		`{"Seen":7,"until":"2026-05-04T03:02:01Z","why":"restored","Absent":true,"Names":["a"]}`,
+	} {
+		var read note
+		require.NoError(t, json.Unmarshal([]byte(text), &read))
+		require.Equal(t, presence.Suspicion{End: end, Why: "restored"}, read.Suspicion)
+		require.True(t, read.Absent)
+	}
 }

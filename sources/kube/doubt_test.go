@@ -15,6 +15,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/derive"
 	"tributary/sources/kube/kubetest"
+	"tributary/sources/presence"
 )
 
 const apiGrants = "referencegrants.gateway.networking.k8s.io"
@@ -141,8 +142,8 @@ func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
 	kinds := func() (services, rules *cache, both timeline) {
-		services = &cache{objects: map[string]uint64{"kept": 900, "lost": 960}, isListed: true, note: note{Seen: 960}}
-		rules = &cache{objects: map[string]uint64{"r": 1000}, isListed: true, note: note{Seen: 1000}}
+		services = &cache{objects: presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}, isListed: true, note: note{Seen: 960}}
+		rules = &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
 		return services, rules, timeline{services, rules}
 	}
 	list := func(m *cache, both timeline, after time.Duration, since, version uint64, listed map[string]uint64) (int, error) {
@@ -157,7 +158,7 @@ func TestTimeline(t *testing.T) {
 		gone, err := list(services, both, settle, 1000, 981, listed)
 		require.NoError(t, err)
 		require.Zero(t, gone)
-		require.Equal(t, 1, services.held())
+		require.Len(t, services.held(), 1)
 	})
 	t.Run("a restore that this kind cannot see any more", func(t *testing.T) {
 		services, rules, both := kinds()
@@ -169,7 +170,7 @@ func TestTimeline(t *testing.T) {
 		gone, err := list(services, both, settle, 980, 990, listed)
 		require.NoError(t, err)
 		require.Zero(t, gone)
-		require.Equal(t, 1, services.held())
+		require.Len(t, services.held(), 1)
 		gone, err = list(services, both, settle+hold, 990, 995, listed)
 		require.NoError(t, err)
 		require.Equal(t, 1, gone)
@@ -195,7 +196,7 @@ func TestTimeline(t *testing.T) {
 	})
 	t.Run("a deletion during a hold", func(t *testing.T) {
 		services, rules, both := kinds()
-		both.restored(rules, 970, now.Add(hold))
+		both.restored(rules, 970, now, hold)
 		gone, err := list(services, both, 0, 970, 971, listed)
 		require.NoError(t, err)
 		require.Zero(t, gone, "lost is in doubt")

@@ -17,6 +17,7 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/derive"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -81,7 +82,7 @@ func newRun(s *Source, sink sources.Sink) *run {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
-			m := cache{objects: make(map[string]uint64), unread: make(map[string]string)}
+			m := cache{objects: make(presence.Set[uint64]), unread: make(map[string]string)}
 			r.streams = append(r.streams, &stream{
 				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), cache: m,
 				digests: make(map[string]uint64),
@@ -121,14 +122,14 @@ func (r *run) recall() {
 		for where, note := range notes { // an earlier run may have read all namespaces together, or each of them
 			read, namespace, _ := strings.Cut(where, " ")
 			if !known && read == s.resource() && (namespace == "" || s.namespace == "") {
-				if n.Seen = max(n.Seen, note.Seen); note.HoldUntil.After(n.HoldUntil) {
-					n.HoldUntil, n.Why = note.HoldUntil, note.Why
+				if n.Seen = max(n.Seen, note.Seen); note.End.After(n.End) {
+					n.Suspicion = note.Suspicion
 				}
 				s.recall(note)
 			}
 		}
 		s.note, s.Names, s.Held = n, nil, nil
-		s.HoldUntil = time.Now().Add(min(time.Until(s.HoldUntil), r.settings.Hold)) // the clock may have been wrong
+		s.Suspicion = s.Restored(time.Now(), r.settings.Hold)
 	}
 	for _, group := range r.sink.Groups() {
 		owned := r.derived != nil && group == derive.Group
@@ -139,7 +140,7 @@ func (r *run) recall() {
 			key, is := strings.CutPrefix(group, s.prefix)
 			if is && s.prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
 				if _, noted := s.objects[key]; !noted {
-					s.objects[key] = 0
+					s.objects.Hold(key)
 				}
 				owned = true
 			}
@@ -160,7 +161,7 @@ const (
 func (r *run) saveNote(now time.Time) {
 	holds, notes, room := "", make(map[string]note, len(r.streams)), maxHeld
 	for _, s := range r.streams {
-		holds += fmt.Sprint(s.HoldUntil, s.Absent)
+		holds += fmt.Sprint(s.End, s.Absent)
 	}
 	keeper, ok := r.sink.(sources.Keeper)
 	if !ok || !r.started || holds == r.holds && now.Before(r.keepAt) {
@@ -171,7 +172,7 @@ func (r *run) saveNote(now time.Time) {
 		n := s.note
 		n.Names, n.Held = slices.Sorted(maps.Keys(s.objects)), make(map[string]json.RawMessage)
 		for _, key := range n.Names {
-			if s.objects[key] > 0 {
+			if !s.objects[key].Held {
 				continue
 			}
 			if n.Held[key] = nil; s.text != nil && room > 0 {
@@ -249,11 +250,11 @@ func (r *run) setServed(client *api, versions map[*kind]string, err error) (paus
 		r.confirmMissing(now, versions)
 	}
 	for _, s := range r.streams {
-		if left := s.HoldUntil.Sub(now); s.Absent && left > 0 {
+		if left := s.End.Sub(now); s.Absent && left > 0 {
 			pause = min(pause, left)
 		}
-		if s.Absent && (again || err != nil) && s.HoldUntil.After(r.looked) && !r.looked.IsZero() {
-			s.HoldUntil = s.HoldUntil.Add(now.Sub(r.looked)) // the kind may not have been missing all the time
+		if s.Absent && (again || err != nil) && s.End.After(r.looked) && !r.looked.IsZero() {
+			s.End = s.End.Add(now.Sub(r.looked)) // the kind may not have been missing all the time
 		}
 		if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
 			s.news.Notify() // also while a kind is missing, to end a hold
@@ -339,16 +340,16 @@ func (r *run) health() sources.Health {
 		if r.started && s.err == nil && s.isUnread() {
 			problems = append(problems, s.whyUnread())
 		}
-		if n := s.held(); n > 0 {
-			deadline, waits := s.HoldUntil.UTC().Format(time.TimeOnly), ""
+		if held := s.held(); len(held) > 0 {
+			n, deadline, waits := len(held), s.End.UTC().Format(time.TimeOnly), ""
 			if len(s.unread) > 0 {
 				waits = fmt.Sprintf("; until then, what an earlier run made of %d of them waits", len(s.unread))
 			}
 			unconfirmed += n
-			if s.HoldUntil.After(end) {
-				end = s.HoldUntil
+			if s.End.After(end) {
+				end = s.End
 			}
-			first := s.firstInDoubt()
+			first := held[0]
 			if n > 1 {
 				first += fmt.Sprintf(" and %d more", n-1)
 			}

@@ -117,8 +117,8 @@ func (s *stream) recall(n note) {
 			continue
 		}
 		held, inDoubt := n.Held[key]
-		if s.objects[key] = 1; inDoubt {
-			s.objects[key] = 0
+		if s.objects.Put(key, 1); inDoubt {
+			s.objects.Hold(key)
 		}
 		if s.reuse != nil && len(held) > len("null") {
 			s.reuse(metaNamed(key), held)
@@ -315,9 +315,10 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 // future, and stays silent until it gets there. A watch that ends early may have missed a restore, so a list follows.
 func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
-	after, deadline := s.Seen, s.HoldUntil
+	after, deadline := s.Seen, s.End
 	lasts := s.watchFor/2 + rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
-	holds, has, since := s.held() > 0, len(s.objects)-s.held(), s.timeline.seen()
+	held, since := len(s.held()), s.timeline.seen()
+	holds, has := held > 0, len(s.objects)-held
 	if s.Apart {
 		since = after
 	}
@@ -396,7 +397,7 @@ func (s *stream) applyEvent(kind string, object json.RawMessage) error {
 	s.Seen, s.confirmedAt = m.Version, time.Now()
 	switch kind {
 	case "ADDED", "MODIFIED":
-		s.objects[m.key] = m.Version
+		s.objects.Put(m.key, m.Version)
 		delete(s.unread, m.key)
 		s.digests[m.key] = maphash.Bytes(digestSeed, object)
 		s.take(m, object)

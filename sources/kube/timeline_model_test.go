@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources/presence"
 )
 
 var timelineSeeds = flag.Uint64("timeline.seeds", 200, "how many random histories TestTimelineModel goes through")
@@ -54,9 +56,9 @@ func (m *timelineModel) list(kind int, since, version uint64, objects map[string
 	gone, err := of.checkList(m.memories, m.now, since, version, maps.Clone(objects), modelSettle, modelHold)
 	if m.went(kind, gone); err == nil {
 		for name, version := range objects {
-			require.Equal(m.t, version, of.objects[name], "a listed object is followed")
+			require.Equal(m.t, version, of.objects[name].Value, "a listed object is followed")
 		}
-		require.Len(m.t, of.objects, len(objects)+of.held())
+		require.Len(m.t, of.objects, len(objects)+len(of.held()))
 	}
 }
 
@@ -77,7 +79,7 @@ func (m *timelineModel) step(random *rand.Rand) {
 		of, delivered := m.memories[kind], random.IntN(2) == 0 && m.memories[kind].Seen == m.version-1
 		if delete(m.lost[kind], name); random.IntN(3) > 0 {
 			if m.kinds[kind][name] = m.version; delivered {
-				of.objects[name] = m.version
+				of.objects.Put(name, m.version)
 			}
 		} else if delete(m.kinds[kind], name); delivered {
 			of.forget(name)
@@ -125,16 +127,14 @@ func (m *timelineModel) step(random *rand.Rand) {
 		for i, of := range m.memories {
 			n := of.note
 			n.Names, n.Held = slices.Sorted(maps.Keys(of.objects)), map[string]json.RawMessage{}
-			for name, version := range of.objects {
-				if version == 0 {
-					n.Held[name] = nil
-				}
+			for _, name := range of.objects.Held() {
+				n.Held[name] = nil
 			}
 			text, err := json.Marshal(n)
 			require.NoError(m.t, err)
 			next := note{}
 			require.NoError(m.t, json.Unmarshal(text, &next))
-			s := &stream{kind: &anyKind, cache: cache{objects: map[string]uint64{}, unread: map[string]string{}}}
+			s := &stream{kind: &anyKind, cache: cache{objects: presence.Set[uint64]{}, unread: map[string]string{}}}
 			s.recall(next)
 			s.note, s.Names, s.Held = next, nil, nil
 			m.memories[i] = &s.cache
@@ -156,7 +156,7 @@ func TestTimelineModel(t *testing.T) {
 			for range 3 {
 				m.kinds, m.lost = append(m.kinds, map[string]uint64{}), append(m.lost, map[string]time.Time{})
 				m.absent = append(m.absent, false)
-				m.memories = append(m.memories, &cache{objects: map[string]uint64{}, unread: map[string]string{}})
+				m.memories = append(m.memories, &cache{objects: presence.Set[uint64]{}, unread: map[string]string{}})
 			}
 			for range 300 {
 				m.step(random)
@@ -169,7 +169,9 @@ func TestTimelineModel(t *testing.T) {
 			}
 			for i := range m.kinds {
 				m.list(i, m.memories.seen(), m.version, m.kinds[i])
-				require.Equal(t, m.kinds[i], m.memories[i].objects)
+				want := presence.Set[uint64]{}
+				want.Fold(m.kinds[i], false)
+				require.Equal(t, want, m.memories[i].objects)
 				require.Empty(t, m.memories[i].unread)
 			}
 		})

@@ -42,7 +42,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	) {
 		r.state.restore(group, published, s.settings)
 	})
-	r.state.suspicion = r.state.Resume(sink, time.Now())
+	r.state.Resume(sink, time.Now())
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
@@ -69,11 +69,11 @@ func (r *run) Connection(err error) {
 	r.change(func(s *state) {
 		r.down = err
 		if err != nil {
-			s.suspicion = s.suspicion.Leave(time.Now())
+			s.Leave(time.Now())
 			return
 		}
 		r.counts.connections.Add(1)
-		s.connected(time.Now(), r.settings.Hold)
+		s.Return(time.Now(), r.settings.Hold) // services and instances may still register again
 	})
 }
 
@@ -114,18 +114,17 @@ func (r *run) gather(now time.Time) (g registry.Batch) {
 	s := r.state
 	if !r.started {
 		if r.down != nil || !s.settled() {
-			return registry.Batch{Health: r.health(now), Next: time.Hour, Note: s.NoteOf(s.suspicion)}
+			return registry.Batch{Health: r.health(now), Next: time.Hour, Note: s.Note()}
 		}
 		r.started = true
 	}
 	if !r.synced && s.complete() {
 		r.synced, g.Synced = true, true
 	}
-	s.Explained = r.down == nil && s.suspicion.End.IsZero()
+	s.Explained = r.down == nil && s.Suspicion.End.IsZero()
 	g.Contents = s.Contents(now)
-	s.suspicion = s.suspicion.Settle(now)
-	g.Next = registry.Wait(registry.Earlier(s.Next(), s.suspicion.End), now)
-	g.Health, g.Note = r.health(now), s.NoteOf(s.suspicion)
+	g.Next = registry.Wait(s.Next(), now)
+	g.Health, g.Note = r.health(now), s.Note()
 	return g
 }
 
@@ -146,9 +145,9 @@ func (r *run) health(now time.Time) sources.Health {
 	_, unlisted := s.Services()
 	if unlisted > 0 {
 		text := registry.HeldText(unlisted, s.HeldServices())
-		if now.Before(s.suspicion.End) {
-			end = s.suspicion.End
-			text += " until " + s.suspicion.End.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"
+		if s.Suspicion.Holds(now) {
+			end = s.Suspicion.End
+			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"
 		}
 		problems = append(problems, text)
 	}

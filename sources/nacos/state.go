@@ -17,10 +17,9 @@ import (
 // state has the listed services of a Nacos. It does no I/O and has no clock. The mu of run guards it.
 type state struct {
 	*registry.Machine[mapping.ID]
-	mapper    *mapping.Mapper
-	groups    map[string]*group
-	services  map[key]*service
-	suspicion registry.Suspicion
+	mapper   *mapping.Mapper
+	groups   map[string]*group
+	services map[key]*service
 }
 
 type key struct{ group, service string }
@@ -56,15 +55,12 @@ type service struct {
 
 // newState returns an empty state.
 func newState(m *mapping.Mapper, s Settings) *state {
-	all := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
-	all.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty },
-		func(_ mapping.ID, k registry.Known[registry.Endpoint]) time.Time {
-			return all.suspicion.Until(k.Since, k.Missing)
-		})
+	created := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
+	created.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, nil)
 	for _, name := range s.Groups {
-		all.groups[name] = &group{}
+		created.groups[name] = &group{}
 	}
-	return all
+	return created
 }
 
 // restore restores the published resources of a service, which are removed if the settings no longer select it.
@@ -76,13 +72,6 @@ func (s *state) restore(published string, resources []*resource.Resource, settin
 	}
 	s.services[k] = &service{settled: true}
 	s.Restore(published, resources, func(registry.Service[mapping.ID]) bool { return true })
-}
-
-// connected notes a new connection: services and instances that are missing from now on may still exist.
-func (s *state) connected(now time.Time, hold time.Duration) {
-	var pause time.Duration
-	s.suspicion, pause = s.suspicion.Return(now, hold)
-	s.Postpone(pause)
 }
 
 // takeNames notes the names of all services of a group.

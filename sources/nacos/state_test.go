@@ -33,7 +33,7 @@ func newBook(t *testing.T) *book {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
 	b := &book{newState(m, Settings{Groups: []string{"DEFAULT_GROUP"}, KeepEmpty: time.Hour}), t}
-	b.connected(start, time.Minute)
+	b.Return(start, time.Minute)
 	return b
 }
 
@@ -52,7 +52,7 @@ func (b *book) believed(now time.Time) (addresses []string) {
 	if services, _ := b.Services(); services > 0 {
 		addresses = []string{}
 	}
-	b.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) {
+	b.Endpoints(func(_ mapping.ID, k registry.Known) {
 		addresses = append(addresses, k.Value.Address)
 	})
 	return addresses
@@ -72,7 +72,7 @@ func TestPartialLists_AfterOutageKeepEndpoints(t *testing.T) {
 	b.takeInstances(orders, healthyInstances("10.0.0.1", "10.0.0.2"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(0)))
 	later := 10 * time.Minute
-	b.connected(timeAt(later), time.Minute)
+	b.Return(timeAt(later), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later)), "no service is listed")
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
@@ -108,7 +108,7 @@ func TestInDoubt(t *testing.T) {
 		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 		b.takeInstances(orders, []client.Instance{listed}, nil, nil)
 		b.believed(timeAt(0))
-		b.connected(timeAt(time.Minute), time.Minute)
+		b.Return(timeAt(time.Minute), time.Minute)
 		b.takeInstances(orders, c.now, nil, nil)
 		require.Equal(t, c.stays, len(b.believed(timeAt(time.Minute))) > 0, name)
 	}
@@ -179,11 +179,11 @@ func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(0)))
-	b.connected(timeAt(time.Minute), time.Minute)
+	b.Return(timeAt(time.Minute), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
-	b.suspicion = b.suspicion.Leave(timeAt(90 * time.Second))
+	b.Leave(timeAt(90 * time.Second))
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(time.Hour)))
-	b.connected(timeAt(time.Hour), time.Minute)
+	b.Return(timeAt(time.Hour), time.Minute)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(time.Hour)))
 	require.Equal(t, []string{}, b.believed(timeAt(time.Hour+time.Minute)))
 }
@@ -215,7 +215,7 @@ func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
 			b := r.gather(timeAt(clock))
 			notes.note = registry.KeepNote(notes, b.Note, notes.note)
 			var addresses []string
-			r.state.Endpoints(func(_ mapping.ID, k registry.Known[registry.Endpoint]) {
+			r.state.Endpoints(func(_ mapping.ID, k registry.Known) {
 				addresses = append(addresses, k.Value.Address)
 			})
 			return addresses
@@ -223,13 +223,13 @@ func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
 		r.down = nil
 		require.Len(t, read(healthyInstances("10.0.0.1", "10.0.0.2")), 2, name)
 		clock = time.Second
-		r.state.connected(timeAt(clock), time.Minute)
+		r.state.Return(timeAt(clock), time.Minute)
 		require.Len(t, read(remaining), 2, name)
 		for n := range 9 {
 			require.NotEmpty(t, read(remaining), name)
 			clock += 8 * time.Second
 			if c.cut {
-				r.state.suspicion = r.state.suspicion.Leave(timeAt(clock))
+				r.state.Leave(timeAt(clock))
 				notes.note = registry.KeepNote(notes, r.gather(timeAt(clock)).Note, notes.note)
 				clock += time.Second
 			}
@@ -239,7 +239,7 @@ func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
 				}
 				before := r.state
 				r = newRun(t, "", "DEFAULT_GROUP")
-				before.Endpoints(func(id mapping.ID, k registry.Known[registry.Endpoint]) {
+				before.Endpoints(func(id mapping.ID, k registry.Known) {
 					r.state.services[orders] = &service{settled: true}
 					resources, _, err := r.mapper.Entries([]registry.Service[mapping.ID]{{
 						ID: id, Name: registry.Name{Host: "orders.test", Object: "orders"}, Port: registry.Port{Number: 80, Protocol: "HTTP"},
@@ -248,9 +248,10 @@ func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
 					require.NoError(t, err)
 					r.state.Restore("DEFAULT_GROUP@@orders", resources, func(registry.Service[mapping.ID]) bool { return true })
 				})
-				r.down, r.state.suspicion = nil, r.state.Resume(notes, timeAt(clock))
+				r.down = nil
+				r.state.Resume(notes, timeAt(clock))
 			}
-			r.state.connected(timeAt(clock), time.Minute)
+			r.state.Return(timeAt(clock), time.Minute)
 		}
 		require.Equal(t, []string{"10.0.0.2"}, read(remaining), name)
 	}
@@ -262,7 +263,7 @@ func newRun(t *testing.T, template string, groups ...string) *run {
 	require.NoError(t, err)
 	r := &run{Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()}}
 	r.state, r.wakeup = newState(m, r.settings), registry.NewWakeup()
-	r.state.connected(start, time.Minute)
+	r.state.Return(start, time.Minute)
 	return r
 }
 
@@ -341,7 +342,7 @@ func TestReplicas_ServeSamePort(t *testing.T) {
 	require.EqualValues(t, 8080, port(early, timeAt(time.Hour), on(8080, 8080, 9090)))
 	require.EqualValues(t, 9090, port(early, timeAt(time.Hour), on(8080, 9090, 9090)))
 	require.EqualValues(t, 9090, port(late, timeAt(time.Hour), on(8080, 9090, 9090)))
-	early.connected(timeAt(2*time.Hour), time.Minute)
+	early.Return(timeAt(2*time.Hour), time.Minute)
 	require.EqualValues(t, 9090, port(early, timeAt(2*time.Hour), on(8080)), "while others are in doubt it stays")
 }
 
@@ -370,7 +371,7 @@ func TestLeftOut_NamesInstances(t *testing.T) {
 	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
 	b.believed(timeAt(time.Second))
-	b.connected(timeAt(time.Hour), time.Minute)
+	b.Return(timeAt(time.Hour), time.Minute)
 	ill := healthyInstances("10.0.0.1")
 	ill[0].Healthy = false
 	b.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
@@ -427,7 +428,7 @@ func TestRemoval_Explained(t *testing.T) {
 	require.False(t, says(timeAt(0), "10.0.0.1", "10.0.0.2", "10.0.0.3"))
 	r.gather(timeAt(time.Minute))
 	require.True(t, says(timeAt(time.Minute), "10.0.0.1", "10.0.0.2"))
-	r.state.connected(timeAt(time.Hour), time.Minute)
+	r.state.Return(timeAt(time.Hour), time.Minute)
 	require.False(t, says(timeAt(time.Hour), "10.0.0.1"), "in doubt it stays")
 	after := r.gather(timeAt(time.Hour + time.Minute))
 	require.False(t, after.Contents[0].Explained, "an endpoint that goes after a hold is unexplained")

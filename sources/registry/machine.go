@@ -8,6 +8,7 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/presence"
 )
 
 // Offer is an instance's endpoint of one service.
@@ -15,7 +16,7 @@ type Offer[ID comparable] struct {
 	ID       ID
 	Owner    string   // its application, where the registry has such
 	Endpoint Endpoint // without an address if it cannot be called
-	State    State
+	State    presence.State
 	Why      string // the endpoint is not served; empty if that is not reported
 	Port     uint32 // for clients of the service; 0 if the instance names none
 	Protocol string // Istio's
@@ -63,22 +64,25 @@ type Mapping[ID comparable] interface {
 type Machine[ID ServiceID[ID]] struct {
 	// Explained says that the registry itself proves that unlisted endpoints have gone. See sources.Content.
 	Explained bool
+	Suspicion presence.Suspicion // of the registry
 
-	mapping Mapping[ID]
-	keep    func(ID) time.Duration // services without endpoints
-	moved   func(id ID, before, after []Known[Endpoint])
-	until   func(ID, Known[Endpoint]) time.Time
-	groups  map[string]*group[ID]
-	names   map[ID]Name
-	dirty   map[string]bool // groups to update
+	mapping  Mapping[ID]
+	keep     func(ID) time.Duration // services without endpoints
+	deadline func(ID, Known) time.Time
+	groups   map[string]*group[ID]
+	names    map[ID]Name
+	dirty    map[string]bool // groups to update
 }
+
+// Known is an endpoint that the registry lists, or listed.
+type Known = presence.Item[Endpoint]
 
 // group is a unit of publishing.
 type group[ID comparable] struct {
 	read      bool // something was taken
 	offers    Offers[ID]
-	unknown   *Known[Endpoint] // stands for content of an earlier run that cannot be read; nil if there is none
-	current   bool             // it is published, apart from changes of its services
+	unknown   *Known // stands for content of an earlier run that cannot be read; nil if there is none
+	current   bool   // it is published, apart from changes of its services
 	services  map[ID]*service
 	left      []sources.LeftOut
 	explained bool
@@ -87,22 +91,28 @@ type group[ID comparable] struct {
 
 // service is a service with the endpoints that are served.
 type service struct {
-	endpoints  []Known[Endpoint] // sorted
-	held       int               // unlisted endpoints that stay for now
-	emptySince time.Time         // when the last endpoint went; zero while there is one
+	endpoints  []Known   // sorted
+	held       int       // unlisted endpoints that stay for now
+	emptySince time.Time // when the last endpoint went; zero while there is one
 	port       Port
 	owners     []string
 }
 
-// NewMachine returns an empty machine. keep returns for how long a service without endpoints is kept. until returns
-// when to drop an endpoint that is no longer listed.
-func NewMachine[ID ServiceID[ID]](m Mapping[ID], keep func(ID) time.Duration,
-	until func(ID, Known[Endpoint]) time.Time,
+// NewMachine returns an empty machine. keep returns for how long a service without endpoints is kept. deadline returns
+// when to drop an endpoint that is no longer listed; nil: when the suspicion ends.
+func NewMachine[ID ServiceID[ID]](mapping Mapping[ID], keep func(ID) time.Duration,
+	deadline func(ID, Known) time.Time,
 ) *Machine[ID] {
-	return &Machine[ID]{
-		mapping: m, keep: keep, until: until, moved: func(ID, []Known[Endpoint], []Known[Endpoint]) {},
+	created := &Machine[ID]{
+		mapping: mapping, keep: keep, deadline: deadline,
 		groups: map[string]*group[ID]{}, dirty: map[string]bool{},
 	}
+	if deadline == nil {
+		created.deadline = func(_ ID, endpoint Known) time.Time {
+			return created.Suspicion.Deadline(endpoint.FirstListed, endpoint.Missing)
+		}
+	}
+	return created
 }
 
 // Restore takes back a group that an earlier run published, without services that are no longer selected. A group that
@@ -111,7 +121,7 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 	all := m.mapping.Restore(published)
 	g := m.group(name)
 	if len(all) == 0 {
-		g.unknown = &Known[Endpoint]{}
+		g.unknown = &Known{}
 	}
 	for _, service := range all {
 		if !selected(service) {
@@ -120,14 +130,12 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 		state := m.group(service.ID.Group()).service(service.ID)
 		state.port = service.Port
 		state.owners = unique(append(state.owners, service.Owners...))
-		before := state.endpoints
 		for _, e := range service.Endpoints {
-			state.endpoints = append(state.endpoints, Known[Endpoint]{Value: e})
+			state.endpoints = append(state.endpoints, Known{Value: e})
 		}
-		compare := func(a, b Known[Endpoint]) int { return a.Value.Compare(b.Value) }
+		compare := func(a, b Known) int { return a.Value.Compare(b.Value) }
 		slices.SortStableFunc(state.endpoints, compare)
-		state.endpoints = slices.CompactFunc(state.endpoints, func(a, b Known[Endpoint]) bool { return compare(a, b) == 0 })
-		m.moved(service.ID, before, state.endpoints)
+		state.endpoints = slices.CompactFunc(state.endpoints, func(a, b Known) bool { return compare(a, b) == 0 })
 	}
 }
 
@@ -174,9 +182,6 @@ func (m *Machine[ID]) TakeAll(groups map[string]Offers[ID]) {
 	}
 }
 
-// Follow makes the machine call moved with the endpoints of each service before and after an update.
-func (m *Machine[ID]) Follow(moved func(id ID, before, after []Known[Endpoint])) { m.moved = moved }
-
 // Touch updates a group again although its offers are as before.
 func (m *Machine[ID]) Touch(name string) {
 	if m.groups[name] != nil {
@@ -194,17 +199,24 @@ func (m *Machine[ID]) Reconsider() {
 	}
 }
 
-// Postpone lets all holds end later: the registry was away, and nothing could register.
-func (m *Machine[ID]) Postpone(pause time.Duration) {
+// Leave notes that the registry is away.
+func (m *Machine[ID]) Leave(now time.Time) { m.Suspicion = m.Suspicion.Leave(now) }
+
+// Return begins a suspicion: the registry is back, and instances may still register again. All holds end later by the
+// pause, since no instance could register meanwhile.
+func (m *Machine[ID]) Return(now time.Time, hold time.Duration) (pause time.Duration) {
+	pause = m.Suspicion.Pause(now)
+	m.Suspicion = presence.Suspect(now, hold, "")
 	for _, g := range m.groups {
 		if g.unknown != nil && !g.unknown.Missing.IsZero() {
 			g.unknown.Missing = g.unknown.Missing.Add(pause)
 		}
 		for _, s := range g.services {
-			Postpone(s.endpoints, pause)
+			presence.Postpone(s.endpoints, pause)
 		}
 	}
 	m.Reconsider()
+	return pause
 }
 
 // Absence is an endpoint that went missing and stays, or a group of an earlier run that cannot be read.
@@ -245,12 +257,12 @@ func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
 		switch {
 		case g == nil:
 		case a.Endpoint == "" && g.unknown != nil:
-			g.unknown.Missing = Recalled(a.Missing, now)
+			g.unknown.Missing = presence.Recalled(a.Missing, now)
 		case g.services[a.Service] != nil:
 			s := g.services[a.Service]
 			for n, k := range s.endpoints {
 				if k.Value.String() == a.Endpoint && k.Missing.IsZero() {
-					s.endpoints[n].Missing = Recalled(a.Missing, now)
+					s.endpoints[n].Missing = presence.Recalled(a.Missing, now)
 					s.held++
 				}
 			}
@@ -258,25 +270,21 @@ func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
 	}
 }
 
-// Recalled returns a time that an earlier run noted. It is not in the future, and it does not move when the clock is
-// set: a clock that was wrong prolongs a hold once.
-func Recalled(noted, now time.Time) time.Time { return now.Add(-max(0, now.Sub(noted))) }
-
-// Note is the state that a run stores for the next one if its doubt is a Suspicion.
+// Note is the state that a run stores for the next one.
 type Note[ID any] struct {
 	Away    time.Time     `json:"away,omitzero"`
 	Missing []Absence[ID] `json:"missing,omitempty"`
 }
 
-// NoteOf returns the note.
-func (m *Machine[ID]) NoteOf(s Suspicion) Note[ID] { return Note[ID]{s.Away, m.Absences()} }
+// Note returns the note.
+func (m *Machine[ID]) Note() Note[ID] { return Note[ID]{m.Suspicion.Away, m.Absences()} }
 
 // Resume takes back the note of an earlier run, after Restore. Until a source connects, its registry counts as away.
-func (m *Machine[ID]) Resume(sink sources.Sink, now time.Time) Suspicion {
+func (m *Machine[ID]) Resume(sink sources.Sink, now time.Time) {
 	var note Note[ID]
 	RecallNote(sink, &note)
 	m.Recall(note.Missing, now)
-	return Suspicion{Away: Recalled(cmp.Or(note.Away, now), now)}
+	m.Suspicion.Away = presence.Recalled(cmp.Or(note.Away, now), now)
 }
 
 // Contents updates the groups that changed or are due, and returns those to publish.
@@ -295,6 +303,7 @@ func (m *Machine[ID]) Contents(now time.Time) (contents []sources.Content) {
 			}
 		}
 	}
+	m.Suspicion = m.Suspicion.Expire(now)
 	if len(changed) == 0 {
 		return nil
 	}
@@ -318,7 +327,7 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 		if g.unknown.Missing.IsZero() {
 			g.unknown.Missing = now
 		}
-		if deadline := m.until(*new(ID), *g.unknown); len(g.offers.All) == 0 && now.Before(deadline) {
+		if deadline := m.deadline(*new(ID), *g.unknown); len(g.offers.All) == 0 && now.Before(deadline) {
 			g.next = deadline
 			return false
 		}
@@ -340,7 +349,6 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 			before = &service{}
 		}
 		after, next := m.updateService(id, before, offers, now)
-		m.moved(id, before.endpoints, after.endpoints)
 		g.explained = g.explained && before.held == 0
 		for _, o := range offers {
 			if o.Why != "" && !after.serves(o.Endpoint) {
@@ -353,7 +361,7 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 			changed = changed || existed
 			continue
 		}
-		g.services[id], g.next = after, Earlier(g.next, next)
+		g.services[id], g.next = after, presence.Earlier(g.next, next)
 		changed = changed || !existed || after.differs(before)
 	}
 	slices.SortFunc(leftOut, func(a, b sources.LeftOut) int {
@@ -368,14 +376,14 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], now time.Time) (after *service,
 	next time.Time,
 ) {
-	l := Listing[Endpoint]{Until: func(k Known[Endpoint]) time.Time { return m.until(id, k) }}
+	var reports []presence.Report[Endpoint]
 	ports, exists := newPorts(m.mapping.ServicePort(id)), false
 	var owners []string
 	for _, o := range offers {
-		exists = exists || o.State != Unreadable
+		exists = exists || o.State != presence.Unreadable
 		ports.add(o.Endpoint.Port, o.Port, o.Protocol)
 		if o.Endpoint.Address != "" {
-			l.Reports = append(l.Reports, Report[Endpoint]{o.Endpoint, o.State})
+			reports = append(reports, presence.Report[Endpoint]{Value: o.Endpoint, State: o.State})
 		}
 		if o.Owner != "" {
 			owners = append(owners, o.Owner)
@@ -385,7 +393,8 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 	if len(owners) > 0 {
 		after.owners = unique(owners)
 	}
-	after.endpoints, after.held, next = l.Settle(before.endpoints, Endpoint.Compare, now)
+	after.endpoints, after.held, next = presence.Fold(before.endpoints, reports, Endpoint.Compare,
+		func(endpoint Known) time.Time { return m.deadline(id, endpoint) }, now)
 	// While unlisted endpoints stay, the port does not change.
 	if after.held == 0 || after.port.Number == 0 {
 		after.port = ports.port(before.port)
@@ -401,14 +410,14 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 // serves reports whether the service has an endpoint.
 func (s *service) serves(e Endpoint) bool {
 	_, exists := slices.BinarySearchFunc(s.endpoints, e,
-		func(k Known[Endpoint], e Endpoint) int { return k.Value.Compare(e) })
+		func(k Known, e Endpoint) int { return k.Value.Compare(e) })
 	return exists
 }
 
 // differs reports whether a service must be published again.
 func (s *service) differs(o *service) bool {
 	return s.port != o.port || s.held != o.held || !slices.Equal(s.owners, o.owners) ||
-		!slices.EqualFunc(s.endpoints, o.endpoints, func(a, b Known[Endpoint]) bool { return a.Value.Same(b.Value) })
+		!slices.EqualFunc(s.endpoints, o.endpoints, func(a, b Known) bool { return a.Value.Same(b.Value) })
 }
 
 // rename names the hosts again if they changed, and returns the groups of hosts with another name.
@@ -472,8 +481,9 @@ func (m *Machine[ID]) Next() (next time.Time) {
 			return time.Unix(0, 0)
 		}
 	}
+	next = m.Suspicion.Next()
 	for _, g := range m.groups {
-		next = Earlier(next, g.next)
+		next = presence.Earlier(next, g.next)
 	}
 	return next
 }
@@ -505,7 +515,7 @@ func (m *Machine[ID]) HeldServices() (places []string) {
 }
 
 // Endpoints calls f with each endpoint.
-func (m *Machine[ID]) Endpoints(f func(ID, Known[Endpoint])) {
+func (m *Machine[ID]) Endpoints(f func(ID, Known)) {
 	for _, g := range m.groups {
 		for id, s := range g.services {
 			for _, k := range s.endpoints {

@@ -17,6 +17,7 @@ import (
 	_ "tributary/internal/testutil" // of the property tests
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/presence"
 )
 
 // svc is a service of the model. The first letter is its group.
@@ -49,8 +50,8 @@ type world struct {
 	live      map[int]bool // instances that live; false if they are switched off
 	listed    map[int]bool // of these, and of those that died without a word, what the registry has
 	up        bool
-	doubt     Suspicion
 	machine   *Machine[svc]
+	hasRead   bool      // since it started
 	lost      time.Time // since when the registry lacks somebody; zero if all have registered anew
 	missing   map[int]*connected
 	note      notebook
@@ -71,6 +72,8 @@ type notebook struct {
 
 func (n *notebook) Kept() []byte     { return n.text }
 func (n *notebook) Keep(note []byte) { n.text = note }
+
+var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
 const (
 	hold = time.Minute
@@ -108,8 +111,8 @@ func (w *world) set(by time.Duration) {
 
 // start is a run that knows what was published before. unknown says that it cannot be told what that was.
 func (w *world) start(unknown bool) {
-	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep },
-		func(_ svc, k Known[Endpoint]) time.Time { return w.doubt.Until(k.Since, k.Missing) })
+	w.hasRead = false
+	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep }, nil)
 	clear(w.vague)
 	for name, c := range w.published {
 		if unknown {
@@ -117,31 +120,26 @@ func (w *world) start(unknown bool) {
 		}
 		w.machine.Restore(name, c.Resources, func(Service[svc]) bool { return true })
 	}
-	if w.doubt = w.machine.Resume(&w.note, w.clock); w.up {
-		w.suspect()
+	if w.machine.Resume(&w.note, w.clock); w.up {
+		w.machine.Return(w.clock, hold)
 	}
-}
-
-func (w *world) suspect() {
-	var pause time.Duration
-	w.doubt, pause = w.doubt.Return(w.clock, hold)
-	w.machine.Postpone(pause)
 }
 
 // read takes all that is listed, and publishes.
 func (w *world) read() {
-	w.machine.Explained = !w.clock.Before(w.doubt.End)
+	w.machine.Explained = !w.machine.Suspicion.Holds(w.clock)
 	all := map[string]Offers[svc]{}
 	for _, i := range slices.Sorted(maps.Keys(w.listed)) {
-		o := Offer[svc]{ID: serviceOf(i), Endpoint: endpointOf(i), State: Listed, Protocol: "TCP"}
+		o := Offer[svc]{ID: serviceOf(i), Endpoint: endpointOf(i), State: presence.Listed, Protocol: "TCP"}
 		if !w.listed[i] {
-			o.State, o.Why = Disabled, "off"
+			o.State, o.Why = presence.Disabled, "off"
 		}
 		of := all[o.ID.Group()]
 		of.All = append(of.All, o)
 		all[o.ID.Group()] = of
 	}
 	w.machine.TakeAll(all)
+	w.hasRead = true
 	for _, c := range w.machine.Contents(w.clock) {
 		if w.published[c.Group] = c; len(c.Resources) == 0 {
 			delete(w.published, c.Group)
@@ -150,7 +148,7 @@ func (w *world) read() {
 	w.keep()
 }
 
-func (w *world) keep() { w.note.text = KeepNote(&w.note, w.machine.NoteOf(w.doubt), w.note.text) }
+func (w *world) keep() { w.note.text = KeepNote(&w.note, w.machine.Note(), w.note.text) }
 
 // ended checks the ends of holds: no instance stays that was missing for longer, however often the connection was cut and we restarted, and
 // none that lives goes earlier.
@@ -220,7 +218,8 @@ func TestMachine(t *testing.T) {
 				}
 			case "away", "forget":
 				if w.up {
-					w.up, w.doubt = false, w.doubt.Leave(w.clock)
+					w.up = false
+					w.machine.Leave(w.clock)
 				}
 				if what == "forget" {
 					clear(w.listed)
@@ -229,8 +228,8 @@ func TestMachine(t *testing.T) {
 			case "back":
 				if !w.up {
 					w.up = true
-					w.suspect()
-					if _, held := w.machine.Services(); held > 0 {
+					w.machine.Return(w.clock, hold)
+					if _, held := w.machine.Services(); held > 0 && w.hasRead {
 						require.True(t, w.machine.Next().Before(w.clock), "the end of holds is another one")
 					}
 				}
@@ -241,8 +240,8 @@ func TestMachine(t *testing.T) {
 				}
 			case "cut":
 				if w.up {
-					w.doubt = w.doubt.Leave(w.clock)
-					w.suspect()
+					w.machine.Leave(w.clock)
+					w.machine.Return(w.clock, hold)
 				}
 			case "restart", "restart unknown", "set clock":
 				if what == "set clock" {
@@ -267,7 +266,7 @@ func TestMachine(t *testing.T) {
 			}
 			w.ended(t, before, now)
 			for _, i := range before {
-				held := w.clock.Before(w.doubt.End) && (w.missing[i] == nil || w.missing[i].most < hold)
+				held := w.machine.Suspicion.Holds(w.clock) && (w.missing[i] == nil || w.missing[i].most < hold)
 				if on, lives := w.live[i]; lives && on && (w.lost.IsZero() || held) {
 					if said, there := w.listed[i]; !there || said {
 						require.Contains(t, now, i, "who lives is published")
@@ -282,10 +281,10 @@ func TestMachine(t *testing.T) {
 			if len(w.vague) == 0 {
 				require.Equal(t, stays, held)
 			}
-			if !w.clock.Before(w.doubt.End) {
+			if !w.machine.Suspicion.Holds(w.clock) {
 				require.Zero(t, stays, "a hold has an end")
 			} else if stays > 0 {
-				require.False(t, w.machine.Next().After(w.doubt.End), "and is looked at then")
+				require.False(t, w.machine.Next().After(w.machine.Suspicion.End), "and is looked at then")
 				require.False(t, w.machine.Next().IsZero())
 			}
 			w.named(t, now, hosts)

@@ -63,9 +63,9 @@ type PollOptions[ID ServiceID[ID]] struct {
 	// Selects reports whether a service of an earlier run is still to be read. Nil: all are.
 	Selects func(Service[ID]) bool
 	// HoldEnd returns when the hold of an unlisted endpoint ends. Nil: with the suspicion.
-	HoldEnd func(ID, Known[Endpoint]) time.Time
+	HoldEnd func(ID, Known) time.Time
 	// InDoubt reports whether the registry does not prove the end of an endpoint that is served. Nil: it never does.
-	InDoubt func(Known[Endpoint]) bool
+	InDoubt func(Known) bool
 
 	Counts     *PollCounts
 	Registerer prometheus.Registerer // of the counts; nil for none
@@ -106,34 +106,28 @@ type Poller[ID ServiceID[ID]] struct {
 	*Machine[ID]
 	PollOptions[ID]
 
-	Suspicion Suspicion
-	problems  []string // of the last catalog, as empty
-	empty     string
-	failures  int // polls in a row that failed
-	synced    bool
-	health    sources.Health // the last one
+	problems []string // of the last catalog, as empty
+	empty    string
+	failures int // polls in a row that failed
+	synced   bool
+	health   sources.Health // the last one
 }
 
 // NewPoller returns a poller without content. Call Begin before Run.
 func NewPoller[ID ServiceID[ID]](options PollOptions[ID]) *Poller[ID] {
 	poller := &Poller[ID]{PollOptions: options}
-	if poller.HoldEnd == nil {
-		poller.HoldEnd = func(_ ID, endpoint Known[Endpoint]) time.Time {
-			return poller.Suspicion.Until(endpoint.Since, endpoint.Missing)
-		}
-	}
 	if poller.Selects == nil {
 		poller.Selects = func(Service[ID]) bool { return true }
 	}
 	keepEmpty := func(ID) time.Duration { return options.KeepEmpty }
-	poller.Machine = NewMachine(options.Mapping, keepEmpty, poller.HoldEnd)
+	poller.Machine = NewMachine(options.Mapping, keepEmpty, options.HoldEnd)
 	return poller
 }
 
 // Begin takes back the content and the note of an earlier run.
 func (p *Poller[ID]) Begin(sink sources.Sink, now time.Time) {
 	Restore(sink, func(group string, published []*resource.Resource) { p.Restore(group, published, p.Selects) })
-	p.Suspicion = p.Resume(sink, now)
+	p.Resume(sink, now)
 }
 
 // Run polls the registry and publishes its services until ctx ends. A panic is a failure of the source.
@@ -167,11 +161,11 @@ func (p *Poller[ID]) Poll(ctx context.Context, now time.Time) Batch {
 // fail returns the batch after a read that failed: everything stays. Pauses are random, so that not all replicas return
 // at once.
 func (p *Poller[ID]) fail(err error, now time.Time) Batch {
-	p.Suspicion = p.Suspicion.Leave(now)
+	p.Leave(now)
 	pause := float64(p.Interval<<min(p.failures, 2)) * (0.75 + rand.Float64()/2) //nolint:gosec // no secret
 	p.failures++
 	p.health = sources.Health{State: StateOf(err, fetch.ErrDenied), Message: err.Error()}
-	return Batch{Health: p.health, Next: time.Duration(pause), Note: p.NoteOf(p.Suspicion)}
+	return Batch{Health: p.health, Next: time.Duration(pause), Note: p.Note()}
 }
 
 // Apply takes a catalog, and returns the content to publish.
@@ -179,9 +173,7 @@ func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
 	p.failures = 0
 	p.Counts.Reads.Add(1)
 	if catalog.Doubtful || !p.Suspicion.Away.IsZero() {
-		var pause time.Duration
-		p.Suspicion, pause = p.Suspicion.Return(now, p.Hold)
-		p.Postpone(pause) // no instance could register during the outage
+		p.Return(now, p.Hold)
 		p.Counts.Suspicions.Add(1)
 	}
 	if !catalog.Unchanged {
@@ -191,20 +183,19 @@ func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
 	}
 	p.Explained = p.explained()
 	batch := Batch{Contents: p.Contents(now), Synced: !p.synced}
-	p.Suspicion, p.synced = p.Suspicion.Settle(now), true
-	p.health = p.healthNow()
-	batch.Health, batch.Note = p.health, p.NoteOf(p.Suspicion)
-	batch.Next = min(p.Interval, Wait(Earlier(p.Next(), p.Suspicion.End), now))
+	p.synced, p.health = true, p.healthNow()
+	batch.Health, batch.Note = p.health, p.Note()
+	batch.Next = min(p.Interval, Wait(p.Next(), now))
 	return batch
 }
 
 // explained reports whether the registry itself proves that unlisted endpoints have gone.
 func (p *Poller[ID]) explained() bool {
-	if p.Suspicion.End.IsZero() || p.InDoubt == nil {
-		return p.Suspicion.End.IsZero()
+	if certain := p.Suspicion.End.IsZero(); certain || p.InDoubt == nil {
+		return certain
 	}
 	doubtful := false
-	p.Endpoints(func(_ ID, endpoint Known[Endpoint]) { doubtful = doubtful || p.InDoubt(endpoint) })
+	p.Endpoints(func(_ ID, endpoint Known) { doubtful = doubtful || p.InDoubt(endpoint) })
 	return !doubtful
 }
 

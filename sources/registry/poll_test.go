@@ -11,6 +11,7 @@ import (
 
 	"tributary/internal/fetch"
 	"tributary/sources"
+	"tributary/sources/presence"
 )
 
 // pollTest is a poller of a registry with one service.
@@ -27,7 +28,7 @@ func newPollTest(t *testing.T) *pollTest {
 		Read:    func(context.Context, time.Time) (Catalog[svc], error) { return test.next, test.err },
 		Mapping: newPlain(), Interval: time.Second, Hold: hold, KeepEmpty: keep, Counts: NewPollCounts("test_"),
 	})
-	test.Suspicion = Suspicion{Away: start}
+	test.Leave(start)
 	return test
 }
 
@@ -37,7 +38,7 @@ func (p *pollTest) list(ports ...uint32) {
 	for _, port := range ports {
 		offers := p.next.Offers["b"]
 		endpoint := Endpoint{Address: "10.0.0.1", Port: port}
-		offers.All = append(offers.All, Offer[svc]{ID: "b", Endpoint: endpoint, State: Listed, Protocol: "TCP"})
+		offers.All = append(offers.All, Offer[svc]{ID: "b", Endpoint: endpoint, State: presence.Listed, Protocol: "TCP"})
 		p.next.Offers["b"] = offers
 	}
 }
@@ -48,7 +49,7 @@ func (p *pollTest) poll(elapsed time.Duration, state sources.State, ports ...uin
 	batch := p.Poll(p.t.Context(), start.Add(elapsed))
 	require.Equal(p.t, state, batch.Health.State, batch.Health.Message)
 	var served []uint32
-	p.Endpoints(func(_ svc, endpoint Known[Endpoint]) { served = append(served, endpoint.Value.Port) })
+	p.Endpoints(func(_ svc, endpoint Known) { served = append(served, endpoint.Value.Port) })
 	require.Equal(p.t, ports, served)
 	return batch
 }

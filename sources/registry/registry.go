@@ -8,9 +8,9 @@
 // (listed, disabled, unreadable or unlisted), with warnings and left-out instances. Hosts is a mapping for services that are hosts with
 // one port each: a source adds the offers and Restore. Naming names hosts for other mappings.
 //
-// Only the registry can know whether a missing endpoint has gone, and registries know it by different means: Nacos by its connection,
-// Eureka by its servers' answers about the instance. So doubt is a function of the source, not state of the machine: it returns how long an
-// unlisted endpoint stays. A lost session is a Suspicion, which covers everything known from before. A source whose function changes its
+// Only the registry can know whether a missing endpoint has gone. A lost session is a presence.Suspicion, which covers everything
+// from before: the source calls Machine.Leave and Machine.Return. Where a registry has further proofs, as the answers of Eureka's
+// servers about an instance, a function of the source returns how long an unlisted endpoint stays. A source whose function changes its
 // result calls Machine.Reconsider. Machine.Explained says that the registry itself proves the current losses.
 //
 // The machine decides which endpoints are served: a listed one counts at once, a disabled one goes at once, a missing one stays until its

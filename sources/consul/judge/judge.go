@@ -3,13 +3,15 @@
 //
 // An answer proves the presence of its items. It proves the absence of others only if it is confirmed: not blocking,
 // and from a leader that made sure first that it leads, by Consul itself, with no hidden data. Even then a Consul that
-// lost its data proves no absence: see Reset and Suspicion.
+// lost its data proves no absence: see Reset.
 package judge
 
 import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"tributary/sources/presence"
 )
 
 // Answer is an answer without its items.
@@ -125,23 +127,10 @@ func Reset(c Compared, a Answer) bool {
 	}
 }
 
-// Suspicion is the suspicion that Consul lost its data: missing items prove no absence for now. The zero value is none.
-type Suspicion struct {
-	// Until is its end; zero if it lasts until another event.
-	Until time.Time `json:"until,omitzero"`
-	// Why is the message.
-	Why string `json:"why,omitempty"`
-}
-
 // Why returns the message of a suspicion, in numbers.
 func Why(c Compared, a Answer, items string) string {
 	return fmt.Sprintf("Consul seems to have lost its data: it had %d %s at index %d, and has %d of them at index %d",
 		c.Before, items, c.Index, max(0, c.Before-c.Missing), a.Index)
-}
-
-// Holds reports whether it lasts.
-func (s Suspicion) Holds(now time.Time) bool {
-	return s.Why != "" && (s.Until.IsZero() || now.Before(s.Until))
 }
 
 // IsOtherCluster reports whether the identity of the cluster changed; an empty one is unknown.
@@ -176,7 +165,7 @@ type Record struct {
 	CreateIndexes CreateIndexes `json:"made,omitempty"`
 	// Held are the names of the items that stay although Consul lacks them, because of the suspicion.
 	Held []string `json:"held,omitempty"`
-	Suspicion
+	presence.Suspicion
 }
 
 // Records are the records of the scopes of a source, by name.
@@ -210,9 +199,7 @@ func Decode(text []byte, settings string, now time.Time, hold time.Duration) (Re
 		if stored.Settings != settings {
 			record = Record{Held: record.Held, Suspicion: record.Suspicion}
 		}
-		if !record.Until.IsZero() {
-			record.Until = now.Add(min(hold, record.Until.Sub(now))) // monotonic from here on
-		}
+		record.Suspicion = record.Restored(now, hold)
 		records.Parts[name] = record
 	}
 	return records, nil

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources/presence"
 )
 
 // The answers of the tables.
@@ -147,19 +149,14 @@ func TestCreateIndexes_Compare(t *testing.T) {
 	assert.Equal(t, Compared{SameCreation: 1, Recreated: 2, Rewritten: true}, c, "at index 7 it had been made at 4")
 }
 
-func TestSuspicion(t *testing.T) {
-	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
-	assert.False(t, Suspicion{}.Holds(now))
-	s := Suspicion{now.Add(time.Minute), Why(Compared{Index: 31, Before: 20, Missing: 8}, withIndex(12, certain), "services")}
-	assert.Equal(t, "Consul seems to have lost its data: it had 20 services at index 31, and has 12 of them at index 12", s.Why)
-	assert.True(t, s.Holds(now))
-	assert.False(t, s.Holds(now.Add(time.Minute)))
-	assert.True(t, Suspicion{Why: s.Why}.Holds(now), "without an end")
+func TestWhy(t *testing.T) {
+	assert.Equal(t, "Consul seems to have lost its data: it had 20 services at index 31, and has 12 of them at index 12",
+		Why(Compared{Index: 31, Before: 20, Missing: 8}, withIndex(12, certain), "services"))
 }
 
 func TestRecords_Persist(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
-	suspicion := Suspicion{now.Add(time.Minute), "why"}
+	suspicion := presence.Suspicion{End: now.Add(time.Minute), Why: "why"}
 	records := Records{Settings: "these", Parts: map[string]Record{"": {
 		Index: 7, Cluster: "c", Names: []string{"a"}, CreateIndexes: CreateIndexes{"n": 3},
 		Held: []string{"b"}, Suspicion: suspicion,
@@ -173,11 +170,11 @@ func TestRecords_Persist(t *testing.T) {
 		"records of other settings cannot be compared")
 	got, err = Decode(records.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Parts[""].Until, "the clock was wrong when it was kept, or is now")
-	records.Parts[""] = Record{Suspicion: Suspicion{Why: "why"}}
+	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Parts[""].End, "the clock was wrong when it was kept, or is now")
+	records.Parts[""] = Record{Suspicion: presence.Suspicion{Why: "why"}}
 	got, err = Decode(records.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
-	assert.True(t, got.Parts[""].Until.IsZero(), "until something happens")
+	assert.True(t, got.Parts[""].Holds(now.Add(time.Hour)), "until something happens")
 	got, err = Decode(nil, "these", now, time.Minute)
 	require.NoError(t, err)
 	assert.Empty(t, got.Parts)

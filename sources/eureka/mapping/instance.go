@@ -14,6 +14,7 @@ import (
 
 	"tributary/internal/names"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -31,12 +32,12 @@ func (m *Mapper) Offers(instance wire.Instance) (offers []registry.Offer[ID], wa
 	if err != nil {
 		return nil, nil, err
 	}
-	offer := registry.Offer[ID]{Owner: instance.App, State: registry.Listed, Endpoint: registry.Endpoint{
+	offer := registry.Offer[ID]{Owner: instance.App, State: presence.Listed, Endpoint: registry.Endpoint{
 		Address: address, Locality: m.localityOf(instance), Instance: InstanceOf(instance.Key),
 		Labels: m.options.Labels(instance.Metadata),
 	}}
 	if !m.Serves(instance) {
-		offer.State, offer.Why = registry.Disabled, "status "+instance.Status
+		offer.State, offer.Why = presence.Disabled, "status "+instance.Status
 		if instance.Overridden != wire.Unknown && instance.Overridden != instance.Status {
 			offer.Why += ", set to " + instance.Overridden
 		}

@@ -15,6 +15,7 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/nacos/client"
+	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -97,7 +98,7 @@ func (m *Mapper) Offers(group, service string, instances []client.Instance,
 	for _, i := range instances {
 		i.Cluster = cmp.Or(i.Cluster, defaultCluster)
 		o := registry.Offer[ID]{
-			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: registry.Disabled,
+			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: presence.Disabled,
 			Port: m.WantedPort(i.Metadata), Protocol: m.protocolOf(i),
 		}
 		var err error
@@ -114,9 +115,9 @@ func (m *Mapper) Offers(group, service string, instances []client.Instance,
 		case o.Endpoint.Weight == 0:
 			o.Why = "weight 0"
 		case i.Healthy:
-			o.State = registry.Listed
+			o.State = presence.Listed
 		default:
-			o.State, o.Why = registry.Unlisted, "not healthy"
+			o.State, o.Why = presence.Unlisted, "not healthy"
 		}
 		offers.All = append(offers.All, o)
 	}

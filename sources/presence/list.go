@@ -1,0 +1,111 @@
+// Package presence decides which items of a source are there, held or gone. It does no I/O, and has no clock.
+//
+// A listed item is there at once. An item that a complete list lacks is gone, unless a Suspicion holds it: the source
+// lost data, or was away. There are two kinds of sources:
+//
+//   - A source of sessions lists an item while it hears from it. After an outage it lists too little until all have
+//     registered again, so that each earlier item may be missing for a while: Fold.
+//   - A source that stores its items proves an absence by a complete list, but not that of items that it lost: these
+//     stay until they are listed again, or until the suspicion ends: Set.
+//
+// Whether a list is complete, and whether the source lost data, follows from its versions, nodes or sessions. The
+// sources decide that, and read again before they take a list.
+package presence
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Item is an item that a source lists, or listed.
+type Item[T any] struct {
+	Value       T
+	FirstListed time.Time // when it was first listed; zero if that was before this run
+	Missing     time.Time // when it went missing; zero while it is listed
+}
+
+// State is the state of an item in a source. If an item has several, the first in this order counts.
+type State int
+
+// The states.
+const (
+	Listed     State = iota + 1 // it is there
+	Disabled                    // it is there, but is to have no calls
+	Unreadable                  // it may be there, in a part that cannot be read; an earlier one stays
+	Unlisted                    // it counts as if the source did not name it
+)
+
+// Report is the state of one item in an answer.
+type Report[T any] struct {
+	Value T
+	State State
+}
+
+// Fold returns the items after an answer with reports of all items, in any order. An item may have several: of the
+// listed ones the first counts. An item that is not listed is gone if its deadline is not in the future. before and
+// after are sorted by compare, without duplicates. held counts the unlisted items that stay, and next is when the first
+// of their holds ends; zero if none does.
+func Fold[T any](before []Item[T], reports []Report[T], compare func(a, b T) int,
+	deadline func(Item[T]) time.Time, now time.Time,
+) (after []Item[T], held int, next time.Time) {
+	reports = slices.Clone(reports)
+	slices.SortStableFunc(reports, func(a, b Report[T]) int {
+		return cmp.Or(compare(a.Value, b.Value),
+			cmp.Compare(a.State, b.State))
+	})
+	reports = slices.CompactFunc(reports, func(a, b Report[T]) bool { return compare(a.Value, b.Value) == 0 })
+	unlisted := func(item Item[T], state State) {
+		end := Forever
+		switch state {
+		case Disabled:
+			return
+		case Unreadable:
+			item.Missing = time.Time{}
+		default:
+			if item.Missing.IsZero() {
+				item.Missing = now
+			}
+			end = deadline(item)
+		}
+		if !now.Before(end) {
+			return
+		}
+		after = append(after, item)
+		held++
+		if end.Before(Forever) {
+			next = Earlier(next, end)
+		}
+	}
+	for _, report := range reports {
+		for len(before) > 0 && compare(before[0].Value, report.Value) < 0 {
+			unlisted(before[0], Unlisted)
+			before = before[1:]
+		}
+		var former *Item[T]
+		if len(before) > 0 && compare(before[0].Value, report.Value) == 0 {
+			former, before = &before[0], before[1:]
+		}
+		switch {
+		case report.State == Listed && former == nil:
+			after = append(after, Item[T]{Value: report.Value, FirstListed: now})
+		case report.State == Listed:
+			after = append(after, Item[T]{Value: report.Value, FirstListed: former.FirstListed})
+		case former != nil:
+			unlisted(*former, report.State)
+		}
+	}
+	for _, item := range before {
+		unlisted(item, Unlisted)
+	}
+	return after, held, next
+}
+
+// Postpone moves the times at which items went missing.
+func Postpone[T any](items []Item[T], pause time.Duration) {
+	for index := range items {
+		if !items[index].Missing.IsZero() {
+			items[index].Missing = items[index].Missing.Add(pause)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package presence
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestSuspicion_Deadline(t *testing.T) {
+	s := Suspicion{From: after(5), End: after(7)}
+	assert.Equal(t, after(7), s.Deadline(time.Time{}, after(5)), "of an earlier run")
+	assert.Equal(t, after(7), s.Deadline(after(4), after(6)), "from before the outage")
+	assert.Equal(t, after(6), s.Deadline(after(3), after(4)), "already missing when the suspicion began")
+	assert.Zero(t, s.Deadline(after(5), after(6)), "registered when the registry was back")
+	assert.Zero(t, Suspicion{}.Deadline(after(4), after(6)), "there is none")
+	assert.Equal(t, Forever, s.Leave(after(6)).Deadline(after(4), after(5)), "nothing could register meanwhile")
+	assert.Equal(t, after(7), s.Leave(after(8)).Deadline(after(4), after(6)), "it was over")
+	assert.Zero(t, Suspicion{}.Leave(after(8)).Deadline(after(4), after(8)))
+}
+
+func TestSuspicion_Away(t *testing.T) {
+	s := Suspect(after(5), 2*time.Minute, "it was wiped")
+	assert.Equal(t, Suspicion{From: after(5), End: after(7), Why: "it was wiped"}, s)
+	assert.True(t, s.Holds(after(6)))
+	assert.False(t, s.Holds(after(7)))
+	assert.False(t, Suspicion{}.Holds(after(7)))
+	away := s.Leave(after(6)).Leave(after(8))
+	assert.True(t, away.Holds(after(9)), "no hold runs")
+	assert.Zero(t, away.Next())
+	assert.Equal(t, 3*time.Minute, away.Pause(after(9)), "since it left first")
+	assert.Zero(t, away.Pause(after(1)), "a clock that goes back")
+	assert.Equal(t, after(10), away.Back(after(9)).Next(), "a minute was left")
+	assert.Equal(t, away.Back(after(9)), away.Back(after(9)).Back(after(20)))
+	assert.Zero(t, Suspicion{}.Leave(after(1)).Back(after(9)))
+}
+
+func TestSuspicion_Expire(t *testing.T) {
+	s := Suspicion{End: after(7)}
+	assert.Equal(t, s, s.Expire(after(6)))
+	assert.Zero(t, s.Expire(after(7)))
+	assert.Equal(t, Suspicion{Away: after(9)}, s.Leave(after(9)).Expire(after(9)), "it is away nevertheless")
+	assert.Equal(t, s.Leave(after(6)), s.Leave(after(6)).Expire(after(9)))
+}
+
+func TestSuspicion_Restored(t *testing.T) {
+	const hold = 2 * time.Minute
+	stored := func(s Suspicion) (read Suspicion) {
+		text, err := json.Marshal(s)
+		assert.NoError(t, err)
+		assert.NoError(t, json.Unmarshal(text, &read))
+		return read
+	}
+	s := Suspect(after(5), hold, "why")
+	assert.Equal(t, after(7), stored(s).Restored(after(6), hold).End)
+	assert.Equal(t, after(3), stored(s).Restored(after(1), hold).End, "the clock was wrong when it was stored, or is now")
+	assert.False(t, stored(s).Restored(after(9), hold).Holds(after(9)), "it ended between the runs")
+	away := stored(s.Leave(after(6))).Restored(after(20), hold)
+	assert.True(t, away.Holds(after(30)))
+	assert.Equal(t, after(31), away.Back(after(30)).End, "a minute was left")
+	assert.Zero(t, stored(Suspicion{}).Restored(after(6), hold))
+	endless := Suspicion{Why: "as earlier versions stored it"}.Restored(after(6), hold)
+	assert.Zero(t, endless.Next())
+	assert.Equal(t, after(11), endless.Back(after(9)).End)
+}
+
+func TestEarlier(t *testing.T) {
+	assert.Equal(t, after(1), Earlier(after(1), after(2)))
+	assert.Equal(t, after(1), Earlier(after(2), after(1)))
+	assert.Equal(t, after(1), Earlier(after(1), time.Time{}))
+	assert.Equal(t, after(1), Earlier(time.Time{}, after(1)))
+}
