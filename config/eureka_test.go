@@ -73,7 +73,7 @@ func TestShown_NoCredentials(t *testing.T) {
 		with := config.Source{Address: address, Settings: new(config.Eureka)}
 		without := config.Source{Address: want, Settings: new(config.Eureka)}
 		require.Equal(t, want, with.Shown())
-		require.Equal(t, without.Identity(), with.Identity())
+		require.Equal(t, without.Reading(), with.Reading())
 	}
 	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'eureka://me:word@h1:8761'}]"))
 	require.NoError(t, err)

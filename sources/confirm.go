@@ -38,7 +38,7 @@ func (s *sink) Confirm(group, mark string) bool {
 		return false
 	}
 	if g.restored { // this program found it valid when it made the print
-		s.ledger.confirm(g, s.source.String())
+		s.ledger.confirm(g, s.source)
 	}
 	return true
 }

@@ -31,16 +31,7 @@ func handing(to chan<- Sink) run {
 // sinkOf is a sink as a runner makes it, of a table and what is kept of it.
 func sinkOf(table Table, memory *lastgood.Store) *sink {
 	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
-	spec := Spec{Name: "s", Table: table, Memory: memory}
-	kept, err := restoreTable(spec)
-	if err != nil {
-		panic(err)
-	}
-	s := newSink(spec, opts, kept, opts.Log)
-	if kept != nil {
-		s.resume(kept)
-	}
-	return s
+	return newRunner(Spec{Name: "s", Table: table, Memory: memory}, opts, true).sink
 }
 
 func TestFirstSeen(t *testing.T) {
@@ -285,8 +276,40 @@ func TestReleasedBeforeTheSourceIsRead(t *testing.T) {
 	}
 }
 
-// TestRenameWhileHeldRenamesWhatIsHeld has a source renamed while a loss of it is held.
-func TestRenameWhileHeldRenamesWhatIsHeld(t *testing.T) {
+// TestInherit_KeepsHold: a source that is read again by other settings, and has another table, goes on with its hold.
+// What it lacks by the new settings is not held; a further loss after that read is.
+func TestInherit_KeepsHold(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100), "h": many("h", 40)})}
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		spec.Source = whole(groups{"g": many("g", 3), "h": many("h", 40)})
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		before := s.Status()[0].Held
+		require.Equal(t, 97, before.Objects)
+
+		sinks := make(chan Sink, 1)
+		former := spec.Table
+		spec.Table, spec.Source = new(memstore.Table), handing(sinks)
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		sink := <-sinks
+		require.Equal(t, 140, spec.Table.Snapshot().Len(), "all is served until it is read")
+		require.Equal(t, 140, former.Snapshot().Len(), "is for the caller to forget")
+		require.False(t, spec.Table.Synced())
+		require.Equal(t, before, s.Status()[0].Held)
+		require.NoError(t, sink.ReplaceAll([]Content{{Group: "g", Resources: many("g", 3)}, {Group: "h", Resources: many("h", 30)}}))
+		sink.Synced()
+		require.Equal(t, 130, spec.Table.Snapshot().Len())
+		require.Equal(t, before.ID, s.Status()[0].Held.ID)
+		require.NoError(t, sink.ReplaceAll([]Content{{Group: "h"}}))
+		require.Equal(t, 130, spec.Table.Snapshot().Len())
+		require.Equal(t, 127, s.Status()[0].Held.Objects)
+	})
+}
+
+// TestReconfigure_OtherNameIsOtherSource: nothing of a source goes on under another name, not even with the same table.
+func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
 		require.NoError(t, s.Reconfigure([]Spec{spec}))
@@ -294,14 +317,12 @@ func TestRenameWhileHeldRenamesWhatIsHeld(t *testing.T) {
 		spec.Source = whole(groups{"g": many("g", 3)})
 		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		spec.Name = "b"
+		require.NotNil(t, s.Status()[0].Held)
+		spec.Name, spec.Table = "b", new(memstore.Table)
 		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		require.Equal(t, 97, s.Status()[0].Held.Objects)
-		require.Equal(t, 100, spec.Table.Snapshot().Len())
-		for r := range spec.Table.Snapshot().All() {
-			require.Equal(t, "b", r.Origin().Source)
-		}
+		require.Nil(t, s.Status()[0].Held)
+		require.Equal(t, 3, spec.Table.Snapshot().Len())
 	})
 }
 

@@ -63,10 +63,10 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range c.supervisor.list() {
 		gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{r.name()}, labels...)...)
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{r.name}, labels...)...)
 		}
 		count := func(d *prometheus.Desc, v int) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), r.name())
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), r.name)
 		}
 		st := r.status(false)
 		quarantined, conflicts, warnings := r.sink.counts()

@@ -37,7 +37,7 @@ func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 	for _, r := range s.list() {
 		serving := r.sink.serving(key)
 		if serving.Held || serving.Unread != "" || len(serving.Unsure)+len(serving.Warnings) > 0 {
-			serving.Source = r.name()
+			serving.Source = r.name
 			servings = append(servings, serving)
 		}
 	}

@@ -30,7 +30,7 @@ type Table interface {
 
 // sink is the Sink of one source, and has the state of the source.
 type sink struct {
-	source    *sourceLabel
+	source    string       // its name
 	guard     *guard.Guard // in front of the table
 	log       *slog.Logger
 	commitLog *changeLog
@@ -61,13 +61,10 @@ type sink struct {
 
 // newSink makes the sink of a source. It begins with the objects of the table and their last good state, or nil.
 func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger) *sink {
-	source := new(sourceLabel)
-	source.name.Store(&spec.Name)
-	log = slog.New(labelledHandler{log.Handler(), source})
 	commitLog := newChangeLog()
 	onEvent := func(event, text string) {
 		if opts.Happened != nil {
-			opts.Happened(event, source.String(), text)
+			opts.Happened(event, spec.Name, text)
 		}
 	}
 	options := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, changes []memstore.Change) {
@@ -81,7 +78,7 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 	}
 	guarding := guard.New(spec.Table, options)
 	s := &sink{
-		source: source, guard: guarding, log: log, validate: opts.Validate, onEvent: onEvent,
+		source: spec.Name, guard: guarding, log: log, validate: opts.Validate, onEvent: onEvent,
 		rules:  admissionRules{spec.Transform, spec.Lenient, spec.LenientMetadata},
 		ledger: newLedger(guarding), stateSince: time.Now(), firstRead: make(chan struct{}),
 		partialStart: spec.Partial, commitLog: commitLog, leftOutByGroup: map[string][]LeftOut{},
@@ -91,6 +88,9 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 		spec.Memory.SetGuard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), lastGood)
+	if lastGood != nil {
+		s.resume(lastGood)
+	}
 	return s
 }
 
@@ -209,7 +209,7 @@ type admissionRules struct {
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
-	source, rules := s.source.String(), s.rules
+	rules := s.rules
 	for i, c := range contents {
 		if before[i].remarks = noRemarks; s.ledger.groups[c.Group] != nil {
 			before[i] = *s.ledger.groups[c.Group]
@@ -226,7 +226,7 @@ func (s *sink) admit(contents []Content) []admitted {
 	}
 	contentsAdmitted := make([]admitted, len(contents))
 	inParallel(len(contents), func(i int) {
-		contentsAdmitted[i] = s.admitGroup(contents[i], before[i], source, rules, firstSeen)
+		contentsAdmitted[i] = s.admitGroup(contents[i], before[i], rules, firstSeen)
 	})
 	return contentsAdmitted
 }
@@ -261,7 +261,7 @@ func (s *sink) judge(r *resource.Resource, before *group, rules admissionRules) 
 }
 
 func (s *sink) admitGroup(
-	c Content, before group, source string, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
+	c Content, before group, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
 ) admitted {
 	verdicts := make([]verdict, len(c.Resources))
 	inParallel(len(c.Resources), func(i int) {
@@ -269,8 +269,8 @@ func (s *sink) admitGroup(
 		if r == nil {
 			return // excluded
 		}
-		if o := r.Origin(); o.Source != source || o.Group != c.Group {
-			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
+		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		if r.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
 			r = firstSeen(r)
@@ -293,7 +293,7 @@ func (s *sink) admitGroup(
 	for i, v := range verdicts {
 		if v.resource == nil {
 			excluded := c.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: source, Key: excluded.Key(), Place: excluded.Origin().Place})
+			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
 			continue
 		}
 		key := v.resource.Key()

@@ -71,13 +71,18 @@ func TestTakeover(t *testing.T) {
 	see(t, clients, x, w)
 	require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
 	r.reload(t, "name: a, address: 'fs://./two'"+quick)
-	see(t, clients, w)
+	see(t, clients, x, w)
 	assert.Equal(t, http.StatusOK, r.ready(t))
 
-	r.stop() // what was kept was made of the address, not of the name
-	r = start(t, dir)
-	r.awaitReady(t)
-	see(t, both(t, r, nil), w)
+	for range 2 { // the name identifies it: until it can be read, a restart serves what it last read
+		r.stop()
+		r = start(t, dir)
+		r.awaitReady(t)
+		clients = both(t, r, nil)
+		see(t, clients, x)
+	}
+	require.NoError(t, os.Rename(dir+"/two.away", dir+"/two"))
+	see(t, clients, w)
 }
 
 // TestOneOfTwoAlikeIsLeft has two sources that read the same, of which one is removed: what was kept of the other is
@@ -290,7 +295,7 @@ func TestReload_ForgetsOldState(t *testing.T) {
 	see(t, clients, numbered(20)...)
 	files, err := filepath.Glob(dir + "/state/sources/*.db")
 	require.NoError(t, err)
-	require.Len(t, files, 1, "nothing of another time is there for who starts again before two is read")
+	require.Empty(t, files, "a restart before two is read serves nothing of another time")
 	write(t, dir+"/two.new/f.yaml", entries("shop", "s", 20)+entry("shop", "z", 80))
 	require.NoError(t, os.Rename(dir+"/two.new", dir+"/two"))
 	see(t, clients, append(numbered(20), z)...)
@@ -357,29 +362,13 @@ func TestStateThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-// TestRenameWhileTheUpstreamIsDown renames a source that cannot be reached, and restarts.
-func TestRenameWhileTheUpstreamIsDown(t *testing.T) {
+// TestReload_Address: a source whose address changes goes on, over restarts too: with a hold, and with all that it
+// lacks, until the new address can be read.
+func TestReload_Address(t *testing.T) {
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
-	up := start(t, above)
-	address := ", address: 'xds://" + up.XDS().String() + "'"
-	configured(t, dir, "name: a"+address)
-	r := start(t, dir)
-	clients := both(t, r, never(t, x))
-	see(t, clients, x)
-	up.stop()
-	r.reload(t, "name: b"+address)
-	see(t, clients, x)
-	assert.Equal(t, http.StatusOK, r.ready(t))
-	r.stop()
-	r = start(t, dir)
-	see(t, both(t, r, nil), x)
-}
-
-// TestRenameKeepsWhatIsHeld renames a source of which a loss is held back.
-func TestRenameKeepsWhatIsHeld(t *testing.T) {
-	dir := t.TempDir()
+	at := down(t)
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
 	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
@@ -388,27 +377,48 @@ func TestRenameKeepsWhatIsHeld(t *testing.T) {
 	clients := both(t, r, never(t, all...))
 	see(t, clients, all...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
-	held := func(name string) {
-		t.Helper()
-		eventually(t, func() error {
-			for _, s := range r.supervisor.Status() {
-				if s.Name == name && s.Held != nil && s.Held.Objects == 40 {
-					return nil
-				}
-			}
-			return errNot
-		})
+	why := r.awaitHeld(t, 40)
+	require.NoError(t, os.CopyFS(dir+"/two", os.DirFS(dir+"/one")))
+	for _, next := range []string{
+		"name: a, address: 'fs://./one', quietDelay: 2ms, rescanInterval: 100ms, guard: {min: 11}, precedence: 3",
+		"name: a, address: 'fs://./two'" + quick,
+		"name: a, address: 'xds://" + at + "'",
+	} {
+		r.reload(t, next)
+		require.Equal(t, why, r.awaitHeld(t, 40), next)
+		see(t, clients, all...)
 	}
-	held("a")
-	r.reload(t, "name: b, address: 'fs://./one'"+quick)
-	held("b")
-	r.reload(t, "name: c, address: 'fs://./one', quietDelay: 2ms, rescanInterval: 100ms, guard: {min: 11}, precedence: 3")
-	held("c")
-	see(t, clients, all...)
 	r.stop()
 	r = start(t, dir)
-	held("c")
-	see(t, both(t, r, nil), all...)
+	require.Equal(t, why, r.awaitHeld(t, 40))
+	clients = both(t, r, nil)
+	see(t, clients, all...)
+	startAt(t, above, at)
+	see(t, clients, append(numbered(40), x)...)
+	r.awaitHeld(t, 40)
+}
+
+// TestReload_Name: a source under another name is another source. Until it was read, all is served; then what it has,
+// and nothing held.
+func TestReload_Name(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
+	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
+	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	r := start(t, dir)
+	all := append(numbered(40), z)
+	clients := both(t, r, never(t, z))
+	see(t, clients, all...)
+	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
+	r.awaitHeld(t, 40)
+	require.NoError(t, os.Rename(dir+"/one", dir+"/away"))
+	r.reload(t, "name: b, address: 'fs://./one'"+quick)
+	see(t, clients, all...)
+	assert.Equal(t, http.StatusOK, r.ready(t))
+	require.NoError(t, os.Rename(dir+"/away", dir+"/one"))
+	see(t, clients, z)
+	require.Nil(t, r.supervisor.Status()[0].Held)
+	require.Contains(t, r.log.String(), "the source is removed, and its held loss is released")
 }
 
 // TestReload_LogsRemovedObjects: the objects of a removed source and of an address that has become empty are not held,

@@ -155,29 +155,6 @@ func (g *Guard) MarkSynced() {
 	g.table.MarkSynced()
 }
 
-// Relabel renames the source of all objects, held or not.
-func (g *Guard) Relabel(source string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	renamed := func(r *resource.Resource) *resource.Resource {
-		if r == nil {
-			return nil
-		}
-		origin := r.Origin()
-		origin.Source = source
-		return r.WithOrigin(origin)
-	}
-	var puts []*resource.Resource
-	for r := range g.table.Snapshot().All() {
-		puts = append(puts, renamed(r))
-	}
-	for _, l := range g.hold.firstLosses(g.hold.size()) {
-		l.original, l.desired, l.served = renamed(l.original), renamed(l.desired), renamed(l.served)
-		g.hold.held.Set(l)
-	}
-	g.commit(puts, nil, g.now())
-}
-
 // Configure changes the settings. Turning the guard off releases the hold.
 func (g *Guard) Configure(s Settings) {
 	g.mu.Lock()
