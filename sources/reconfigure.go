@@ -30,25 +30,32 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	if err != nil {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
+	successors := make(map[*runner]*runner)
 	for _, r := range next {
-		if former[r.name] != r && former[r.name] != nil {
-			former[r.name].stopBackground()
-		}
-	}
-
-	s.mu.Lock()
-	for i, r := range next {
 		if predecessor := former[r.name]; predecessor != nil && predecessor != r {
-			r.sink.Inherit(predecessor.sink)
+			predecessor.stopBackground()
+			successors[predecessor] = r
 		}
 		delete(former, r.name)
-		r.replaceSource(specs[i]) //nolint:gosec // next has one for each
-		if r.stopping && s.ctx != nil && !s.stopped {
-			r.start(s.ctx)
-		}
-		r.stopping = false
+	}
+	s.mu.Lock()
+	for predecessor, r := range successors {
+		r.sink.Inherit(predecessor.sink)
 	}
 	s.runners = next
+	s.mu.Unlock()
+	for i, r := range next {
+		r.configure(specs[i]) //nolint:gosec // next has one for each
+	}
+	s.mu.Lock()
+	for i, r := range next {
+		if r.stopping {
+			r.source, r.stopping = specs[i].Source, false //nolint:gosec // likewise
+			if s.ctx != nil && !s.stopped {
+				r.start(s.ctx)
+			}
+		}
+	}
 	s.mu.Unlock()
 	for _, removed := range former {
 		removed.remove()
@@ -99,7 +106,7 @@ func isSameSource(a, b Source) bool {
 
 // remove ends the background work of a removed source that has ended.
 func (r *runner) remove() {
-	if held := r.sink.guard.Status(); held != nil { // the removal is meant, but its effect may not be known
+	if held := r.status(false).Held; held != nil { // the removal is meant, but its effect may not be known
 		r.log.Warn("the source is removed, and its held loss is released",
 			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
 	}

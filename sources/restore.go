@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"slices"
 	"time"
 
 	"tributary/memstore"
@@ -75,36 +76,32 @@ func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.State) {
 
 // resume begins with the state of an earlier run. No other method has been called.
 func (s *sink) resume(lastGood *lastgood.State) {
-	held := make(map[resource.Key]guard.Loss, len(lastGood.Held))
-	for key, l := range lastGood.Held {
-		held[key] = guard.Loss(l)
-	}
-	if err := s.guard.Resume(lastGood.Guard, held); err != nil {
-		s.log.Error("losses that were held before the restart cannot be restored", "err", err)
-	}
+	s.act(func(g *guard.Guard, m guard.Moment) guard.Change {
+		resumed, err := g.Resume(m, lastGood.Guard, lastGood.Held)
+		if err != nil {
+			s.log.Error("losses that were held before the restart cannot be restored", "err", err)
+		}
+		return resumed
+	})
 	if lastGood.Outdated {
-		s.guard.Reread()
 		s.ledger.markOutdated()
 	}
 	s.note = lastGood.Note
 	s.restored = &Restored{Objects: len(lastGood.Resources), Stored: lastGood.Stored}
 }
 
-// Inherit takes over the state of the same source by other settings, which has ended. The next read replaces that
-// state, except for unreadable, invalid and held objects.
+// Inherit takes over the objects and the state of the same source by other settings, which has ended. The next read
+// replaces these, except for unreadable, invalid and held objects.
 func (s *sink) Inherit(from *sink) {
 	from.mu.Lock()
-	inherited, note, unread := from.ledger, from.note, from.unreadPolicies
-	from.ledger = newLedger(from.guard)
+	inherited, note, unread, served := from.ledger, from.note, from.unreadPolicies, from.table.Snapshot()
+	from.ledger = newLedger(guard.New(guard.Settings{}, memstore.Snapshot{}))
 	from.mu.Unlock()
 
-	s.guard.Inherit(from.guard)
+	s.Keep(note)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger, inherited.losses = inherited, s.guard
+	s.ledger, s.unreadPolicies = inherited, unread
 	s.ledger.markOutdated()
-	s.note, s.unreadPolicies = note, unread
-	if s.saveNote != nil {
-		s.saveNote(note)
-	}
+	s.table.Apply(slices.Collect(served.All()), nil)
 }

@@ -74,7 +74,7 @@ func (r *runner) stop() {
 // stopBackground to join them.
 func (r *runner) startBackground(ctx context.Context) {
 	r.background, ctx = worker.New(ctx)
-	r.background.Go(func() { r.runBackground(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
+	r.background.Go(func() { r.runBackground(ctx, "guard", func() { r.sink.endHolds(ctx) }) })
 	if r.memory != nil {
 		r.background.Go(func() { r.runBackground(ctx, "memory", func() { r.saveChanges(ctx) }) })
 	}
@@ -123,11 +123,8 @@ func (r *runner) stopBackground() {
 	}
 }
 
-// replaceSource replaces the source and its settings. If the source changes, its loop has ended.
-func (r *runner) replaceSource(spec Spec) {
-	if !isSameSource(r.source, spec.Source) {
-		r.source = spec.Source
-	}
+// configure applies the settings of another spec of the same source.
+func (r *runner) configure(spec Spec) {
 	r.sink.configure(spec)
 	r.mu.Lock()
 	defer r.mu.Unlock()

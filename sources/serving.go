@@ -45,9 +45,9 @@ func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 }
 
 func (s *sink) serving(key resource.Key) (serving Serving) {
-	_, _, serving.Held = s.guard.Held(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, _, serving.Held = s.ledger.guard.Held(key)
 	w, exists := s.ledger.winners[key]
 	switch {
 	case !exists:

@@ -181,7 +181,7 @@ func (s *Supervisor) Release(name, hold, caller string) (objects, endpoints int,
 	defer s.changing.Unlock()
 	err = ErrNotFound
 	if r := s.runnersByName()[name]; r != nil {
-		objects, endpoints, err = r.sink.guard.Release(hold, caller)
+		objects, endpoints, err = r.sink.release(hold, caller)
 	}
 	if err != nil {
 		err = fmt.Errorf("release source %q: %w", name, err)

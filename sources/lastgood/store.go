@@ -36,7 +36,7 @@ type Guard interface {
 
 // Held is a held loss: the object before it, and the one that the source wants, which is nil for a deletion. The served
 // object may combine both.
-type Held struct{ Previous, Desired *resource.Resource }
+type Held = struct{ Previous, Desired *resource.Resource }
 
 // unguarded is the guard of a source without one.
 type unguarded struct{}
