@@ -29,7 +29,8 @@ import (
 // Source has the settings of a source: those that each source has, and in the same mapping those of its scheme.
 // address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
-	// Name of the source in status, metrics and messages. Unique; by default made of the address.
+	// Name of the source in status, metrics and messages. It identifies the source over reloads and restarts. Unique; by
+	// default made of the address.
 	Name string `json:"name,omitempty"`
 	// Where to read from.
 	Address string `json:"address"`

@@ -389,6 +389,11 @@ func TestHolds_EndAndLog(t *testing.T) {
 			Validate: allValid, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Happened: func(event, source, text string) { events = append(events, event+" "+source+" "+text) },
 		}, true).sink
+		held := func() *guard.Status {
+			var st Status
+			s.fillStatus(&st, false)
+			return st.Held
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { s.endHolds(ctx); close(ended) }()
@@ -401,8 +406,8 @@ func TestHolds_EndAndLog(t *testing.T) {
 		require.NoError(t, s.ReplaceAll(empty[60:70]))
 		require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 		require.Contains(t, log.String(), "60 of 100 objects")
-		require.Contains(t, string(s.State()), s.ledger.guard.Status().ID)
-		require.Equal(t, time.Now().Add(time.Hour), *s.ledger.guard.Status().Until)
+		require.Contains(t, string(s.State()), held().ID)
+		require.Equal(t, time.Now().Add(time.Hour), *held().Until)
 
 		time.Sleep(time.Hour - time.Second)
 		synctest.Wait()
@@ -421,11 +426,13 @@ func TestHolds_EndAndLog(t *testing.T) {
 		require.NoError(t, s.ReplaceAll(full))
 		require.Equal(t, 2, strings.Count(log.String(), "level=ERROR"), log.String())
 		require.Equal(t, 2, strings.Count(log.String(), "hold ended"), log.String())
-		require.Equal(t, 2, s.ledger.guard.Holds())
+		var st Status
+		s.fillStatus(&st, false)
+		require.Equal(t, 2, st.holds)
 
 		require.NoError(t, s.ReplaceAll(empty[:60]))
 		time.Sleep(time.Hour / 2)
-		_, _, err := s.release(s.ledger.guard.Status().ID, "anna@bastion, from 10.0.0.1:5000")
+		_, _, err := s.release(held().ID, "anna@bastion, from 10.0.0.1:5000")
 		require.NoError(t, err)
 		require.Contains(t, log.String(), "it was released by anna@bastion, from 10.0.0.1:5000")
 
