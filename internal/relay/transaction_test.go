@@ -448,8 +448,13 @@ func TestReload_LogsRemovedObjects(t *testing.T) {
 				`of_sources=%s names="ServiceEntry shop/gone`
 			of, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[what]
 			eventually(t, func() error {
-				if r.view.Snapshot().Len() != 4-n {
+				if r.view.Snapshot().Len() != 4-n || len(r.reloader.Status().Pending) > 0 {
 					return errNot
+				}
+				for res := range r.view.Snapshot().All() {
+					if n == 0 && res.Origin().Source == of {
+						return errNot
+					}
 				}
 				return nil
 			})
