@@ -84,7 +84,7 @@ func (d *decoder) warnDuplicates(sources []Source) {
 	first := make(map[string]int)
 	for i := range sources {
 		s := &sources[i]
-		id := s.Identity() + " " + s.Reading()
+		id := s.Reading()
 		j, duplicate := first[id]
 		if !duplicate {
 			first[id] = i

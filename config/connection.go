@@ -65,7 +65,7 @@ func (c *Secured) unverified(string) string {
 	return ""
 }
 
-func (c *Secured) location(address string) location { return location{Address: address} }
+func (c *Secured) canonical(address string) string { return address }
 
 func (c *Secured) locate(dir, address string) string {
 	if t := c.TLSSettings; t != nil {

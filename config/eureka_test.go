@@ -73,7 +73,7 @@ func TestShown_NoCredentials(t *testing.T) {
 		source := config.Source{Address: address, Settings: new(config.Eureka)}
 		shownSource := config.Source{Address: want, Settings: new(config.Eureka)}
 		require.Equal(t, want, source.Shown())
-		require.Equal(t, shownSource.Identity(), source.Identity())
+		require.Equal(t, shownSource.Reading(), source.Reading())
 	}
 	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'eureka://me:word@h1:8761'}]"))
 	require.NoError(t, err)

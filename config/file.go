@@ -88,11 +88,11 @@ func (s *File) reading() any {
 
 func (s *File) locate(dir, address string) string { return absoluteAddress(dir, address) }
 
-func (s *File) location(address string) location {
+func (s *File) canonical(address string) string {
 	if root, err := file.Root(address); err == nil {
 		address = file.Scheme + "://" + (&url.URL{Path: filepath.ToSlash(root)}).EscapedPath()
 	}
-	return location{Address: address}
+	return address
 }
 
 func (s *File) open(address string, _ Parts) (sources.Source, error) {

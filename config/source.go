@@ -29,7 +29,8 @@ import (
 // Source has the settings of a source: those that each source has, and in the same mapping those of its scheme.
 // address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
-	// Name of the source in status, metrics and messages. Unique; by default made of the address.
+	// Name of the source in status, metrics and messages. It identifies the source over reloads and restarts. Unique; by
+	// default made of the address.
 	Name string `json:"name,omitempty"`
 	// Where to read from.
 	Address string `json:"address"`
@@ -64,9 +65,8 @@ const (
 type Settings interface {
 	// locate resolves relative names of files in dir, and returns address resolved in dir.
 	locate(dir, address string) string
-	// location returns the address that identifies the source, and the settings that make its saved state useless when
-	// they change.
-	location(address string) location
+	// canonical returns the address in a form that equal addresses share.
+	canonical(address string) string
 	// reading returns the settings that change the published objects, with defaults filled in.
 	reading() any
 	// open makes the source at address. The error begins with the key at fault.
@@ -318,40 +318,27 @@ func nameOf(address string) string {
 	return name
 }
 
-// The lengths of the parts of an identity and a reading, in bytes.
-const (
-	identityName = 40
-	identityHash = 8
-	readingHash  = 4
-)
-
-// location identifies the data that a source reads.
-type location struct {
-	Address  string // in a canonical form
-	Settings any    // of an xds source: its subscriptions and its node
-}
-
-// Identity identifies the data that the source reads, independent of its name and its intervals. Paths are absolute,
-// and a default counts the same whether it is written or not. It is fit for a file name, and begins with a name that
-// users recognize.
-func (s *Source) Identity() string {
-	p := s.Settings.location(addresses.Shown(s.Address))
-	name := nameOf(p.Address)
-	return name[:min(len(name), identityName)] + "-" + hashOf(p, identityHash)
-}
-
-// Reading identifies the settings that change the published objects: transforms, validation and options. Sources with
-// the same identity and reading publish the same objects. It is fit for a file name.
+// Reading identifies the settings that decide which objects are published: address, transforms, validation and options,
+// but neither name nor intervals. Paths are absolute, and a default counts the same whether it is written or not.
 func (s *Source) Reading() string {
 	content := struct {
+		Address   string
 		Transform *transform.Settings
 		Lenient   bool
 		Texts     any
-	}{s.Transform, s.Validation == ValidationWarn, s.Settings.reading()}
+	}{
+		s.Settings.canonical(addresses.Shown(s.Address)), s.Transform, s.Validation == ValidationWarn,
+		s.Settings.reading(),
+	}
 	if rules, err := s.Rules(); err == nil && rules.Empty() {
 		content.Transform = nil
 	}
-	return hashOf(content, readingHash)
+	text, err := json.Marshal(content)
+	if err != nil {
+		panic(fmt.Sprintf("config: %v", err)) // a mistake in the structs, found by any test
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // reading returns settings with defaults, without the fields that do not change the published objects: those with the
@@ -395,15 +382,6 @@ func assignFields(to, from reflect.Value) {
 			to.Field(i).Set(value.Convert(field.Type))
 		}
 	}
-}
-
-func hashOf(value any, n int) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(fmt.Sprintf("config: %v", err)) // a mistake in the structs, found by any test
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:n])
 }
 
 // sorted returns names in order, without duplicates.

@@ -35,9 +35,7 @@ func (s *XDS) Source() (settings xds.Settings) {
 	return settings
 }
 
-func (s *XDS) reading() any { return nil }
-
-func (s *XDS) location(address string) location { return location{address, reading(*s, nil)} }
+func (s *XDS) reading() any { return reading(*s, nil) }
 
 func (s *XDS) open(address string, p Parts) (sources.Source, error) {
 	settings := s.Source()

@@ -38,7 +38,7 @@ func (s *sink) Confirm(group, mark string) bool {
 		return false
 	}
 	if g.restored { // this program found it valid when it made the print
-		s.ledger.confirm(g, s.source.String())
+		s.ledger.confirm(g, s.source)
 	}
 	return true
 }
@@ -47,9 +47,6 @@ func (s *sink) Confirm(group, mark string) bool {
 // none: such a group may hold other objects than its content.
 func (a *admitted) fingerprint(j admissionRules) lastgood.Print {
 	first, repeated := split(a.Resources)
-	if text := a.textID(); text != "" { // not to be confirmed, but recognised
-		return lastgood.Print{Notes: encoded(groupNotes{TextID: text})}
-	}
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
 	}
@@ -237,11 +234,9 @@ func (s *sink) Kept() []byte {
 
 // Keep implements Keeper.
 func (s *sink) Keep(note []byte) {
-	note = bytes.Clone(note)
 	s.mu.Lock()
-	s.note = note
-	s.mu.Unlock()
-	if s.saveNote != nil {
-		s.saveNote(note)
+	defer s.mu.Unlock()
+	if s.note = bytes.Clone(note); s.memory != nil {
+		s.memory.SetNote(s.note)
 	}
 }

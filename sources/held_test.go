@@ -1,10 +1,12 @@
 package sources
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,16 +33,7 @@ func handing(to chan<- Sink) run {
 // sinkOf is a sink as a runner makes it, of a table and what is kept of it.
 func sinkOf(table Table, memory *lastgood.Store) *sink {
 	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
-	spec := Spec{Name: "s", Table: table, Memory: memory}
-	kept, err := restoreTable(spec)
-	if err != nil {
-		panic(err)
-	}
-	s := newSink(spec, opts, kept, opts.Log)
-	if kept != nil {
-		s.resume(kept)
-	}
-	return s
+	return newRunner(Spec{Name: "s", Table: table, Memory: memory}, opts, true).sink
 }
 
 func TestFirstSeen(t *testing.T) {
@@ -65,7 +58,7 @@ func TestFirstSeen(t *testing.T) {
 		require.Equal(t, first, seen("x00"), "another version of the same object")
 		require.Equal(t, first.Add(time.Hour), seen("new"))
 		require.NoError(t, s.ReplaceAll(none))
-		require.NotNil(t, s.guard.Status())
+		require.NotNil(t, s.ledger.guard.Status())
 		time.Sleep(time.Minute)
 		publish("x00", made("x00", "3", "p"))
 		require.Equal(t, first, seen("x00"), "it was held, and so never gone")
@@ -159,16 +152,16 @@ func TestRestartWhileHeldIsNoOtherHistory(t *testing.T) {
 			stop()
 			memory.Run(stopped, tables[1])
 			tables[1] = new(memstore.Table)
-			before := restarts.guard.Status()
+			before := restarts.ledger.guard.Status()
 			restarts = sinkOf(tables[1], memory)
-			require.Equal(t, before.Objects, restarts.guard.Status().Objects, "it is known before the source is read")
-			require.Equal(t, before.Why, restarts.guard.Status().Why)
+			require.Equal(t, before.Objects, restarts.ledger.guard.Status().Objects, "it is known before the source is read")
+			require.Equal(t, before.Why, restarts.ledger.guard.Status().Why)
 
 			contents := after(all)
 			for _, s := range []*sink{stays, restarts} {
 				_ = s.ReplaceAll(contents)
 				s.Synced()
-				_, _, _ = s.guard.Release("", "me")
+				_, _, _ = s.release("", "me")
 			}
 			require.Equal(t, keysOf(tables[0]), keysOf(tables[1]))
 			require.Equal(t, len(contents), tables[0].Snapshot().Len())
@@ -204,7 +197,7 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 				}
 			case "release":
 				for _, s := range replicas {
-					_, _, _ = s.guard.Release("", "somebody")
+					_, _, _ = s.release("", "somebody")
 				}
 			case "restart":
 				stopped, stop := context.WithCancel(context.Background())
@@ -214,7 +207,7 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 				replicas[1] = sinkOf(tables[1], memory)
 				if rapid.Bool().Draw(t, "released before it is read") {
 					for _, s := range replicas {
-						_, _, _ = s.guard.Release("", "somebody")
+						_, _, _ = s.release("", "somebody")
 					}
 				}
 				for _, name := range restartGroups {
@@ -230,10 +223,10 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 			for _, c := range contents {
 				said[c.Group] = c
 			}
-			if replicas[0].guard.Status() != nil {
+			if replicas[0].ledger.guard.Status() != nil {
 				held++
 			}
-			a, b := replicas[0].guard.Status(), replicas[1].guard.Status()
+			a, b := replicas[0].ledger.guard.Status(), replicas[1].ledger.guard.Status()
 			require.Equal(t, a == nil, b == nil)
 			if a != nil {
 				require.Equal(t, a.Held, b.Held)
@@ -269,7 +262,7 @@ func TestReleasedBeforeTheSourceIsRead(t *testing.T) {
 						require.Equal(t, 60, objects)
 					} else {
 						settings.HoldFor = time.Minute
-						s.runners[0].sink.guard.Configure(settings)
+						s.runners[0].sink.configure(Spec{Guard: settings})
 						time.Sleep(2 * time.Minute)
 					}
 					synctest.Wait()
@@ -285,8 +278,40 @@ func TestReleasedBeforeTheSourceIsRead(t *testing.T) {
 	}
 }
 
-// TestRenameWhileHeldRenamesWhatIsHeld has a source renamed while a loss of it is held.
-func TestRenameWhileHeldRenamesWhatIsHeld(t *testing.T) {
+// TestInherit_KeepsHold: a source that is read again by other settings, and has another table, goes on with its hold.
+// What it lacks by the new settings is not held; a further loss after that read is.
+func TestInherit_KeepsHold(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100), "h": many("h", 40)})}
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		spec.Source = whole(groups{"g": many("g", 3), "h": many("h", 40)})
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		before := s.Status()[0].Held
+		require.Equal(t, 97, before.Objects)
+
+		sinks := make(chan Sink, 1)
+		former := spec.Table
+		spec.Table, spec.Source = new(memstore.Table), handing(sinks)
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		sink := <-sinks
+		require.Equal(t, 140, spec.Table.Snapshot().Len(), "all is served until it is read")
+		require.Equal(t, 140, former.Snapshot().Len(), "is for the caller to forget")
+		require.False(t, spec.Table.Synced())
+		require.Equal(t, before, s.Status()[0].Held)
+		require.NoError(t, sink.ReplaceAll([]Content{{Group: "g", Resources: many("g", 3)}, {Group: "h", Resources: many("h", 30)}}))
+		sink.Synced()
+		require.Equal(t, 130, spec.Table.Snapshot().Len())
+		require.Equal(t, before.ID, s.Status()[0].Held.ID)
+		require.NoError(t, sink.ReplaceAll([]Content{{Group: "h"}}))
+		require.Equal(t, 130, spec.Table.Snapshot().Len())
+		require.Equal(t, 127, s.Status()[0].Held.Objects)
+	})
+}
+
+// TestReconfigure_OtherNameIsOtherSource: nothing of a source goes on under another name, not even with the same table.
+func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
 		require.NoError(t, s.Reconfigure([]Spec{spec}))
@@ -294,14 +319,12 @@ func TestRenameWhileHeldRenamesWhatIsHeld(t *testing.T) {
 		spec.Source = whole(groups{"g": many("g", 3)})
 		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		spec.Name = "b"
+		require.NotNil(t, s.Status()[0].Held)
+		spec.Name, spec.Table = "b", new(memstore.Table)
 		require.NoError(t, s.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		require.Equal(t, 97, s.Status()[0].Held.Objects)
-		require.Equal(t, 100, spec.Table.Snapshot().Len())
-		for r := range spec.Table.Snapshot().All() {
-			require.Equal(t, "b", r.Origin().Source)
-		}
+		require.Nil(t, s.Status()[0].Held)
+		require.Equal(t, 3, spec.Table.Snapshot().Len())
 	})
 }
 
@@ -314,10 +337,9 @@ func TestConfirmedTwiceIsCountedOnce(t *testing.T) {
 	s.configure(Spec{Name: "s", Lenient: true})
 	s.configure(Spec{Name: "s"})
 	require.True(t, s.Confirm("g", "mark"))
-	_, _, warnings := s.counts()
-	require.Equal(t, 1, warnings)
 	var st Status
 	s.fillStatus(&st, true)
+	require.Equal(t, 1, st.warnings)
 	require.Equal(t, 1, st.Foreign)
 }
 
@@ -351,8 +373,92 @@ func TestExplainedLossesDoNotJoinAHold(t *testing.T) {
 		none[20].Explained = true
 		require.NoError(t, s.ReplaceAll(none[20:21]))
 		require.NoError(t, s.ReplaceAll(none[21:22]))
-		require.Nil(t, s.guard.Snapshot().Get(keyed("x20")))
-		require.NotNil(t, s.guard.Snapshot().Get(keyed("x21")))
-		require.Equal(t, 21, s.guard.Status().Objects)
+		require.Nil(t, s.table.Snapshot().Get(keyed("x20")))
+		require.NotNil(t, s.table.Snapshot().Get(keyed("x21")))
+		require.Equal(t, 21, s.ledger.guard.Status().Objects)
 	})
+}
+
+// TestHolds_EndAndLog: the begin and the end of each hold are logged and reported once, and a hold ends at its end time.
+func TestHolds_EndAndLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var events []string
+		table := new(memstore.Table)
+		s := newRunner(Spec{Name: "s", Table: table, Guard: guard.Settings{HoldFor: time.Hour}}, Options{
+			Validate: allValid, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Happened: func(event, source, text string) { events = append(events, event+" "+source+" "+text) },
+		}, true).sink
+		held := func() *guard.Status {
+			var st Status
+			s.fillStatus(&st, false)
+			return st.Held
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.endHolds(ctx); close(ended) }()
+		full, empty := flapping(100)
+		require.NoError(t, s.ReplaceAll(full))
+		synctest.Wait()
+		require.NotContains(t, log.String(), "hold")
+
+		require.NoError(t, s.ReplaceAll(empty[:60]))
+		require.NoError(t, s.ReplaceAll(empty[60:70]))
+		require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+		require.Contains(t, log.String(), "60 of 100 objects")
+		require.Contains(t, string(s.State()), held().ID)
+		require.Equal(t, time.Now().Add(time.Hour), *held().Until)
+
+		time.Sleep(time.Hour - time.Second)
+		synctest.Wait()
+		require.Equal(t, 100, table.Snapshot().Len())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, 30, table.Snapshot().Len(), "holdFor has passed")
+		require.Equal(t, 1, strings.Count(log.String(), "hold ended"))
+		require.Contains(t, log.String(), "holdFor has passed")
+		require.Contains(t, log.String(), "objects_gone=70")
+		require.Contains(t, log.String(), "deleted=70")
+		require.Contains(t, log.String(), "end_of_hold=")
+		require.Nil(t, s.State())
+
+		require.NoError(t, s.ReplaceAll(empty[70:]))
+		require.NoError(t, s.ReplaceAll(full))
+		require.Equal(t, 2, strings.Count(log.String(), "level=ERROR"), log.String())
+		require.Equal(t, 2, strings.Count(log.String(), "hold ended"), log.String())
+		var st Status
+		s.fillStatus(&st, false)
+		require.Equal(t, 2, st.holds)
+
+		require.NoError(t, s.ReplaceAll(empty[:60]))
+		time.Sleep(time.Hour / 2)
+		_, _, err := s.release(held().ID, "anna@bastion, from 10.0.0.1:5000")
+		require.NoError(t, err)
+		require.Contains(t, log.String(), "it was released by anna@bastion, from 10.0.0.1:5000")
+
+		require.NoError(t, s.ReplaceAll(full[:60]))
+		require.NoError(t, s.ReplaceAll(empty[:60]))
+		require.NoError(t, s.ReplaceAll(full[:59]))
+		time.Sleep(guard.DefaultWindow)
+		synctest.Wait()
+		require.Contains(t, log.String(), "what is left of it has been below the limits for 1m0s")
+		require.Equal(t, 99, table.Snapshot().Len())
+		require.Len(t, events, 8)
+		require.Contains(t, events[0], EventHeld+" s hold ")
+		require.Contains(t, events[7], EventHoldEnded+" s hold ")
+		cancel()
+		<-ended
+	})
+}
+
+// TestHolds_OneCommit: a commit with a held loss and an object that may not be served any longer is one revision.
+func TestHolds_OneCommit(t *testing.T) {
+	s := sinkOf(new(memstore.Table), nil)
+	full, empty := flapping(100)
+	require.NoError(t, s.ReplaceAll(full))
+	before := s.table.Snapshot().Revision()
+	contents := append(empty[:70], Content{Group: "new", Resources: []*resource.Resource{made("new", "1", "p")}})
+	require.NoError(t, s.ReplaceAll(contents))
+	require.Equal(t, before+1, s.table.Snapshot().Revision())
+	require.Equal(t, 101, s.table.Snapshot().Len())
 }

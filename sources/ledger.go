@@ -10,12 +10,13 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/sources/guard"
 	"tributary/sources/lastgood"
 )
 
-// ledger has the state of one source: the resources of each group, the candidate in force for each key, and the
-// quarantined objects. It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never
-// to the whole.
+// ledger has the state of one source: the resources of each group, the candidate in force for each key, the quarantined
+// objects, and all that is served although the source lacks it: last good versions, held losses and restored objects.
+// It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never to the whole.
 type ledger struct {
 	groups map[string]*group
 	// winners has the resource in force for each key. contenders has, for each key of several groups, all candidates in
@@ -24,7 +25,7 @@ type ledger struct {
 	contenders     map[resource.Key]*btree.BTreeG[candidate]
 	groupsByReject map[resource.Key]*btree.BTreeG[*group] // the groups with a reject of a key, in order of name
 	groupByTextID  map[string]*group                      // groups with rejects that may be any object, by textID
-	losses         lossHolder                             // objects that the source lost and the guard holds
+	guard          *guard.Guard                           // has the held losses
 	incomplete     bool                                   // the state of an earlier run may lack newer versions
 
 	winnerCounts     map[resource.Kind]int // winners by kind
@@ -33,13 +34,6 @@ type ledger struct {
 	warningCount     int                   // the same
 	foreignCount     int                   // the same
 	uncertainCount   int                   // last good versions kept for rejects that name no object
-}
-
-// lossHolder knows the objects that are served after the source lost them: the guard, while it holds a loss. The ledger
-// treats them as last good versions.
-type lossHolder interface {
-	HeldDeletion(key resource.Key) *resource.Resource
-	HeldDeletions(group string) []*resource.Resource
 }
 
 // group is the state of one group. Its slices are never changed, only replaced, so that they may be read without the
@@ -95,9 +89,9 @@ type candidate struct {
 	namespaceChanged bool // likewise, but other settings gave it another namespace
 }
 
-func newLedger(losses lossHolder) *ledger {
+func newLedger(guard *guard.Guard) *ledger {
 	return &ledger{
-		losses:         losses,
+		guard:          guard,
 		groups:         make(map[string]*group),
 		winners:        make(map[resource.Key]candidate),
 		contenders:     make(map[resource.Key]*btree.BTreeG[candidate]),
@@ -109,16 +103,25 @@ func newLedger(losses lossHolder) *ledger {
 
 // change has the effects of a call: the changes that a store must make, and the events for the log.
 type change struct {
-	puts      []*resource.Resource
-	deletes   []resource.Key
-	withdrawn []resource.Key // deletes that the guard must not hold
+	guard.Commit
 
 	quarantined []Quarantined // new, or with a new reason
 	recovered   []Quarantined // no longer quarantined
 	warnings    []string      // new ones
 	conflicts   []Conflict    // new ones
 
+	holds  []guard.Event
 	served []memstore.Change // the changes that the guard let through
+}
+
+// commit replaces the content of groups, which is valid, and returns the effects with the change of the table.
+func (l *ledger) commit(contents []admitted, m guard.Moment) (change, guard.Change) {
+	c := l.replace(contents, m.Now.UTC().Truncate(time.Second))
+	if len(c.Puts)+len(c.Deletes)+len(c.Withdrawn) == 0 {
+		return c, guard.Change{}
+	}
+	c.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
+	return c, l.guard.Judge(m, c.Commit)
 }
 
 // previousStates has the states that the keys of a call had before it, in the order in which the call met them.
@@ -137,7 +140,7 @@ type keyState struct {
 	contended bool
 }
 
-// replace replaces the content of groups, which is valid, and returns the effects.
+// replace replaces the content of groups, and returns the effects without those of the guard.
 func (l *ledger) replace(contents []admitted, now time.Time) change {
 	var c change
 	n := 0
@@ -167,22 +170,22 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			isOlder = l.restoreLastGood(key, previous, suspects, names)
 		}
 		if isOlder {
-			c.withdrawn = append(c.withdrawn, key)
+			c.Withdrawn = append(c.Withdrawn, key)
 		}
 		w, ok := l.winners[key]
 		switch {
 		case !ok && previous.winner != nil:
 			if !isOlder {
-				c.deletes = append(c.deletes, key)
+				c.Deletes = append(c.Deletes, key)
 			}
 			if l.winnerCounts[key.Kind]--; l.winnerCounts[key.Kind] == 0 {
 				delete(l.winnerCounts, key.Kind)
 			}
 		case ok && previous.winner == nil:
-			c.puts = append(c.puts, w.resource)
+			c.Puts = append(c.Puts, w.resource)
 			l.winnerCounts[key.Kind]++
 		case ok && w.resource != previous.winner:
-			c.puts = append(c.puts, w.resource)
+			c.Puts = append(c.Puts, w.resource)
 		}
 		if candidates := l.contenders[key]; candidates != nil && !previous.contended {
 			second, _ := candidates.GetAt(1)
@@ -357,6 +360,7 @@ func (t *previousStates) note(key resource.Key, previous keyState) {
 
 // markOutdated marks all groups as made by other settings of the source, which is about to be read again.
 func (l *ledger) markOutdated() {
+	l.guard.Reread()
 	for _, g := range l.groups {
 		g.restored, g.outdated, g.print = true, true, noPrint
 	}

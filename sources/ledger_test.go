@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tributary/memstore"
 	"tributary/resource"
+	"tributary/sources/guard"
 )
 
 // made returns a resource called name of the given content, at place.
@@ -24,11 +26,8 @@ func keyed(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
 }
 
-// nothing is held.
-type nothing struct{}
-
-func (nothing) HeldDeletion(resource.Key) *resource.Resource { return nil }
-func (nothing) HeldDeletions(string) []*resource.Resource    { return nil }
+// emptyLedger returns a ledger whose guard holds nothing.
+func emptyLedger() *ledger { return newLedger(guard.New(guard.Settings{}, memstore.Snapshot{})) }
 
 // TestLedger checks the ledger, through random histories, against a model that works everything out anew each time.
 func TestLedger(t *testing.T) {
@@ -52,7 +51,7 @@ func TestLedger(t *testing.T) {
 		return c
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLedger(nothing{})
+		l := emptyLedger()
 		model := newModel(groups)
 		store := make(map[resource.Key]*resource.Resource) // what a table makes of the changes
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
@@ -64,11 +63,11 @@ func TestLedger(t *testing.T) {
 			}
 			model.replace(contents)
 			c := l.replace(contents, time.Unix(1, 0))
-			for _, key := range c.deletes {
+			for _, key := range c.Deletes {
 				require.Contains(t, store, key)
 				delete(store, key)
 			}
-			for _, r := range c.puts {
+			for _, r := range c.Puts {
 				old := store[r.Key()]
 				require.False(t, old != nil && resource.Equal(old, r) && old.Origin() == r.Origin(), "nothing is put without need")
 				store[r.Key()] = r
@@ -89,7 +88,7 @@ func TestLedger(t *testing.T) {
 		}
 		l.replace(empty, time.Unix(2, 0))
 		require.Zero(t, l.uncertainCount)
-		require.Equal(t, newLedger(nothing{}), l, "nothing is left of what was withdrawn")
+		require.Equal(t, emptyLedger(), l, "nothing is left of what was withdrawn")
 	})
 }
 
@@ -229,7 +228,7 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 }
 
 func TestQuarantineKeepsItsTime(t *testing.T) {
-	l := newLedger(nothing{})
+	l := emptyLedger()
 	bad := func(reason string, key resource.Key) []admitted {
 		return []admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New(reason)}}}}}
 	}
@@ -249,21 +248,21 @@ func TestQuarantineKeepsItsTime(t *testing.T) {
 
 func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 	for _, key := range []resource.Key{{}, {Kind: "ServiceEntri", Namespace: "default", Name: "x"}, {Kind: resource.ServiceEntry}} {
-		l := newLedger(nothing{})
+		l := emptyLedger()
 		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{made("x", "1", "p")}}}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}}}}, time.Unix(2, 0))
-		require.Empty(t, c.deletes, "%+v", key)
+		require.Empty(t, c.Deletes, "%+v", key)
 		require.Len(t, l.winners, 1)
 	}
 }
 
 func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
-	l := newLedger(nothing{})
+	l := emptyLedger()
 	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}
 	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
 	c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{reject}}}}, time.Unix(2, 0))
-	require.Equal(t, []resource.Key{keyed("y")}, c.deletes)
+	require.Equal(t, []resource.Key{keyed("y")}, c.Deletes)
 	require.Equal(t, []string{"ServiceEntry default/x"}, l.quarantineList()[0].Keeps)
 }
 
@@ -274,11 +273,11 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 			"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %[1]s}\nspec: {hosts: [%[1]s.example]}\n", name)
 	}
 	for _, foreign := range []resource.Foreign{resource.ForeignIgnore, resource.ForeignWarn, resource.ForeignError} {
-		l := newLedger(nothing{})
+		l := emptyLedger()
 		o := resource.Options{ForeignKinds: foreign}
 		l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
-		require.Equal(t, []resource.Key{keyed("two")}, c.deletes)
+		require.Equal(t, []resource.Key{keyed("two")}, c.Deletes)
 		require.Len(t, l.winners, 1)
 		switch foreign {
 		case resource.ForeignError:
@@ -313,13 +312,13 @@ func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
 		"longer than a file may be": {text(2, "{hosts: [z.example]}"), resource.Options{MaxBytes: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(nothing{})
+			l := emptyLedger()
 			l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(text(1, "{hosts: [z.example]}")), resource.Options{})}},
 				time.Unix(1, 0))
 			require.Len(t, l.winners, 2)
 			was := l.winners[keyed("x")].resource.Version()
 			c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(next.text), next.o)}}, time.Unix(2, 0))
-			require.Empty(t, c.deletes)
+			require.Empty(t, c.Deletes)
 			require.Len(t, l.winners, 2)
 			require.True(t, l.winners[keyed("z")].isLastGood)
 			require.Len(t, l.quarantineList(), 1)
@@ -330,7 +329,7 @@ func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
 
 // TestWhatIsUnreadableSaysWhatItKeeps shows that what is served for want of certainty can be told from what is in the file.
 func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
-	l := newLedger(nothing{})
+	l := emptyLedger()
 	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p"), made("z", "1", "p")}
 	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	l.replace([]admitted{{Content: Content{
@@ -348,7 +347,7 @@ func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
 func BenchmarkReplaceOne(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
-			l := newLedger(nothing{})
+			l := emptyLedger()
 			var all []admitted
 			for i := range n {
 				name := fmt.Sprintf("e%d", i)
@@ -472,13 +471,13 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, store := newLedger(nothing{}), make(map[resource.Key]string)
+			l, store := emptyLedger(), make(map[resource.Key]string)
 			for i, step := range test.steps {
 				c := l.replace(step, time.Unix(int64(i), 0))
-				for _, key := range c.deletes {
+				for _, key := range c.Deletes {
 					delete(store, key)
 				}
-				for _, r := range c.puts {
+				for _, r := range c.Puts {
 					store[r.Key()] = r.Origin().Place
 				}
 			}

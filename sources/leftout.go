@@ -47,7 +47,6 @@ func sameAddress(a, b string) bool {
 
 // recordLeftOut replaces the left-out instances of groups. The caller holds mu.
 func (s *sink) recordLeftOut(contents []admitted) {
-	source := s.source.String()
 	for _, c := range contents {
 		s.leftOutCount -= len(s.leftOutByGroup[c.Group])
 		delete(s.leftOutByGroup, c.Group)
@@ -56,7 +55,7 @@ func (s *sink) recordLeftOut(contents []admitted) {
 		}
 		sorted := slices.Clone(c.LeftOut)
 		for i := range sorted {
-			sorted[i].Source, sorted[i].Group = source, c.Group
+			sorted[i].Source, sorted[i].Group = s.source, c.Group
 		}
 		slices.SortFunc(sorted, LeftOut.compare)
 		sorted = slices.Compact(sorted)

@@ -1,9 +1,12 @@
 package sources
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/sources/guard"
 )
 
 // collector makes metrics of the status when Prometheus asks, so that the series of a source end with it.
@@ -63,13 +66,13 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range c.supervisor.list() {
 		gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{r.name()}, labels...)...)
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{r.name}, labels...)...)
 		}
 		count := func(d *prometheus.Desc, v int) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), r.name())
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), r.name)
 		}
 		st := r.status(false)
-		quarantined, conflicts, warnings := r.sink.counts()
+		held := cmp.Or(st.Held, new(guard.Status))
 		gauge(upDesc, truth(st.State == Healthy || st.State == Degraded))
 		for state := Starting; state <= Degraded; state++ {
 			gauge(stateDesc, truth(st.State == state), state.String())
@@ -83,17 +86,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		if st.Kept != nil {
 			gauge(storedDesc, truth(st.Kept.Error == ""))
 		}
-		objects, endpoints, holds := r.sink.guard.Counts()
-		gauge(heldObjectsDesc, float64(objects))
-		gauge(heldEndpointsDesc, float64(endpoints))
-		count(holdsDesc, holds)
+		gauge(heldObjectsDesc, float64(held.Objects))
+		gauge(heldEndpointsDesc, float64(held.Endpoints))
+		count(holdsDesc, st.holds)
 		for kind, n := range st.Objects {
 			gauge(objectsDesc, float64(n), string(kind))
 		}
-		gauge(quarantinedDesc, float64(quarantined))
-		gauge(conflictsDesc, float64(conflicts))
+		gauge(quarantinedDesc, float64(st.quarantined))
+		gauge(conflictsDesc, float64(st.conflicts))
 		gauge(foreignDesc, float64(st.Foreign))
-		gauge(warningsDesc, float64(warnings))
+		gauge(warningsDesc, float64(st.warnings))
 		gauge(leftOutDesc, float64(st.LeftOutCount))
 		gauge(ageDesc, st.age(time.Now()).Seconds())
 		count(publishesDesc, st.Publishes)

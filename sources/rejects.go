@@ -154,14 +154,14 @@ func (l *ledger) noteHeldLosses(group string, before *previousStates) {
 		}
 	}
 	for key := range g.rejects.keys {
-		if r := l.losses.HeldDeletion(key); r != nil {
+		if r := l.guard.HeldDeletion(key); r != nil {
 			note(r)
 		}
 	}
 	if !g.rejects.unidentified && len(g.rejects.keysWithoutKind) == 0 {
 		return
 	}
-	for _, r := range l.losses.HeldDeletions(group) {
+	for _, r := range l.guard.HeldDeletions(group) {
 		if g.rejects.mayInclude(r.Key()) {
 			note(r)
 		}

@@ -30,7 +30,7 @@ func TestRestartHistories(t *testing.T) {
 			name: fmt.Sprint("s", n), memory: state.Source(fmt.Sprint("s", n)), said: make(map[string]Content),
 			model: newModel(restartGroups),
 		}
-		w.start(t)
+		w.start()
 		w.sink.Synced()
 		for range rapid.IntRange(1, 15).Draw(t, "steps") {
 			if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
@@ -76,15 +76,10 @@ type restartable struct {
 	model            *model
 }
 
-func (w *restartable) start(t *rapid.T) {
+func (w *restartable) start() {
 	w.table = new(memstore.Table)
 	spec := Spec{Name: w.name, Table: w.table, Memory: w.memory, Guard: guard.Settings{Off: true}}
-	kept, err := restoreTable(spec)
-	require.NoError(t, err)
-	w.sink = newSink(spec, Options{Validate: allValid}, kept, slog.New(slog.DiscardHandler))
-	if kept != nil {
-		w.sink.resume(kept)
-	}
+	w.sink = newRunner(spec, Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}, true).sink
 }
 
 func (w *restartable) publish(c Content) {
@@ -101,7 +96,7 @@ func (w *restartable) restart(t *rapid.T) {
 	stop()
 	w.memory.Run(stopped, w.table)
 	before := w.table.Snapshot()
-	w.start(t)
+	w.start()
 	require.True(t, w.table.Synced())
 	requireEqual(t, before, w.table.Snapshot())
 

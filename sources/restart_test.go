@@ -386,7 +386,7 @@ func TestAddedAnewTrustsNothing(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, state.Close()) }()
 			require.NoError(t, os.Rename(filepath.Join(dir, "sources", "a.db"), filepath.Join(dir, "other", "sources", "a.db")))
-			require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a"), Anew: true}}))
+			require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a")}}))
 			synctest.Wait()
 			require.False(t, table.Synced())
 			require.Zero(t, table.Snapshot().Len())

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"slices"
 	"time"
 
 	"tributary/memstore"
@@ -15,22 +16,25 @@ type Restored struct {
 	Stored  time.Time `json:"stored"` // when the last change before the restart was written
 }
 
-// restoreTable fills the table of a source with its last published objects, which are served until the source has been
-// read. With an error, the source begins without objects, as it does the first time.
-func restoreTable(spec Spec) (lastGood *lastgood.State, err error) {
-	if spec.Memory == nil || spec.Anew {
-		return nil, nil
+// restore fills the table with the stored objects, which are served until the source has been read. After an error the
+// source begins without objects, as it does the first time.
+func (r *runner) restore() *lastgood.State {
+	lastGood, err := r.memory.Load()
+	if err != nil {
+		r.log.Error("the last published objects cannot be restored", "err", err)
 	}
-	lastGood, err = loadLastGood(spec)
-	if lastGood != nil {
-		spec.Memory.SetNote(lastGood.Note)
-		empty := spec.Table.Snapshot().Len() == 0
-		if _, now := spec.Table.Apply(lastGood.Resources, nil); empty && spec.Former == nil {
-			spec.Memory.Continue(lastGood, now.Revision())
-		}
-		spec.Table.MarkSynced()
+	if lastGood == nil {
+		return nil
 	}
-	return lastGood, err
+	r.isReread = lastGood.Outdated
+	isEmpty := r.table.Snapshot().Len() == 0
+	if _, now := r.table.Apply(lastGood.Resources, nil); isEmpty && !lastGood.Outdated {
+		r.memory.Continue(lastGood, now.Revision())
+	}
+	r.table.MarkSynced()
+	r.log.Info("the last published objects are served until the source has been read",
+		"objects", len(lastGood.Resources), "stored", lastGood.Stored)
+	return lastGood
 }
 
 // restore gives the groups the objects that the table has from an earlier run. So the source can withdraw groups that
@@ -70,60 +74,36 @@ func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.State) {
 	}
 }
 
-// resume begins with the state of an earlier run.
+// resume begins with the state of an earlier run. No other method has been called.
 func (s *sink) resume(lastGood *lastgood.State) {
-	held := make(map[resource.Key]guard.Loss, len(lastGood.Held))
-	for key, l := range lastGood.Held {
-		held[key] = guard.Loss(l)
+	s.act(func(g *guard.Guard, m guard.Moment) guard.Change {
+		resumed, err := g.Resume(m, lastGood.Guard, lastGood.Held)
+		if err != nil {
+			s.log.Error("losses that were held before the restart cannot be restored", "err", err)
+		}
+		return resumed
+	})
+	if lastGood.Outdated {
+		s.ledger.markOutdated()
 	}
-	if err := s.guard.Resume(lastGood.Guard, held); err != nil {
-		s.log.Error("losses that were held before the restart cannot be restored", "err", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.note = lastGood.Note
-	s.updateInvalid()
 	s.restored = &Restored{Objects: len(lastGood.Resources), Stored: lastGood.Stored}
 }
 
-// inherit takes over the state of a source that has ended, and that read the same by other settings. The next read
-// replaces that state, except for unreadable, invalid and held objects.
-func (s *sink) inherit(predecessor *sink) {
-	predecessor.mu.Lock()
-	inherited, name := predecessor.ledger, predecessor.source.String()
-	note, unread := predecessor.note, predecessor.unreadPolicies
-	predecessor.ledger = newLedger(predecessor.guard)
-	predecessor.mu.Unlock()
+// Inherit takes over the objects and the state of the same source by other settings, which has ended. The next read
+// replaces these, except for unreadable, invalid and held objects.
+func (s *sink) Inherit(from *sink) {
+	from.mu.Lock()
+	inherited, note, unread, served := from.ledger, from.note, from.unreadPolicies, from.table.Snapshot()
+	from.ledger = newLedger(guard.New(guard.Settings{}, memstore.Snapshot{}))
+	from.mu.Unlock()
 
-	s.guard.Inherit(predecessor.guard)
+	s.Keep(note)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger, inherited.losses = inherited, s.guard
-	if now := s.source.String(); now != name {
-		s.ledger.relabel(now)
-		s.guard.Relabel(now)
-	}
+	s.ledger, s.unreadPolicies = inherited, unread
 	s.ledger.markOutdated()
-	s.note, s.unreadPolicies = note, unread
+	s.table.SetInvalid(served.Invalid())
 	s.updateInvalid()
-	if s.saveNote != nil {
-		s.saveNote(note)
-	}
-}
-
-// markOutdated marks the restored state as made by other settings.
-func (s *sink) markOutdated() {
-	s.guard.Reread()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ledger.markOutdated()
-}
-
-// loadLastGood loads the state with which the source begins.
-func loadLastGood(spec Spec) (*lastgood.State, error) {
-	if spec.Former == nil {
-		return spec.Memory.Load()
-	}
-	spec.Former.Rename(spec.Name)
-	return spec.Former.Load()
+	s.table.Apply(slices.Collect(served.All()), nil)
 }

@@ -16,6 +16,7 @@ import (
 
 // runner runs one source, again and again.
 type runner struct {
+	name       string
 	sink       *sink
 	table      Table
 	memory     *lastgood.Store // or nil
@@ -28,7 +29,7 @@ type runner struct {
 	source     Source
 	running    *worker.Group // the loop; nil if there never was one
 	background *worker.Group // the guard and the store of last good objects
-	stopping   bool          // Reconfigure is changing or removing it, and restarts it if needed
+	stopping   bool          // Reconfigure makes, changes or removes it
 
 	mu        sync.Mutex
 	address   string
@@ -36,33 +37,22 @@ type runner struct {
 	lastError string
 }
 
-func newRunner(spec Spec, opts Options) *runner {
-	log := opts.Log.With("source", spec.Name)
-	if spec.Memory != nil {
-		spec.Memory.Rename(spec.Name)
-	}
-	lastGood, err := restoreTable(spec)
-	if err != nil {
-		log.Error("the last published objects cannot be restored", "err", err)
-	}
+// newRunner makes the runner of a source that does not run yet. It may begin with the stored objects.
+func newRunner(spec Spec, opts Options, restore bool) *runner {
 	r := &runner{
-		address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
-		sink: newSink(spec, opts, lastGood, opts.Log), newBackOff: opts.NewBackOff, pool: opts.pool,
-		isReread: spec.Former != nil,
+		name: spec.Name, source: spec.Source, table: spec.Table, memory: spec.Memory,
+		newBackOff: opts.NewBackOff, pool: opts.pool, stopping: true, log: opts.Log.With("source", spec.Name),
 	}
-	r.log = r.sink.log
-	if lastGood != nil {
-		r.sink.resume(lastGood)
-		if spec.Former != nil {
-			r.sink.markOutdated()
+	var lastGood *lastgood.State
+	if spec.Memory != nil {
+		spec.Memory.SetReading(spec.Reading)
+		if restore {
+			lastGood = r.restore()
 		}
-		log.Info("the last published objects are served until the source has been read",
-			"objects", len(lastGood.Resources), "stored", lastGood.Stored)
 	}
+	r.sink = newSink(spec, opts, lastGood, r.log)
 	return r
 }
-
-func (r *runner) name() string { return r.sink.source.String() }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
 func (r *runner) start(ctx context.Context) {
@@ -84,7 +74,7 @@ func (r *runner) stop() {
 // stopBackground to join them.
 func (r *runner) startBackground(ctx context.Context) {
 	r.background, ctx = worker.New(ctx)
-	r.background.Go(func() { r.runBackground(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
+	r.background.Go(func() { r.runBackground(ctx, "guard", func() { r.sink.endHolds(ctx) }) })
 	if r.memory != nil {
 		r.background.Go(func() { r.runBackground(ctx, "memory", func() { r.saveChanges(ctx) }) })
 	}
@@ -133,15 +123,8 @@ func (r *runner) stopBackground() {
 	}
 }
 
-// replaceSource replaces the source, its name and its settings. If the source changes, its loop has ended.
-func (r *runner) replaceSource(spec Spec) {
-	if !isSameSource(r.source, spec.Source) {
-		r.source = spec.Source
-	}
-	r.sink.rename(spec.Name)
-	if r.memory != nil {
-		r.memory.Rename(spec.Name)
-	}
+// configure applies the settings of another spec of the same source.
+func (r *runner) configure(spec Spec) {
 	r.sink.configure(spec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +189,7 @@ func (r *runner) noteFailure(err error, wait time.Duration) {
 
 // status returns the status, with or without lists.
 func (r *runner) status(lists bool) Status {
-	st := Status{Name: r.name()}
+	st := Status{Name: r.name}
 	r.mu.Lock()
 	st.Address, st.Restarts, st.LastError = r.address, r.restarts, r.lastError
 	r.mu.Unlock()

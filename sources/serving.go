@@ -37,7 +37,7 @@ func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 	for _, r := range s.list() {
 		serving := r.sink.serving(key)
 		if serving.Held || serving.Unread != "" || len(serving.Unsure)+len(serving.Warnings) > 0 {
-			serving.Source = r.name()
+			serving.Source = r.name
 			servings = append(servings, serving)
 		}
 	}
@@ -45,9 +45,9 @@ func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 }
 
 func (s *sink) serving(key resource.Key) (serving Serving) {
-	_, _, serving.Held = s.guard.Held(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, _, serving.Held = s.ledger.guard.Held(key)
 	w, exists := s.ledger.winners[key]
 	switch {
 	case !exists:

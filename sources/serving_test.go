@@ -89,7 +89,7 @@ func TestQuarantineSaysWhatServes(t *testing.T) {
 			"ServiceEntry default/x04, ServiceEntry default/x05, ServiceEntry default/x06, ServiceEntry default/x07, " +
 			"ServiceEntry default/x08, ServiceEntry default/x09 and 3 more": {Rejects: []Reject{bad(resource.Key{})}},
 	} {
-		l := newLedger(nothing{})
+		l := emptyLedger()
 		l.replace([]admitted{{Content: Content{Group: "a", Resources: rs}}}, time.Unix(1, 0))
 		content.Group = "a"
 		c := l.replace([]admitted{{Content: content}}, time.Unix(2, 0))
@@ -101,7 +101,7 @@ func TestQuarantineSaysWhatServes(t *testing.T) {
 // TestEveryDocumentBroken has a file of which no document can be read: what it keeps is listed once.
 func TestEveryDocumentBroken(t *testing.T) {
 	used := func(n int) uint64 {
-		l := newLedger(nothing{})
+		l := emptyLedger()
 		var rs []*resource.Resource
 		var rejects []Reject
 		for i := range n {
@@ -114,7 +114,7 @@ func TestEveryDocumentBroken(t *testing.T) {
 		c := l.replace([]admitted{{Content: Content{Group: "a.yaml", Rejects: rejects}}}, time.Unix(2, 0))
 		list := l.quarantineList()
 		runtime.ReadMemStats(&after)
-		require.Empty(t, c.deletes)
+		require.Empty(t, c.Deletes)
 		require.Equal(t, n, l.uncertainCount)
 		require.Len(t, list, n)
 		require.Equal(t, maxKeptNames, strings.Count(list[n-1].Serves(), "ServiceEntry"))
@@ -134,7 +134,7 @@ func BenchmarkOneKeyInManyGroups(b *testing.B) {
 				has, none = append(has, admitted{Content: c}), append(none, admitted{Content: Content{Group: g}})
 			}
 			for b.Loop() {
-				l := newLedger(nothing{})
+				l := emptyLedger()
 				l.replace(has, time.Time{})
 				l.replace(none, time.Time{})
 			}

@@ -31,78 +31,63 @@ type Table interface {
 
 // sink is the Sink of one source, and has the state of the source.
 type sink struct {
-	source    *sourceLabel
+	source    string // its name
 	table     Table
-	guard     *guard.Guard // in front of the table
+	memory    *lastgood.Store // or nil
 	log       *slog.Logger
 	commitLog *changeLog
 	validate  func(*resource.Resource) (warnings resource.Errors, err error)
 	onEvent   func(event, text string)
+	wake      chan struct{} // for endHolds; holds one
 
-	mu             sync.Mutex
-	rules          admissionRules
-	ledger         *ledger
-	health         Health
-	stateSince     time.Time     // of health.State
-	synced         bool          // the source called Synced
-	partialStart   bool          // see Spec.Partial
-	allInvalid     bool          // it was read as a whole, but is not synced, since no object is valid
-	firstRead      chan struct{} // closed when synced turns true
-	restored       *Restored
-	unread         map[string]string                    // see Doubter; never modified
-	note           []byte                               // of the source, for its next run
-	saveNote       func(note []byte)                    // stores it on disk; nil without a disk
-	setPrint       func(group string, p lastgood.Print) // likewise
-	leftOutByGroup map[string][]LeftOut                 // by group
-	leftOutCount   int                                  // of all groups
-	publishes      int
+	mu              sync.Mutex
+	rules           admissionRules
+	ledger          *ledger
+	health          Health
+	stateSince      time.Time     // of health.State
+	synced          bool          // the source called Synced
+	partialStart    bool          // see Spec.Partial
+	allInvalid      bool          // it was read as a whole, but is not synced, since no object is valid
+	firstRead       chan struct{} // closed when synced turns true
+	restored        *Restored
+	unread          map[string]string    // see Doubter; never modified
+	note            []byte               // of the source, for its next run
+	leftOutByGroup  map[string][]LeftOut // by group
+	leftOutCount    int                  // of all groups
+	publishes       int
+	lastChange      time.Time // of the table; zero if never
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }
 
 // newSink makes the sink of a source. It begins with the objects of the table and their last good state, or nil.
 func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger) *sink {
-	source := new(sourceLabel)
-	source.name.Store(&spec.Name)
-	log = slog.New(labelledHandler{log.Handler(), source})
-	commitLog := newChangeLog()
-	onEvent := func(event, text string) {
-		if opts.Happened != nil {
-			opts.Happened(event, source.String(), text)
-		}
-	}
-	options := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, changes []memstore.Change) {
-		commitLog.logChanges(log, changes, "end_of_hold", hold)
-	}}
-	if spec.Memory != nil {
-		options.Changed = spec.Memory.SetHeld
-	}
-	var s *sink
-	options.OnEvent = func(began bool, text string) {
-		onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.updateInvalid()
-	}
-	guarding := guard.New(spec.Table, options)
-	s = &sink{
-		source: source, table: spec.Table, guard: guarding, log: log, validate: opts.Validate, onEvent: onEvent,
+	s := &sink{
+		source: spec.Name, table: spec.Table, memory: spec.Memory, log: log, validate: opts.Validate,
+		onEvent: func(event, text string) {
+			if opts.Happened != nil {
+				opts.Happened(event, spec.Name, text)
+			}
+		},
 		rules:  admissionRules{spec.Transform, spec.Lenient, spec.LenientMetadata},
-		ledger: newLedger(guarding), stateSince: time.Now(), firstRead: make(chan struct{}),
-		partialStart: spec.Partial, commitLog: commitLog, leftOutByGroup: map[string][]LeftOut{},
+		ledger: newLedger(guard.New(spec.Guard, spec.Table.Snapshot())), stateSince: time.Now(),
+		firstRead: make(chan struct{}), wake: make(chan struct{}, 1), partialStart: spec.Partial,
+		commitLog: newChangeLog(), leftOutByGroup: map[string][]LeftOut{},
 	}
-	if spec.Memory != nil {
-		s.saveNote, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
-		spec.Memory.SetGuard(s.guard)
+	if s.memory != nil {
+		s.memory.SetGuard(s)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), lastGood)
 	s.updateInvalid()
+	if lastGood != nil {
+		s.resume(lastGood)
+	}
 	return s
 }
 
 // configure applies the settings of another spec of the same source.
 func (s *sink) configure(spec Spec) {
-	s.guard.Configure(spec.Guard)
+	s.act(func(g *guard.Guard, m guard.Moment) guard.Change { return g.Configure(m, spec.Guard) })
 	s.mu.Lock()
 	if s.rules.lenient != spec.Lenient {
 		for _, g := range s.ledger.groups { // the next publish validates all resources again
@@ -145,8 +130,9 @@ func (s *sink) Synced() {
 	}
 	first := !s.synced
 	s.synced, s.allInvalid = true, false
+	s.ledger.guard.MarkRead()
 	s.mu.Unlock()
-	s.guard.MarkSynced()
+	s.table.MarkSynced()
 	if first {
 		close(s.firstRead)
 		s.log.Info("source synced")
@@ -216,7 +202,7 @@ type admissionRules struct {
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
-	source, rules := s.source.String(), s.rules
+	rules := s.rules
 	for i, c := range contents {
 		if before[i].remarks = noRemarks; s.ledger.groups[c.Group] != nil {
 			before[i] = *s.ledger.groups[c.Group]
@@ -224,7 +210,7 @@ func (s *sink) admit(contents []Content) []admitted {
 	}
 	s.mu.Unlock()
 
-	served, now := s.guard.Snapshot(), time.Now().UTC().Truncate(time.Second)
+	served, now := s.table.Snapshot(), time.Now().UTC().Truncate(time.Second)
 	firstSeen := func(r *resource.Resource) *resource.Resource {
 		if old := served.Get(r.Key()); old != nil && !old.Seen().IsZero() {
 			return r.WithSeen(old.Seen())
@@ -233,7 +219,7 @@ func (s *sink) admit(contents []Content) []admitted {
 	}
 	contentsAdmitted := make([]admitted, len(contents))
 	inParallel(len(contents), func(i int) {
-		contentsAdmitted[i] = s.admitGroup(contents[i], before[i], source, rules, firstSeen)
+		contentsAdmitted[i] = s.admitGroup(contents[i], before[i], rules, firstSeen)
 	})
 	return contentsAdmitted
 }
@@ -268,7 +254,7 @@ func (s *sink) judge(r *resource.Resource, before *group, rules admissionRules) 
 }
 
 func (s *sink) admitGroup(
-	c Content, before group, source string, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
+	c Content, before group, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
 ) admitted {
 	verdicts := make([]verdict, len(c.Resources))
 	inParallel(len(c.Resources), func(i int) {
@@ -276,8 +262,8 @@ func (s *sink) admitGroup(
 		if r == nil {
 			return // excluded
 		}
-		if o := r.Origin(); o.Source != source || o.Group != c.Group {
-			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
+		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		if r.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
 			r = firstSeen(r)
@@ -300,7 +286,7 @@ func (s *sink) admitGroup(
 	for i, v := range verdicts {
 		if v.resource == nil {
 			excluded := c.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: source, Key: excluded.Key(), Place: excluded.Origin().Place})
+			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
 			continue
 		}
 		key := v.resource.Key()
@@ -336,31 +322,106 @@ func (s *sink) admitGroup(
 func (s *sink) commit(contents []admitted) change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
-	// While the table changes, objects are invalid that were so before or are so now.
-	s.table.SetInvalid(append(s.unenforced(), s.table.Snapshot().Invalid()...))
-	defer s.updateInvalid()
+	m := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
+	c, passes := s.ledger.commit(contents, m)
 	s.recordLeftOut(contents)
-	if len(c.puts)+len(c.deletes) > 0 {
-		apply := s.guard.Apply
-		if !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained }) {
-			apply = s.guard.ApplyExplained
-		}
-		c.served, _ = apply(c.puts, c.deletes)
-	}
-	if len(c.withdrawn) > 0 {
-		c.served = append(c.served, s.guard.Withdraw(c.withdrawn)...)
-	}
-	if len(c.served) > 0 {
+	if c.served, c.holds = s.apply(m, passes); len(c.served) > 0 {
 		s.publishes++
 	}
-	if s.setPrint != nil {
+	if s.memory != nil {
 		for _, content := range contents { // after the table: a print confirms stored objects only
-			s.setPrint(content.Group, s.printOf(content))
+			s.memory.SetPrint(content.Group, s.printOf(content))
 		}
 	}
 	return c
+}
+
+// apply changes the table as the guard says. The caller holds mu.
+func (s *sink) apply(m guard.Moment, c guard.Change) ([]memstore.Change, []guard.Event) {
+	// While the table changes, objects are invalid that were so before or are so afterwards.
+	s.table.SetInvalid(append(s.unenforced(), m.Served.Invalid()...))
+	changes, _ := s.table.Apply(c.Puts, c.Deletes)
+	s.updateInvalid()
+	if len(changes) > 0 {
+		s.lastChange = m.Now
+	}
+	events, held := s.ledger.guard.TakeEvents()
+	if len(events) > 0 || s.ledger.guard.IsHolding() {
+		if s.memory != nil {
+			s.memory.SetHeld(held)
+		}
+		select {
+		case s.wake <- struct{}{}: // the hold may end at another time
+		default: // endHolds will wake anyway
+		}
+	}
+	return changes, events
+}
+
+// act has the guard change or end its hold.
+func (s *sink) act(decide func(*guard.Guard, guard.Moment) guard.Change) {
+	s.mu.Lock()
+	m := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
+	held := s.ledger.guard.Status()
+	changes, events := s.apply(m, decide(s.ledger.guard, m))
+	s.mu.Unlock()
+	s.logHolds(events)
+	if held != nil {
+		s.commitLog.logChanges(s.log, changes, "end_of_hold", held.ID)
+	}
+}
+
+// endHolds ends each hold at its end time, until ctx ends.
+func (s *sink) endHolds(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		end, _ := s.ledger.guard.EndTime()
+		s.mu.Unlock()
+		var due <-chan time.Time
+		if !end.IsZero() {
+			due = time.After(time.Until(end))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-due:
+			s.act((*guard.Guard).EndDue)
+		}
+	}
+}
+
+// release ends the hold on behalf of a caller; see guard.Guard.Release.
+func (s *sink) release(hold, caller string) (objects, endpoints int, err error) {
+	s.act(func(g *guard.Guard, m guard.Moment) (released guard.Change) {
+		released, objects, endpoints, err = g.Release(m, hold, caller)
+		return released
+	})
+	return objects, endpoints, err
+}
+
+// logHolds logs beginnings and ends of holds.
+func (s *sink) logHolds(events []guard.Event) {
+	for _, e := range events {
+		e.Log(s.log)
+		if !e.Resumed {
+			s.onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[e.Began], e.String())
+		}
+	}
+}
+
+// State implements lastgood.Guard.
+func (s *sink) State() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.guard.State(time.Now())
+}
+
+// Held implements lastgood.Guard.
+func (s *sink) Held(key resource.Key) (previous, desired *resource.Resource, held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.guard.Held(key)
 }
 
 // maxLogged is the number of lines of one sort that a commit logs. The status has all.
@@ -368,6 +429,7 @@ const maxLogged = 20
 
 // logCommit logs the effects of a commit.
 func (s *sink) logCommit(c change) {
+	s.logHolds(c.holds)
 	s.commitLog.logChanges(s.log, c.served)
 	logFirst(s, c.quarantined, "quarantined", func(q Quarantined) {
 		s.log.Warn("resource quarantined",
@@ -401,7 +463,7 @@ func logFirst[T any](s *sink, list []T, sort string, log func(T)) {
 // objects that were invalid stay so, as far as they are gone: they may be part of the loss. The caller holds mu.
 func (s *sink) updateInvalid() {
 	invalid := s.unenforced()
-	if held, _, _ := s.guard.Counts(); held > 0 {
+	if held := s.ledger.guard.Status(); held != nil && held.Objects > 0 {
 		served := s.table.Snapshot()
 		for _, key := range served.Invalid() {
 			if served.Get(key) == nil {
@@ -443,9 +505,9 @@ func (s *sink) fillStatus(st *Status, lists bool) {
 	st.Synced = s.synced
 	st.Restored = s.restored
 	st.Stale = s.stale()
-	st.Held = s.guard.Status()
+	st.Held = s.ledger.guard.Status()
 	st.Publishes = s.publishes
-	if t := s.guard.LastChange(); !t.IsZero() {
+	if t := s.lastChange; !t.IsZero() {
 		st.LastPublish = &t
 	}
 	st.Groups = len(s.ledger.groups)
@@ -453,6 +515,8 @@ func (s *sink) fillStatus(st *Status, lists bool) {
 	st.Foreign = s.ledger.foreignCount
 	st.Unsure = s.ledger.uncertainCount
 	st.LeftOutCount = s.leftOutCount
+	st.quarantined, st.warnings = s.ledger.quarantinedCount, s.ledger.warningCount
+	st.conflicts, st.holds = s.ledger.conflicts(), s.ledger.guard.Holds()
 	if lists {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()
@@ -461,13 +525,6 @@ func (s *sink) fillStatus(st *Status, lists bool) {
 		st.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })
 		st.Unread = s.countUnread()
 	}
-}
-
-// counts returns the lengths of the lists of Status.
-func (s *sink) counts() (quarantined, conflicts, warnings int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ledger.quarantinedCount, s.ledger.conflicts(), s.ledger.warningCount
 }
 
 // inParallel calls f for 0 … n-1, on all processors if n is large.
@@ -497,7 +554,7 @@ func inParallel(n int, f func(i int)) {
 // invalid before any was served, the cause is more likely a setting of the source than each object. Clients would drop
 // their objects after an empty answer. So such a source does not count as read. The caller holds mu.
 func (s *sink) isAllInvalid() bool {
-	return !s.partialStart && s.restored == nil && s.ledger.allInvalid() && s.guard.Snapshot().Len() == 0
+	return !s.partialStart && s.restored == nil && s.ledger.allInvalid() && s.table.Snapshot().Len() == 0
 }
 
 func (l *ledger) allInvalid() bool {

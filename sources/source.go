@@ -58,7 +58,7 @@ type Content struct {
 	// Renamable says that the group may have the objects of another group, since it was renamed or joined, as files are.
 	Renamable bool
 	// Explained says that the source itself observed each removal: its registry has answered for a while, and each
-	// missing entry is certainly gone. See guard.Guard.ApplyExplained.
+	// missing entry is certainly gone. Such losses rarely join a hold.
 	Explained bool
 	Foreign   int // objects of other APIs, which are ignored
 	// Others are objects of other APIs that the source itself converts. The sink ignores them.

@@ -50,6 +50,9 @@ type Status struct {
 	// LeftOut has the first of LeftOutCount instances that are not served.
 	LeftOut      []LeftOut `json:"leftOut,omitempty"`
 	LeftOutCount int       `json:"leftOutCount,omitempty"`
+
+	quarantined, conflicts, warnings int // the lengths of the lists
+	holds                            int // begun so far
 }
 
 // Quarantined is an invalid object or document of a source, which is not served. Ref is empty if the text does not tell

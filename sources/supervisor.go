@@ -37,20 +37,17 @@ type Options struct {
 
 // Spec is a source to run.
 type Spec struct {
-	Name    string // unique
+	Name    string // unique; identifies the source
 	Address string // for people
 	Source  Source
-	Table   Table           // of this source only, with the objects of an earlier run
-	Guard   guard.Settings  // the zero value has the defaults
-	Memory  *lastgood.Store // stores published objects for the next process; may be nil
-	// Anew says that Memory is of a time before the source was removed and added again: it is not used.
-	Anew bool
-	// Before is the table of a source that read the same by other settings, and that is removed. This source begins with
-	// its objects and holds; see Supervisor.Reconfigure.
-	Before Table
-	// Former is the memory of an earlier run that read the same by other settings, from which this source begins; else
-	// nil. It is only read.
-	Former *lastgood.Store
+	// Table has the objects of this source only. With another one, a source of the same name is read again; see
+	// Supervisor.Reconfigure.
+	Table  Table
+	Guard  guard.Settings  // the zero value has the defaults
+	Memory *lastgood.Store // stores published objects for the next process; may be nil
+	// Reading identifies the settings that decide which objects are published. Objects that Memory has of another reading
+	// are served until the source was read.
+	Reading string
 	// Partial lets the source count as read though all of its objects are invalid.
 	Partial bool
 	// Transform changes published objects before validation; may be nil.
@@ -182,12 +179,9 @@ func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 func (s *Supervisor) Release(name, hold, caller string) (objects, endpoints int, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	s.mu.Lock()
-	r := s.find(name)
-	s.mu.Unlock()
 	err = ErrNotFound
-	if r != nil {
-		objects, endpoints, err = r.sink.guard.Release(hold, caller)
+	if r := s.runnersByName()[name]; r != nil {
+		objects, endpoints, err = r.sink.release(hold, caller)
 	}
 	if err != nil {
 		err = fmt.Errorf("release source %q: %w", name, err)
@@ -204,14 +198,12 @@ func (s *Supervisor) Status() []Status {
 	return statuses
 }
 
-// find returns the source called name, or nil. The caller holds mu.
-func (s *Supervisor) find(name string) *runner {
-	for _, r := range s.runners {
-		if r.name() == name {
-			return r
-		}
+func (s *Supervisor) runnersByName() map[string]*runner {
+	byName := make(map[string]*runner)
+	for _, r := range s.list() {
+		byName[r.name] = r
 	}
-	return nil
+	return byName
 }
 
 func (s *Supervisor) list() []*runner {

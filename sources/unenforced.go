@@ -101,7 +101,7 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 			}
 		}
 	}
-	if len(notes.Rejects) > 0 {
+	if len(notes.Rejects) > 0 || notes.TextID != "" { // not to be confirmed, but recognised
 		return lastgood.Print{Notes: encoded(notes)}
 	}
 	return *cmp.Or(content.print, noPrint)

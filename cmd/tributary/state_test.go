@@ -177,9 +177,9 @@ func TestServe_StateDirectory(t *testing.T) {
 	naming := append([]string{"-c", dir + "/named/t.yaml"}, freely...)
 	state := dir + "/state"
 	kept := func() bool {
-		files, err := filepath.Glob(filepath.Join(state, "sources", "rules-*.db"))
+		files, err := filepath.Glob(filepath.Join(state, "sources", "rules.db"))
 		require.NoError(t, err)
-		of, err := filepath.Glob(filepath.Join(state, "t-*", "sources", "rules-*.db")) // of the configuration file
+		of, err := filepath.Glob(filepath.Join(state, "t-*", "sources", "rules.db")) // of the configuration file
 		require.NoError(t, err)
 		return len(files)+len(of) == 1
 	}

@@ -6,43 +6,26 @@ import (
 	"strings"
 )
 
-// changes are the names of the sources that a new configuration adds, changes and removes, and "old → new" for each
-// source that it renames.
+// changes are the names of the sources that a new configuration adds, changes and removes.
 type changes struct {
-	added, changed, renamed, removed []string
-	reordered                        bool     // the common sources have another order
-	settings                         []string // other changed settings that are in force
+	added, changed, removed []string
+	reordered               bool     // the common sources have another order
+	settings                []string // other changed settings that are in force
 }
 
 // changesOf returns the changes from old to next.
 func changesOf(old, next []*activeSource) (result changes) {
-	byName := func(sources []*activeSource, name string) *activeSource {
-		if i := slices.IndexFunc(sources, func(f *activeSource) bool { return f.config.Name == name }); i >= 0 {
-			return sources[i]
-		}
-		return nil
-	}
-	var moved []string
 	for _, n := range next {
-		name := n.config.Name
-		previous := byName(old, name)
-		if previous != nil {
-			if !reflect.DeepEqual(previous.config, n.config) {
-				result.changed = append(result.changed, name)
-			}
-			continue
+		switch previous := named(old, n.config.Name); {
+		case previous == nil:
+			result.added = append(result.added, n.config.Name)
+		case !reflect.DeepEqual(previous.config, n.config):
+			result.changed = append(result.changed, n.config.Name)
 		}
-		i := slices.IndexFunc(old, func(o *activeSource) bool { return o.table == n.table })
-		if i >= 0 && byName(next, old[i].config.Name) == nil {
-			moved = append(moved, old[i].config.Name)
-			result.renamed = append(result.renamed, old[i].config.Name+" → "+name)
-			continue
-		}
-		result.added = append(result.added, name)
 	}
 	for _, o := range old {
-		if name := o.config.Name; byName(next, name) == nil && !slices.Contains(moved, name) {
-			result.removed = append(result.removed, name)
+		if named(next, o.config.Name) == nil {
+			result.removed = append(result.removed, o.config.Name)
 		}
 	}
 	result.reordered = !slices.Equal(shared(old, next), shared(next, old))
@@ -52,7 +35,7 @@ func changesOf(old, next []*activeSource) (result changes) {
 // shared returns the names of sources that have a candidate of the same name, in order.
 func shared(sources, candidates []*activeSource) (names []string) {
 	for _, f := range sources {
-		if slices.ContainsFunc(candidates, func(o *activeSource) bool { return o.config.Name == f.config.Name }) {
+		if named(candidates, f.config.Name) != nil {
 			names = append(names, f.config.Name)
 		}
 	}
@@ -85,7 +68,7 @@ type changeGroup struct {
 }
 
 func (c changes) groups() []changeGroup {
-	return []changeGroup{{"added", c.added}, {"changed", c.changed}, {"renamed", c.renamed}, {"removed", c.removed}}
+	return []changeGroup{{"added", c.added}, {"changed", c.changed}, {"removed", c.removed}}
 }
 
 // lines describes the changes for people.

@@ -294,3 +294,41 @@ func (m *doubts) converge() {
 		return nil
 	})
 }
+
+// TestReload_AddressOfOtherScheme: a source goes on under its name, even if its system is another one. The objects of
+// the former system go when the present one was read; with registries after hold, as all that they do not list.
+func TestReload_AddressOfOtherScheme(t *testing.T) {
+	for name, kind := range kindsOfRegistries {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, registry := t.TempDir(), kind.start(t)
+			for _, instance := range running() {
+				registry.put(instance[0], instance[1])
+			}
+			write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+			file, second := "name: r, address: 'fs://./one'"+quick, "name: r, address: '"+registry.address+"', guard: off"
+			if !strings.Contains(name, "consul") {
+				second += ", hold: 1s"
+			}
+			serves := func(r *rig, isFile bool) {
+				t.Helper()
+				eventually(t, func() error {
+					_, hasFile := viewed(r)[x]
+					if missing := len(absent(r)); hasFile != isFile || isFile && missing != len(running()) || !isFile && missing > 0 {
+						return fmt.Errorf("%s: x is served: %v, missing: %d", r.sources.active[0].config.Address, hasFile, missing)
+					}
+					return nil
+				})
+			}
+			configured(t, dir, file)
+			r := start(t, dir)
+			serves(r, true)
+			r.reload(t, second)
+			serves(r, false)
+			r.stop()
+			configured(t, dir, file)
+			r = start(t, dir)
+			serves(r, true)
+		})
+	}
+}

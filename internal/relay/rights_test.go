@@ -170,7 +170,7 @@ func TestStream_EndsWithExpiredAuthority(t *testing.T) {
 		require.NoError(t, err)
 		return k
 	}
-	parentKey, own := key(), key()
+	parentKey, rootKey := key(), key()
 	short := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "short"}, NotAfter: time.Now().Add(5 * time.Second), IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -181,7 +181,7 @@ func TestStream_EndsWithExpiredAuthority(t *testing.T) {
 	leaf := sign(&x509.Certificate{
 		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, short, own, parentKey)
+	}, short, rootKey, parentKey)
 	write(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: short.Raw})))
 	write(t, dir+"/tributary.yaml", `
 listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
@@ -195,7 +195,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	conn, err := grpc.NewClient(r.XDSTLS().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{
 			Certificate: [][]byte{leaf.Raw},
-			PrivateKey:  own, Leaf: leaf,
+			PrivateKey:  rootKey, Leaf: leaf,
 		}},
 	})))
 	require.NoError(t, err)

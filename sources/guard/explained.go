@@ -2,32 +2,27 @@ package guard
 
 import (
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/memstore"
 	"tributary/resource"
 )
 
-// ApplyExplained is Apply for losses that the source saw one by one while its registry was healthy. They start a hold
-// like others. They join a hold only if another loss joined within the last window, or if they alone exceed the limits;
-// otherwise ordinary removals would accumulate in the hold until its release.
-func (g *Guard) ApplyExplained(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
-	return g.apply(puts, deletes, true)
-}
-
-// join returns the losses, or the parts of losses, that join the hold. The caller holds mu, and there is a hold.
-func (g *Guard) join(losses []loss, explained bool, puts []*resource.Resource, before memstore.Snapshot, now time.Time) []loss {
+// join returns the losses, or the parts of losses, that join the hold. There is a hold.
+//
+// The source saw Explained losses one by one while its registry was healthy. They start a hold like others. They join a
+// hold only if another loss joined within the last window, or if they alone exceed the limits; otherwise ordinary
+// removals would accumulate in the hold until its release.
+func (g *Guard) join(m Moment, losses []loss, c Commit) []loss {
 	active := g.hold
-	active.notJoined.forget(now.Add(-g.settings.Window))
+	active.notJoined.forget(m.Now.Add(-g.settings.Window))
 	growing := slices.DeleteFunc(slices.Clone(losses),
 		func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost == 0 })
-	if !explained && len(growing) == 0 || explained && now.Sub(active.lastJoined) < g.settings.Window {
+	if !c.Explained && len(growing) == 0 || c.Explained && m.Now.Sub(active.lastJoined) < g.settings.Window {
 		return losses
 	}
-	numbers := g.measure(nil, puts, before)
+	numbers := g.measure(nil, c.Puts, m.Served)
 	for _, l := range growing {
 		objects, lost := active.notYetHeld(l)
 		numbers.losing.add(l.key.Kind, objects, lost)
@@ -38,13 +33,13 @@ func (g *Guard) join(losses []loss, explained bool, puts []*resource.Resource, b
 		numbers.present.add(kind, -n, 0)
 	}
 	numbers.present.endpoints -= active.sum.endpoints
-	if !explained || g.settings.exceeded(numbers) != "" {
-		active.lastJoined = now
+	if !c.Explained || g.settings.exceeded(numbers) != "" {
+		active.lastJoined = m.Now
 		return losses
 	}
 	held := make([]loss, 0, len(losses))
 	for _, l := range losses {
-		previous := before.Get(l.key)
+		previous := m.Served.Get(l.key)
 		if heldLoss, isHeld := active.get(l.key); isHeld {
 			if previous = heldLoss.desired; previous != nil {
 				l.original = minusLost(l.original, previous, l.desired)
@@ -54,7 +49,7 @@ func (g *Guard) join(losses []loss, explained bool, puts []*resource.Resource, b
 			}
 		}
 		if objects, lost := active.notYetHeld(l); objects+lost > 0 {
-			active.notJoined.note(l.key, l.desired == nil, endpoints(previous), endpoints(l.desired), now)
+			active.notJoined.note(l.key, l.desired == nil, endpoints(previous), endpoints(l.desired), m.Now)
 		}
 	}
 	return held

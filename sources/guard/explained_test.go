@@ -76,3 +76,17 @@ func TestApplyExplained_KeepsHeldPart(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, b.size())
 }
+
+// TestApplyExplained_Returns: a loss that did not join the hold, and that comes back as the object that is served, does
+// not count any longer.
+func TestApplyExplained_Returns(t *testing.T) {
+	b := newRig(Settings{}, 24, 3)
+	b.Apply(nil, keys(0, 15))
+	b.Apply([]*resource.Resource{entry(0, 1)}, nil)
+	b.clock = b.clock.Add(time.Minute)
+	b.ApplyExplained(nil, keys(0, 1))
+	require.Equal(t, 1, b.hold.notJoined.sum.objects)
+	require.Equal(t, 2, endpoints(b.table.Snapshot().Get(key(0))))
+	require.Empty(t, b.Apply([]*resource.Resource{b.table.Snapshot().Get(key(0))}, nil))
+	require.Equal(t, 0, b.hold.notJoined.sum.objects)
+}

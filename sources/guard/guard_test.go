@@ -1,13 +1,8 @@
 package guard
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -56,47 +51,77 @@ func keys(from, to int) (ks []resource.Key) {
 	return ks
 }
 
-// rig is a guard of n services with a number of endpoints each, with a clock of its own.
+// rig is a guard with a table and a clock, as the ledger of a source uses it.
 type rig struct {
 	*Guard
 	table memstore.Table
 	clock time.Time
 }
 
+// newRig makes the guard of n services with a number of endpoints each.
 func newRig(s Settings, n, endpoints int) *rig {
 	b := &rig{clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	b.Guard = New(&b.table, Options{Settings: s})
-	b.now = func() time.Time { return b.clock }
+	b.Guard = New(s, b.table.Snapshot())
 	b.Apply(entries(n, endpoints), nil)
 	return b
 }
 
+func (b *rig) moment() Moment { return Moment{b.clock, b.table.Snapshot()} }
+
+func (b *rig) apply(c Change) []memstore.Change {
+	changes, _ := b.table.Apply(c.Puts, c.Deletes)
+	return changes
+}
+
+func (b *rig) Apply(puts []*resource.Resource, deletes []resource.Key) []memstore.Change {
+	return b.apply(b.Judge(b.moment(), Commit{Change: Change{puts, deletes}}))
+}
+
+func (b *rig) ApplyExplained(puts []*resource.Resource, deletes []resource.Key) {
+	b.apply(b.Judge(b.moment(), Commit{Change: Change{puts, deletes}, Explained: true}))
+}
+
+func (b *rig) Release(id, client string) (objects, endpoints int, err error) {
+	c, objects, endpoints, err := b.Guard.Release(b.moment(), id, client)
+	b.apply(c)
+	return objects, endpoints, err
+}
+
+func (b *rig) Configure(s Settings) { b.apply(b.Guard.Configure(b.moment(), s)) }
+
+func (b *rig) EndDue() { b.apply(b.Guard.EndDue(b.moment())) }
+
+func (b *rig) State() []byte { return b.Guard.State(b.clock) }
+
+func (b *rig) Resume(state []byte, held map[resource.Key]Loss) error {
+	c, err := b.Guard.Resume(b.moment(), state, held)
+	b.apply(c)
+	return err
+}
+
 // restart continues with a new guard.
-func (b *rig) restart(t *testing.T) {
-	t.Helper()
-	state, held := b.State(), held(b.Guard)
-	b.Guard = New(&b.table, Options{Settings: b.settings})
-	b.now = func() time.Time { return b.clock }
+func (b *rig) restart(t require.TestingT) {
+	state, held := b.State(), b.held()
+	b.Guard = New(b.settings, b.table.Snapshot())
 	require.NoError(t, b.Resume(state, held))
 }
 
 // held returns the held losses, as they are kept on disk.
-func held(g *Guard) map[resource.Key]Loss {
-	all := make(map[resource.Key]Loss)
-	for r := range g.Snapshot().All() {
-		if was, desired, held := g.Held(r.Key()); held {
-			all[r.Key()] = Loss{was, desired}
+func (b *rig) held() map[resource.Key]Loss {
+	losses := make(map[resource.Key]Loss)
+	for r := range b.table.Snapshot().All() {
+		if previous, desired, held := b.Held(r.Key()); held {
+			losses[r.Key()] = Loss{previous, desired}
 		}
 	}
-	return all
+	return losses
 }
 
 func (b *rig) size() int { return b.table.Snapshot().Len() }
 
 func TestMassLossIsHeldAndReleased(t *testing.T) {
 	b := newRig(Settings{}, 100, 2)
-	changes, _ := b.Apply(nil, keys(0, 51))
-	require.Empty(t, changes)
+	require.Empty(t, b.Apply(nil, keys(0, 51)))
 	require.Equal(t, 100, b.size())
 	st := b.Status()
 	require.Equal(t, 51, st.Objects)
@@ -105,8 +130,8 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	require.Equal(t, Held{Ref: resource.Ref(key(0)), Gone: true, Endpoints: 2}, st.Held[0])
 	require.Len(t, st.Held, 50)
 	require.Equal(t, 1, st.More)
-	require.Contains(t, held(b.Guard), key(50))
-	require.NotContains(t, held(b.Guard), key(51))
+	require.Contains(t, b.held(), key(50))
+	require.NotContains(t, b.held(), key(51))
 
 	b.Apply([]*resource.Resource{entry(200, 1)}, nil)
 	require.Equal(t, 101, b.size(), "what adds passes")
@@ -117,7 +142,7 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{52, 104}, []int{objects, endpoints})
 	require.Equal(t, 49, b.size())
-	require.Empty(t, held(b.Guard))
+	require.Empty(t, b.held())
 	require.Nil(t, b.Status())
 	_, _, err = b.Release("", "somebody")
 	require.ErrorIs(t, err, ErrNothingHeld)
@@ -169,8 +194,7 @@ func TestFlipBetweenEmptyAndFullNeverEmpties(t *testing.T) {
 		require.Nil(t, b.Status(), "everything is back")
 		b.clock = b.clock.Add(time.Second)
 	}
-	_, _, holds := b.Counts()
-	require.Equal(t, 100, holds)
+	require.Equal(t, 100, b.Holds())
 }
 
 func TestHundredThousandRemovedInOneGo(t *testing.T) {
@@ -225,68 +249,18 @@ func TestClockStepsBack(t *testing.T) {
 	require.Equal(t, 100, b.size())
 }
 
-func TestAlarm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		var table memstore.Table
-		calls, changes := 0, 0
-		g := New(&table, Options{
-			Settings: Settings{HoldFor: time.Hour}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Changed: func(of []resource.Key) { calls, changes = calls+1, changes+len(of) },
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { g.Run(ctx); close(ended) }()
-		g.Apply(entries(100, 0), nil)
-		synctest.Wait()
-		require.Empty(t, log.String())
-
-		g.Apply(nil, keys(0, 60))
-		g.Apply(nil, keys(60, 70))
-		synctest.Wait()
-		require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
-		require.Contains(t, log.String(), "60 of 100 objects")
-		require.Equal(t, []int{3, 70}, []int{calls, changes}, "it began, and took twice")
-		require.Contains(t, string(g.State()), g.Status().ID)
-		require.Equal(t, time.Now().Add(time.Hour), *g.Status().Until)
-
-		time.Sleep(time.Hour - time.Second)
-		synctest.Wait()
-		require.Equal(t, 100, table.Snapshot().Len())
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Equal(t, 30, table.Snapshot().Len(), "holdFor has passed")
-		require.Equal(t, 1, strings.Count(log.String(), "hold ended"))
-		require.Contains(t, log.String(), "holdFor has passed")
-		require.Contains(t, log.String(), "objects_gone=70")
-		require.Equal(t, 4, calls)
-		require.Nil(t, g.State())
-
-		g.Apply(nil, keys(70, 100)) // one that begins and ends before Run looks
-		g.Apply(entries(100, 0), nil)
-		synctest.Wait()
-		require.Equal(t, 2, strings.Count(log.String(), "level=ERROR"), log.String())
-		require.Equal(t, 2, strings.Count(log.String(), "hold ended"), log.String())
-		_, _, holds := g.Counts()
-		require.Equal(t, 2, holds)
-
-		g.Apply(nil, keys(0, 60))
-		time.Sleep(time.Hour / 2)
-		_, _, err := g.Release(g.Status().ID, "anna@bastion, from 10.0.0.1:5000")
-		require.NoError(t, err)
-		synctest.Wait()
-		require.Contains(t, log.String(), "it was released by anna@bastion, from 10.0.0.1:5000")
-
-		g.Apply(entries(60, 0), nil)
-		g.Apply(nil, keys(0, 60))
-		g.Apply(entries(59, 0), nil)
-		time.Sleep(DefaultWindow)
-		synctest.Wait()
-		require.Contains(t, log.String(), "what is left of it has been below the limits for 1m0s")
-		require.Equal(t, 99, table.Snapshot().Len())
-		cancel()
-		<-ended
-	})
+// TestJudge_Withdrawn: an object that may not be served any longer goes, whether it is held or not, and is no loss.
+func TestJudge_Withdrawn(t *testing.T) {
+	b := newRig(Settings{}, 100, 0)
+	b.Apply(nil, keys(0, 60))
+	b.TakeEvents()
+	b.apply(b.Judge(b.moment(), Commit{Change: Change{Deletes: keys(60, 61)}, Withdrawn: append(keys(0, 1), keys(70, 71)...)}))
+	require.Equal(t, 98, b.size())
+	require.Equal(t, 60, b.Status().Objects)
+	require.Nil(t, b.table.Snapshot().Get(key(0)))
+	require.NotNil(t, b.table.Snapshot().Get(key(60)))
+	_, changed := b.TakeEvents()
+	require.ElementsMatch(t, append(keys(60, 61), key(0)), changed)
 }
 
 // TestHeldEndpoints_CountUnderChurn loses endpoints while new ones come: each one that only the hold serves counts,
@@ -309,11 +283,9 @@ func TestHeldEndpoints_CountUnderChurn(t *testing.T) {
 		require.NotNil(t, b.Status(), "the hold")
 		b.Apply([]*resource.Resource{shifted(c.from, c.to)}, nil)
 		for range 2 {
-			require.Equal(t, c.dead, endpoints(b.Snapshot().Get(key(0)))-(c.to-c.from), "%+v", c)
+			require.Equal(t, c.dead, endpoints(b.table.Snapshot().Get(key(0)))-(c.to-c.from), "%+v", c)
 			require.Equal(t, c.dead, b.Status().Endpoints, "%+v", c)
 			require.Equal(t, c.dead, b.Status().Held[0].Endpoints, "%+v", c)
-			_, counted, _ := b.Counts()
-			require.Equal(t, c.dead, counted, "%+v", c)
 			b.restart(t)
 		}
 		_, released, err := b.Release("", "us")

@@ -17,27 +17,19 @@ import (
 func TestHistories(t *testing.T) {
 	const names = 24
 	rapid.Check(t, func(t *rapid.T) {
-		var table memstore.Table
-		clock := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		settings := Settings{Share: 0.5, Min: new(3)}
-		start := func() *Guard {
-			g := New(&table, Options{Settings: settings})
-			g.now = func() time.Time { return clock }
-			return g
-		}
-		g := start()
+		g := newRig(Settings{Share: 0.5, Min: new(3)}, 0, 0)
+		table := &g.table
 		content := make(map[resource.Key]*resource.Resource) // of the source
 		explains := rapid.Bool().Draw(t, "explains")
 		exact := true // no loss was explained
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			clock = clock.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+			g.clock = g.clock.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 			before, base, explained := table.Snapshot(), g.Status(), false
 			switch rapid.SampledFrom([]string{"change", "change", "change", "all", "nothing", "release", "restart", "wait"}).Draw(t, "what") {
 			case "change":
 				var puts []*resource.Resource
 				var deletes []resource.Key
-				for range rapid.IntRange(1, 6).Draw(t, "changes") {
-					i := rapid.IntRange(0, names-1).Draw(t, "name")
+				for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, names-1), 1, 6, rapid.ID).Draw(t, "changed") {
 					if rapid.Bool().Draw(t, "put") {
 						r := entry(i, rapid.IntRange(0, 4).Draw(t, "endpoints"))
 						puts = append(puts, r)
@@ -69,21 +61,19 @@ func TestHistories(t *testing.T) {
 				_, _, _ = g.Release("", "somebody")
 				require.Nil(t, g.Status())
 			case "wait":
-				clock = clock.Add(time.Minute)
+				g.clock = g.clock.Add(time.Minute)
 				ends := base != nil && base.Until != nil
-				g.endDueHold()
+				g.EndDue()
 				require.Equal(t, base != nil && !ends, g.Status() != nil)
 			case "restart": // the source is read anew, and compared with the table
-				state, kept := g.State(), held(g)
-				g = start()
-				require.NoError(t, g.Resume(state, kept))
+				g.restart(t)
 				again := g.Status()
 				require.Equal(t, base, again, "a restart changes nothing")
 				requireSame(t, before, table.Snapshot(), "a restart lets nothing go")
 				require.Equal(t, before.Len(), table.Snapshot().Len())
 			}
 			exact = exact && !explained
-			check(t, g, &table, content, exact)
+			check(t, g, content, exact)
 			if base != nil && g.Status() != nil && base.ID == g.Status().ID {
 				require.Equal(t, base.Since, g.Status().Since, "one hold")
 			}
@@ -104,7 +94,8 @@ func TestHistories(t *testing.T) {
 }
 
 // check checks the invariants.
-func check(t *rapid.T, g *Guard, table *memstore.Table, content map[resource.Key]*resource.Resource, exact bool) {
+func check(t *rapid.T, g *rig, content map[resource.Key]*resource.Resource, exact bool) {
+	table := &g.table
 	held := make(map[resource.Key]bool)
 	st := g.Status()
 	if st != nil {

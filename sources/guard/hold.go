@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
@@ -29,35 +28,24 @@ func (l loss) objects() int {
 	return 0
 }
 
-// lossesOf returns the puts and deletes that lose objects or endpoints, one per key, compared with the table or, for a
-// held key, with the object before its loss.
-func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore.Snapshot, h *hold) []loss {
-	original := func(key resource.Key) *resource.Resource {
-		if l, ok := h.get(key); ok {
-			return l.original
+// lossesOf returns the puts and deletes that lose objects or endpoints, compared with the table or, for a held key,
+// with the object before its loss.
+func (h *hold) lossesOf(c Change, before memstore.Snapshot) (losses []loss) {
+	add := func(key resource.Key, desired *resource.Resource) {
+		l, held := h.get(key)
+		if !held {
+			l.original = before.Get(key)
 		}
-		return before.Get(key)
-	}
-	var losses []loss
-	last := make(map[resource.Key]*resource.Resource) // the last put counts, and puts come after deletes
-	if len(deletes) > 0 || len(puts) > 1 {
-		for _, r := range puts {
-			last[r.Key()] = r
-		}
-	}
-	for _, r := range puts {
-		if winner := last[r.Key()]; winner != nil && winner != r {
-			continue
-		}
-		if l := (loss{key: r.Key(), original: original(r.Key()), desired: r}); l.endpoints() > 0 {
+		l = loss{key: key, original: l.original, desired: desired}
+		if l.original != nil && l.objects()+l.endpoints() > 0 {
 			losses = append(losses, l)
 		}
 	}
-	for _, key := range deletes {
-		if object := original(key); object != nil && last[key] == nil {
-			losses = append(losses, loss{key: key, original: object})
-			last[key] = object // once
-		}
+	for _, r := range c.Puts {
+		add(r.Key(), r)
+	}
+	for _, key := range c.Deletes {
+		add(key, nil)
 	}
 	return losses
 }
@@ -69,7 +57,7 @@ type hold struct {
 	reason     string
 	belowSince time.Time // since when it has been below the limits; zero if it is not
 
-	lastJoined time.Time // when an unexplained or too large loss last joined; see Guard.ApplyExplained
+	lastJoined time.Time // when an unexplained or too large loss last joined; see Guard.join
 	notJoined  window    // losses that did not join
 
 	held    *btree.BTreeG[loss]                  // by key; every key is in the table
@@ -77,7 +65,7 @@ type hold struct {
 	sum     tally                                // over held
 	surplus int                                  // endpoints of held objects that they did not have before the loss
 	served  int                                  // the sum of loss.held; sum has less where new endpoints came
-	changed []resource.Key                       // changed in held, and not yet passed to Changed
+	changed []resource.Key                       // changed in held, and not yet in Guard.changed
 }
 
 // identify returns a short id for a hold that began at since. It differs from last, the id of the hold before, even if
@@ -90,29 +78,31 @@ func holdID(begun time.Time, last string) string {
 	return strconv.FormatInt(n, 36)
 }
 
-// split holds losses, and returns the puts and deletes that pass, with the objects to serve for held keys. A passing
-// key is no longer held.
-func (h *hold) split(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key) (
-	[]*resource.Resource, []resource.Key,
-) {
+// split holds losses, and returns the change that passes, with the objects to serve for held keys. A passing key is no
+// longer held.
+func (h *hold) split(losses []loss, before memstore.Snapshot, c Change) (passes Change) {
 	losing := make(map[resource.Key]bool, len(losses))
 	for _, l := range losses {
 		losing[l.key] = true
 	}
-	puts = slices.DeleteFunc(slices.Clone(puts), func(r *resource.Resource) bool { return losing[r.Key()] })
-	deletes = slices.DeleteFunc(slices.Clone(deletes), func(k resource.Key) bool { return losing[k] })
-	for _, r := range puts {
-		h.cancel(r.Key())
+	for _, r := range c.Puts {
+		if !losing[r.Key()] {
+			h.cancel(r.Key())
+			passes.Puts = append(passes.Puts, r)
+		}
 	}
-	for _, key := range deletes {
-		h.cancel(key)
+	for _, key := range c.Deletes {
+		if !losing[key] {
+			h.cancel(key)
+			passes.Deletes = append(passes.Deletes, key)
+		}
 	}
 	for _, l := range losses {
 		if r := h.add(l); r != before.Get(l.key) {
-			puts = append(puts, r)
+			passes.Puts = append(passes.Puts, r)
 		}
 	}
-	return puts, deletes
+	return passes
 }
 
 // add holds l, in place of an earlier loss of its key, and returns the object to serve: the original, joined with the
@@ -183,19 +173,19 @@ func (h *hold) size() int {
 	return h.held.Len()
 }
 
-// desired returns the puts and deletes that make the table as the source wants it.
-func (h *hold) desired() (puts []*resource.Resource, deletes []resource.Key) {
+// desired returns the change that makes the table as the source wants it.
+func (h *hold) desired() (c Change) {
 	for _, l := range h.firstLosses(h.size()) {
 		if l.desired == nil {
-			deletes = append(deletes, l.key)
+			c.Deletes = append(c.Deletes, l.key)
 		} else {
-			puts = append(puts, l.desired)
+			c.Puts = append(c.Puts, l.desired)
 		}
 	}
-	return puts, deletes
+	return c
 }
 
-// first returns the first n held losses, by key.
+// firstLosses returns the first n held losses, by key.
 func (h *hold) firstLosses(n int) []loss {
 	n = min(n, h.size())
 	if n == 0 {

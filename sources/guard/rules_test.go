@@ -84,7 +84,7 @@ func (b *rig) holds(t *testing.T, size int, why string) {
 // wait advances the clock, and ends a hold that is due.
 func (b *rig) wait(d time.Duration) {
 	b.clock = b.clock.Add(d)
-	b.endDueHold()
+	b.EndDue()
 }
 
 const ap, vs = resource.AuthorizationPolicy, resource.VirtualService
@@ -415,7 +415,7 @@ var rules = map[string]func(t *testing.T){
 			end(b)
 			require.Equal(t, 40, b.size(), name)
 			b.Apply([]*resource.Resource{entry(99, 1)}, keys(0, 60))
-			b.MarkSynced()
+			b.MarkRead()
 			b.passes(t, 40)
 			require.Equal(t, 1, endpoints(b.table.Snapshot().Get(key(99))))
 		}
@@ -434,7 +434,7 @@ var rules = map[string]func(t *testing.T){
 		b.restart(t)
 		require.Equal(t, 40, b.recent.sum.objects)
 		require.Equal(t, 81, b.recent.sum.endpoints)
-		b.MarkSynced()
+		b.MarkRead()
 		b.wait(20 * time.Second)
 		b.Apply(nil, keys(40, 60))
 		b.holds(t, 60, "60 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %")

@@ -1,43 +1,37 @@
 package guard
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
-	"tributary/memstore"
 	"tributary/resource"
 )
 
 // simulated wraps the guard of the simulation. All code that depends on its methods is here, so that another guard can replace it.
-type simulated struct {
-	*Guard
-	settings Settings
-	table    memstore.Table
-	clock    time.Time
-}
+type simulated struct{ *rig }
 
 func newSimulated(at time.Time, settings Settings) *simulated {
-	s := &simulated{clock: at, settings: settings}
-	s.begin(nil, nil)
+	s := &simulated{newRig(settings, 0, 0)}
+	s.clock = at
 	return s
-}
-
-func (s *simulated) begin(state []byte, held map[resource.Key]Loss) {
-	s.Guard = New(&s.table, Options{Settings: s.settings})
-	s.now = func() time.Time { return s.clock }
-	if err := s.Resume(state, held); err != nil {
-		panic(err)
-	}
 }
 
 // restart continues with a new guard. The source is then read anew: its objects are put, and others in the table are deleted.
 func (s *simulated) restart(puts []*resource.Resource, deletes []resource.Key) {
-	held := held(s.Guard)
-	s.begin(s.State(), held)
+	held := s.held()
+	s.rig.restart(panicking{})
 	deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { l, ok := held[k]; return ok && l.Desired == nil })
 	s.Apply(puts, deletes)
-	s.MarkSynced()
+	s.MarkRead()
 }
+
+// panicking fails a simulation, which has no test at hand.
+type panicking struct{}
+
+func (panicking) Errorf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+func (panicking) FailNow() {}
 
 // due returns when the hold ends by itself; zero if there is none, or if it does not.
 func (s *simulated) due() time.Time {

@@ -165,7 +165,7 @@ func newDay(t *testing.T, seed int64, settings Settings) *day {
 		d.add(resource.AuthorizationPolicy)
 	}
 	d.say()
-	d.MarkSynced()
+	d.MarkRead()
 	d.clock = d.clock.Add(time.Hour)
 	d.right = d.clock
 	d.plan()
@@ -252,7 +252,7 @@ func (d *day) waitUntil(t time.Time) {
 		if due.After(d.clock) {
 			d.clock = due
 		}
-		d.endDueHold()
+		d.EndDue()
 		d.judge()
 	}
 	d.weigh(t.Sub(d.clock))

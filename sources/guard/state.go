@@ -31,9 +31,7 @@ type savedHold struct {
 }
 
 // State returns the state that Resume needs after a restart, with the table and Held; nil for none.
-func (g *Guard) State() []byte {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (g *Guard) State(now time.Time) []byte {
 	if g.settings.Off {
 		return nil
 	}
@@ -42,7 +40,7 @@ func (g *Guard) State() []byte {
 	if h := g.hold; h != nil {
 		saved.Hold = &savedHold{h.id, h.begun, h.reason, h.belowSince, h.lastJoined, h.notJoined.summary(step)}
 	} else {
-		g.forget(g.now())
+		g.forget(now)
 	}
 	saved.Recent = g.recent.summary(step)
 	if saved.Hold == nil && len(saved.Recent) == 0 {
@@ -57,11 +55,11 @@ func (g *Guard) State() []byte {
 }
 
 // Loss is a held loss: the object before it, and as the source wants it, which is nil if the object is gone.
-type Loss struct{ Previous, Desired *resource.Resource }
+type Loss = struct{ Previous, Desired *resource.Resource }
 
 // Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be
 // read, it returns an error and holds the losses in a new hold.
-func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
+func (g *Guard) Resume(m Moment, state []byte, held map[resource.Key]Loss) (Change, error) {
 	var saved savedState
 	var unread error
 	if len(state) > 0 {
@@ -69,89 +67,49 @@ func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
 			saved, unread = savedState{}, fmt.Errorf("read the state of the deletion guard: %w", err)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if !g.settings.Off {
-		g.recent.restore(saved.Recent, g.now())
+		g.recent.restore(saved.Recent, m.Now)
 		for kind, n := range saved.MostOf {
 			g.peak.kinds[kind] = max(g.peak.kinds[kind], n)
 		}
 		g.peak.objects = max(g.peak.objects, saved.Most)
 	}
-	if g.hold == nil {
-		g.resumeHold(saved.Hold, held)
-	}
-	return unread
+	return g.resumeHold(m, saved.Hold, held), unread
 }
 
-// resumeHold begins a hold with the losses of an earlier run. The caller holds mu.
-func (g *Guard) resumeHold(saved *savedHold, held map[resource.Key]Loss) {
-	now, before := g.now(), g.table.Snapshot()
-	h := &hold{id: holdID(now, g.last), begun: now, reason: "it was held before the restart", lastJoined: now}
+// resumeHold begins a hold with the losses of an earlier run.
+func (g *Guard) resumeHold(m Moment, saved *savedHold, held map[resource.Key]Loss) (c Change) {
+	h := &hold{id: holdID(m.Now, g.last), begun: m.Now, reason: "it was held before the restart", lastJoined: m.Now}
 	if saved != nil {
 		h.id, h.begun, h.reason, h.belowSince, h.lastJoined = saved.ID, saved.Since, saved.Why, saved.Below, saved.Grew
-		if h.belowSince.After(now) { // the clock stepped back
-			h.belowSince = now
+		if h.belowSince.After(m.Now) { // the clock stepped back
+			h.belowSince = m.Now
 		}
-		if h.lastJoined.IsZero() || h.lastJoined.After(now) {
-			h.lastJoined = now
+		if h.lastJoined.IsZero() || h.lastJoined.After(m.Now) {
+			h.lastJoined = m.Now
 		}
-		h.notJoined.restore(saved.Passed, now)
+		h.notJoined.restore(saved.Passed, m.Now)
 	}
-	var puts []*resource.Resource
 	for key, l := range held {
-		if served := before.Get(key); served != nil {
-			puts = append(puts, h.add(loss{key: key, original: l.Previous, desired: l.Desired}))
+		if m.Served.Get(key) != nil {
+			c.Puts = append(c.Puts, h.add(loss{key: key, original: l.Previous, desired: l.Desired}))
 		}
 	}
 	if h.size() == 0 {
-		return
+		return c
 	}
 	h.changed = nil
 	g.hold, g.last = h, h.id
 	if g.settings.Off {
-		g.release("the guard was turned off")
-		return
+		return g.release(m, "the guard was turned off")
 	}
 	g.holdCount++
-	g.queueEvent(holdEvent{resumed: true, id: h.id, reason: h.reason})
-	g.commit(puts, nil, now)
-	g.reassess(now)
+	g.events = append(g.events, Event{Resumed: true, id: h.id, reason: h.reason})
+	g.pass(m, c)
+	g.reassess(m.Now)
+	return c
 }
 
-// Reread announces that the source will be read with changed settings. Until MarkSynced, a missing object is not a new
+// Reread announces that the source will be read with changed settings. Until MarkRead, a missing object is not a new
 // loss: the user intends it. Existing holds stay.
-func (g *Guard) Reread() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.newSettingsUnread = true
-}
-
-// Inherit takes over table content, hold and recent losses from the guard of the same source under its former settings.
-// Call it on an empty table, and do not use `from` afterwards. The source will be read again, as after Reread.
-func (g *Guard) Inherit(from *Guard) {
-	from.mu.Lock()
-	counts, peak, recent, hold, lastID, holdCount := from.counts, from.peak, from.recent, from.hold, from.last,
-		from.holdCount
-	before := from.table.Snapshot()
-	from.hold = nil
-	from.mu.Unlock()
-
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	objects := make([]*resource.Resource, 0, before.Len())
-	for r := range before.All() {
-		objects = append(objects, r)
-	}
-	g.table.Apply(objects, nil)
-	g.counts, g.peak, g.recent, g.hold, g.last, g.holdCount = counts, peak, recent, hold, lastID, holdCount
-	g.newSettingsUnread = true
-	if g.hold == nil {
-		return
-	}
-	if g.settings.Off {
-		g.release("the guard was turned off")
-		return
-	}
-	g.wakeRun() // the hold may end at another time
-}
+func (g *Guard) Reread() { g.newSettingsUnread = true }

@@ -32,14 +32,12 @@ const maxListed = 50
 
 // Status returns the present hold, or nil.
 func (g *Guard) Status() *Status {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	h := g.hold
 	if h == nil {
 		return nil
 	}
 	st := &Status{ID: h.id, Since: h.begun, Why: h.reason, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
-	if endTime, _ := h.endTime(g.settings); !endTime.IsZero() {
+	if endTime, _ := g.EndTime(); !endTime.IsZero() {
 		st.Until = &endTime
 	}
 	for _, l := range h.firstLosses(maxListed) {
@@ -52,16 +50,12 @@ func (g *Guard) Status() *Status {
 // Held reports whether a loss of key is held, and returns the object before it and as the source wants it, which is nil
 // if the object is gone.
 func (g *Guard) Held(key resource.Key) (original, desired *resource.Resource, held bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	l, held := g.hold.get(key)
 	return l.original, l.desired, held
 }
 
 // HeldDeletion returns the served object of key if the source lacks it and the loss is held, else nil.
 func (g *Guard) HeldDeletion(key resource.Key) *resource.Resource {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if l, held := g.hold.get(key); held && l.desired == nil {
 		return l.served
 	}
@@ -70,8 +64,6 @@ func (g *Guard) HeldDeletion(key resource.Key) *resource.Resource {
 
 // HeldDeletions returns, by key, the served objects of a group that the source lacks.
 func (g *Guard) HeldDeletions(group string) (served []*resource.Resource) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.hold == nil {
 		return nil
 	}
@@ -83,24 +75,24 @@ func (g *Guard) HeldDeletions(group string) (served []*resource.Resource) {
 	return served
 }
 
-// Counts returns how many objects and endpoints are held, and how many holds have begun.
-func (g *Guard) Counts() (objects, endpoints, holds int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if h := g.hold; h != nil {
-		return h.sum.objects, h.served, g.holdCount
-	}
-	return 0, 0, g.holdCount
-}
+// IsHolding reports whether there is a hold.
+func (g *Guard) IsHolding() bool { return g.hold != nil }
 
-// endTime returns when and why the hold ends by itself without further changes; zero if it does not.
-func (h *hold) endTime(s Settings) (endTime time.Time, reason string) {
-	if s.HoldFor > 0 {
-		endTime, reason = h.begun.Add(s.HoldFor), "holdFor has passed"
+// Holds returns how many holds have begun.
+func (g *Guard) Holds() int { return g.holdCount }
+
+// EndTime returns when and why the hold ends by itself without further changes; zero if it does not.
+func (g *Guard) EndTime() (endTime time.Time, reason string) {
+	h := g.hold
+	if h == nil {
+		return endTime, reason
+	}
+	if g.settings.HoldFor > 0 {
+		endTime, reason = h.begun.Add(g.settings.HoldFor), "holdFor has passed"
 	}
 	if !h.belowSince.IsZero() {
-		if end := h.belowSince.Add(s.Window); endTime.IsZero() || end.Before(endTime) {
-			endTime, reason = end, "what is left of it has been below the limits for "+s.Window.String()
+		if end := h.belowSince.Add(g.settings.Window); endTime.IsZero() || end.Before(endTime) {
+			endTime, reason = end, "what is left of it has been below the limits for "+g.settings.Window.String()
 		}
 	}
 	return endTime, reason

@@ -47,35 +47,16 @@ func (d *Dir) acquire() error { return d.lock.Own(sourcesDir) }
 // Path returns the path of the directory.
 func (d *Dir) Path() string { return d.lock.Path }
 
-// Source returns the store of a source. The id has to be a valid file name.
-func (d *Dir) Source(id string) *Store {
-	store := newStore(filepath.Join(d.lock.Path, sourcesDir, id+".db"), id, d.log)
+// Source returns the store of a source. The name has to be a valid file name.
+func (d *Dir) Source(name string) *Store {
+	store := newStore(filepath.Join(d.lock.Path, sourcesDir, name+".db"), name, d.log)
 	store.ownDir = d.acquire
 	return store
 }
 
-// SourceIDs returns the ids of the stored sources, with the last written first.
-func (d *Dir) SourceIDs() ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(d.lock.Path, sourcesDir))
-	if disk.IgnoreMissing(err) != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	var ids []string
-	written := make(map[string]time.Time)
-	for _, entry := range entries {
-		if id, isStore := strings.CutSuffix(entry.Name(), ".db"); isStore {
-			if info, err := entry.Info(); err == nil {
-				ids, written[id] = append(ids, id), info.ModTime()
-			}
-		}
-	}
-	slices.SortStableFunc(ids, func(first, second string) int { return written[second].Compare(written[first]) })
-	return ids, nil
-}
-
-// RemoveUnused removes files that were last written before a time: files of sources other than ids, and damaged or
-// unfinished files of any source.
-func (d *Dir) RemoveUnused(ids []string, before time.Time) error {
+// RemoveUnused removes files that were last written before a time: files of sources other than the named ones, and
+// damaged or unfinished files of any source.
+func (d *Dir) RemoveUnused(names []string, before time.Time) error {
 	if err := d.acquire(); err != nil {
 		return err
 	}
@@ -85,9 +66,9 @@ func (d *Dir) RemoveUnused(ids []string, before time.Time) error {
 	}
 	var failures []error
 	for _, entry := range entries {
-		id, suffix, isStore := strings.Cut(entry.Name(), ".db")
+		name, suffix, isStore := strings.Cut(entry.Name(), ".db")
 		info, err := entry.Info()
-		if !isStore || err != nil || suffix == "" && slices.Contains(ids, id) {
+		if !isStore || err != nil || suffix == "" && slices.Contains(names, name) {
 			continue
 		}
 		writtenAt := info.ModTime()

@@ -1,6 +1,7 @@
 package lastgood
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type State struct {
 	Note      []byte                // private notes of the source, or nil
 	Prints    map[string]Print      // by group; they may belong to another state than Resources
 	Stored    time.Time             // the time of the commit
+	Outdated  bool                  // other settings than those of SetReading made the objects
 
 	damagedParts int   // number of damaged parts
 	firstDamage  int64 // its offset
@@ -83,7 +85,6 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 	}
 	slices.SortStableFunc(records, func(first, second record) int { return cmp.Compare(first.key, second.key) })
 	values := make(map[string][]byte)
-	name := s.name()
 	for index, entry := range records {
 		if index+1 < len(records) && records[index+1].key == entry.key || len(entry.value) == 0 {
 			continue // replaced or deleted by a later record
@@ -93,7 +94,7 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 			values[entry.key] = entry.value
 			continue
 		}
-		if err := state.add(entry, name); err != nil {
+		if err := state.add(entry, s.source); err != nil {
 			return nil, err
 		}
 	}
@@ -109,6 +110,10 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 		if key[0] == keyPrint[0] {
 			state.Prints[key[1:]] = decodePrint(value)
 		}
+	}
+	if reading := s.values.get(keyReading); !bytes.Equal(reading, values[keyReading]) {
+		state.Outdated = true
+		values = map[string][]byte{keyReading: reading, keyNote: state.Note}
 	}
 	s.values.restore(values)
 	return state, nil

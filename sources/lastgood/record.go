@@ -21,11 +21,12 @@ type record struct {
 }
 
 const (
-	keyObject = "o" // and the key of the object
-	keyPrint  = "p" // and the name of the group
-	keyGuard  = "g"
-	keyNote   = "n"
-	keyCommit = "c"
+	keyObject  = "o" // and the key of the object
+	keyPrint   = "p" // and the name of the group
+	keyGuard   = "g"
+	keyNote    = "n"
+	keyReading = "r"
+	keyCommit  = "c"
 )
 
 // appendTo appends the frame of the record.

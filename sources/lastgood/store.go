@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,7 +36,7 @@ type Guard interface {
 
 // Held is a held loss: the object before it, and the one that the source wants, which is nil for a deletion. The served
 // object may combine both.
-type Held struct{ Previous, Desired *resource.Resource }
+type Held = struct{ Previous, Desired *resource.Resource }
 
 // unguarded is the guard of a source without one.
 type unguarded struct{}
@@ -52,6 +51,7 @@ func (unguarded) Held(resource.Key) (previous, desired *resource.Resource, held 
 // otherwise.
 type Store struct {
 	path    string
+	source  string // its name
 	log     *slog.Logger
 	now     func() time.Time
 	ownDir  func() error  // locks the directory, before a file is made or removed there
@@ -60,7 +60,6 @@ type Store struct {
 	values  values
 
 	mu             sync.Mutex
-	source         string // its name
 	guard          Guard
 	status         Status
 	resumeState    *State            // for Run to go on with, or nil
@@ -87,9 +86,6 @@ func newStore(path, source string, log *slog.Logger) *Store {
 	}
 }
 
-// ID returns the id of Dir.Source.
-func (s *Store) ID() string { return strings.TrimSuffix(filepath.Base(s.path), ".db") }
-
 // Status returns the state of the store.
 func (s *Store) Status() Status {
 	s.mu.Lock()
@@ -97,18 +93,8 @@ func (s *Store) Status() Status {
 	return s.status
 }
 
-// Rename changes the name of the source in messages.
-func (s *Store) Rename(source string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.source = source
-}
-
-func (s *Store) name() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.source
-}
+// SetReading sets the identity of the settings that make the objects, before Load and Run.
+func (s *Store) SetReading(reading string) { s.values.set(keyReading, []byte(reading)) }
 
 // SetGuard sets the guard. The store keeps its state.
 func (s *Store) SetGuard(guard Guard) {
@@ -225,10 +211,10 @@ func (s *Store) report(err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && !failed:
-		s.log.Error("objects of the source are not stored, and a restart would serve an older state", "source", s.name(),
+		s.log.Error("objects of the source are not stored, and a restart would serve an older state", "source", s.source,
 			"err", err)
 	case err == nil && failed:
-		s.log.Info("objects of the source are stored again", "source", s.name())
+		s.log.Info("objects of the source are stored again", "source", s.source)
 	}
 }
 
@@ -239,7 +225,7 @@ func (s *Store) Forget() error {
 		err = disk.IgnoreMissing(os.Remove(s.path))
 	}
 	if err != nil {
-		return fmt.Errorf("forget source %s: %w", s.name(), err)
+		return fmt.Errorf("forget source %s: %w", s.source, err)
 	}
 	return nil
 }

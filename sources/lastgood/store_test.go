@@ -586,3 +586,43 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// TestLoad_OtherReading: objects that other settings made are outdated until the store has written those of its own.
+// The note stays, and no print counts.
+func TestLoad_OtherReading(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	load := func(reading string) (*Store, *State) {
+		s := newStore(path, "rules", nil)
+		s.SetReading(reading)
+		state, err := s.Load()
+		require.NoError(t, err)
+		return s, state
+	}
+	write := func(s *Store, table memstore.Reader) {
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		s.Run(stopped, table)
+	}
+	first, _ := load("one")
+	first.SetNote([]byte("note"))
+	first.SetPrint("g", Print{Notes: "print"})
+	write(first, syncedTable(newObject(1, "one")))
+	_, state := load("one")
+	require.False(t, state.Outdated)
+
+	for range 2 { // as long as it is not replaced
+		_, state = load("two")
+		require.True(t, state.Outdated)
+		require.Equal(t, "note", string(state.Note))
+		require.Len(t, state.Resources, 1)
+		require.Len(t, state.Prints, 1, "of the rejects")
+	}
+	next, _ := load("two")
+	write(next, syncedTable(newObject(1, "two")))
+	_, state = load("two")
+	require.False(t, state.Outdated)
+	require.Equal(t, "note", string(state.Note))
+	require.Empty(t, state.Prints)
+	_, state = load("one")
+	require.True(t, state.Outdated)
+}

@@ -10,17 +10,16 @@ import (
 	"tributary/config"
 )
 
-// TestIdentity has settings that change a source's identity, settings that change only its reading, and settings that
-// change neither.
-func TestIdentity(t *testing.T) {
+// TestReading has the settings that change the published objects, and those that do not.
+func TestReading(t *testing.T) {
 	source := func(text string) config.Source {
 		c, err := config.Parse("/etc/tributary/t.yaml", []byte("configSources: [{"+text+"}]"))
 		require.NoError(t, err, text)
 		return c.ConfigSources[0]
 	}
 	for _, scheme := range []struct {
-		base                    string
-		same, readings, another []string
+		base          string
+		same, another []string
 	}{
 		{
 			"address: fs:///srv/rules",
@@ -33,7 +32,6 @@ func TestIdentity(t *testing.T) {
 				"defaultNamespace: mesh", "unknownFields: warn", "domainSuffix: cluster.local", "validation: warn",
 				"transform: {namespaces: {a: b}}", "transform: {labels: {add: {a: b}}}",
 			},
-			nil,
 		},
 		{
 			"address: 'xds://a:1'",
@@ -42,8 +40,9 @@ func TestIdentity(t *testing.T) {
 				"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "resync: 2h", "maxMessageBytes: 5", "resync: 2h",
 				"locality: a/b",
 			},
-			[]string{"transform: {namespaces: {a: b}}", "validation: warn"},
-			[]string{"subscribedResources: [Gateway]", "revision: blue", "nodeMetadata: {a: b}", "nodeID: me"},
+			[]string{
+				"transform: {namespaces: {a: b}}", "validation: warn", "subscribedResources: [Gateway]", "revision: blue", "nodeMetadata: {a: b}", "nodeID: me",
+			},
 		},
 		{
 			"address: 'consul://a:1'",
@@ -54,7 +53,6 @@ func TestIdentity(t *testing.T) {
 				"namespace: consul", "vips: tcp", "strictChecks: [passing, warning]",
 			},
 			[]string{"transform: {namespaces: {a: b}}", "hostTemplate: '{service}.x'", "datacenters: [dc1]", "tags: [mesh]", "vips: none"},
-			nil,
 		},
 		{
 			"address: 'zookeeper://a:1'",
@@ -66,18 +64,16 @@ func TestIdentity(t *testing.T) {
 				"transform: {namespaces: {a: b}}", "interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false", "subsets: version",
 				"warmUp: 1m", "sidecars: {}",
 			},
-			nil,
 		},
 		{
 			"address: 'zookeeper://a:1', sidecars: {label: app}",
 			[]string{"hold: 3m"},
-			nil, nil,
+			nil,
 		},
 		{
 			"address: 'nacos://a:1?kind=services'",
 			[]string{"delay: 2s", "interval: 3s", "keepEmpty: 1h", "namespace: nacos", "vips: tcp", "labelMeta: [version]"},
 			[]string{"groups: [A]", "namespace: mesh", "vips: none"},
-			nil,
 		},
 		{
 			"address: 'k8s:///etc/kubeconfig'",
@@ -86,62 +82,50 @@ func TestIdentity(t *testing.T) {
 				"unknownFields: error", "namespaces: [a]", "kinds: [VirtualService]", "labelSelector: a=b", "revision: blue", "domainSuffix: b.c",
 				"services: {}", "derive: {}",
 			},
-			nil,
 		},
 		{
 			"address: 'k8s://a:1', services: {}",
 			[]string{"hold: 1m", "tokenFile: t", "tlsSettings: {mode: SIMPLE}"},
 			[]string{"kinds: [none]"},
-			nil,
 		},
 		{
 			"address: 'consul-kv://a:1/b'",
 			[]string{"wait: 1m", "tokenFile: /t", "defaultNamespace: default"},
 			[]string{"defaultNamespace: mesh"},
-			nil,
 		},
 	} {
 		base := source(scheme.base)
-		places, readings := map[string]bool{base.Identity(): true}, map[string]bool{base.Reading(): true}
-		for _, setting := range scheme.same {
-			s := source(scheme.base + ", " + setting)
-			require.Equal(t, base.Identity(), s.Identity(), setting)
-			require.Equal(t, base.Reading(), s.Reading(), setting)
+		readings := map[string]bool{base.Reading(): true}
+		for _, more := range scheme.same {
+			s := source(scheme.base + ", " + more)
+			require.Equal(t, base.Reading(), s.Reading(), more)
 		}
-		for _, setting := range scheme.readings {
-			s := source(scheme.base + ", " + setting)
-			require.Equal(t, base.Identity(), s.Identity(), setting)
-			require.False(t, readings[s.Reading()], setting)
+		for _, more := range scheme.another {
+			s := source(scheme.base + ", " + more)
+			require.False(t, readings[s.Reading()], more)
 			readings[s.Reading()] = true
-		}
-		for _, setting := range scheme.another {
-			s := source(scheme.base + ", " + setting)
-			require.False(t, places[s.Identity()], setting)
-			places[s.Identity()] = true
 		}
 	}
 	a, b := source("address: fs:///a/rules"), source("address: fs:///b/rules")
-	require.NotEqual(t, a.Identity(), b.Identity())
-	require.Regexp(t, `^rules-[0-9a-f]{16}$`, a.Identity())
-	require.Regexp(t, `^[0-9a-f]{8}$`, a.Reading())
+	require.NotEqual(t, a.Reading(), b.Reading())
 }
 
-// TestIdentityOfPaths: a directory is one and the same however its path is written, and the same words are two directories where they
+// TestReading_Paths: a directory is one and the same however its path is written, and the same words are two directories where they
 // mean two.
-func TestIdentityOfPaths(t *testing.T) {
-	identity := func(file, address string) string {
+func TestReading_Paths(t *testing.T) {
+	reading := func(file, address string) string {
 		c, err := config.Parse(file, []byte("configSources: [{name: rules, address: '"+address+"'}]"))
 		require.NoError(t, err)
-		return c.ConfigSources[0].Identity()
+		return c.ConfigSources[0].Reading()
 	}
 	staging, prod := filepath.Join(t.TempDir(), "staging"), filepath.Join(t.TempDir(), "prod")
 	require.NoError(t, os.Mkdir(staging, 0o700))
 	require.NoError(t, os.Mkdir(prod, 0o700))
 	t.Chdir(staging)
-	atStaging := identity("tributary.yaml", "fs://./rules")
-	require.Equal(t, atStaging, identity(staging+"/tributary.yaml", "fs://./rules"))
-	require.Equal(t, atStaging, identity("/etc/tributary.yaml", "fs://"+staging+"/x/../rules/"))
-	require.Equal(t, atStaging, identity("../staging/tributary.yaml", "fs://./rules"))
+	atStaging := reading("tributary.yaml", "fs://./rules")
+	require.Equal(t, atStaging, reading(staging+"/tributary.yaml", "fs://./rules"))
+	require.Equal(t, atStaging, reading("/etc/tributary.yaml", "fs://"+staging+"/x/../rules/"))
+	require.Equal(t, atStaging, reading("../staging/tributary.yaml", "fs://./rules"))
 	t.Chdir(prod)
-	require.NotEqual(t, atStaging, identity("tributary.yaml", "fs://./rules"))
+	require.NotEqual(t, atStaging, reading("tributary.yaml", "fs://./rules"))
 }
