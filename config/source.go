@@ -222,6 +222,8 @@ func unknownKey(scheme, key string, fields map[string]reflect.Value) string {
 // sourceName matches valid names of sources: metrics, paths of the state directory and messages have them.
 var sourceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
+const maxSourceName = 200
+
 func (d *decoder) checkSource(s *Source, key, dir string) {
 	if s.Name != "" && !sourceName.MatchString(s.Name) {
 		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", s.Name)
@@ -267,6 +269,10 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	}
 	if s.Name == "" {
 		s.Name = nameOf(s.Address)
+	}
+	if len(s.Name) > maxSourceName {
+		d.problem(key+".name", "want at most %d characters, got %d; its file in the state directory has this name",
+			maxSourceName, len(s.Name))
 	}
 }
 

@@ -40,22 +40,22 @@ type sink struct {
 	onEvent   func(event, text string)
 	wake      chan struct{} // for endHolds; holds one
 
-	mu              sync.Mutex
-	rules           admissionRules
-	ledger          *ledger
-	health          Health
-	stateSince      time.Time     // of health.State
-	synced          bool          // the source called Synced
-	partialStart    bool          // see Spec.Partial
-	allInvalid      bool          // it was read as a whole, but is not synced, since no object is valid
-	firstRead       chan struct{} // closed when synced turns true
-	restored        *Restored
-	unread          map[string]string    // see Doubter; never modified
-	note            []byte               // of the source, for its next run
-	leftOutByGroup  map[string][]LeftOut // by group
-	leftOutCount    int                  // of all groups
-	publishes       int
-	lastChange      time.Time // of the table; zero if never
+	mu             sync.Mutex
+	rules          admissionRules
+	ledger         *ledger
+	health         Health
+	stateSince     time.Time     // of health.State
+	synced         bool          // the source called Synced
+	partialStart   bool          // see Spec.Partial
+	allInvalid     bool          // it was read as a whole, but is not synced, since no object is valid
+	firstRead      chan struct{} // closed when synced turns true
+	restored       *Restored
+	unread         map[string]string    // see Doubter; never modified
+	note           []byte               // of the source, for its next run
+	leftOutByGroup map[string][]LeftOut // by group
+	leftOutCount   int                  // of all groups
+	publishes      int
+	lastChange     time.Time // of the table; zero if never
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }

@@ -68,8 +68,10 @@ func (s *Server) configDump(w http.ResponseWriter, r *http.Request) error {
 	}
 	client, connected := debug.Find(s.opts.Clients, query.Get("proxyID"))
 	if !connected {
-		return &failure{http.StatusNotFound,
-			errors.New("Proxy not connected to this Pilot instance. It may be connected to another instance.")}
+		return &failure{
+			http.StatusNotFound,
+			errors.New("Proxy not connected to this Pilot instance. It may be connected to another instance."),
+		}
 	}
 	return writeJSON(w, func(w io.Writer) error {
 		return debug.WriteDump(w, s.opts.Clients.Served(client.StreamID), query.Has("include_eds"))

@@ -68,11 +68,11 @@ type Catalog struct {
 	reviewedChanges uint64                    // the SelectorIndex.Changes that profiles divide clients with
 	undecodable     map[resource.Key]struct{} // objects of last
 	budget          *budget
-	changed         changedObjects             // after the first view that was complete
-	review          func()                     // see SetReview; nil before that
-	warned          []resource.Key             // the unenforced objects that the log has
-	warnedRevision  memstore.Revision          // the view that warnUnenforced checked
-	warnedVisits    uint64                     // the visits that warnUnenforced checked
+	changed         changedObjects    // after the first view that was complete
+	review          func()            // see SetReview; nil before that
+	warned          []resource.Key    // the unenforced objects that the log has
+	warnedRevision  memstore.Revision // the view that warnUnenforced checked
+	warnedVisits    uint64            // the visits that warnUnenforced checked
 
 	visits atomic.Uint64 // how often a scope got its first client
 
