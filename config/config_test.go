@@ -208,7 +208,7 @@ configSources:
 		},
 		"long names": {
 			"configSources:\n- {address: 'fs:///c', name: " + strings.Repeat("a", 201) + "}\n",
-			[]string{"t.yaml:2:23: configSources[0].name: want at most 200 characters, got 201; its file in the state directory has this name"},
+			[]string{"t.yaml:2:30: configSources[0].name: want at most 200 characters, got 201; its file in the state directory has this name"},
 		},
 		"merge": {
 			"configSources:\n- {address: 'fs:///a', merge: all}\n- {address: 'fs:///b', merge: {endpoints: {priority: -1, locality: eu//a}}}\n",
