@@ -12,7 +12,7 @@ import (
 	"tributary/sources/kube/kubetest"
 )
 
-// TestServiceAccounts has Pods whose accounts may not be read at first, and one that comes after its endpoint.
+// TestServiceAccounts has Pods that may not be read at first, and one Pod that is added after its endpoint.
 func TestServiceAccounts(t *testing.T) {
 	served := istio()
 	served["services"], served["pods"], served[apiSlices] = "v1/Service", "v1/Pod", "discovery.k8s.io/v1/EndpointSlice"
@@ -33,7 +33,7 @@ func TestServiceAccounts(t *testing.T) {
 	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{ServiceAccounts: true}}) }
 	r := start(t, server, source()).synced()
-	has := func(account string) {
+	awaitAccount := func(account string) {
 		t.Helper()
 		r.await("the account "+account, func() bool {
 			o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
@@ -43,33 +43,33 @@ func TestServiceAccounts(t *testing.T) {
 			text, err := resource.MarshalYAML(o)
 			require.NoError(t, err)
 			_, after, _ := strings.Cut(string(text), "serviceAccount: ")
-			is, _, _ := strings.Cut(after, "\n")
-			return is == account
+			condition, _, _ := strings.Cut(after, "\n")
+			return condition == account
 		})
 	}
-	has("")
+	awaitAccount("")
 	r.says(sources.Degraded, "no right to list and watch pods (403")
 	server.Fault("pods", kubetest.Fault{})
-	has("reviews")
+	awaitAccount("reviews")
 	slice("Pod", "web-y")
-	has("")
+	awaitAccount("")
 	pod("web-y", "ratings")
-	has("ratings")
+	awaitAccount("ratings")
 	slice("Node", "web-y")
-	has("")
+	awaitAccount("")
 	slice("Pod", "web-y")
-	has("ratings")
+	awaitAccount("ratings")
 
 	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
 	r.restart(source())
 	r.says(sources.Degraded, "no right to list and watch pods (403")
 	put(server, "shop", "a", 1)
 	r.await("the new run publishes", func() bool { return strings.Contains(strings.Join(r.served(), " "), "shop/a") })
-	has("ratings")
+	awaitAccount("ratings")
 }
 
-// TestPodsAreTrimmed to what is read of them.
-func TestPodsAreTrimmed(t *testing.T) {
+// TestPod_DropsUnreadFields: Pods keep only the fields that the source reads.
+func TestPod_DropsUnreadFields(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	r := newRun(quick(t, server, Settings{Services: &Services{ServiceAccounts: true}}), nil)
 	for _, k := range r.kinds {

@@ -44,17 +44,17 @@ func (c *cluster) list(w http.ResponseWriter, req *http.Request, resource, api, 
 	}
 	expired := q.Has("continue") && (f.expired || version < c.oldest || version > c.version)
 	items, meta := []any{}, map[string]any{"resourceVersion": strconv.FormatUint(version, 10)}
-	all := c.at(resource, version)
+	objects := c.at(resource, version)
 	limit = min(limit, 1+c.random.IntN(5))
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if key <= after || !selects(all[key], namespace, q.Get("labelSelector")) {
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		if key <= after || !selects(objects[key], namespace, q.Get("labelSelector")) {
 			continue
 		}
 		if len(items) == limit {
 			meta["continue"] = fmt.Sprintf("%d|%s", version, after)
 			break
 		}
-		items, after = append(items, typed(all[key], resource, api, true)), key
+		items, after = append(items, typed(objects[key], resource, api, true)), key
 	}
 	if f.repeats && len(items) > 0 {
 		items = append(items, items[len(items)-1])
@@ -72,7 +72,7 @@ func (c *cluster) list(w http.ResponseWriter, req *http.Request, resource, api, 
 	})
 }
 
-// watch sends what happens after a version, and says once a minute how far it has come.
+// watch sends the changes after a version, and a bookmark once a minute.
 func (c *cluster) watch(
 	w http.ResponseWriter, req *http.Request, resource, api, namespace string, f fault, cut <-chan struct{},
 ) {
@@ -114,23 +114,23 @@ func (c *cluster) watch(
 				news = append(news, ch)
 			}
 		}
-		was := make(map[string]map[string]any)
+		previous := make(map[string]map[string]any)
 		if len(news) > 0 {
-			was = c.at(resource, sent)
+			previous = c.at(resource, sent)
 		}
 		c.mu.Unlock()
 		if ended {
-			return // what it did not send yet is of after the cut
+			return // events after the cut are sent later
 		}
 		if f.disorder {
 			slices.Reverse(news)
 		}
 		for _, ch := range news {
-			before := selects(was[ch.key], namespace, q.Get("labelSelector"))
-			now := !ch.gone && selects(ch.object, namespace, q.Get("labelSelector"))
-			was[ch.key] = ch.object
-			if ch.gone {
-				delete(was, ch.key)
+			before := selects(previous[ch.key], namespace, q.Get("labelSelector"))
+			now := !ch.deleted && selects(ch.object, namespace, q.Get("labelSelector"))
+			previous[ch.key] = ch.object
+			if ch.deleted {
+				delete(previous, ch.key)
 			}
 			kind := map[[2]bool]string{{false, true}: "ADDED", {true, true}: "MODIFIED", {true, false}: "DELETED"}[[2]bool{before, now}]
 			if kind == "" || f.silent {

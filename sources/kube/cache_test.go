@@ -11,25 +11,25 @@ import (
 	"tributary/sources/presence"
 )
 
-// TestARestoredClusterThatGoesOn has a cluster be restored and have later versions than before when it is looked at again. It is known by
+// TestList_RestoredClusterThatGoesOn has a cluster be restored and have later versions than before when it is looked at again. It is known by
 // an object that was gone.
-func TestARestoredClusterThatGoesOn(t *testing.T) {
+func TestList_RestoredClusterThatGoesOn(t *testing.T) {
 	const settle, hold = time.Second, time.Minute
 	now := time.Now()
 	m := &cache{objects: presence.Set[uint64]{"earlier": {Value: 1}}}
-	all := timeline{m}
-	_, err := m.checkList(all, now, 0, 10, map[string]uint64{"earlier": 3, "old": 5}, settle, hold)
-	require.NoError(t, err, "of an object that an earlier run did not know, nothing follows")
+	kinds := timeline{m}
+	_, err := m.checkList(kinds, now, 0, 10, map[string]uint64{"earlier": 3, "old": 5}, settle, hold)
+	require.NoError(t, err, "an object that an earlier run did not have is no sign of a restore")
 	delete(m.objects, "old")
 	m.Seen = 12
 	m.objects.Put("new", 12)
 
 	restored := map[string]uint64{"earlier": 3, "old": 5}
-	_, err = m.checkList(all, now, 12, 40, maps.Clone(restored), settle, hold)
+	_, err = m.checkList(kinds, now, 12, 40, maps.Clone(restored), settle, hold)
 	require.ErrorIs(t, err, errOlder)
-	gone, err := m.checkList(all, now.Add(settle), 12, 41, maps.Clone(restored), settle, hold)
+	missing, err := m.checkList(kinds, now.Add(settle), 12, 41, maps.Clone(restored), settle, hold)
 	require.NoError(t, err)
-	require.Empty(t, gone)
+	require.Empty(t, missing)
 	require.Equal(t, []string{"new"}, m.held())
 }
 

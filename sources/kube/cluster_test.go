@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// cluster is an API server with its etcd, for tests with the clock of testing/synctest: nothing of it is real but HTTP. It keeps each
-// change, so that it can answer for any version, go back to one, or say that it has forgotten it.
+// cluster is an API server with its etcd, for tests with the clock of testing/synctest: only its HTTP is real. It keeps
+// each change, so that it can answer for any version, go back to one, or answer that it was compacted.
 type cluster struct {
 	mu       sync.Mutex
 	random   *rand.Rand
 	started  time.Time
 	version  uint64
-	oldest   uint64 // what was before is compacted
+	oldest   uint64 // older changes are compacted
 	log      []change
 	apis     map[string][]string // versions of a resource, the preferred one first; none: there is no CRD
 	hidden   map[string]bool     // resources that the server does not know for a while
@@ -52,13 +52,13 @@ type change struct {
 	version       uint64
 	resource, key string
 	object        map[string]any
-	gone          bool
+	deleted       bool
 }
 
-// everything is the resource whose faults are those of all others.
+// everything is the resource whose faults apply to all resources.
 const everything = "everything"
 
-// fault is what a resource answers instead, with a chance.
+// fault is a wrong answer of a resource, with its chance.
 type fault struct {
 	chance    float64
 	status    int
@@ -72,9 +72,9 @@ type fault struct {
 	behind    uint64 // it answers for so many versions ago
 	listsOnly bool
 	repeats   bool // a page has its last item twice, and a watch each event
-	disorder  bool // a watch has what it did not send yet in another order
+	disorder  bool // a watch sends delayed events in another order
 	backwards bool // bookmarks are of versions before
-	nameless  bool // a page has an object without a name, and a watch an event about nothing
+	nameless  bool // a page has an object without a name, and a watch an event without an object
 }
 
 func newCluster(t *testing.T, random *rand.Rand) *cluster {
@@ -112,13 +112,13 @@ var transports = byHost()
 
 func byHost() *sync.Map {
 	m := new(sync.Map)
-	others := http.DefaultTransport
+	transport := http.DefaultTransport
 	http.DefaultTransport = roundTrip(func(req *http.Request) (*http.Response, error) {
 		_, name, _ := strings.Cut(req.URL.Host, ".")
 		if t, ok := m.Load(name); ok {
 			return t.(*http.Transport).RoundTrip(req)
 		}
-		return others.RoundTrip(req)
+		return transport.RoundTrip(req)
 	})
 	return m
 }
@@ -186,16 +186,16 @@ func (c *cluster) notify() {
 
 // at returns the objects of a resource at a version.
 func (c *cluster) at(resource string, version uint64) map[string]map[string]any {
-	all := make(map[string]map[string]any)
+	objects := make(map[string]map[string]any)
 	for _, ch := range c.log {
 		if ch.resource != resource || ch.version > version {
 			continue
 		}
-		if all[ch.key] = ch.object; ch.gone {
-			delete(all, ch.key)
+		if objects[ch.key] = ch.object; ch.deleted {
+			delete(objects, ch.key)
 		}
 	}
-	return all
+	return objects
 }
 
 // write puts an object, or deletes it if spec is nil. mu is held.
@@ -208,7 +208,7 @@ func (c *cluster) write(resource, namespace, name string, object map[string]any)
 	rv := strconv.FormatUint(c.version, 10)
 	created := time.Now().UTC().Format(time.RFC3339)
 	from := object
-	if gone := object == nil; gone {
+	if deleted := object == nil; deleted {
 		from = before
 	}
 	made := maps.Clone(from)
@@ -229,7 +229,7 @@ func (c *cluster) write(resource, namespace, name string, object map[string]any)
 	c.notify()
 }
 
-// restore brings back what was at a version.
+// restore brings back the objects of a version.
 func (c *cluster) restore(version uint64) {
 	c.log = slices.DeleteFunc(slices.Clone(c.log), func(ch change) bool { return ch.version > version })
 	c.version, c.oldest = version, version
@@ -271,7 +271,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	resource, watch := strings.TrimSuffix(plural+"."+parts[1], "."), req.URL.Query().Get("watch") == "true"
 	c.mu.Lock()
 	f, cut := c.fault[resource], c.cut
-	if _, all := c.fault[everything]; all {
+	if _, everyResource := c.fault[everything]; everyResource {
 		f = c.fault[everything]
 	}
 	if f.chance < c.random.Float64() || f.listsOnly && watch {
@@ -282,7 +282,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c.troubled = c.troubled || f != fault{} || denied || !served
 	c.mu.Unlock()
 	if f.cut > 0 {
-		w = &shortWriter{ResponseWriter: w, left: f.cut}
+		w = &shortWriter{ResponseWriter: w, remaining: f.cut}
 	}
 	switch {
 	case f.hang:
@@ -306,13 +306,13 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // shortWriter ends the connection after some bytes.
 type shortWriter struct {
 	http.ResponseWriter
-	left int
+	remaining int
 }
 
 func (w *shortWriter) Write(p []byte) (int, error) {
-	n := min(w.left, len(p))
+	n := min(w.remaining, len(p))
 	_, _ = w.ResponseWriter.Write(p[:n])
-	if w.left -= n; w.left == 0 {
+	if w.remaining -= n; w.remaining == 0 {
 		w.Flush()
 		panic(http.ErrAbortHandler)
 	}

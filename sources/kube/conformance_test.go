@@ -36,7 +36,7 @@ type harness struct {
 	losses int
 }
 
-// quick makes a source with which nothing takes long.
+// quick makes a source with short delays.
 func quick(t *testing.T, server *kubetest.Server, settings Settings) *Source {
 	settings.TLS = &adsc.TLS{Mode: adsc.TLSDisable}
 	s, err := New("k8s://"+server.Host(), settings)

@@ -14,7 +14,8 @@ import (
 	"tributary/sources/kube/kubetest"
 )
 
-// TestDerived has a Gateway and a route of Gateway API, whose right is taken while the source restarts.
+// TestDerived has a Gateway and a route of the Gateway API. The right to read the route is revoked while the source
+// restarts.
 func TestDerived(t *testing.T) {
 	const gateways, routes = "gateways.gateway.networking.k8s.io", "httproutes.gateway.networking.k8s.io"
 	served := istio()
@@ -80,8 +81,8 @@ func TestDerived(t *testing.T) {
 	r.says(sources.Healthy, "")
 }
 
-// TestAKindOfGatewayAPIWithoutRightsHoldsUpNobody has some kinds be refused from the start, and over a restart.
-func TestAKindOfGatewayAPIWithoutRightsHoldsUpNobody(t *testing.T) {
+// TestGatewayAPI_KindWithoutRightsDelaysNoOther has some kinds be refused from the start, and over a restart.
+func TestGatewayAPI_KindWithoutRightsDelaysNoOther(t *testing.T) {
 	const grants = "referencegrants.gateway.networking.k8s.io"
 	server := gatewayAPI(t)
 	server.Serve(grants, "gateway.networking.k8s.io/v1/ReferenceGrant")

@@ -23,7 +23,7 @@ const apiGrants = "referencegrants.gateway.networking.k8s.io"
 // TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A route that is listed
 // then is served at once.
 func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
-	var again any
+	var restarted any
 	for name, row := range map[string]struct {
 		before func(r *rig, saved any)
 		during func(server *kubetest.Server, saved any)
@@ -40,16 +40,16 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 			before: func(r *rig, saved any) { r.server.Restore(saved) },
 			says:   "1 object is held until ",
 		},
-		"a restore during the restart loses nothing": {
+		"a restore during the restart loses no object": {
 			before: func(r *rig, _ any) {
 				put(r.server, "shop", "m", 1)
-				again = r.server.Snapshot()
+				restarted = r.server.Snapshot()
 				for i := range 9 {
 					put(r.server, "shop", "m", i)
 				}
 				r.await("all changes", func() bool { return r.ports()["m"] == 88 })
 			},
-			during: func(server *kubetest.Server, _ any) { server.Restore(again) },
+			during: func(server *kubetest.Server, _ any) { server.Restore(restarted) },
 		},
 		"a restore during the restart brings an object back": {
 			during: func(server *kubetest.Server, saved any) {
@@ -95,9 +95,9 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 
 // TestServicesOfOtherNamespaces are followed while a restored cluster lacks an EndpointSlice, and the status tells which objects wait.
 func TestServicesOfOtherNamespaces(t *testing.T) {
-	all := istio()
-	all["services"], all["nodes"], all[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, all)
+	objects := istio()
+	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
+	server := kubetest.Start(t, objects)
 	service := func(namespace, name string) {
 		server.Put("services", namespace, name, nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
 	}
@@ -129,7 +129,7 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	service("shop", "api")
 	r.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
 	r.says(sources.Degraded, apiSlices+": 1 object is held until ")
-	r.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
+	r.says(sources.Degraded, "until then, stored objects of 1 of them wait")
 	require.Equal(t, 1, endpoints())
 	service("bank", "new")
 	service("shop", "last")
@@ -137,27 +137,27 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	require.Equal(t, 1, endpoints())
 }
 
-// TestTimeline: what one kind knows of the version of the server counts for all.
+// TestTimeline: a version of the server that one kind knows counts for all kinds.
 func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
-	kinds := func() (services, rules *cache, both timeline) {
+	kinds := func() (services, rules *cache, kinds timeline) {
 		services = &cache{objects: presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}, isListed: true, note: note{Seen: 960}}
 		rules = &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
 		return services, rules, timeline{services, rules}
 	}
-	list := func(m *cache, both timeline, after time.Duration, since, version uint64, listed map[string]uint64) (int, error) {
-		gone, err := m.checkList(both, now.Add(after), since, version, maps.Clone(listed), settle, hold)
-		return len(gone), err
+	list := func(m *cache, kinds timeline, after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
+		missing, err := m.checkList(kinds, now.Add(after), from, version, maps.Clone(listed), settle, hold)
+		return len(missing), err
 	}
 	listed := map[string]uint64{"kept": 900}
 	t.Run("a restore that only the other kind can see", func(t *testing.T) {
 		services, _, both := kinds()
 		_, err := list(services, both, 0, 1000, 980, listed)
 		require.ErrorIs(t, err, errOlder)
-		gone, err := list(services, both, settle, 1000, 981, listed)
+		missing, err := list(services, both, settle, 1000, 981, listed)
 		require.NoError(t, err)
-		require.Zero(t, gone)
+		require.Zero(t, missing)
 		require.Len(t, services.held(), 1)
 	})
 	t.Run("a restore that this kind cannot see any more", func(t *testing.T) {
@@ -167,29 +167,29 @@ func TestTimeline(t *testing.T) {
 		require.ErrorIs(t, err, errOlder)
 		_, err = list(rules, both, settle, 1000, 980, restored)
 		require.NoError(t, err)
-		gone, err := list(services, both, settle, 980, 990, listed)
+		missing, err := list(services, both, settle, 980, 990, listed)
 		require.NoError(t, err)
-		require.Zero(t, gone)
+		require.Zero(t, missing)
 		require.Len(t, services.held(), 1)
-		gone, err = list(services, both, settle+hold, 990, 995, listed)
+		missing, err = list(services, both, settle+hold, 990, 995, listed)
 		require.NoError(t, err)
-		require.Equal(t, 1, gone)
+		require.Equal(t, 1, missing)
 	})
 	t.Run("a list on its way while another kind hears of a later version", func(t *testing.T) {
 		services, rules, both := kinds()
 		rules.Seen = 1010
-		gone, err := list(services, both, 0, 1000, 1005, listed)
+		missing, err := list(services, both, 0, 1000, 1005, listed)
 		require.NoError(t, err)
-		require.Equal(t, 1, gone)
+		require.Equal(t, 1, missing)
 	})
 	t.Run("a kind with an etcd of its own", func(t *testing.T) {
 		services, rules, both := kinds()
 		_, err := list(services, both, 0, 1000, 970, listed)
 		require.ErrorIs(t, err, errOlder)
 		rules.Seen, rules.confirmedAt = 1001, now.Add(time.Second)
-		gone, err := list(services, both, settle, 1001, 971, listed)
+		missing, err := list(services, both, settle, 1001, 971, listed)
 		require.NoError(t, err)
-		require.Equal(t, 1, gone)
+		require.Equal(t, 1, missing)
 		require.EqualValues(t, 1001, rules.Seen)
 		_, err = list(services, both, settle, 2000, 972, listed)
 		require.NoError(t, err)
@@ -197,12 +197,12 @@ func TestTimeline(t *testing.T) {
 	t.Run("a deletion during a hold", func(t *testing.T) {
 		services, rules, both := kinds()
 		both.restored(rules, 970, now, hold)
-		gone, err := list(services, both, 0, 970, 971, listed)
+		missing, err := list(services, both, 0, 970, 971, listed)
 		require.NoError(t, err)
-		require.Zero(t, gone, "lost is in doubt")
-		gone, err = list(services, both, 0, 970, 972, nil)
+		require.Zero(t, missing, "lost is in doubt")
+		missing, err = list(services, both, 0, 970, 972, nil)
 		require.NoError(t, err)
-		require.Equal(t, 1, gone, "kept was listed after the restore")
+		require.Equal(t, 1, missing, "kept was listed after the restore")
 	})
 }
 
@@ -234,8 +234,9 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	r.await("the change after the restore", func() bool { return r.ports()["a"] == 83 })
 }
 
-// TestARestoreThatOneCutConnectionSees brings an object back or takes one away, while the server is soon ahead of what was seen.
-func TestARestoreThatOneCutConnectionSees(t *testing.T) {
+// TestRestore_SeenByOneBrokenWatch: a restore adds or removes an object, and the server soon passes the version
+// that was seen before. Only one broken watch shows it.
+func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 	ahead := func(server *kubetest.Server) {
 		for i := range 5 {
 			server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
@@ -268,7 +269,7 @@ func TestARestoreThatOneCutConnectionSees(t *testing.T) {
 	}
 }
 
-// TestResync: a list shows what the watches of a server never do.
+// TestResync: a list shows changes that the watches of a server never send.
 func TestResync(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)

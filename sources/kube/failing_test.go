@@ -11,8 +11,9 @@ import (
 	"tributary/sources/kube/kubetest"
 )
 
-// TestAKindThatFailsHoldsUpNobody: one whose objects the server cannot read, as with a conversion webhook that is down.
-func TestAKindThatFailsHoldsUpNobody(t *testing.T) {
+// TestFailingKind_DelaysNoOther: the server cannot read the objects of a kind, as with a conversion webhook that is
+// down.
+func TestFailingKind_DelaysNoOther(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusInternalServerError})
@@ -20,8 +21,9 @@ func TestAKindThatFailsHoldsUpNobody(t *testing.T) {
 	r.serves("ServiceEntry shop/a")
 }
 
-// TestPoliciesAreWaitedFor has the server fail to read what denies: nothing is served, since all would pass.
-func TestPoliciesAreWaitedFor(t *testing.T) {
+// TestFailingPolicies_DelayAllObjects: the server fails to read policies that deny requests. The source publishes no object, since
+// all requests would pass.
+func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 	const policies = "authorizationpolicies.security.istio.io"
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
 	put(server, "shop", "a", 1)

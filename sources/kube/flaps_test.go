@@ -9,8 +9,8 @@ import (
 	"tributary/sources/kube"
 )
 
-// TestHoldOfCRDEndsThoughServerFlaps has an API server without a CRD be away for a few seconds, more often than the
-// hold lasts. The objects of the kind go after the hold, in which outages do not count.
+// TestHoldOfCRDEndsThoughServerFlaps has an API server without a CRD that is away for a few seconds, more often than
+// the hold lasts. The objects of the kind go after the hold, in which outages do not count.
 func TestHoldOfCRDEndsThoughServerFlaps(t *testing.T) {
 	for name, restarts := range map[string]bool{"one run": false, "restarts during outages": true} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestHoldOfCRDEndsThoughServerFlaps(t *testing.T) {
 					time.Sleep(2 * time.Minute)
 					up += 2 * time.Minute
 				}
-				t.Logf("after %s, of which the server was there for %s: %+v", time.Since(began), up, h.out.health)
+				t.Logf("after %s, with the server available for %s: %+v", time.Since(began), up, h.out.health)
 				if served() || up < 4*time.Minute {
 					t.Errorf("served: %t, after the server was there for %s\n%s", served(), up, strings.Join(h.steps, "\n"))
 				}

@@ -54,17 +54,17 @@ func (s *floodSink) await(t *testing.T, holds func(sources.Health) bool) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		last = s.health
-		done := holds(last)
+		isOver := holds(last)
 		s.mu.Unlock()
-		if done {
+		if isOver {
 			return
 		}
 		require.False(t, time.Now().After(end), "waited in vain: %+v", last)
 	}
 }
 
-// TestFlood has an API server whose lists, pages and watches do not end: what is read stays below the limits, what was published stays, the
-// health names the cluster, the figure and the key, and the source recovers when the server behaves.
+// TestFlood has an API server with endless lists, pages and watches: memory stays below the limits, published objects
+// stay, the health names the cluster, the figure and the key, and the source recovers with the server.
 func TestFlood(t *testing.T) {
 	object := func(n int64, size int) string {
 		return fmt.Sprintf(`{"metadata": {"namespace": "shop", "name": "o%d", "resourceVersion": "%d"}, "spec": {"x": "%s"}}`, n, 1000+n,

@@ -70,7 +70,7 @@ func isCRD(resource string) bool {
 	return strings.Contains(resource, "istio.io") || strings.Contains(resource, "gateway.") || strings.Contains(resource, "x-k8s.io")
 }
 
-// history is a cluster, its source, and what should be published of it, over time.
+// history is a cluster, its source, and the expected published objects, over time.
 type history struct {
 	*cluster
 	t        *testing.T
@@ -82,15 +82,15 @@ type history struct {
 	steps    []string // for people, the last ones
 
 	// guarded by cluster.mu
-	now    map[string]string            // what should be published, by name
-	wanted map[string][]string          // all that ever should have been; "" if nothing
+	now    map[string]string            // the expected objects, by name
+	wanted map[string][]string          // all objects that were ever expected; "" if absent
 	from   map[string]int               // where in wanted that is which is published, or later
-	held   map[string]time.Time         // until when what a restore lost stays
-	roles  bool                         // there are Roles alone: what is in no namespace is never read
-	lax    bool                         // what is published may be older than it was, until the next rest
+	held   map[string]time.Time         // the end of the hold of an object that a restore lost
+	roles  bool                         // only Roles exist: cluster-wide objects are not read
+	lax    bool                         // a published object may be older than before, until the next rest
 	slack  time.Duration                // until all is well once the faults are over
 	memos  map[string]map[string]string // see memo
-	calm   time.Time                    // when nothing is held any longer
+	calm   time.Time                    // the end of all holds
 	first  uint64                       // the version at the start of the run
 	stale  bool                         // the source may have to find out that the cluster went back in time, or that a kind was missing
 }
@@ -100,11 +100,11 @@ func (h *history) fail(format string, args ...any) {
 	h.t.Errorf("%s\n%s\n%+v", fmt.Sprintf(format, args...), strings.Join(h.steps, "\n"), h.settings)
 }
 
-// note works out what should be published. mu is held.
+// note computes the expected objects. mu is held.
 func (h *history) note() {
 	now := h.expected()
 	for name := range h.now {
-		if _, there := now[name]; !there {
+		if _, exists := now[name]; !exists {
 			h.wanted[name] = append(h.wanted[name], "")
 		}
 	}
@@ -133,11 +133,11 @@ func (h *history) has(resource string) (all []map[string]any) {
 }
 
 func decoded[T any](o map[string]any) *T {
-	text, made := encode(o), new(T)
-	if err := json.Unmarshal(text, made); err != nil {
+	text, value := encode(o), new(T)
+	if err := json.Unmarshal(text, value); err != nil {
 		panic(err)
 	}
-	return made
+	return value
 }
 
 func encode(o any) []byte {
@@ -148,9 +148,9 @@ func encode(o any) []byte {
 	return text
 }
 
-// memo returns what was made of the same text before.
+// memo returns the earlier result for a text.
 func (h *history) memo(text string, make func() map[string]string) map[string]string {
-	if _, known := h.memos[text]; !known {
+	if _, cached := h.memos[text]; !cached {
 		h.memos[text] = make()
 	}
 	return h.memos[text]
@@ -158,7 +158,7 @@ func (h *history) memo(text string, make func() map[string]string) map[string]st
 
 // expected is the pure function of the cluster that the source should be.
 func (h *history) expected() map[string]string {
-	all := make(map[string]string)
+	expected := make(map[string]string)
 	for r, kind := range rules {
 		if !h.reads(kind) {
 			continue
@@ -169,11 +169,11 @@ func (h *history) expected() map[string]string {
 			if selects(o, "", h.settings.LabelSelector) && (h.settings.Revision == "" || rev == "" || rev == h.settings.Revision) {
 				text := encode(o)
 				suffix := h.settings.DomainSuffix
-				maps.Copy(all, h.memo(suffix+string(text), func() map[string]string { return ruleOf(kind, o, text, suffix) }))
+				maps.Copy(expected, h.memo(suffix+string(text), func() map[string]string { return ruleOf(kind, o, text, suffix) }))
 			}
 		}
 	}
-	of := func(wanted bool, resource string) []map[string]any {
+	objects := func(wanted bool, resource string) []map[string]any {
 		if !wanted {
 			return nil
 		}
@@ -181,22 +181,22 @@ func (h *history) expected() map[string]string {
 	}
 	if s := h.settings.Services; s != nil {
 		inputs := [][]map[string]any{
-			h.has("services"), of(s.Endpoints != mapping.EndpointsLoadBalancer, "endpointslices.discovery.k8s.io"),
-			of(s.Nodes || s.Endpoints == mapping.EndpointsNodePorts, "nodes"), h.has("serviceexports.multicluster.x-k8s.io"),
+			h.has("services"), objects(s.Endpoints != mapping.EndpointsLoadBalancer, "endpointslices.discovery.k8s.io"),
+			objects(s.Nodes || s.Endpoints == mapping.EndpointsNodePorts, "nodes"), h.has("serviceexports.multicluster.x-k8s.io"),
 		}
-		maps.Copy(all, h.memo(fmt.Sprint(string(encode(inputs)), s), func() map[string]string { return h.ofServices(s.Options, inputs) }))
+		maps.Copy(expected, h.memo(fmt.Sprint(string(encode(inputs)), s), func() map[string]string { return h.ofServices(s.Options, inputs) }))
 	}
 	if d := h.settings.Derive; d != nil {
 		inputs := make([][]map[string]any, len(derive.Kinds))
 		for i, k := range derive.Kinds {
 			r := strings.TrimSuffix(k.Plural+"."+k.Group, ".")
-			inputs[i] = slices.DeleteFunc(of(kindOf[r] != "" && (k.Kind != "Service" || d.AllServices), r), func(o map[string]any) bool {
+			inputs[i] = slices.DeleteFunc(objects(kindOf[r] != "" && (k.Kind != "Service" || d.AllServices), r), func(o map[string]any) bool {
 				return k.Kind == "ServiceEntry" && h.reads(k.Kind) && !selects(o, "", h.settings.LabelSelector)
 			})
 		}
-		maps.Copy(all, h.memo(fmt.Sprint(string(encode(inputs)), d), func() map[string]string { return derived(*d, inputs) }))
+		maps.Copy(expected, h.memo(fmt.Sprint(string(encode(inputs)), d), func() map[string]string { return derived(*d, inputs) }))
 	}
-	return all
+	return expected
 }
 
 // reads reports whether the objects of a kind are published as they are.
@@ -222,8 +222,8 @@ func derived(options derive.Options, inputs [][]map[string]any) map[string]strin
 			meta := o["metadata"].(map[string]any)
 			namespace, _ := meta["namespace"].(string)
 			key := resource.Key{Kind: resource.Kind(k.Kind), Namespace: namespace, Name: meta["name"].(string)}
-			other := resource.Other{APIVersion: strings.TrimPrefix(k.Group+"/"+k.Versions[0], "/"), JSON: encode(o)}
-			c := sources.Content{Others: []sources.Other{{Other: other, Key: key}}}
+			object := resource.Other{APIVersion: strings.TrimPrefix(k.Group+"/"+k.Versions[0], "/"), JSON: encode(o)}
+			c := sources.Content{Others: []sources.Other{{Other: object, Key: key}}}
 			if set.Replace(key.String(), &c); len(c.Rejects) > 0 {
 				panic(c.Rejects[0].Err)
 			}
@@ -237,32 +237,32 @@ func derived(options derive.Options, inputs [][]map[string]any) map[string]strin
 func (h *history) ofServices(options mapping.Options, objects [][]map[string]any) map[string]string {
 	mapper, err := mapping.New(options, nil, "")
 	require.NoError(h.t, err)
-	all, inputs, nodes := make(map[string]string), make(map[string]*mapping.Input), make(map[string]*mapping.Node)
+	expected, inputs, nodes := make(map[string]string), make(map[string]*mapping.Input), make(map[string]*mapping.Node)
 	for _, o := range objects[2] {
 		nodes[fmt.Sprint(o["metadata"].(map[string]any)["name"])] = decoded[mapping.Node](o)
 	}
 	for _, o := range objects[0] {
-		in := &mapping.Input{Service: decoded[mapping.Service](o), Nodes: nodes}
-		inputs[in.Service.Meta.Namespace+"/"+in.Service.Meta.Name] = in
+		input := &mapping.Input{Service: decoded[mapping.Service](o), Nodes: nodes}
+		inputs[input.Service.Meta.Namespace+"/"+input.Service.Meta.Name] = input
 	}
 	for _, o := range objects[1] {
 		slice := decoded[mapping.Slice](o)
-		if in := inputs[fmt.Sprint(o["metadata"].(map[string]any)["namespace"], "/", slice.Meta.Labels.Service)]; in != nil {
-			in.Slices = append(in.Slices, slice)
+		if input := inputs[fmt.Sprint(o["metadata"].(map[string]any)["namespace"], "/", slice.Meta.Labels.Service)]; input != nil {
+			input.Slices = append(input.Slices, slice)
 		}
 	}
 	for _, o := range objects[3] {
 		meta := o["metadata"].(map[string]any)
-		if in := inputs[fmt.Sprint(meta["namespace"], "/", meta["name"])]; in != nil {
-			in.Exported = true
+		if input := inputs[fmt.Sprint(meta["namespace"], "/", meta["name"])]; input != nil {
+			input.Exported = true
 		}
 	}
-	for key, in := range inputs {
-		content := mapper.Map(*in)
+	for key, input := range inputs {
+		content := mapper.Map(*input)
 		content.Group = "Service/" + key
-		maps.Copy(all, namesOf(content))
+		maps.Copy(expected, namesOf(content))
 	}
-	return all
+	return expected
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -302,7 +302,7 @@ func (h *history) say(format string, args ...any) {
 	h.steps = append(h.steps, fmt.Sprintf("%-12s v%d ", time.Since(h.started), h.version)+fmt.Sprintf(format, args...))
 }
 
-// rest ends all faults, and waits until what is published is what the cluster has.
+// rest ends all faults, and waits until the published objects are those of the cluster.
 func (h *history) rest() {
 	h.mu.Lock()
 	h.say("rest for %s", h.slack)
@@ -314,7 +314,7 @@ func (h *history) rest() {
 	began, requests := time.Now(), h.requests
 	h.mu.Unlock()
 	slack := max(h.slack, time.Until(h.calm))
-	h.calm = began.Add(slack) // that all is as it should be before is no proof that nothing is held
+	h.calm = began.Add(slack) // equality before that time does not prove that no hold is left
 	for time.Since(began) < slack && len(h.lacks()) > 0 {
 		time.Sleep(time.Second)
 	}
@@ -332,21 +332,21 @@ func (h *history) rest() {
 	}
 }
 
-// lacks says how what is published differs from what the cluster has.
+// lacks describes how the published objects differ from the expected ones.
 func (h *history) lacks() (lacks []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.storm != nil && !h.t.Failed() {
 		h.fail("2000 requests in a second: %s", strings.Join(h.storm, "\n"))
 	}
-	has := h.out.all()
+	published := h.out.all()
 	for name, text := range h.now {
-		if has[name] != text {
-			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, has[name], text))
+		if published[name] != text {
+			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, published[name], text))
 		}
 	}
-	for name := range has {
-		if _, there := h.now[name]; !there {
+	for name := range published {
+		if _, exists := h.now[name]; !exists {
 			lacks = append(lacks, name+" is there, and should not be")
 		}
 	}
@@ -370,8 +370,8 @@ func newHistory(t *testing.T, seed uint64) *history {
 	return h
 }
 
-// TestHistory goes through random histories of clusters. Nothing goes that was not deleted, no rule is published as it was before, and at
-// rest what is published is what the cluster has.
+// TestHistory draws random histories of clusters. No object goes that was not deleted, no rule is published in an older
+// version, and at rest the published objects are those of the cluster.
 func TestHistory(t *testing.T) {
 	for seed := *historyFirst; seed < *historyFirst+*historySeeds && !t.Failed(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -12,13 +12,13 @@ import (
 	"tributary/sources/kube/kubetest"
 )
 
-// TestATokenGoesNowhereElse: a server that sends us to another one does not have that get the token.
-func TestATokenGoesNowhereElse(t *testing.T) {
+// TestToken_IsNotSentToRedirects: a server that sends us to another one does not have that get the token.
+func TestToken_IsNotSentToRedirects(t *testing.T) {
 	got := ""
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got += req.Header.Get("Authorization") }))
-	defer other.Close()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got += req.Header.Get("Authorization") }))
+	defer elsewhere.Close()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		http.Redirect(w, req, other.URL+req.URL.Path, http.StatusTemporaryRedirect)
+		http.Redirect(w, req, elsewhere.URL+req.URL.Path, http.StatusTemporaryRedirect)
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -31,7 +31,7 @@ func TestATokenGoesNowhereElse(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// TestObjectsOfOthers: what a server names that was not asked for, or that cannot be, makes its answer count for nothing.
+// TestObjectsOfOthers: an answer with objects that were not requested, or with impossible names, is ignored.
 func TestObjectsOfOthers(t *testing.T) {
 	for _, tt := range [][2]string{{"bank", "a"}, {"shop", ""}, {"shop", "a/b"}, {"shop/a", "b"}} {
 		t.Run(tt[0]+" "+tt[1], func(t *testing.T) {

@@ -31,29 +31,29 @@ type rig struct {
 // table notes which objects go.
 type table struct {
 	memstore.Table
-	mu   sync.Mutex
-	gone []resource.Key
+	mu      sync.Mutex
+	deleted []resource.Key
 }
 
 func (t *table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
-	t.mu.Lock() // who sees the table knows what has gone
+	t.mu.Lock() // a reader of the table also sees its deletions
 	defer t.mu.Unlock()
 	changes, now := t.Table.Apply(puts, deletes)
 	for _, c := range changes {
 		if c.Event() == memstore.Deleted {
-			t.gone = append(t.gone, c.Key())
+			t.deleted = append(t.deleted, c.Key())
 		}
 	}
 	return changes, now
 }
 
-// went returns what has gone since the last call.
+// went returns the deleted keys since the last call.
 func (t *table) went() []resource.Key {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	gone := t.gone
-	t.gone = nil
-	return gone
+	deleted := t.deleted
+	t.deleted = nil
+	return deleted
 }
 
 func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
@@ -70,11 +70,11 @@ func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
 	return r
 }
 
-func (r *rig) await(what string, ok func() bool) {
+func (r *rig) await(goal string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			require.Fail(r.t, "waited in vain", "until %s; served: %v; status: %+v", what, r.served(), r.status())
+			require.Fail(r.t, "waited in vain", "until %s; served: %v; status: %+v", goal, r.served(), r.status())
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (r *rig) synced() *rig {
 	return r
 }
 
-// served returns kind namespace/name of what is served.
+// served returns the served objects as kind namespace/name.
 func (r *rig) served() (names []string) {
 	for o := range r.table.Snapshot().All() {
 		names = append(names, o.Key().String())
@@ -105,8 +105,8 @@ func (r *rig) says(state sources.State, text string) {
 	r.await("it says "+text, func() bool { return r.status().State == state && strings.Contains(r.status().Message, text) })
 }
 
-// TestAKindWithoutRightsHoldsUpNobody also has the right given and taken while it runs.
-func TestAKindWithoutRightsHoldsUpNobody(t *testing.T) {
+// TestKindWithoutRights_DelaysNoOther also has the right given and taken while it runs.
+func TestKindWithoutRights_DelaysNoOther(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	put(server, "shop", "b", 1)
@@ -126,8 +126,8 @@ func TestAKindWithoutRightsHoldsUpNobody(t *testing.T) {
 	r.serves("ServiceEntry shop/a", "VirtualService shop/v")
 }
 
-// TestWhatIsSaidOfObjects has an object that cannot be read, one that breaks a rule of Istio, and one with a field of a newer version.
-func TestWhatIsSaidOfObjects(t *testing.T) {
+// TestStatus_NamesPlacesOfProblems has an object that cannot be read, one that breaks a rule of Istio, and one with a field of a newer version.
+func TestStatus_NamesPlacesOfProblems(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{"hosts": 7}})
 	server.Put(entries, "shop", "b", nil, map[string]any{"spec": map[string]any{"resolution": "DNS"}})
@@ -153,8 +153,8 @@ func virtual(host string) map[string]any {
 	}}
 }
 
-// TestWhatIsRead has the namespaces, kinds, labels, revisions and short names of the settings.
-func TestWhatIsRead(t *testing.T) {
+// TestSelection_NamespacesLabelsAndRevision has the namespaces, kinds, labels, revisions and short names of the settings.
+func TestSelection_NamespacesLabelsAndRevision(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	labels := func(kv ...string) map[string]any {
 		return map[string]any{"labels": map[string]string{kv[0]: kv[1], kv[2]: kv[3]}}
@@ -180,8 +180,8 @@ func TestWhatIsRead(t *testing.T) {
 	r.serves()
 }
 
-// TestWhatIsNoProofOfADeletion: nothing goes while the server answers wrongly, and what went in the meantime goes afterwards.
-func TestWhatIsNoProofOfADeletion(t *testing.T) {
+// TestWrongAnswers_DeleteNoObject: wrong answers delete no object, and objects deleted meanwhile go afterwards.
+func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 	for name, fault := range map[string]kubetest.Fault{
 		"denied":              {Status: http.StatusForbidden},
 		"logged out":          {Status: http.StatusUnauthorized},
@@ -202,7 +202,7 @@ func TestWhatIsNoProofOfADeletion(t *testing.T) {
 			s := quick(t, server, Settings{})
 			s.settle = time.Hour
 			r := start(t, server, s).synced()
-			server.Put(virtuals, "shop", "v", nil, virtual("a")) // so that an old list is older than what was seen
+			server.Put(virtuals, "shop", "v", nil, virtual("a")) // an old list is then older than the highest version
 			r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c", "ServiceEntry shop/d", "ServiceEntry shop/e",
 				"VirtualService shop/v")
 			if fault.GoneEvent {
@@ -232,8 +232,8 @@ func TestWhatIsNoProofOfADeletion(t *testing.T) {
 	}
 }
 
-// TestARestoredCluster: what it has is served, and what it lost stays for the hold, also over a restart of the source.
-func TestARestoredCluster(t *testing.T) {
+// TestRestoredCluster_HoldsLostObjects: its objects are served, and lost objects stay for the hold, also over a restart of the source.
+func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	saved := server.Snapshot()
@@ -252,16 +252,16 @@ func TestARestoredCluster(t *testing.T) {
 	r.says(sources.Degraded, "1 object is held until ")
 	server.Delete(entries, "shop", "b")
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
-	again := quick(t, server, Settings{Hold: time.Hour})
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: again, Guard: guard.Settings{Off: true}}}))
+	restarted := quick(t, server, Settings{Hold: time.Hour})
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: restarted, Guard: guard.Settings{Off: true}}}))
 	r.says(sources.Degraded, "1 object is held until ")
 	require.NotContains(t, r.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
 	put(server, "shop", "c", 1)
 	r.says(sources.Healthy, "")
 }
 
-// TestAHoldEnds: what a restored cluster does not have goes when the hold is over.
-func TestAHoldEnds(t *testing.T) {
+// TestRestoredCluster_HoldEnds: objects that a restored cluster lost go at the end of the hold.
+func TestRestoredCluster_HoldEnds(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	saved := server.Snapshot()
 	put(server, "shop", "a", 1)
@@ -273,8 +273,8 @@ func TestAHoldEnds(t *testing.T) {
 	r.says(sources.Healthy, "")
 }
 
-// TestACRDThatGoesAndComes also has one that was not there from the start.
-func TestACRDThatGoesAndComes(t *testing.T) {
+// TestCRD_DeletedAndCreated also has one that was not there from the start.
+func TestCRD_DeletedAndCreated(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{virtuals: istio()[virtuals]})
 	r := start(t, server, quick(t, server, Settings{Hold: time.Hour})).synced()
 	r.serves()
@@ -294,8 +294,8 @@ func TestACRDThatGoesAndComes(t *testing.T) {
 	r.serves("ServiceEntry shop/a")
 }
 
-// TestACRDThatStaysAway: its objects go when the hold is over.
-func TestACRDThatStaysAway(t *testing.T) {
+// TestCRD_StaysDeleted: its objects go when the hold is over.
+func TestCRD_StaysDeleted(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	r := start(t, server, quick(t, server, Settings{Hold: 100 * time.Millisecond})).synced()
@@ -305,8 +305,8 @@ func TestACRDThatStaysAway(t *testing.T) {
 	r.says(sources.Healthy, "")
 }
 
-// TestASilentWatch ends, and what it kept to itself comes with the next one.
-func TestASilentWatch(t *testing.T) {
+// TestSilentWatch_Ends ends, and the next watch sends the events that it withheld.
+func TestSilentWatch_Ends(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	server.Fault(entries, kubetest.Fault{Silent: true})
@@ -318,7 +318,7 @@ func TestASilentWatch(t *testing.T) {
 	r.serves("ServiceEntry shop/b", "ServiceEntry shop/c")
 }
 
-// TestServices has Services whose slices may not be read, and everything that changes.
+// TestServices has Services with slices that may not be read, and all changes.
 func TestServices(t *testing.T) {
 	served := istio()
 	served["services"], served["nodes"] = "v1/Service", "v1/Node"
@@ -344,9 +344,9 @@ func TestServices(t *testing.T) {
 	r.serves()
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"}
-	has := func(what string, texts ...string) {
+	awaitTexts := func(goal string, texts ...string) {
 		t.Helper()
-		r.await(what, func() bool {
+		r.await(goal, func() bool {
 			o := r.table.Snapshot().Get(key)
 			if o == nil {
 				return false
@@ -361,19 +361,19 @@ func TestServices(t *testing.T) {
 			return true
 		})
 	}
-	has("the endpoint with the region of its node", "10.0.0.1", "west", "web.shop.svc.cluster.local")
+	awaitTexts("the endpoint with the region of its node", "10.0.0.1", "west", "web.shop.svc.cluster.local")
 	slice("web-2", "10.0.0.2")
-	has("both endpoints", "10.0.0.1", "10.0.0.2")
+	awaitTexts("both endpoints", "10.0.0.1", "10.0.0.2")
 	server.Delete("endpointslices.discovery.k8s.io", "shop", "web-1")
-	has("one endpoint", "!10.0.0.1", "10.0.0.2")
+	awaitTexts("one endpoint", "!10.0.0.1", "10.0.0.2")
 	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "east"}}, nil)
-	has("the other region", "east")
+	awaitTexts("the other region", "east")
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
 	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
 		Name: "k", Table: r.table, Source: quick(t, server, Settings{Services: &Services{Nodes: true}}), Guard: guard.Settings{Off: true},
 	}}))
 	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
-	has("what was there before the right was taken", "10.0.0.2", "east")
+	awaitTexts("the objects from before the right was revoked", "10.0.0.2", "east")
 	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
 	server.Delete("services", "shop", "web")
 	r.serves()
@@ -496,8 +496,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestAWatchOutweighsDiscovery: while a watch goes on, the kind is there, whatever the server says of its kinds.
-func TestAWatchOutweighsDiscovery(t *testing.T) {
+// TestWatch_OutweighsDiscovery: while a watch goes on, the kind is there, whatever the server says of its kinds.
+func TestWatch_OutweighsDiscovery(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	s := quick(t, server, Settings{Hold: time.Millisecond})

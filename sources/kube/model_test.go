@@ -22,7 +22,8 @@ var (
 	modelFirst = flag.Uint64("model.first", 0, "the seed of the first one")
 )
 
-// TestModel makes random changes and faults. Nothing goes that was not deleted; in the end what is served is what the cluster has.
+// TestModel makes random changes and faults. No object goes that was not deleted; at the end the served objects are
+// those of the cluster.
 func TestModel(t *testing.T) {
 	faults := []kubetest.Fault{
 		{Status: http.StatusForbidden},
@@ -43,10 +44,10 @@ func TestModel(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same cases each time
 			server := kubetest.Start(t, istio())
-			has, deleted, revision := make(map[string]int), make(map[string]int), 0
+			served, deleted, revision := make(map[string]int), make(map[string]int), 0
 			s := func() *Source {
 				s := quick(t, server, Settings{Hold: time.Hour})
-				s.settle = time.Hour // what is older counts for nothing
+				s.settle = time.Hour // an older revision is ignored
 				return s
 			}
 			r := start(t, server, s()).synced()
@@ -55,12 +56,12 @@ func TestModel(t *testing.T) {
 				switch n := random.IntN(20); {
 				case n < 9:
 					revision++
-					has[name] = 80 + revision
+					served[name] = 80 + revision
 					put(server, "shop", name, revision)
 				case n < 12:
-					if has[name] > 0 {
+					if served[name] > 0 {
 						deleted[name]++
-						delete(has, name)
+						delete(served, name)
 					}
 					server.Delete(entries, "shop", name)
 				case n < 15:
@@ -93,7 +94,7 @@ func TestModel(t *testing.T) {
 				}
 			}
 			server.Fault(entries, kubetest.Fault{})
-			r.await("it serves what the cluster has", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(has) })
+			r.await("it serves the objects of the cluster", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(served) })
 			r.says(sources.Healthy, "")
 			for _, key := range r.table.went() {
 				deleted[key.Name]--

@@ -47,14 +47,14 @@ func content(r *rand.Rand, kind string) object {
 		spec["ports"], o["status"] = ports, object{"loadBalancer": object{"ingress": list{object{"ip": fmt.Sprint("192.0.2.", r.IntN(3))}}}}
 	case "EndpointSlice":
 		meta["labels"] = map[string]string{"kubernetes.io/service-name": name}
-		var all list
+		var objects list
 		for range r.IntN(4) {
-			all = append(all, object{
+			objects = append(objects, object{
 				"addresses": list{fmt.Sprint("10.0.0.", r.IntN(6))}, "nodeName": fmt.Sprint("o", r.IntN(4)),
 				"conditions": object{"ready": pick(r, nil, new(true), new(false)), "serving": r.IntN(2) == 0, "terminating": r.IntN(2) == 0},
 			})
 		}
-		o["addressType"], o["endpoints"] = "IPv4", all
+		o["addressType"], o["endpoints"] = "IPv4", objects
 		o["ports"] = list{object{"name": "http", "port": 8080, "protocol": "TCP"}, object{"name": "dns", "port": 53, "protocol": "UDP"}}
 		delete(o, "spec")
 	case "Node":
@@ -68,16 +68,16 @@ func content(r *rand.Rand, kind string) object {
 	case "GatewayClass":
 		spec["controllerName"] = pick(r, "istio.io/gateway-controller", "example.com/other")
 	case "Gateway":
-		var all list
+		var objects list
 		for i := range 1 + r.IntN(2) {
 			from := pick(r, object{"from": "All"}, object{"from": "Same"},
 				object{"from": "Selector", "selector": object{"matchLabels": object{"team": "a"}}})
-			all = append(all, object{
+			objects = append(objects, object{
 				"name": fmt.Sprint("l", i), "port": 8080 + i, "protocol": "HTTP", "hostname": pick(r, "*.example.com", host()),
 				"allowedRoutes": object{"namespaces": from},
 			})
 		}
-		spec["gatewayClassName"], spec["listeners"] = pick(r, "istio", "istio", "ours"), all
+		spec["gatewayClassName"], spec["listeners"] = pick(r, "istio", "istio", "ours"), objects
 	case "HTTPRoute":
 		parent := object{"name": name, "namespace": namespace()}
 		if r.IntN(5) == 0 {

@@ -14,7 +14,7 @@ import (
 	"tributary/sources/kube/mapping"
 )
 
-// faults are what a resource may answer instead, and how much longer all takes then.
+// faults are wrong answers of a resource, and the longest delays that they cause.
 func faults(r *rand.Rand) (fault, time.Duration) {
 	f := fault{chance: pick(r, 0.3, 0.7, 1)}
 	switch r.IntN(15) {
@@ -185,8 +185,8 @@ func (h *history) pass(d time.Duration) {
 	}
 }
 
-// away has the API server stopped for a while, at the end of which something happens.
-func (h *history) away(then func()) {
+// away stops the API server for a while. Before the server returns, it calls then.
+func (h *history) away(meanwhile func()) {
 	h.locked(func() {
 		h.say("down")
 		h.down = true
@@ -194,7 +194,7 @@ func (h *history) away(then func()) {
 	})
 	time.Sleep(time.Duration(20+h.ops.IntN(100)) * time.Second)
 	h.locked(func() {
-		then()
+		meanwhile()
 		h.say("up")
 		h.down = false
 		h.oldest = h.version
@@ -202,7 +202,7 @@ func (h *history) away(then func()) {
 	})
 }
 
-// goBack restores a snapshot of etcd. At rest, what it lost is held.
+// goBack restores a snapshot of etcd. At rest, lost objects are held.
 func (h *history) goBack() {
 	quiet := h.ops.IntN(2) == 0
 	if quiet {
@@ -222,8 +222,8 @@ func (h *history) goBack() {
 		for name := range before {
 			key, _, _ := strings.Cut(name, " ")
 			kind, key, _ := strings.Cut(key, "/")
-			for r, of := range rules {
-				if of == kind && quiet && h.at(r, h.version)[key] == nil {
+			for r, resource := range rules {
+				if resource == kind && quiet && h.at(r, h.version)[key] == nil {
 					h.held[name] = time.Now().Add(h.settings.Hold)
 				}
 			}
@@ -235,7 +235,7 @@ func (h *history) goBack() {
 	}
 }
 
-// begin has the API server start again: for a moment, it does not list its CRDs. Nothing is held for that.
+// begin restarts the API server: for a moment, it does not list its CRDs. No hold begins for that.
 func (h *history) begin() {
 	h.locked(func() {
 		for _, r := range resources {
@@ -274,7 +274,8 @@ func (h *history) quickly() {
 	}
 }
 
-// inHold begins a hold, and has another run go on during it. All that is listed and depends on nothing in doubt is followed.
+// inHold begins a hold, and restarts the source during it. Listed objects that depend on no object in doubt follow the
+// cluster.
 func (h *history) inHold() {
 	h.locked(func() { h.down = false; clear(h.fault); clear(h.denied); h.deny() })
 	restores, stale := h.ops.IntN(2) == 0, h.stale
@@ -308,14 +309,14 @@ func (h *history) inHold() {
 func (h *history) follows(services bool) (lacks []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	has := h.out.all()
+	published := h.out.all()
 	for name, text := range h.now {
 		group, _, _ := strings.Cut(name, " ")
 		kind, _, _ := strings.Cut(group, "/")
-		_, there := has[name]
-		if isRule := slices.Contains(slices.Collect(maps.Values(rules)), kind); isRule && has[name] != text ||
-			services && kind == "Service" && !there {
-			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, has[name], text))
+		_, exists := published[name]
+		if isRule := slices.Contains(slices.Collect(maps.Values(rules)), kind); isRule && published[name] != text ||
+			services && kind == "Service" && !exists {
+			lacks = append(lacks, fmt.Sprintf("%s is %q, want %q", name, published[name], text))
 		}
 	}
 	return lacks
@@ -364,7 +365,7 @@ func (h *history) crd() {
 	})
 }
 
-// hide has a CRD be missing for a while that is shorter than the hold, or not be named, though nobody has deleted it.
+// hide makes a CRD missing, or not listed, for a time that is shorter than the hold, without a deletion.
 func (h *history) hide() {
 	resource := pick(h.ops, resources...)
 	var versions []string
@@ -402,7 +403,7 @@ func (h *history) empty() {
 		h.say("delete namespace %s", namespace)
 		for _, r := range resources {
 			for _, key := range slices.Sorted(maps.Keys(h.at(r, h.version))) {
-				if name, of := strings.CutPrefix(key, namespace+"/"); of {
+				if name, entry := strings.CutPrefix(key, namespace+"/"); entry {
 					h.write(r, namespace, name, nil)
 					h.note()
 				}
@@ -411,7 +412,8 @@ func (h *history) empty() {
 	})
 }
 
-// crash has the next run know what an earlier moment had, and the clock be right, which was wrong until then.
+// crash restores the stored state of an earlier moment for the next run, and corrects the clock, which was wrong until
+// then.
 func (h *history) crash() {
 	h.stop()
 	h.locked(func() {

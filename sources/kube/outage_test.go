@@ -18,7 +18,7 @@ import (
 )
 
 // front is a server that answers like another one, unless do has answered.
-func front(t *testing.T, to *kubetest.Server, do func(http.ResponseWriter, *http.Request) (done bool)) string {
+func front(t *testing.T, to *kubetest.Server, do func(http.ResponseWriter, *http.Request) (handled bool)) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !do(w, req) {
 			to.ServeHTTP(w, req)
@@ -31,8 +31,8 @@ func front(t *testing.T, to *kubetest.Server, do func(http.ResponseWriter, *http
 	return server.URL
 }
 
-// TestAServerThatDies is unreachable at once, though nobody looks for the kinds for long, and one connection does not end.
-func TestAServerThatDies(t *testing.T) {
+// TestDeadServer_IsUnreachableAtOnce is unreachable at once, although the next discovery is far away and one connection stays open.
+func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	var dead atomic.Bool
@@ -58,8 +58,9 @@ func TestAServerThatDies(t *testing.T) {
 	r.says(sources.Healthy, "")
 }
 
-// TestARightThatComesASecondLater: a server that starts refuses everything at first. What it lets read then is part of what is read first.
-func TestARightThatComesASecondLater(t *testing.T) {
+// TestStartingServer_GrantsRightsLater: a server that starts refuses all requests at first. Kinds that it allows then are
+// part of the first read.
+func TestStartingServer_GrantsRightsLater(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	refused := 0
@@ -76,7 +77,7 @@ func TestARightThatComesASecondLater(t *testing.T) {
 	require.Equal(t, []string{"ServiceEntry shop/a"}, r.served())
 }
 
-// resets counts how often a backoff begins anew.
+// resets counts the resets of a backoff.
 type resets struct {
 	backoff.BackOff
 	n *atomic.Int32
@@ -84,19 +85,19 @@ type resets struct {
 
 func (r resets) Reset() { r.n.Add(1) }
 
-// TestAQuietWatchIsASuccess: the next failure is tried again soon, though nothing has changed since the last one.
-func TestAQuietWatchIsASuccess(t *testing.T) {
+// TestQuietWatch_ResetsBackoff: the next failure is retried soon, although no object changed since the last one.
+func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
 	s := quick(t, server, Settings{})
 	var n atomic.Int32
 	s.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
 	s.lookEvery, s.watchFor = time.Hour, time.Second
 	r := start(t, server, s).synced()
-	r.await("the look and the watch begin anew", func() bool { return n.Load() > 1 })
+	r.await("discovery and the watch start again", func() bool { return n.Load() > 1 })
 }
 
-// TestAListWithoutEnd has ever new names on ever new pages.
-func TestAListWithoutEnd(t *testing.T) {
+// TestList_EverNewPages has ever new names on ever new pages.
+func TestList_EverNewPages(t *testing.T) {
 	page := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		page++

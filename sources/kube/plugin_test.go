@@ -47,7 +47,7 @@ func TestHangingPlugin(t *testing.T) {
 	require.Eventually(t, func() bool { return !isRunning() }, time.Minute, time.Millisecond)
 }
 
-func TestPluginRequestsAreBounded(t *testing.T) {
+func TestPlugin_LimitsRequests(t *testing.T) {
 	hanging := make(chan struct{})
 	transport := newPluginTransport(roundTripper(func(*http.Request) (*http.Response, error) {
 		<-hanging

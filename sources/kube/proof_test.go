@@ -13,8 +13,8 @@ import (
 	"tributary/sources/kube"
 )
 
-// TestAnswersThatAreNoDiscovery are no proof that the cluster has no such kind, as of a proxy that answers {} to all.
-func TestAnswersThatAreNoDiscovery(t *testing.T) {
+// TestDiscovery_WrongAnswers are no proof that the cluster has no such kind, as of a proxy that answers {} to all.
+func TestDiscovery_WrongAnswers(t *testing.T) {
 	for _, text := range []string{"{}", "null", `{"kind": "Status", "status": "Success"}`, `{"kind": "APIGroupList", "groups": []}`} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHistory(t, 1)
@@ -32,9 +32,9 @@ func TestAnswersThatAreNoDiscovery(t *testing.T) {
 	}
 }
 
-// TestAKindThatIsMissingBeforeAndAfterAnOutage is missing for less than the hold, as when an API server starts again and
+// TestMissingKind_BeforeAndAfterOutage is missing for less than the hold, as when an API server starts again and
 // again: the outages do not count.
-func TestAKindThatIsMissingBeforeAndAfterAnOutage(t *testing.T) {
+func TestMissingKind_BeforeAndAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
 		for range 40 {
@@ -63,8 +63,8 @@ func TestAKindThatIsMissingBeforeAndAfterAnOutage(t *testing.T) {
 	})
 }
 
-// TestAHoldWithAWrongClock is as long as any, once the clock is right.
-func TestAHoldWithAWrongClock(t *testing.T) {
+// TestHold_WithWrongClock is as long as any, once the clock is right.
+func TestHold_WithWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
 		h.locked(func() { h.write("serviceentries.networking.istio.io", "shop", "o0", content(h.ops, "ServiceEntry")) })
@@ -99,8 +99,8 @@ func TestAnotherAddressOfServices(t *testing.T) {
 	})
 }
 
-// TestAnOutageLongAfterACRDHasGone holds up nothing.
-func TestAnOutageLongAfterACRDHasGone(t *testing.T) {
+// TestOutage_LongAfterCRDWasDeleted delays no kind.
+func TestOutage_LongAfterCRDWasDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grants = "referencegrants.gateway.networking.k8s.io"
 		h := newHistory(t, 1)
@@ -128,7 +128,7 @@ func TestAnOutageLongAfterACRDHasGone(t *testing.T) {
 	})
 }
 
-// TestNotFoundForAll is no API server, such as a proxy with another path: nothing is missing.
+// TestNotFoundForAll has a server that is no API server, such as a proxy with another path: no kind counts as missing.
 func TestNotFoundForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
@@ -146,8 +146,8 @@ func TestNotFoundForAll(t *testing.T) {
 	})
 }
 
-// TestAKindThatIsMissingWhenOtherNamespacesAreRead: what is derived of it stays.
-func TestAKindThatIsMissingWhenOtherNamespacesAreRead(t *testing.T) {
+// TestMissingKind_WithOtherNamespaces: its derived objects stay.
+func TestMissingKind_WithOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
 		for range 40 {
@@ -167,8 +167,8 @@ func TestAKindThatIsMissingWhenOtherNamespacesAreRead(t *testing.T) {
 	})
 }
 
-// TestWatchesThatFailAtOnce, as while a webhook that converts objects is down, are tried again with pauses.
-func TestWatchesThatFailAtOnce(t *testing.T) {
+// TestWatches_FailAtOnce, as while a webhook that converts objects is down, are tried again with pauses.
+func TestWatches_FailAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
 		h.run(kube.Settings{Namespaces: []string{"bank", "shop"}})
@@ -186,8 +186,8 @@ func TestWatchesThatFailAtOnce(t *testing.T) {
 	})
 }
 
-// TestDiscoveryOfAStartingServer: for a moment, a server that has just started does not list its CRDs. Nothing is held for that, and all is
-// followed soon after, also by a run that starts in that moment.
+// TestDiscoveryOfAStartingServer: for a moment, a server that has just started does not list its CRDs. No hold begins
+// for that, and all kinds are followed soon after, also by a run that starts in that moment.
 func TestDiscoveryOfAStartingServer(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		for _, moment := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 6 * time.Second, 9 * time.Second} {
@@ -224,8 +224,8 @@ func TestDiscoveryOfAStartingServer(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAHold is when its objects go, not when the kinds are looked for the next time.
-func TestTheEndOfAHold(t *testing.T) {
+// TestHold_EndsAtItsTime is when its objects go, not when the kinds are looked for the next time.
+func TestHold_EndsAtItsTime(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			const grants = "referencegrants.gateway.networking.k8s.io"

@@ -12,14 +12,15 @@ import (
 	"tributary/sources"
 )
 
-// published takes what a source publishes, and holds it against what the cluster had. It outlives the runs of the source.
+// published takes the objects that a source publishes, and compares them with those of the cluster. It outlives the
+// runs of the source.
 type published struct {
 	*history
-	groups map[string]map[string]string // what is in a group, by name
-	kept   []byte
-	health sources.Health
-	ended  bool
-	was    []published // earlier moments, the last ones
+	groups  map[string]map[string]string // the objects of a group, by name
+	record  []byte
+	health  sources.Health
+	ended   bool
+	earlier []published // earlier moments, the last ones
 }
 
 // ReplaceAll implements sources.Sink.
@@ -45,18 +46,18 @@ func (p *published) ReplaceAll(contents []sources.Content) error {
 	return nil
 }
 
-// remember notes what would be known after a crash. mu is held.
+// remember records the state that would be stored at a crash. mu is held.
 func (p *published) remember() {
-	p.was = append(p.was[max(0, len(p.was)-3):], published{groups: maps.Clone(p.groups), kept: p.kept})
+	p.earlier = append(p.earlier[max(0, len(p.earlier)-3):], published{groups: maps.Clone(p.groups), record: p.record})
 }
 
-// rewind brings back an earlier moment; what is held then is so for far too long, since the clock was wrong. mu is held.
+// rewind brings back an earlier moment; its holds are far too long, since the clock was wrong. mu is held.
 func (p *published) rewind(moments int) {
-	if i := len(p.was) - 1 - moments; i >= 0 {
-		p.groups, p.kept, p.was = p.was[i].groups, p.was[i].kept, nil
+	if i := len(p.earlier) - 1 - moments; i >= 0 {
+		p.groups, p.record, p.earlier = p.earlier[i].groups, p.earlier[i].record, nil
 	}
 	var notes map[string]map[string]any
-	if json.Unmarshal(p.kept, &notes) != nil {
+	if json.Unmarshal(p.record, &notes) != nil {
 		return
 	}
 	for _, n := range notes {
@@ -64,24 +65,24 @@ func (p *published) rewind(moments int) {
 			n["Until"] = deadline.AddDate(10, 0, 0)
 		}
 	}
-	p.kept = encode(notes)
+	p.record = encode(notes)
 }
 
 // judge fails if something goes that was not deleted, or a rule is of a time before it was.
 func (p *published) judge(group string, before, after map[string]string) {
 	kind, _, _ := strings.Cut(group, "/")
-	made := kind == "Service" || kind == "derived" // of several objects, of which some may be older than others after a restore
+	composed := kind == "Service" || kind == "derived" // of several objects, some of which may be older than others after a restore
 	for name := range before {
-		_, there := after[name]
-		mixed := made && (p.lax || len(p.wanted[name]) == 0)
-		if !there && !mixed && !slices.Contains(p.wanted[name][min(p.from[name], len(p.wanted[name])):], "") {
+		_, exists := after[name]
+		mixed := composed && (p.lax || len(p.wanted[name]) == 0)
+		if !exists && !mixed && !slices.Contains(p.wanted[name][min(p.from[name], len(p.wanted[name])):], "") {
 			p.fail("%s: %s goes, which was never deleted: %v, %v, %q", time.Since(p.started), name, before, after, p.wanted[name])
 		}
-		if !there && time.Now().Before(p.held[name]) {
+		if !exists && time.Now().Before(p.held[name]) {
 			p.fail("%s: %s goes, which should be held until %s", time.Since(p.started), name, p.held[name].Sub(p.started))
 		}
 	}
-	if made {
+	if composed {
 		return
 	}
 	for name, text := range after {
@@ -104,16 +105,16 @@ func (p *published) Groups() []string {
 }
 
 func (p *published) Report(h sources.Health) { p.mu.Lock(); p.health = h; p.mu.Unlock() }
-func (p *published) Kept() []byte            { p.mu.Lock(); defer p.mu.Unlock(); return p.kept }
+func (p *published) Kept() []byte            { p.mu.Lock(); defer p.mu.Unlock(); return p.record }
 
 func (p *published) Keep(note []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.kept = note
+	p.record = note
 	p.remember()
 }
 
-// Synced fails if something is missing, though nothing stood in the way.
+// Synced fails if an object is missing without a cause.
 func (p *published) Synced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,16 +129,16 @@ func (p *published) Synced() {
 	}
 }
 
-// all returns what is published, by name. mu is held.
+// all returns the published objects, by name. mu is held.
 func (p *published) all() map[string]string {
-	has := make(map[string]string)
+	objects := make(map[string]string)
 	for _, names := range p.groups {
-		maps.Copy(has, names)
+		maps.Copy(objects, names)
 	}
-	return has
+	return objects
 }
 
-// namesOf returns what is published by name: an object, an endpoint of one, or that it is rejected.
+// namesOf returns the published names: an object, an endpoint of one, or a reject.
 func namesOf(c sources.Content) map[string]string {
 	names := make(map[string]string)
 	for _, r := range c.Resources {

@@ -61,8 +61,8 @@ func (r *rig) virtualServices() (n int) {
 	return n
 }
 
-// TestARightThatWasNeverThereHoldsUpNobodyAfterARestart: Namespaces may not be read with Roles.
-func TestARightThatWasNeverThereHoldsUpNobodyAfterARestart(t *testing.T) {
+// TestRestart_RightThatWasNeverGranted: Namespaces may not be read with Roles.
+func TestRestart_RightThatWasNeverGranted(t *testing.T) {
 	server := gatewayAPI(t)
 	server.Fault("namespaces", kubetest.Fault{Status: http.StatusForbidden})
 	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
@@ -75,8 +75,8 @@ func TestARightThatWasNeverThereHoldsUpNobodyAfterARestart(t *testing.T) {
 	r.await("one route", func() bool { return r.virtualServices() == 1 })
 }
 
-// TestACRDThatIsMissingAtARestart: what was made of its objects stays for the hold, and goes then.
-func TestACRDThatIsMissingAtARestart(t *testing.T) {
+// TestRestart_CRDIsMissing: the objects made of it stay for the hold, and go then.
+func TestRestart_CRDIsMissing(t *testing.T) {
 	t.Run("derived", func(t *testing.T) {
 		server := gatewayAPI(t)
 		source := func(hold time.Duration) *Source {
@@ -84,7 +84,7 @@ func TestACRDThatIsMissingAtARestart(t *testing.T) {
 		}
 		r := start(t, server, source(time.Hour)).synced()
 		r.await("the route", func() bool { return r.virtualServices() == 1 })
-		r.restart(without(server, apiRoutes, source(time.Hour)))
+		r.restart(startWithout(server, apiRoutes, source(time.Hour)))
 		r.await("the new run has read", func() bool { return read(server, apiGateways) })
 		put(server, "shop", "a", 1)
 		r.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
@@ -97,7 +97,7 @@ func TestACRDThatIsMissingAtARestart(t *testing.T) {
 		}
 		r := start(t, server, source()).synced()
 		r.await("the route", func() bool { return r.virtualServices() == 1 })
-		r.restart(without(server, apiRoutes, source()))
+		r.restart(startWithout(server, apiRoutes, source()))
 		r.await("no route", func() bool { return r.virtualServices() == 0 })
 	})
 	t.Run("exports", func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestACRDThatIsMissingAtARestart(t *testing.T) {
 		}
 		r := start(t, server, source()).synced()
 		r.serves("ServiceEntry shop/web.shop.svc")
-		r.restart(without(server, apiExports, source()))
+		r.restart(startWithout(server, apiExports, source()))
 		put(server, "shop", "a", 1)
 		r.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
 		require.Empty(t, r.table.went())
@@ -120,7 +120,7 @@ func TestACRDThatIsMissingAtARestart(t *testing.T) {
 }
 
 // without takes a resource away, and returns s.
-func without(server *kubetest.Server, resource string, s *Source) *Source {
+func startWithout(server *kubetest.Server, resource string, s *Source) *Source {
 	server.Requests()
 	server.Serve(resource, "")
 	return s
@@ -132,8 +132,8 @@ func read(server *kubetest.Server, resource string) bool {
 	return strings.Contains(strings.Join(server.Requests(), " "), "/"+plural+"?")
 }
 
-// TestTheHoldOfAMissingKindGoesOn over a restart, though the CRD comes back in between, without the objects.
-func TestTheHoldOfAMissingKindGoesOn(t *testing.T) {
+// TestRestart_HoldOfMissingKindGoesOn over a restart, though the CRD comes back in between, without the objects.
+func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
@@ -169,11 +169,11 @@ func served(t *testing.T, to *kubetest.Server, ready chan struct{}) string {
 	return front.URL
 }
 
-// TestNodesThatMayNotBeReadAtARestart: regions stay, though no Service needs nodes.
-func TestNodesThatMayNotBeReadAtARestart(t *testing.T) {
-	all := istio()
-	all["services"], all["nodes"], all[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, all)
+// TestRestart_NodesMayNotBeRead: regions stay, though no Service needs nodes.
+func TestRestart_NodesMayNotBeRead(t *testing.T) {
+	objects := istio()
+	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
+	server := kubetest.Start(t, objects)
 	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
 	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "west"}}, nil)
 	server.Put(apiSlices, "shop", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
@@ -197,11 +197,11 @@ func TestNodesThatMayNotBeReadAtARestart(t *testing.T) {
 	require.True(t, west())
 }
 
-// TestAListThatNeverEnds: something between that drops the token of the next page sends the first one again and again.
-func TestAListThatNeverEnds(t *testing.T) {
-	asked := 0
+// TestList_RepeatsFirstPage: something between that drops the token of the next page sends the first one again and again.
+func TestList_RepeatsFirstPage(t *testing.T) {
+	requested := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if asked++; asked > 100 {
+		if requested++; requested > 100 {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
@@ -215,19 +215,19 @@ func TestAListThatNeverEnds(t *testing.T) {
 	r := newRun(s, nil)
 	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
 	require.ErrorContains(t, err, "shop/a twice")
-	require.LessOrEqual(t, asked, 2)
+	require.LessOrEqual(t, requested, 2)
 }
 
-// TestAClientThatWorksIsKept after one did not.
-func TestAClientThatWorksIsKept(t *testing.T) {
+// TestClient_IsKeptWhileItWorks after one did not.
+func TestClient_IsKeptWhileItWorks(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	server.Down(true)
 	s := quick(t, server, Settings{})
 	r := newRun(s, nil)
 	ctx := t.Context()
-	done := make(chan struct{})
+	finished := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(finished)
 		r.discover(ctx)
 	}()
 	looked := func(n int) (clients map[*api]bool) {
@@ -252,8 +252,8 @@ func TestAClientThatWorksIsKept(t *testing.T) {
 	require.Len(t, looked(5), 1)
 }
 
-// TestRetryAfterIsKept though another kind is read again.
-func TestRetryAfterIsKept(t *testing.T) {
+// TestRetryAfter_IsRespected though another kind is read again.
+func TestRetryAfter_IsRespected(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	server.Fault(entries, kubetest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 3600})
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
@@ -262,15 +262,15 @@ func TestRetryAfterIsKept(t *testing.T) {
 	server.Requests()
 	server.Fault(virtuals, kubetest.Fault{})
 	r.await("the other kind is followed", func() bool {
-		all := strings.Join(server.Requests(), " ")
-		require.NotContains(t, all, "/serviceentries?")
-		return strings.Contains(all, "/virtualservices?allowWatchBookmarks")
+		requests := strings.Join(server.Requests(), " ")
+		require.NotContains(t, requests, "/serviceentries?")
+		return strings.Contains(requests, "/virtualservices?allowWatchBookmarks")
 	})
 	for range 5 { // it has looked for the kinds since
 		r.await("it looks for the kinds", func() bool {
-			all := server.Requests()
-			require.NotContains(t, strings.Join(all, " "), "/serviceentries?")
-			return slices.Contains(all, "/apis")
+			requests := server.Requests()
+			require.NotContains(t, strings.Join(requests, " "), "/serviceentries?")
+			return slices.Contains(requests, "/apis")
 		})
 	}
 }

@@ -14,11 +14,11 @@ import (
 
 // With a CRD, the server deletes the objects one by one. The source publishes these deletions together, so that the guard
 // judges one loss, however slow the server is. A series without an end is published in parts.
-func TestDeletionsOfOneKindAreOneLoss(t *testing.T) {
+func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 	for name, row := range map[string]struct {
-		objects int
-		pause   time.Duration
-		whole   bool
+		objects  int
+		pause    time.Duration
+		complete bool
 	}{
 		"two, 60 ms apart":        {2, 60 * time.Millisecond, true},
 		"two, 400 ms apart":       {2, 400 * time.Millisecond, true},
@@ -58,14 +58,14 @@ func TestDeletionsOfOneKindAreOneLoss(t *testing.T) {
 				time.Sleep(time.Second)
 				gather()
 				require.Equal(t, row.objects, published)
-				require.Equal(t, row.whole, parts[row.objects], "%v", parts)
+				require.Equal(t, row.complete, parts[row.objects], "%v", parts)
 			})
 		})
 	}
 }
 
 // An object that comes back before its deletion is published is no loss, and other objects do not wait.
-func TestDeletionThatIsTakenBack(t *testing.T) {
+func TestDeletion_TakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New("k8s://127.0.0.1:1", Settings{})
 		require.NoError(t, err)
@@ -83,8 +83,8 @@ func TestDeletionThatIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestSeries_EveryKind has a series of deletions of each kind whose objects are published or derived from: the groups wait for its end,
-// also while other objects of the group change, and a group that the series does not concern does not wait.
+// TestSeries_EveryKind has a series of deletions of each kind with published or derived objects: the groups wait for
+// its end, also while other objects of the group change. A group without such objects does not wait.
 func TestSeries_EveryKind(t *testing.T) {
 	settings := Settings{Derive: &derive.Options{AllServices: true}, Services: &Services{}}
 	kinds, err := New("k8s://127.0.0.1:1", settings)

@@ -21,7 +21,7 @@ var timelineSeeds = flag.Uint64("timeline.seeds", 200, "how many random historie
 type modelServer struct {
 	version  uint64
 	kinds    []map[string]uint64    // by name, the version
-	lost     []map[string]time.Time // when restores and missing kinds took objects that nobody deleted
+	lost     []map[string]time.Time // the times when restores and missing kinds took objects without a deletion
 	absent   []bool
 	snapshot *modelServer
 }
@@ -34,7 +34,7 @@ func (s *modelServer) save() *modelServer {
 	return saved
 }
 
-// timelineModel is the memories of a run, whose clock and server a test has.
+// timelineModel has the caches of a run; a test has its clock and server.
 type timelineModel struct {
 	*modelServer
 	t        *testing.T
@@ -45,26 +45,26 @@ type timelineModel struct {
 const modelSettle, modelHold = 10 * time.Second, time.Minute
 
 // list has a kind listed. since is the version at the time of the request.
-func (m *timelineModel) list(kind int, since, version uint64, objects map[string]uint64) {
-	of := m.memories[kind]
-	if m.absent[kind] != of.Absent || m.absent[kind] {
-		m.went(kind, of.setAbsent(m.now, m.absent[kind], modelHold))
+func (m *timelineModel) list(kind int, from, version uint64, objects map[string]uint64) {
+	cache := m.memories[kind]
+	if m.absent[kind] != cache.Absent || m.absent[kind] {
+		m.went(kind, cache.setAbsent(m.now, m.absent[kind], modelHold))
 	}
 	if m.absent[kind] {
 		return
 	}
-	gone, err := of.checkList(m.memories, m.now, since, version, maps.Clone(objects), modelSettle, modelHold)
-	if m.went(kind, gone); err == nil {
+	missing, err := cache.checkList(m.memories, m.now, from, version, maps.Clone(objects), modelSettle, modelHold)
+	if m.went(kind, missing); err == nil {
 		for name, version := range objects {
-			require.Equal(m.t, version, of.objects[name].Value, "a listed object is followed")
+			require.Equal(m.t, version, cache.objects[name].Value, "a listed object is followed")
 		}
-		require.Len(m.t, of.objects, len(objects)+len(of.held()))
+		require.Len(m.t, cache.objects, len(objects)+len(cache.held()))
 	}
 }
 
 // went fails if an object goes that was not deleted, before a hold is over.
-func (m *timelineModel) went(kind int, gone []string) {
-	for _, name := range gone {
+func (m *timelineModel) went(kind int, missing []string) {
+	for _, name := range missing {
 		require.False(m.t, m.now.Before(m.lost[kind][name].Add(modelHold)), "kind %d: %s goes during the hold", kind, name)
 		delete(m.lost[kind], name)
 	}
@@ -76,25 +76,25 @@ func (m *timelineModel) step(random *rand.Rand) {
 	switch n := random.IntN(20); {
 	case n < 6 && !m.absent[kind]: // a change, and its event
 		m.version++
-		of, delivered := m.memories[kind], random.IntN(2) == 0 && m.memories[kind].Seen == m.version-1
+		cache, delivered := m.memories[kind], random.IntN(2) == 0 && m.memories[kind].Seen == m.version-1
 		if delete(m.lost[kind], name); random.IntN(3) > 0 {
 			if m.kinds[kind][name] = m.version; delivered {
-				of.objects.Put(name, m.version)
+				cache.objects.Put(name, m.version)
 			}
 		} else if delete(m.kinds[kind], name); delivered {
-			of.forget(name)
+			cache.forget(name)
 		}
 		if delivered {
-			of.Seen, of.confirmedAt = m.version, m.now
+			cache.Seen, cache.confirmedAt = m.version, m.now
 		}
 	case n < 12:
 		m.list(kind, m.memories.seen(), m.version, m.kinds[kind])
 	case n == 12: // an answer that was long on its way
-		objects, version, since := maps.Clone(m.kinds[kind]), m.version, m.memories.seen()
+		objects, version, from := maps.Clone(m.kinds[kind]), m.version, m.memories.seen()
 		m.version++
-		other := (kind + 1) % len(m.kinds)
-		m.list(other, m.memories.seen(), m.version, m.kinds[other])
-		m.list(kind, since, version, objects)
+		another := (kind + 1) % len(m.kinds)
+		m.list(another, m.memories.seen(), m.version, m.kinds[another])
+		m.list(kind, from, version, objects)
 	case n == 13:
 		m.snapshot = m.save()
 	case n == 14 && m.snapshot != nil && m.memories.seen() == m.version && m.version > m.snapshot.version: // the last version is known
@@ -146,8 +146,8 @@ func (m *timelineModel) step(random *rand.Rand) {
 
 var anyKind = kind{}
 
-// TestTimelineModel has random histories of a server with several kinds: changes, restores, kinds that go and come back, restarts of ours.
-// During holds, what is listed is followed and what was lost stays; in the end nothing is in doubt.
+// TestTimelineModel draws random histories of a server with several kinds: changes, restores, kinds that go and return,
+// restarts of the source. During holds, listed objects follow and lost objects stay; at the end no object is in doubt.
 func TestTimelineModel(t *testing.T) {
 	for seed := range *timelineSeeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

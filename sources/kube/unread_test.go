@@ -13,16 +13,17 @@ import (
 
 const policies = "authorizationpolicies.security.istio.io"
 
-// unreadKeys returns what Envoys are to refuse since it was never read.
-func (r *rig) unreadKeys() (all []string) {
+// unreadKeys returns the keys that Envoys refuse because they were never read.
+func (r *rig) unreadKeys() (keys []string) {
 	for _, key := range r.table.Snapshot().Invalid() {
-		all = append(all, key.String())
+		keys = append(keys, key.String())
 	}
-	return all
+	return keys
 }
 
-// Policies that may not be read, the first time, have everything refused. The reason names the right. Once it is granted, nothing is.
-func TestPoliciesWithoutARightAreRefused(t *testing.T) {
+// If policies may not be read the first time, Envoys refuse all requests. The reason names the right. Once it is
+// granted, they refuse none.
+func TestPolicies_WithoutRightAreRefused(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
 	put(server, "shop", "a", 1)
 	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
@@ -40,7 +41,7 @@ func TestPoliciesWithoutARightAreRefused(t *testing.T) {
 }
 
 // Kinds that the settings leave out are no kinds without a right.
-func TestPoliciesThatAreNotReadAreNotRefused(t *testing.T) {
+func TestPolicies_ExcludedAreNotRefused(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
 	put(server, "shop", "a", 1)
 	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
@@ -50,7 +51,7 @@ func TestPoliciesThatAreNotReadAreNotRefused(t *testing.T) {
 }
 
 // A server that does not list the group of policies is looked at several times before it counts as one without.
-func TestMissingPoliciesAreConfirmed(t *testing.T) {
+func TestPolicies_MissingAreConfirmed(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
 	put(server, "shop", "a", 1)
 	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
