@@ -12,24 +12,24 @@ import (
 	"tributary/sources/transform"
 )
 
-// What a first read finds and may not serve is not nothing.
-func TestFirstReadWithoutAnythingValidIsNone(t *testing.T) {
-	right := Content{Group: "b", Resources: []*resource.Resource{made("y", "1", "b")}}
-	left, err := transform.New(transform.Settings{Exclude: []transform.Selector{{Names: []string{"x"}}}})
+// A first read whose objects may all not be served is not an empty source.
+func TestFirstRead_WithoutValidObjectIsNone(t *testing.T) {
+	right := Content{Group: "b", Resources: []*resource.Resource{newObject("y", "1", "b")}}
+	excluding, err := transform.New(transform.Settings{Exclude: []transform.Selector{{Names: []string{"x"}}}})
 	require.NoError(t, err)
 	for _, c := range []struct {
 		name   string
 		spec   Spec
 		first  []Content
 		synced bool
-		then   []Content // makes it synced
+		next   []Content // makes it synced
 	}{
-		{name: "all is invalid, and one is mended", first: []Content{broken("a", keyed("x")), broken("b", keyed("y"))}, then: []Content{right}},
-		{name: "all is invalid, and one more comes", first: []Content{broken("a", keyed("x"))}, then: []Content{right}},
-		{name: "all is invalid, and is removed", first: []Content{broken("a", keyed("x"))}, then: []Content{{Group: "a"}}},
+		{name: "all objects are invalid, and one becomes valid", first: []Content{broken("a", keyed("x")), broken("b", keyed("y"))}, next: []Content{right}},
+		{name: "all is invalid, and one more comes", first: []Content{broken("a", keyed("x"))}, next: []Content{right}},
+		{name: "all is invalid, and is removed", first: []Content{broken("a", keyed("x"))}, next: []Content{{Group: "a"}}},
 		{
-			name: "what is invalid cannot be told", first: []Content{{Group: "a", Rejects: []Reject{{Err: errors.New("bad")}}}},
-			then: []Content{{Group: "a"}},
+			name: "an invalid text names no object", first: []Content{{Group: "a", Rejects: []Reject{{Err: errors.New("bad")}}}},
+			next: []Content{{Group: "a"}},
 		},
 		{name: "all but one is invalid", first: []Content{broken("a", keyed("x")), right}, synced: true},
 		{name: "there is nothing", synced: true},
@@ -39,10 +39,10 @@ func TestFirstReadWithoutAnythingValidIsNone(t *testing.T) {
 			synced: true,
 		},
 		{
-			name: "what is valid is left out", spec: Spec{Transform: left}, synced: true,
-			first: []Content{broken("b", keyed("y")), {Group: "a", Resources: []*resource.Resource{made("x", "1", "a")}}},
+			name: "valid objects are excluded", spec: Spec{Transform: excluding}, synced: true,
+			first: []Content{broken("b", keyed("y")), {Group: "a", Resources: []*resource.Resource{newObject("x", "1", "a")}}},
 		},
-		{name: "that is what is wanted", spec: Spec{Partial: true}, first: []Content{broken("a", keyed("x"))}, synced: true},
+		{name: "the operator wants that", spec: Spec{Partial: true}, first: []Content{broken("a", keyed("x"))}, synced: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			within(t, Options{}, func(t *testing.T, s *Supervisor) {
@@ -61,7 +61,7 @@ func TestFirstReadWithoutAnythingValidIsNone(t *testing.T) {
 					require.Contains(t, st.Message, "not one object")
 					sink.Synced() // a source that is started again says it again
 					require.False(t, table.Synced())
-					require.NoError(t, sink.ReplaceAll(c.then[:1]))
+					require.NoError(t, sink.ReplaceAll(c.next[:1]))
 					require.True(t, table.Synced())
 				}
 				st = s.Status()[0]
@@ -87,10 +87,11 @@ func TestFirstReadWithoutAnythingValidMayCountByAReload(t *testing.T) {
 	})
 }
 
-// An earlier run says what there was: what is broken meanwhile stays, and the source counts as read. One that never could says nothing.
+// The stored state of an earlier run names the objects: those that are broken now stay, and the source counts as read.
+// The state of a source that was never read names none.
 func TestRestartWithoutAnythingValid(t *testing.T) {
 	bad := whole(groups{"a": nil}, broken("a", keyed("x")).Rejects...)
-	good := whole(groups{"a": {made("x", "1", "a")}})
+	good := whole(groups{"a": {newObject("x", "1", "a")}})
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		for _, life := range []struct {

@@ -14,7 +14,7 @@ import (
 	"tributary/resource"
 )
 
-func TestACommitHasALine(t *testing.T) {
+func TestCommit_IsOneLogLine(t *testing.T) {
 	entry := func(name, place string) *resource.Resource {
 		key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
 		r, err := resource.New(resource.Meta{Key: key, Origin: resource.Origin{Source: "mesh", Place: place}}, &networking.ServiceEntry{})

@@ -21,7 +21,7 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// handing is a source of which the test has the sink.
+// handing is a source that gives its sink to the test.
 func handing(to chan<- Sink) run {
 	return func(ctx context.Context, sink Sink) error {
 		to <- sink
@@ -30,7 +30,7 @@ func handing(to chan<- Sink) run {
 	}
 }
 
-// sinkOf is a sink as a runner makes it, of a table and what is kept of it.
+// sinkOf makes a sink as a runner does, with a table and its stored state.
 func sinkOf(table Table, memory *lastgood.Store) *sink {
 	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
 	return newRunner(Spec{Name: "s", Table: table, Memory: memory}, opts, true).sink
@@ -49,58 +49,58 @@ func TestFirstSeen(t *testing.T) {
 		publish := func(group string, r *resource.Resource) {
 			require.NoError(t, s.ReplaceAll([]Content{{Group: group, Resources: []*resource.Resource{r}}}))
 		}
-		all, none := flapping(30)
-		require.NoError(t, s.ReplaceAll(all))
+		full, empty := flapping(30)
+		require.NoError(t, s.ReplaceAll(full))
 		require.Equal(t, first, seen("x00"))
 		time.Sleep(time.Hour)
-		publish("x00", made("x00", "2", "p"))
-		publish("new", made("new", "1", "p"))
+		publish("x00", newObject("x00", "2", "p"))
+		publish("new", newObject("new", "1", "p"))
 		require.Equal(t, first, seen("x00"), "another version of the same object")
 		require.Equal(t, first.Add(time.Hour), seen("new"))
-		require.NoError(t, s.ReplaceAll(none))
+		require.NoError(t, s.ReplaceAll(empty))
 		require.NotNil(t, s.ledger.guard.Status())
 		time.Sleep(time.Minute)
-		publish("x00", made("x00", "3", "p"))
+		publish("x00", newObject("x00", "3", "p"))
 		require.Equal(t, first, seen("x00"), "it was held, and so never gone")
-		publish("old", made("old", "1", "p").WithSeen(first.Add(-time.Hour)))
+		publish("old", newObject("old", "1", "p").WithSeen(first.Add(-time.Hour)))
 		require.Equal(t, first.Add(-time.Hour), seen("old"), "the source knows better")
 	})
 }
 
 // flapping are n groups of one object each, and the same when their mount is gone for a moment.
-func flapping(n int) (all, none []Content) {
+func flapping(n int) (full, empty []Content) {
 	for i := range n {
 		name := fmt.Sprintf("x%02d", i)
-		all = append(all, Content{Group: name, Resources: []*resource.Resource{made(name, "1", name)}})
-		none = append(none, Content{Group: name})
+		full = append(full, Content{Group: name, Resources: []*resource.Resource{newObject(name, "1", name)}})
+		empty = append(empty, Content{Group: name})
 	}
-	return all, none
+	return full, empty
 }
 
 func broken(group string, key resource.Key) Content {
 	return Content{Group: group, Rejects: []Reject{{Key: key, Origin: resource.Origin{Place: group}, Err: errors.New("bad")}}}
 }
 
-// TestWhatComesBackBrokenKeepsWhatWasHeld has a loss held, and all of it come back, but for one object that somebody is just
-// editing. It was served all the time, and is: whether the source last said that it is gone has no bearing on that.
-func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
-	for what, key := range map[string]resource.Key{
+// TestHold_BrokenReturnKeepsHeldObject: all held objects come back, but one of them is broken. It stays served: the
+// earlier deletion by the source has no effect on that.
+func TestHold_BrokenReturnKeepsHeldObject(t *testing.T) {
+	for name, key := range map[string]resource.Key{
 		"known": keyed("x07"), "too broken to tell": {}, "mistyped": {Kind: "ServiceEntri", Namespace: "default", Name: "x07"},
 	} {
 		for _, ends := range []string{"by itself", "released"} {
-			t.Run(what+", "+ends, func(t *testing.T) {
+			t.Run(name+", "+ends, func(t *testing.T) {
 				within(t, Options{}, func(t *testing.T, s *Supervisor) {
 					table := new(memstore.Table)
-					all, none := flapping(30)
+					full, empty := flapping(30)
 					sinks := make(chan Sink, 1)
 					require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
 					sink := <-sinks
-					require.NoError(t, sink.ReplaceAll(all))
+					require.NoError(t, sink.ReplaceAll(full))
 					sink.Synced()
-					require.NoError(t, sink.ReplaceAll(none))
+					require.NoError(t, sink.ReplaceAll(empty))
 					require.NotNil(t, s.Status()[0].Held)
-					all[7] = broken("x07", key)
-					require.Error(t, sink.ReplaceAll(all[:8]))
+					full[7] = broken("x07", key)
+					require.Error(t, sink.ReplaceAll(full[:8]))
 					if ends == "released" { // the others, which did not come back
 						before := *s.Status()[0].LastPublish
 						time.Sleep(time.Minute)
@@ -109,13 +109,13 @@ func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
 						require.Equal(t, 8, table.Snapshot().Len())
 						require.Equal(t, time.Minute, s.Status()[0].LastPublish.Sub(before), "a release is a change")
 					} else {
-						require.Error(t, sink.ReplaceAll(all))
+						require.Error(t, sink.ReplaceAll(full))
 						time.Sleep(2 * time.Minute)
 						require.Equal(t, 30, table.Snapshot().Len())
 					}
 					synctest.Wait()
 					require.Nil(t, s.Status()[0].Held)
-					require.NotNil(t, table.Snapshot().Get(keyed("x07")), "what is not valid keeps its last good version")
+					require.NotNil(t, table.Snapshot().Get(keyed("x07")), "an invalid object keeps its last good version")
 					require.NoError(t, replace(sink, "x07", nil))
 					require.Nil(t, table.Snapshot().Get(keyed("x07")), "now it is gone")
 				})
@@ -124,29 +124,29 @@ func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
 	}
 }
 
-// TestRestartWhileHeldIsNoOtherHistory has two replicas see the same, and one of them restarted while a loss is held.
-func TestRestartWhileHeldIsNoOtherHistory(t *testing.T) {
+// TestRestart_DuringHoldKeepsHistory has two replicas see the same, and one of them restarted while a loss is held.
+func TestRestart_DuringHoldKeepsHistory(t *testing.T) {
 	state, err := lastgood.Open(t.TempDir(), nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
-	for name, after := range map[string]func(all []Content) []Content{
-		"broken":             func(all []Content) []Content { all[7] = broken("x07", keyed("x07")); return all },
-		"too broken to tell": func(all []Content) []Content { all[7] = broken("x07", resource.Key{}); return all },
-		"others":             func(all []Content) []Content { return all[:8] },
-		"changed": func(all []Content) []Content {
-			all[7].Resources = []*resource.Resource{made("x07", "2", "x07")}
-			return all[5:9]
+	for name, after := range map[string]func(full []Content) []Content{
+		"broken":             func(full []Content) []Content { full[7] = broken("x07", keyed("x07")); return full },
+		"too broken to tell": func(full []Content) []Content { full[7] = broken("x07", resource.Key{}); return full },
+		"others":             func(full []Content) []Content { return full[:8] },
+		"changed": func(full []Content) []Content {
+			full[7].Resources = []*resource.Resource{newObject("x07", "2", "x07")}
+			return full[5:9]
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tables := []*memstore.Table{new(memstore.Table), new(memstore.Table)}
 			memory := state.Source(name)
 			stays, restarts := sinkOf(tables[0], nil), sinkOf(tables[1], memory)
-			all, none := flapping(30)
+			full, empty := flapping(30)
 			for _, s := range []*sink{stays, restarts} {
-				_ = s.ReplaceAll(all)
+				_ = s.ReplaceAll(full)
 				s.Synced()
-				_ = s.ReplaceAll(none)
+				_ = s.ReplaceAll(empty)
 			}
 			stopped, stop := context.WithCancel(t.Context())
 			stop()
@@ -157,7 +157,7 @@ func TestRestartWhileHeldIsNoOtherHistory(t *testing.T) {
 			require.Equal(t, before.Objects, restarts.ledger.guard.Status().Objects, "it is known before the source is read")
 			require.Equal(t, before.Why, restarts.ledger.guard.Status().Why)
 
-			contents := after(all)
+			contents := after(full)
 			for _, s := range []*sink{stays, restarts} {
 				_ = s.ReplaceAll(contents)
 				s.Synced()
@@ -169,8 +169,8 @@ func TestRestartWhileHeldIsNoOtherHistory(t *testing.T) {
 	}
 }
 
-// TestRestartsMakeNoDifference has two replicas see the same, of which one restarts again and again, while losses are held, objects
-// are broken, and groups move.
+// TestRestartsMakeNoDifference: two replicas read the same, and one of them restarts again and again, while losses are
+// held, objects are broken, and groups move.
 func TestRestartsMakeNoDifference(t *testing.T) {
 	state, err := lastgood.Open(t.TempDir(), nil)
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 		memory := state.Source(fmt.Sprint("s", n))
 		tables := []*memstore.Table{new(memstore.Table), new(memstore.Table)}
 		replicas := []*sink{sinkOf(tables[0], nil), sinkOf(tables[1], memory)}
-		said := make(map[string]Content)
+		published := make(map[string]Content)
 		for range rapid.IntRange(1, 15).Draw(t, "steps") {
 			var contents []Content
 			switch rapid.SampledFrom([]string{"some", "some", "nothing", "release", "restart", "restart"}).Draw(t, "what") {
@@ -211,7 +211,7 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 					}
 				}
 				for _, name := range restartGroups {
-					c := said[name]
+					c := published[name]
 					c.Group = name
 					contents = append(contents, c)
 				}
@@ -221,7 +221,7 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 				s.Synced()
 			}
 			for _, c := range contents {
-				said[c.Group] = c
+				published[c.Group] = c
 			}
 			if replicas[0].ledger.guard.Status() != nil {
 				held++
@@ -237,15 +237,16 @@ func TestRestartsMakeNoDifference(t *testing.T) {
 	require.Positive(t, held)
 }
 
-func shown(table *memstore.Table) (all []string) {
+func shown(table *memstore.Table) (lines []string) {
 	for r := range table.Snapshot().All() {
-		all = append(all, fmt.Sprint(r.Key(), " ", string(r.Body()), " ", r.Origin().Place))
+		lines = append(lines, fmt.Sprint(r.Key(), " ", string(r.Body()), " ", r.Origin().Place))
 	}
-	return all
+	return lines
 }
 
-// TestReleasedBeforeTheSourceIsRead has somebody release after a restart what was held before it, while the source cannot be read.
-func TestReleasedBeforeTheSourceIsRead(t *testing.T) {
+// TestRelease_BeforeSourceIsRead: after a restart, a caller releases a hold of the earlier run while the source
+// cannot be read.
+func TestRelease_BeforeSourceIsRead(t *testing.T) {
 	for _, how := range []string{"released", "holdFor"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -278,8 +279,8 @@ func TestReleasedBeforeTheSourceIsRead(t *testing.T) {
 	}
 }
 
-// TestInherit_KeepsHold: a source that is read again by other settings, and has another table, goes on with its hold.
-// What it lacks by the new settings is not held; a further loss after that read is.
+// TestInherit_KeepsHold: a source with other settings and another table keeps its hold after it is read. Objects that
+// it lacks because of the new settings are not held; a further loss after that read is.
 func TestInherit_KeepsHold(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100), "h": many("h", 40)})}
@@ -310,7 +311,7 @@ func TestInherit_KeepsHold(t *testing.T) {
 	})
 }
 
-// TestReconfigure_OtherNameIsOtherSource: nothing of a source goes on under another name, not even with the same table.
+// TestReconfigure_OtherNameIsOtherSource: another name inherits no state, not even with the same table.
 func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
@@ -328,10 +329,10 @@ func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 	})
 }
 
-// TestConfirmedTwiceIsCountedOnce has a source that is reloaded to `validation: warn` and back while it cannot be read.
-func TestConfirmedTwiceIsCountedOnce(t *testing.T) {
+// TestConfirmation_CountsOnce has a source that is reloaded to `validation: warn` and back while it cannot be read.
+func TestConfirmation_CountsOnce(t *testing.T) {
 	s := sinkOf(new(memstore.Table), nil)
-	c := Content{Group: "g", Mark: "mark", Resources: []*resource.Resource{made("x", "1", "g:1")}, Warnings: []string{"w"}, Foreign: 1}
+	c := Content{Group: "g", Mark: "mark", Resources: []*resource.Resource{newObject("x", "1", "g:1")}, Warnings: []string{"w"}, Foreign: 1}
 	require.NoError(t, s.ReplaceAll([]Content{c}))
 	s.Synced()
 	s.configure(Spec{Name: "s", Lenient: true})
@@ -343,14 +344,14 @@ func TestConfirmedTwiceIsCountedOnce(t *testing.T) {
 	require.Equal(t, 1, st.Foreign)
 }
 
-// TestAnotherProgramConfirmsNothing: what one version of the program found valid, the next one judges by its own rules.
-func TestAnotherProgramConfirmsNothing(t *testing.T) {
+// TestConfirmation_NotByOtherVersionOfProgram: another version of the program validates stored objects by its own rules.
+func TestConfirmation_NotByOtherVersionOfProgram(t *testing.T) {
 	s := sinkOf(new(memstore.Table), nil)
-	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: []*resource.Resource{made("x", "1", "g:1")}}}))
+	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: []*resource.Resource{newObject("x", "1", "g:1")}}}))
 	require.True(t, s.Confirm("g", "mark"))
 	require.False(t, s.Confirm("g", "of another text"))
-	this := resource.Rules
-	defer func() { resource.Rules = this }()
+	rules := resource.Rules
+	defer func() { resource.Rules = rules }()
 	resource.Rules = func() string { return "those of the next version" }
 	require.False(t, s.Confirm("g", "mark"))
 }
@@ -362,17 +363,18 @@ func keysOf(table *memstore.Table) (keys []resource.Key) {
 	return keys
 }
 
-// TestExplainedLossesDoNotJoinAHold has everything but ten of 30 objects go at once and, later, two one by one, of which one was explained.
-func TestExplainedLossesDoNotJoinAHold(t *testing.T) {
+// TestExplainedLoss_DoesNotJoinHold: all but ten of 30 objects go at once. Later, two go one by one, one of them
+// explained.
+func TestExplainedLoss_DoesNotJoinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinkOf(new(memstore.Table), nil)
-		all, none := flapping(30)
-		require.NoError(t, s.ReplaceAll(all))
-		require.NoError(t, s.ReplaceAll(none[:20]))
+		full, empty := flapping(30)
+		require.NoError(t, s.ReplaceAll(full))
+		require.NoError(t, s.ReplaceAll(empty[:20]))
 		time.Sleep(guard.DefaultWindow)
-		none[20].Explained = true
-		require.NoError(t, s.ReplaceAll(none[20:21]))
-		require.NoError(t, s.ReplaceAll(none[21:22]))
+		empty[20].Explained = true
+		require.NoError(t, s.ReplaceAll(empty[20:21]))
+		require.NoError(t, s.ReplaceAll(empty[21:22]))
 		require.Nil(t, s.table.Snapshot().Get(keyed("x20")))
 		require.NotNil(t, s.table.Snapshot().Get(keyed("x21")))
 		require.Equal(t, 21, s.ledger.guard.Status().Objects)
@@ -441,7 +443,7 @@ func TestHolds_EndAndLog(t *testing.T) {
 		require.NoError(t, s.ReplaceAll(full[:59]))
 		time.Sleep(guard.DefaultWindow)
 		synctest.Wait()
-		require.Contains(t, log.String(), "what is left of it has been below the limits for 1m0s")
+		require.Contains(t, log.String(), "its remaining loss has been below the limits for 1m0s")
 		require.Equal(t, 99, table.Snapshot().Len())
 		require.Len(t, events, 8)
 		require.Contains(t, events[0], EventHeld+" s hold ")
@@ -457,7 +459,7 @@ func TestHolds_OneCommit(t *testing.T) {
 	full, empty := flapping(100)
 	require.NoError(t, s.ReplaceAll(full))
 	before := s.table.Snapshot().Revision()
-	contents := append(empty[:70], Content{Group: "new", Resources: []*resource.Resource{made("new", "1", "p")}})
+	contents := append(empty[:70], Content{Group: "new", Resources: []*resource.Resource{newObject("new", "1", "p")}})
 	require.NoError(t, s.ReplaceAll(contents))
 	require.Equal(t, before+1, s.table.Snapshot().Revision())
 	require.Equal(t, 101, s.table.Snapshot().Len())

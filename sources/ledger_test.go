@@ -18,7 +18,7 @@ import (
 )
 
 // made returns a resource called name of the given content, at place.
-func made(name, content, place string) *resource.Resource {
+func newObject(name, content, place string) *resource.Resource {
 	return resource.FromBody(resource.Meta{Key: keyed(name), Origin: resource.Origin{Source: "test", Place: place}}, []byte(content))
 }
 
@@ -26,10 +26,10 @@ func keyed(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
 }
 
-// emptyLedger returns a ledger whose guard holds nothing.
+// emptyLedger returns a ledger whose guard has no hold.
 func emptyLedger() *ledger { return newLedger(guard.New(guard.Settings{}, memstore.Snapshot{})) }
 
-// TestLedger checks the ledger, through random histories, against a model that works everything out anew each time.
+// TestLedger compares the ledger, through random histories, with a model that is computed from scratch at each step.
 func TestLedger(t *testing.T) {
 	groups := []string{"a", "b", "c"}
 	names := []string{"x", "y", "z"}
@@ -39,7 +39,7 @@ func TestLedger(t *testing.T) {
 		for i := range n {
 			name := rapid.SampledFrom(names).Draw(t, "name")
 			content := rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content")
-			c.Resources = append(c.Resources, made(name, content, fmt.Sprintf("%s:%d", group, i)))
+			c.Resources = append(c.Resources, newObject(name, content, fmt.Sprintf("%s:%d", group, i)))
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "rejects") {
 			r := Reject{Err: errors.New("bad"), Origin: resource.Origin{Place: group}}
@@ -53,7 +53,7 @@ func TestLedger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := emptyLedger()
 		model := newModel(groups)
-		store := make(map[resource.Key]*resource.Resource) // what a table makes of the changes
+		store := make(map[resource.Key]*resource.Resource) // applies the changes to a table
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			var contents []admitted
 			for _, g := range groups {
@@ -69,7 +69,7 @@ func TestLedger(t *testing.T) {
 			}
 			for _, r := range c.Puts {
 				old := store[r.Key()]
-				require.False(t, old != nil && resource.Equal(old, r) && old.Origin() == r.Origin(), "nothing is put without need")
+				require.False(t, old != nil && resource.Equal(old, r) && old.Origin() == r.Origin(), "no object is put without a change")
 				store[r.Key()] = r
 			}
 
@@ -88,66 +88,66 @@ func TestLedger(t *testing.T) {
 		}
 		l.replace(empty, time.Unix(2, 0))
 		require.Zero(t, l.uncertainCount)
-		require.Equal(t, emptyLedger(), l, "nothing is left of what was withdrawn")
+		require.Equal(t, emptyLedger(), l, "no withdrawn object is left")
 	})
 }
 
-// model is what a source has, worked out anew with each step.
+// model is the state of a source, computed from scratch at each step.
 type model struct {
-	names  []string // in order
-	groups map[string]*modelGroup
-	kept   map[resource.Key]*resource.Resource // that no group has; by the group of its origin
+	names    []string // in order
+	groups   map[string]*modelGroup
+	retained map[resource.Key]*resource.Resource // that no group has; by the group of its origin
 }
 
 type modelGroup struct {
 	restored  bool // it is as it was found after a restart
-	has       map[resource.Key]*resource.Resource
+	previous  map[resource.Key]*resource.Resource
 	rejected  map[resource.Key]bool
 	anonymous bool
 }
 
 func newModel(names []string) *model {
-	m := &model{names: names, groups: make(map[string]*modelGroup), kept: make(map[resource.Key]*resource.Resource)}
+	m := &model{names: names, groups: make(map[string]*modelGroup), retained: make(map[resource.Key]*resource.Resource)}
 	for _, name := range names {
 		m.groups[name] = &modelGroup{}
 	}
 	return m
 }
 
-// owner returns who has a key, and what; the first in order of name.
+// owner returns the group of a key and its object; the first in order of name.
 func (m *model) owner(key resource.Key) (string, *resource.Resource) {
 	for _, name := range m.names {
-		if r := m.groups[name].has[key]; r != nil {
+		if r := m.groups[name].previous[key]; r != nil {
 			return name, r
 		}
 	}
-	if r := m.kept[key]; r != nil {
+	if r := m.retained[key]; r != nil {
 		return r.Origin().Group, r
 	}
 	return "", nil
 }
 
 func (m *model) winners() map[resource.Key]*resource.Resource {
-	all := maps.Clone(m.kept)
+	owners := maps.Clone(m.retained)
 	for _, name := range slices.Backward(m.names) {
-		maps.Copy(all, m.groups[name].has)
+		maps.Copy(owners, m.groups[name].previous)
 	}
-	return all
+	return owners
 }
 
-// restart forgets what is not on disk: what is not in force, and what was rejected.
+// restart forgets the state that is not on disk: shadowed objects and rejects.
 func (m *model) restart() {
 	winners := m.winners()
 	for name, g := range m.groups {
-		next := &modelGroup{restored: true, has: make(map[resource.Key]*resource.Resource)}
+		next := &modelGroup{restored: true, previous: make(map[resource.Key]*resource.Resource)}
 		for key, r := range winners {
-			if g.has[key] == r || m.kept[key] == r && r.Origin().Group == name {
-				next.has[key] = r
+			if g.previous[key] == r || m.retained[key] == r && r.Origin().Group == name {
+				next.previous[key] = r
 			}
 		}
 		m.groups[name] = next
 	}
-	clear(m.kept)
+	clear(m.retained)
 }
 
 func (m *model) replace(contents []admitted) {
@@ -157,37 +157,37 @@ func (m *model) replace(contents []admitted) {
 		owners[key], _ = m.owner(key)
 		restored[key] = m.groups[owners[key]].restored
 	}
-	var may []string // be what has gone elsewhere
+	var candidates []string // objects that may have moved out of a broken document
 	for _, c := range contents {
-		maps.DeleteFunc(m.kept, func(_ resource.Key, r *resource.Resource) bool { return r.Origin().Group == c.Group })
+		maps.DeleteFunc(m.retained, func(_ resource.Key, r *resource.Resource) bool { return r.Origin().Group == c.Group })
 		if c.Renamable {
-			may = append(may, c.Group)
+			candidates = append(candidates, c.Group)
 		}
-		next := &modelGroup{has: make(map[resource.Key]*resource.Resource), rejected: make(map[resource.Key]bool)}
+		next := &modelGroup{previous: make(map[resource.Key]*resource.Resource), rejected: make(map[resource.Key]bool)}
 		for _, r := range c.Rejects {
 			next.rejected[r.Key] = true
 			next.anonymous = next.anonymous || r.Key == resource.Key{}
 		}
 		for _, r := range slices.Backward(c.Resources) {
-			next.has[r.Key()] = r
+			next.previous[r.Key()] = r
 		}
 		m.groups[c.Group] = next
 	}
 	for key, r := range before {
 		if name, has := m.owner(key); has != nil {
-			if m.groups[name].has[key] != nil {
-				delete(m.kept, key)
+			if m.groups[name].previous[key] != nil {
+				delete(m.retained, key)
 			}
 			continue
 		}
 		keeper := ""
-		for _, name := range slices.Concat(m.names, []string{owners[key]}, may) {
+		for _, name := range slices.Concat(m.names, []string{owners[key]}, candidates) {
 			g := m.groups[name]
 			if keeper == "" && g.rejected[key] {
 				keeper = name
 			}
 		}
-		for _, name := range slices.Concat([]string{owners[key]}, may) {
+		for _, name := range slices.Concat([]string{owners[key]}, candidates) {
 			if keeper == "" && m.groups[name].anonymous && (name == owners[key] || !restored[key]) {
 				keeper = name
 			}
@@ -195,7 +195,7 @@ func (m *model) replace(contents []admitted) {
 		if keeper != "" {
 			o := r.Origin()
 			o.Group = keeper
-			m.kept[key] = r.WithOrigin(o)
+			m.retained[key] = r.WithOrigin(o)
 		}
 	}
 }
@@ -217,9 +217,9 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 		}
 	}
 	require.Equal(t, unsure, l.uncertainCount)
-	has, repeated := len(m.kept), 0
+	has, repeated := len(m.retained), 0
 	for name, g := range m.groups {
-		has += len(g.has)
+		has += len(g.previous)
 		if g := l.groups[name]; g != nil {
 			repeated += len(g.repeated)
 		}
@@ -249,7 +249,7 @@ func TestQuarantineKeepsItsTime(t *testing.T) {
 func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 	for _, key := range []resource.Key{{}, {Kind: "ServiceEntri", Namespace: "default", Name: "x"}, {Kind: resource.ServiceEntry}} {
 		l := emptyLedger()
-		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{made("x", "1", "p")}}}}, time.Unix(1, 0))
+		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{newObject("x", "1", "p")}}}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}}}}, time.Unix(2, 0))
 		require.Empty(t, c.Deletes, "%+v", key)
 		require.Len(t, l.winners, 1)
@@ -258,7 +258,7 @@ func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 
 func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
 	l := emptyLedger()
-	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}
+	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p")}
 	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
 	c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{reject}}}}, time.Unix(2, 0))
@@ -266,8 +266,8 @@ func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
 	require.Equal(t, []string{"ServiceEntry default/x"}, l.quarantineList()[0].Keeps)
 }
 
-// TestForeignObjectHoldsNothing shows a file with an object of ours beside one of another API. Ours is renamed.
-func TestForeignObjectHoldsNothing(t *testing.T) {
+// TestForeignReject_RetainsNoObject shows a file with an object of ours beside one of another API. Ours is renamed.
+func TestForeignReject_RetainsNoObject(t *testing.T) {
 	text := func(name string) []byte {
 		return fmt.Appendf(nil, "apiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {ports: [{port: 80}]}\n---\n"+
 			"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %[1]s}\nspec: {hosts: [%[1]s.example]}\n", name)
@@ -296,11 +296,11 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatIsBeyondTheLimitsKeepsItsLastGood has files that become more than any file needs, in one document and as a whole.
-func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
+// TestLimits_KeepLastGoodVersions has files that become more than any file needs, in one document and as a whole.
+func TestLimits_KeepLastGoodVersions(t *testing.T) {
 	text := func(version int, spec string) string {
-		one := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s}\nspec: %s\n---\n"
-		return fmt.Sprintf(one, "x", fmt.Sprintf("{hosts: [v%d.example]}", version)) + fmt.Sprintf(one, "z", spec)
+		document := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s}\nspec: %s\n---\n"
+		return fmt.Sprintf(document, "x", fmt.Sprintf("{hosts: [v%d.example]}", version)) + fmt.Sprintf(document, "z", spec)
 	}
 	for name, next := range map[string]struct {
 		text string
@@ -316,30 +316,31 @@ func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
 			l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(text(1, "{hosts: [z.example]}")), resource.Options{})}},
 				time.Unix(1, 0))
 			require.Len(t, l.winners, 2)
-			was := l.winners[keyed("x")].resource.Version()
+			version := l.winners[keyed("x")].resource.Version()
 			c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(next.text), next.o)}}, time.Unix(2, 0))
 			require.Empty(t, c.Deletes)
 			require.Len(t, l.winners, 2)
 			require.True(t, l.winners[keyed("z")].isLastGood)
 			require.Len(t, l.quarantineList(), 1)
-			require.Equal(t, next.o.MaxBytes == 0, l.winners[keyed("x")].resource.Version() != was, "what comes before the limit")
+			require.Equal(t, next.o.MaxBytes == 0, l.winners[keyed("x")].resource.Version() != version, "documents before the limit")
 		})
 	}
 }
 
-// TestWhatIsUnreadableSaysWhatItKeeps shows that what is served for want of certainty can be told from what is in the file.
-func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
+// TestUnreadableDocument_NamesKeptObjects: a quarantined document names the objects that are served because they may be in
+// it.
+func TestUnreadableDocument_NamesKeptObjects(t *testing.T) {
 	l := emptyLedger()
-	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p"), made("z", "1", "p")}
+	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p"), newObject("z", "1", "p")}
 	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	l.replace([]admitted{{Content: Content{
-		Group: "g", Resources: []*resource.Resource{made("x", "2", "p")},
+		Group: "g", Resources: []*resource.Resource{newObject("x", "2", "p")},
 		Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}, {Err: errors.New("too broken to tell")}},
 	}}}, time.Unix(2, 0))
 	require.Len(t, l.winners, 3)
-	known, unknown := l.quarantineList()[0], l.quarantineList()[1]
-	require.True(t, known.LastGoodServes)
-	require.Empty(t, known.Keeps)
+	identified, unknown := l.quarantineList()[0], l.quarantineList()[1]
+	require.True(t, identified.LastGoodServes)
+	require.Empty(t, identified.Keeps)
 	require.Equal(t, []string{"ServiceEntry default/z"}, unknown.Keeps)
 }
 
@@ -348,13 +349,13 @@ func BenchmarkReplaceOne(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
 			l := emptyLedger()
-			var all []admitted
+			var groups []admitted
 			for i := range n {
 				name := fmt.Sprintf("e%d", i)
-				all = append(all, admitted{Content: Content{Group: name, Resources: []*resource.Resource{made(name, "1", name)}}})
+				groups = append(groups, admitted{Content: Content{Group: name, Resources: []*resource.Resource{newObject(name, "1", name)}}})
 			}
-			l.replace(all, time.Unix(1, 0))
-			versions := [][]*resource.Resource{{made("e7", "2", "e7")}, {made("e7", "3", "e7")}}
+			l.replace(groups, time.Unix(1, 0))
+			versions := [][]*resource.Resource{{newObject("e7", "2", "e7")}, {newObject("e7", "3", "e7")}}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
@@ -364,8 +365,8 @@ func BenchmarkReplaceOne(b *testing.B) {
 	}
 }
 
-// TestLastGoodIsOfTheSource shows what stands in for what is rejected, wherever it turns up.
-func TestLastGoodIsOfTheSource(t *testing.T) {
+// TestLastGood_AppliesAcrossGroups: last good versions replace rejects, wherever in the source these turn up.
+func TestLastGood_AppliesAcrossGroups(t *testing.T) {
 	bad := func(key resource.Key) Reject { return Reject{Key: key, Err: errors.New("bad")} }
 	group := func(name string, rejects []Reject, rs ...*resource.Resource) admitted {
 		return admitted{Content: Content{Group: name, Resources: rs, Rejects: rejects, Renamable: true}}
@@ -377,26 +378,26 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		want  map[resource.Key]string // place
 		keeps []string
 	}{
-		"what has moved out of a broken group is not shadowed by what it was there": {
+		"an object that moved out of a broken group is not shadowed by its version there": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"), made("y", "1", "a"))},
-				{group("a", tooBroken), group("b", nil, made("x", "2", "b"))},
+				{group("a", nil, newObject("x", "1", "a"), newObject("y", "1", "a"))},
+				{group("a", tooBroken), group("b", nil, newObject("x", "2", "b"))},
 			},
 			map[resource.Key]string{x: "b", y: "a"},
 			[]string{y.String()},
 		},
 		"the same, if the group is known to have had it": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"))},
+				{group("a", nil, newObject("x", "1", "a"))},
 				{group("a", []Reject{bad(x)})},
-				{group("b", nil, made("x", "2", "b"))},
+				{group("b", nil, newObject("x", "2", "b"))},
 			},
 			map[resource.Key]string{x: "b"},
 			nil,
 		},
 		"renamed and broken at once": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"))},
+				{group("a", nil, newObject("x", "1", "a"))},
 				{group("a", nil), group("b", []Reject{bad(x)})},
 			},
 			map[resource.Key]string{x: "a"},
@@ -404,7 +405,7 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		},
 		"renamed and too broken to tell": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"))},
+				{group("a", nil, newObject("x", "1", "a"))},
 				{group("a", nil), group("b", tooBroken)},
 			},
 			map[resource.Key]string{x: "a"},
@@ -412,7 +413,7 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		},
 		"deleted, while another group has been too broken to tell for long": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a")), group("b", tooBroken)},
+				{group("a", nil, newObject("x", "1", "a")), group("b", tooBroken)},
 				{group("a", nil)},
 			},
 			map[resource.Key]string{},
@@ -420,41 +421,41 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		},
 		"joined with another and too broken to tell in one moment": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a")), group("b", nil, made("y", "1", "b"))},
-				{group("a", nil), group("b", tooBroken, made("y", "1", "b"))},
+				{group("a", nil, newObject("x", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
+				{group("a", nil), group("b", tooBroken, newObject("y", "1", "b"))},
 			},
 			map[resource.Key]string{x: "a", y: "b"},
 			[]string{x.String()},
 		},
-		"joined with another of which the kind is mistyped": {
+		"joined with another document whose kind is mistyped": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"), made("z", "1", "a")), group("b", nil, made("y", "1", "b"))},
-				{group("a", nil), group("b", []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"})}, made("y", "1", "b"))},
+				{group("a", nil, newObject("x", "1", "a"), newObject("z", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
+				{group("a", nil), group("b", []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"})}, newObject("y", "1", "b"))},
 			},
 			map[resource.Key]string{x: "a", y: "b"},
 			[]string{x.String()},
 		},
 		"joined with one that has been too broken to tell for long": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a")), group("b", tooBroken)},
+				{group("a", nil, newObject("x", "1", "a")), group("b", tooBroken)},
 				{group("a", nil), group("b", tooBroken)},
 			},
 			map[resource.Key]string{x: "a"},
 			[]string{x.String()},
 		},
-		"what was joined is mended": {
+		"the joined document is valid again": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a")), group("b", nil, made("y", "1", "b"))},
-				{group("a", nil), group("b", tooBroken, made("y", "1", "b"))},
-				{group("b", nil, made("y", "1", "b"))},
+				{group("a", nil, newObject("x", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
+				{group("a", nil), group("b", tooBroken, newObject("y", "1", "b"))},
+				{group("b", nil, newObject("y", "1", "b"))},
 			},
 			map[resource.Key]string{y: "b"},
 			nil,
 		},
 		"the last good version is the newest": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"))},
-				{group("a", []Reject{bad(x)}), group("b", nil, made("x", "2", "b"))},
+				{group("a", nil, newObject("x", "1", "a"))},
+				{group("a", []Reject{bad(x)}), group("b", nil, newObject("x", "2", "b"))},
 				{group("b", nil)},
 			},
 			map[resource.Key]string{x: "b"},
@@ -462,9 +463,9 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		},
 		"mended": {
 			[][]admitted{
-				{group("a", nil, made("x", "1", "a"), made("y", "1", "a"))},
+				{group("a", nil, newObject("x", "1", "a"), newObject("y", "1", "a"))},
 				{group("a", nil), group("b", tooBroken)},
-				{group("b", nil, made("x", "2", "b"))},
+				{group("b", nil, newObject("x", "2", "b"))},
 			},
 			map[resource.Key]string{x: "b"},
 			nil,

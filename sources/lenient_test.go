@@ -12,16 +12,16 @@ import (
 	"tributary/resource"
 )
 
-// TestLenientSourceServesWhatBreaksARule shows `validation: warn`: a rule of Istio's is a warning, a fault of form is none;
-// and a source that is strict again judges what it has anew.
-func TestLenientSourceServesWhatBreaksARule(t *testing.T) {
+// TestLenientSource_ServesObjectsThatBreakRules: with `validation: warn`, a broken rule of Istio is a warning, a wrong form is
+// not; and a source that is strict again validates its objects again.
+func TestLenientSource_ServesObjectsThatBreakRules(t *testing.T) {
 	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 		return nil, resource.Errors{{Key: r.Key(), Origin: r.Origin(), Err: errors.New("spec: too new"), Rule: r.Key().Name != "form"}}
 	}}
 	within(t, opts, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Lenient: true, Source: run(func(ctx context.Context, sink Sink) error {
-			_ = replace(sink, "g", []*resource.Resource{made("x", "1", "p"), made("form", "1", "p")}) // which the sink tells
+			_ = replace(sink, "g", []*resource.Resource{newObject("x", "1", "p"), newObject("form", "1", "p")}) // which the sink tells
 			sink.Synced()
 			<-ctx.Done()
 			return ctx.Err()
@@ -38,6 +38,6 @@ func TestLenientSourceServesWhatBreaksARule(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, s.Status()[0].Warnings)
 		require.Len(t, s.Status()[0].Quarantined, 2)
-		require.NotNil(t, table.Snapshot().Get(keyed("x")), "as what was served before a rule was new")
+		require.NotNil(t, table.Snapshot().Get(keyed("x")), "like objects that were served before a rule existed")
 	})
 }

@@ -26,5 +26,5 @@ func TestNeverValid_BesideABrokenList(t *testing.T) {
 	_ = s.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1")}}})
 	require.Empty(t, s.unenforced(), "a and b keep their last versions")
 	_ = s.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1"), broken("f:9")}}})
-	require.NotEmpty(t, s.unenforced(), "what is new at f:9 was never valid")
+	require.NotEmpty(t, s.unenforced(), "the new document at f:9 was never valid")
 }

@@ -17,8 +17,8 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// TestRestartHistories checks that through random changes, rejects and restarts the table is what a model makes of them: a
-// restart loses nothing that was in force, neither before the source is read again nor after.
+// TestRestartHistories compares the table with a model through random changes, rejects and restarts: a restart loses no
+// object in force, neither before the source is read again nor afterwards.
 func TestRestartHistories(t *testing.T) {
 	state, err := lastgood.Open(t.TempDir(), nil)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestRestartHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		w := &restartable{
-			name: fmt.Sprint("s", n), memory: state.Source(fmt.Sprint("s", n)), said: make(map[string]Content),
+			name: fmt.Sprint("s", n), memory: state.Source(fmt.Sprint("s", n)), published: make(map[string]Content),
 			model: newModel(restartGroups),
 		}
 		w.start()
@@ -43,7 +43,7 @@ func TestRestartHistories(t *testing.T) {
 		}
 		confirmed += w.confirmed
 	})
-	require.Positive(t, confirmed, "what is unchanged need not be read again")
+	require.Positive(t, confirmed, "an unchanged group need not be read again")
 }
 
 var restartGroups = []string{"a", "b", "c"}
@@ -52,7 +52,7 @@ func drawContent(t *rapid.T, group string) Content {
 	c := Content{Group: group, Renamable: rapid.Bool().Draw(t, "renamable")}
 	names := []string{"x", "y", "z"}
 	for i := range rapid.IntRange(0, 3).Draw(t, "resources") {
-		r := made(rapid.SampledFrom(names).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content"), fmt.Sprint(group, i))
+		r := newObject(rapid.SampledFrom(names).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content"), fmt.Sprint(group, i))
 		c.Resources = append(c.Resources, r)
 	}
 	for range rapid.IntRange(0, 1).Draw(t, "rejects") {
@@ -71,7 +71,7 @@ type restartable struct {
 	memory           *lastgood.Store
 	table            *memstore.Table
 	sink             *sink
-	said             map[string]Content // what the source says of each group
+	published        map[string]Content // the content of each group
 	marks, confirmed int
 	model            *model
 }
@@ -86,11 +86,11 @@ func (w *restartable) publish(c Content) {
 	w.marks++
 	c.Mark = fmt.Sprint(w.marks)
 	_ = w.sink.ReplaceAll([]Content{c})
-	w.said[c.Group] = c
+	w.published[c.Group] = c
 	w.model.replace([]admitted{{Content: c}})
 }
 
-// restart stops, and starts with what is on disk; then the source, which has not changed, is read again.
+// restart stops, and starts from the state on disk; then the unchanged source is read again.
 func (w *restartable) restart(t *rapid.T) {
 	stopped, stop := context.WithCancel(context.Background())
 	stop()
@@ -104,7 +104,7 @@ func (w *restartable) restart(t *rapid.T) {
 	revision := w.table.Snapshot().Revision()
 	var contents []Content
 	for _, name := range restartGroups {
-		c, says := w.said[name]
+		c, says := w.published[name]
 		if !says && !slices.Contains(w.sink.Groups(), name) {
 			continue
 		}

@@ -25,7 +25,7 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// lifetime runs a source called a, as one process does, with what is kept in dir. After test it is stopped in order.
+// lifetime runs a source called a in one process, with the state in dir. After test it is stopped in order.
 func lifetime(t *testing.T, dir string, opts Options, source Source, test func(s *Supervisor, table *memstore.Table)) {
 	t.Helper()
 	if opts.Validate == nil {
@@ -52,12 +52,12 @@ func unreachable(ctx context.Context, sink Sink) error {
 	return ctx.Err()
 }
 
-// whole is a source that is read once: what it has replaces what the sink has, as with files.
+// whole is a source that is read once: its groups replace those of the sink, as with files.
 func whole(groups map[string][]*resource.Resource, rejects ...Reject) run {
 	return func(ctx context.Context, sink Sink) error {
 		var contents []Content
 		for _, name := range sink.Groups() {
-			if _, there := groups[name]; !there {
+			if _, exists := groups[name]; !exists {
 				contents = append(contents, Content{Group: name})
 			}
 		}
@@ -79,18 +79,18 @@ func whole(groups map[string][]*resource.Resource, rejects ...Reject) run {
 
 func many(group string, n int) (rs []*resource.Resource) {
 	for i := range n {
-		rs = append(rs, made(fmt.Sprintf("%s%03d", group, i), "1", group))
+		rs = append(rs, newObject(fmt.Sprintf("%s%03d", group, i), "1", group))
 	}
 	return rs
 }
 
 type groups = map[string][]*resource.Resource
 
-func TestRestartServesWhatWasThere(t *testing.T) {
+func TestRestart_ServesStoredObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var first time.Time
-		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
 			first = table.Snapshot().Get(keyed("x")).Seen()
 			st := s.Status()[0]
 			require.False(t, st.Stale)
@@ -121,7 +121,7 @@ tributary_source_stale{source="a"} 1
 		require.Contains(t, log.String(), "the last published objects are served until the source has been read")
 
 		time.Sleep(time.Hour)
-		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "2", "p"), made("y", "1", "p")}, "h": many("h", 20)}),
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "2", "p"), newObject("y", "1", "p")}, "h": many("h", 20)}),
 			func(s *Supervisor, table *memstore.Table) {
 				require.False(t, s.Status()[0].Stale, "it was read")
 				require.Equal(t, memstore.Revision(2), table.Snapshot().Revision(), "one commit for the two that differ")
@@ -131,10 +131,10 @@ tributary_source_stale{source="a"} 1
 	})
 }
 
-func TestRestartWithdrawsWhatWentMeanwhile(t *testing.T) {
+func TestRestart_WithdrawsObjectsDeletedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}, "h": many("h", 3)}), func(*Supervisor, *memstore.Table) {})
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}, "h": many("h", 3)}), func(*Supervisor, *memstore.Table) {})
 		lifetime(t, dir, Options{}, whole(groups{"h": many("h", 3)}), func(_ *Supervisor, table *memstore.Table) {
 			require.Nil(t, table.Snapshot().Get(keyed("x")))
 			require.Equal(t, 3, table.Snapshot().Len())
@@ -146,7 +146,7 @@ func TestRestartKeepsTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
-		var since time.Time
+		var first time.Time
 		for range 3 {
 			time.Sleep(time.Hour)
 			lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
@@ -155,10 +155,10 @@ func TestRestartKeepsTheHold(t *testing.T) {
 				require.Equal(t, 100, held.Objects)
 				require.Equal(t, []Serving{{Source: "a", Held: true}}, s.Serving(keyed("g099")))
 				require.Empty(t, s.Serving(keyed("x")))
-				if since.IsZero() {
-					since = held.Since
+				if first.IsZero() {
+					first = held.Since
 				}
-				require.True(t, since.Equal(held.Since), "the hold goes on")
+				require.True(t, first.Equal(held.Since), "the hold goes on")
 				require.Equal(t, "all 100 objects of kind ServiceEntry would go within 1m0s", held.Why)
 			})
 		}
@@ -173,14 +173,14 @@ func TestRestartKeepsTheHold(t *testing.T) {
 			require.ErrorIs(t, err, ErrNothingHeld)
 		})
 		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, table *memstore.Table) {
-			require.Zero(t, table.Snapshot().Len(), "what was let go stays gone")
+			require.Zero(t, table.Snapshot().Len(), "a released object stays absent")
 			require.True(t, table.Synced(), "that it is empty is known")
 			require.Nil(t, s.Status()[0].Held)
 		})
 	})
 }
 
-func TestRestartKeepsTheLastGoodVersionOfWhatIsBad(t *testing.T) {
+func TestRestart_KeepsLastGoodVersions(t *testing.T) {
 	bad := func(key resource.Key) Reject {
 		return Reject{Key: key, Origin: resource.Origin{Place: "g"}, Err: errors.New("bad")}
 	}
@@ -188,7 +188,7 @@ func TestRestartKeepsTheLastGoodVersionOfWhatIsBad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
-				lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}}), func(*Supervisor, *memstore.Table) {})
 				for range 2 {
 					time.Sleep(time.Hour)
 					lifetime(t, dir, Options{}, whole(groups{"g": nil}, reject), func(s *Supervisor, table *memstore.Table) {
@@ -204,11 +204,11 @@ func TestRestartKeepsTheLastGoodVersionOfWhatIsBad(t *testing.T) {
 	}
 }
 
-// TestRestartValidatesWhatItRestored has a rule that is new in a version of the program.
-func TestRestartValidatesWhatItRestored(t *testing.T) {
+// TestRestart_ValidatesStoredObjects has a rule that is new in a version of the program.
+func TestRestart_ValidatesStoredObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		source := func() run { return whole(groups{"g": {made("x", "1", "p"), made("y", "1", "p")}}) }
+		source := func() run { return whole(groups{"g": {newObject("x", "1", "p"), newObject("y", "1", "p")}}) }
 		lifetime(t, dir, Options{}, source(), func(*Supervisor, *memstore.Table) {})
 		stricter := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 			if r.Key().Name == "x" {
@@ -226,7 +226,7 @@ func TestRestartValidatesWhatItRestored(t *testing.T) {
 	})
 }
 
-func TestDamagedMemoryIsSetAside(t *testing.T) {
+func TestDamagedState_IsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
@@ -235,7 +235,7 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		var log bytes.Buffer
 		opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
 		lifetime(t, dir, opts, run(unreachable), func(s *Supervisor, table *memstore.Table) {
-			require.False(t, table.Synced(), "nothing is served as long as nothing is known")
+			require.False(t, table.Synced(), "no object is served before the first read")
 			require.False(t, s.Status()[0].Stale)
 		})
 		require.Equal(t, 1, strings.Count(log.String(), "it was set aside as "+file+".damaged-"), log.String())
@@ -245,23 +245,23 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 	})
 }
 
-// TestDamagedMemoryAndAnInvalidPolicy has the newest version of objects lost, and the files invalid. What is left may be an older one: that
-// of a policy would let pass what the lost one denies.
+// TestDamagedMemoryAndAnInvalidPolicy: the newest stored version of objects is lost, and the files are invalid. The
+// remaining version may be older: that of a policy would let requests pass that the lost one denies.
 func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
 	policy := keyed("p")
 	policy.Kind = resource.AuthorizationPolicy
-	one := func(content string) []*resource.Resource {
+	single := func(content string) []*resource.Resource {
 		return []*resource.Resource{
-			resource.FromBody(resource.Meta{Key: policy, Origin: resource.Origin{Place: "g"}}, []byte(content)), made("x", content, "g"),
+			resource.FromBody(resource.Meta{Key: policy, Origin: resource.Origin{Place: "g"}}, []byte(content)), newObject("x", content, "g"),
 		}
 	}
 	damages := map[string]func(text []byte) []byte{
 		"whole":   func(text []byte) []byte { return text },
 		"cut off": func(text []byte) []byte { return text[:len(text)-3] },
 		"damaged": func(text []byte) []byte {
-			at := bytes.LastIndex(text, []byte("newer"))
-			text[at] = '?'
-			text[bytes.LastIndex(text[:at], []byte("newer"))] = '?'
+			offset := bytes.LastIndex(text, []byte("newer"))
+			text[offset] = '?'
+			text[bytes.LastIndex(text[:offset], []byte("newer"))] = '?'
 			return text
 		},
 	}
@@ -269,39 +269,39 @@ func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
-				lifetime(t, dir, Options{}, whole(groups{"g": one("older")}), func(*Supervisor, *memstore.Table) {})
-				lifetime(t, dir, Options{}, whole(groups{"g": one("newer")}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, whole(groups{"g": single("older")}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, whole(groups{"g": single("newer")}), func(*Supervisor, *memstore.Table) {})
 				file := filepath.Join(dir, "sources", "a.db")
 				text, err := os.ReadFile(file)
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(file, damage(text), 0o600))
 				bad := []Reject{broken("g", policy).Rejects[0], broken("g", keyed("x")).Rejects[0]}
 				lifetime(t, dir, Options{}, whole(groups{"g": nil, "h": many("h", 2)}, bad...), func(s *Supervisor, table *memstore.Table) {
-					has := table.Snapshot()
+					served := table.Snapshot()
 					if name == "whole" {
-						require.Equal(t, "newer", string(has.Get(policy).Body()))
-						require.Equal(t, "newer", string(has.Get(keyed("x")).Body()))
+						require.Equal(t, "newer", string(served.Get(policy).Body()))
+						require.Equal(t, "newer", string(served.Get(keyed("x")).Body()))
 						return
 					}
-					require.Equal(t, "older", string(has.Get(keyed("x")).Body()))
-					require.Nil(t, has.Get(policy))
-					require.Equal(t, []resource.Key{policy}, has.Invalid())
+					require.Equal(t, "older", string(served.Get(keyed("x")).Body()))
+					require.Nil(t, served.Get(policy))
+					require.Equal(t, []resource.Key{policy}, served.Invalid())
 				})
 			})
 		})
 	}
 }
 
-// TestDamagedMemoryOfPoliciesThatWereHeld damages the state at random, after policies were gone, held and back in a newer version. An older
+// TestDamagedState_OfHeldPolicies damages the state at random, after policies were gone, held and back in a newer version. An older
 // one is never in force.
-func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
+func TestDamagedState_OfHeldPolicies(t *testing.T) {
 	policy := func(name, content string) *resource.Resource {
 		key := keyed(name)
 		key.Kind = resource.AuthorizationPolicy
 		return resource.FromBody(resource.Meta{Key: key, Origin: resource.Origin{Place: name}}, []byte(content))
 	}
 	names := []string{"p", "q", "r"}
-	all := func(content string) groups {
+	contents := func(content string) groups {
 		groups := groups{"h": many("h", 2)}
 		for _, name := range names {
 			groups[name] = []*resource.Resource{policy(name, content)}
@@ -313,11 +313,11 @@ func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
 		synctest.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
-			lifetime(t, dir, Options{}, whole(all("older")), func(*Supervisor, *memstore.Table) {})
+			lifetime(t, dir, Options{}, whole(contents("older")), func(*Supervisor, *memstore.Table) {})
 			lifetime(t, dir, Options{}, whole(groups{"h": many("h", 2)}), func(s *Supervisor, _ *memstore.Table) {
 				require.NotNil(t, s.Status()[0].Held)
 			})
-			lifetime(t, dir, Options{}, whole(all("newer")), func(*Supervisor, *memstore.Table) {})
+			lifetime(t, dir, Options{}, whole(contents("newer")), func(*Supervisor, *memstore.Table) {})
 			file := filepath.Join(dir, "sources", "a.db")
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -325,7 +325,7 @@ func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
 				text[rnd.IntN(len(text))] ^= byte(1 + rnd.IntN(255))
 			}
 			require.NoError(t, os.WriteFile(file, text, 0o600))
-			now := all("newest")
+			now := contents("newest")
 			var rejects []Reject
 			for _, name := range names[:1+seed%2*2] { // one, or as many as the guard holds
 				now[name] = nil
@@ -349,16 +349,17 @@ func TestDamagedMemoryOfPoliciesThatWereHeld(t *testing.T) {
 	require.Positive(t, lost)
 }
 
-// TestStateThatCannotBeWritten has nothing to write to for a while: all is served, and that a restart would serve less is shown.
-func TestStateThatCannotBeWritten(t *testing.T) {
+// TestState_DiskThatRefusesWrites has a disk that refuses writes for a while: all objects are served, and the status shows
+// that a restart would serve fewer.
+func TestState_DiskThatRefusesWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, registry := t.TempDir(), prometheus.NewPedanticRegistry()
-		at := filepath.Join(dir, "sources")
+		path := filepath.Join(dir, "sources")
 		lifetime(t, dir, Options{Metrics: registry}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, table *memstore.Table) {
 			require.InDelta(t, 1, gather(t, registry)["tributary_source_stored"], 0)
-			require.NoError(t, os.RemoveAll(at))
-			require.NoError(t, os.WriteFile(at, nil, 0o600)) // no directory, so that nothing can be made in it
-			table.Apply([]*resource.Resource{made("x", "1", "g")}, nil)
+			require.NoError(t, os.RemoveAll(path))
+			require.NoError(t, os.WriteFile(path, nil, 0o600)) // a file instead of the directory, so that no file can be made in it
+			table.Apply([]*resource.Resource{newObject("x", "1", "g")}, nil)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			require.InDelta(t, 0, gather(t, registry)["tributary_source_stored"], 0)
@@ -366,7 +367,7 @@ func TestStateThatCannotBeWritten(t *testing.T) {
 			require.NoError(t, err)
 			require.Regexp(t, `"kept":\{.*"error":"[^"]*not a directory"`, string(shown))
 			require.Equal(t, 101, table.Snapshot().Len())
-			require.NoError(t, os.Remove(at))
+			require.NoError(t, os.Remove(path))
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			require.InDelta(t, 1, gather(t, registry)["tributary_source_stored"], 0)
@@ -374,9 +375,9 @@ func TestStateThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestAddedAnewTrustsNothing has a source that is added to others that run: what is on disk is of a time when it was not
-// configured.
-func TestAddedAnewTrustsNothing(t *testing.T) {
+// TestAddedSource_IgnoresOldState adds a source to running ones: its state on disk is of a time before it was removed from
+// the configuration.
+func TestAddedSource_IgnoresOldState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, _ *memstore.Table) {

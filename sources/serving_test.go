@@ -28,10 +28,10 @@ func TestServingSaysWhy(t *testing.T) {
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
 		sink := <-sinks
 		require.NoError(t, sink.ReplaceAll([]Content{
-			{Group: "sub/in/a.yaml", Resources: []*resource.Resource{made("below", "1", "")}},
-			{Group: "sub.yaml", Resources: []*resource.Resource{made("beside", "1", "")}},
-			{Group: "l.yaml", Resources: []*resource.Resource{made("linked", "1", ""), made("odd", "1", "")}},
-			{Group: "b.yaml", Resources: []*resource.Resource{made("moved", "1", "")}},
+			{Group: "sub/in/a.yaml", Resources: []*resource.Resource{newObject("below", "1", "")}},
+			{Group: "sub.yaml", Resources: []*resource.Resource{newObject("beside", "1", "")}},
+			{Group: "l.yaml", Resources: []*resource.Resource{newObject("linked", "1", ""), newObject("odd", "1", "")}},
+			{Group: "b.yaml", Resources: []*resource.Resource{newObject("moved", "1", "")}},
 		}))
 		sink.Synced()
 		require.Error(t, sink.ReplaceAll([]Content{
@@ -58,11 +58,11 @@ func TestServingSaysWhy(t *testing.T) {
 	})
 }
 
-// TestServingBeforeTheSourceIsRead restarts while the source cannot be read.
-func TestServingBeforeTheSourceIsRead(t *testing.T) {
+// TestServing_BeforeSourceIsRead restarts while the source cannot be read.
+func TestServing_BeforeSourceIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "g")}}), func(*Supervisor, *memstore.Table) {})
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "g")}}), func(*Supervisor, *memstore.Table) {})
 		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, _ *memstore.Table) {
 			require.Equal(t, "it has not been read since the restart: connection refused", s.Serving(keyed("x"))[0].Unread)
 			require.Equal(t, 1, s.Status()[0].Unread)
@@ -70,11 +70,11 @@ func TestServingBeforeTheSourceIsRead(t *testing.T) {
 	})
 }
 
-// TestQuarantineSaysWhatServes is what the log and the list of what is quarantined say.
-func TestQuarantineSaysWhatServes(t *testing.T) {
+// TestQuarantine_NamesServedVersion checks the texts of the log and of the list of quarantined objects.
+func TestQuarantine_NamesServedVersion(t *testing.T) {
 	var rs []*resource.Resource
 	for i := range 13 {
-		rs = append(rs, made(fmt.Sprintf("x%02d", i), "1", "a"))
+		rs = append(rs, newObject(fmt.Sprintf("x%02d", i), "1", "a"))
 	}
 	bad := func(key resource.Key) Reject { return Reject{Key: key, Err: errors.New("bad")} }
 	for want, content := range map[string]Content{
@@ -98,14 +98,14 @@ func TestQuarantineSaysWhatServes(t *testing.T) {
 	}
 }
 
-// TestEveryDocumentBroken has a file of which no document can be read: what it keeps is listed once.
-func TestEveryDocumentBroken(t *testing.T) {
+// TestQuarantine_FileWithoutReadableDocument has a file without a readable document: its kept objects are listed once.
+func TestQuarantine_FileWithoutReadableDocument(t *testing.T) {
 	used := func(n int) uint64 {
 		l := emptyLedger()
 		var rs []*resource.Resource
 		var rejects []Reject
 		for i := range n {
-			rs = append(rs, made(fmt.Sprintf("name-%05d", i), "1", "a.yaml"))
+			rs = append(rs, newObject(fmt.Sprintf("name-%05d", i), "1", "a.yaml"))
 			rejects = append(rejects, Reject{Origin: resource.Origin{Place: "a.yaml"}, Err: errors.New("a tab indents this line")})
 		}
 		l.replace([]admitted{{Content: Content{Group: "a.yaml", Resources: rs}}}, time.Unix(1, 0))
@@ -127,16 +127,16 @@ func TestEveryDocumentBroken(t *testing.T) {
 func BenchmarkOneKeyInManyGroups(b *testing.B) {
 	for _, n := range []int{10_000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var has, none []admitted
+			var contents, empty []admitted
 			for i := range n {
 				g := fmt.Sprintf("g%06d", i)
-				c := Content{Group: g, Resources: []*resource.Resource{made("x", "1", g)}, Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}}}
-				has, none = append(has, admitted{Content: c}), append(none, admitted{Content: Content{Group: g}})
+				c := Content{Group: g, Resources: []*resource.Resource{newObject("x", "1", g)}, Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}}}
+				contents, empty = append(contents, admitted{Content: c}), append(empty, admitted{Content: Content{Group: g}})
 			}
 			for b.Loop() {
 				l := emptyLedger()
-				l.replace(has, time.Time{})
-				l.replace(none, time.Time{})
+				l.replace(contents, time.Time{})
+				l.replace(empty, time.Time{})
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func allValid(*resource.Resource) (resource.Errors, error) { return nil, nil }
 func TestSourcePublishes(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Address: "test://a", Table: table, Source: publish("g", made("x", "1", "p"))}}))
+		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Address: "test://a", Table: table, Source: publish("g", newObject("x", "1", "p"))}}))
 		double := Spec{Name: "a", Table: table, Source: publish("g")}
 		require.ErrorIs(t, s.Reconfigure([]Spec{double, double}), ErrDuplicate)
 		synctest.Wait()
@@ -87,21 +87,21 @@ func TestSourcePublishes(t *testing.T) {
 	})
 }
 
-func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
+func TestFailingSource_RestartsWithBackoffAndKeepsObjects(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
-		table, other := new(memstore.Table), new(memstore.Table)
+		table, second := new(memstore.Table), new(memstore.Table)
 		var starts []time.Time
 		failing := Spec{Name: "bad", Table: table, Source: run(func(_ context.Context, sink Sink) error {
 			starts = append(starts, time.Now())
-			_ = replace(sink, "g", []*resource.Resource{made("x", "1", "p")})
+			_ = replace(sink, "g", []*resource.Resource{newObject("x", "1", "p")})
 			sink.Synced()
 			if len(starts) == 2 {
 				panic("oh no")
 			}
 			return errors.New("connection refused")
 		})}
-		require.NoError(t, s.Reconfigure([]Spec{failing, {Name: "good", Table: other, Source: publish("g", made("y", "1", "p"))}}))
+		require.NoError(t, s.Reconfigure([]Spec{failing, {Name: "good", Table: second, Source: publish("g", newObject("y", "1", "p"))}}))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 
@@ -112,7 +112,7 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 		require.Equal(t, "connection refused", bad.Message)
 		require.Equal(t, "connection refused", bad.LastError)
 		require.True(t, bad.Synced)
-		require.True(t, bad.Stale, "what is served was read before")
+		require.True(t, bad.Stale, "the served objects were read before")
 		require.False(t, good.Stale)
 		require.Equal(t, len(starts), bad.Restarts)
 		require.Equal(t, Healthy, good.State)
@@ -129,7 +129,7 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(log.String(), "connection refused"), 6, "retries are no news:\n%s", log.String())
 }
 
-func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
+func TestBackoff_ResetsAfterLongRun(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		var ends, starts []time.Time
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, _ Sink) error {
@@ -151,7 +151,7 @@ func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
 	})
 }
 
-func TestSourceThatEndsByItselfHasFailed(t *testing.T) {
+func TestSource_ThatEndsHasFailed(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		require.NoError(t, s.Reconfigure([]Spec{{
 			Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil }),
@@ -168,12 +168,12 @@ func TestDeniedStaysDenied(t *testing.T) {
 			sink.Report(Health{State: Denied, Message: "403"})
 			return errors.New("GET /: 403")
 		})}}))
-		since := time.Now()
+		begin := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		st := s.Status()[0]
 		require.Equal(t, Denied, st.State)
-		require.Equal(t, since, st.Since, "since it was denied first")
+		require.Equal(t, begin, st.Since, "since it was denied first")
 		require.False(t, st.Synced)
 		require.False(t, st.Stale, "nothing is served")
 	})
@@ -187,19 +187,19 @@ func TestReconfigure(t *testing.T) {
 		}
 		ended, runs := false, 0
 		removed := spec("removed", run(func(ctx context.Context, sink Sink) error {
-			err := publish("g", made("x", "1", "p"), made("y", "1", "p"))(ctx, sink)
+			err := publish("g", newObject("x", "1", "p"), newObject("y", "1", "p"))(ctx, sink)
 			ended = true
 			return err
 		}))
-		stays := spec("stays", &counted{runs: &runs, Source: publish("g", made("x", "1", "p"))})
-		swapped := spec("swapped", publish("g", made("x", "1", "p")))
-		moved := spec("moved", publish("g", made("l", "1", "p")))
+		stays := spec("stays", &counted{runs: &runs, Source: publish("g", newObject("x", "1", "p"))})
+		swapped := spec("swapped", publish("g", newObject("x", "1", "p")))
+		moved := spec("moved", publish("g", newObject("l", "1", "p")))
 		require.NoError(t, s.Reconfigure([]Spec{removed, stays, swapped, moved}))
 		synctest.Wait()
 
-		swapped.Source = publish("g", made("x", "2", "p"))
+		swapped.Source = publish("g", newObject("x", "2", "p"))
 		moved.Source, moved.Table = run(unreachable), new(memstore.Table)
-		added := spec("added", publish("g", made("z", "1", "p")))
+		added := spec("added", publish("g", newObject("z", "1", "p")))
 		require.NoError(t, s.Reconfigure([]Spec{added, moved, swapped, stays}))
 		require.True(t, ended, "it has ended when Reconfigure returns")
 		synctest.Wait()
@@ -231,12 +231,12 @@ func (c *counted) Run(ctx context.Context, sink Sink) error {
 	return c.Source.Run(ctx, sink)
 }
 
-func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
+func TestRemovedSource_LogsItsHold(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
-			if err := replace(sink, "g", []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}); err != nil {
+			if err := replace(sink, "g", []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p")}); err != nil {
 				return err
 			}
 			return publish("g")(ctx, sink)
@@ -254,7 +254,7 @@ func TestReconfigure_KeepsDataUntilReplaced(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		require.NoError(t, s.Reconfigure([]Spec{{
-			Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p")),
+			Name: "a", Address: "old", Table: table, Source: publish("g", newObject("x", "1", "p"), newObject("y", "1", "p")),
 		}}))
 		synctest.Wait()
 		release := make(chan struct{})
@@ -263,7 +263,7 @@ func TestReconfigure_KeepsDataUntilReplaced(t *testing.T) {
 			if got := sink.Groups(); len(got) != 1 || got[0] != "g" {
 				return fmt.Errorf("groups are %v", got)
 			}
-			return publish("g", made("x", "2", "p"))(ctx, sink)
+			return publish("g", newObject("x", "2", "p"))(ctx, sink)
 		})}}))
 		synctest.Wait()
 		require.Equal(t, 2, table.Snapshot().Len())
@@ -286,10 +286,10 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 		wg.Go(func() {
 			name := fmt.Sprint(i)
 			for range 50 {
-				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"))}
+				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", newObject("x", "1", "p"))}
 				if i%2 == 0 {
 					_ = s.Reconfigure([]Spec{first, spec})
-					spec.Source = publish("g", made("x", "2", "p"))
+					spec.Source = publish("g", newObject("x", "2", "p"))
 					_ = s.Reconfigure([]Spec{first, spec})
 				} else if errors.Is(s.Reconfigure([]Spec{first, spec}), ErrStopped) {
 					return
@@ -309,8 +309,8 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 	require.Error(t, s.Run(ctx), "once only")
 }
 
-// TestInvalidObjectsAreHeld has everything go at once: the guard holds it, and with it that an object was invalid.
-func TestInvalidObjectsAreHeld(t *testing.T) {
+// TestInvalidKeys_StayDuringHold has everything go at once: the guard holds it, and with it that an object was invalid.
+func TestInvalidKeys_StayDuringHold(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		sinks := make(chan Sink, 1)
@@ -330,7 +330,7 @@ func TestInvalidObjectsAreHeld(t *testing.T) {
 	})
 }
 
-func TestInvalidResourcesAreQuarantined(t *testing.T) {
+func TestInvalidResources_AreQuarantined(t *testing.T) {
 	var log bytes.Buffer
 	opts := Options{
 		Log: slog.New(slog.NewTextHandler(&log, nil)),
@@ -359,31 +359,31 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 			}
 			return ""
 		}
-		require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "1", "g:1"), made("y", "odd", "g:2")}))
+		require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "1", "g:1"), newObject("y", "odd", "g:2")}))
 		require.Equal(t, []string{"a: g:2: ServiceEntry default/y: spec: odd"}, s.Status()[0].Warnings)
 
-		rs := []*resource.Resource{made("y", "odd", "g:2"), made("x", "bad", "g:1"), made("new", "bad", "g:3")}
+		rs := []*resource.Resource{newObject("y", "odd", "g:2"), newObject("x", "bad", "g:1"), newObject("new", "bad", "g:3")}
 		err := replace(sink, "g", rs, Reject{Err: errors.New("g:9: no such kind"), Origin: resource.Origin{Place: "g:9"}})
 		require.EqualError(t, err, "g:9: no such kind\na: g:1: ServiceEntry default/x: spec: too bad\na: g:3: ServiceEntry default/new: spec: "+
 			"too bad")
 		require.Equal(t, "y", rs[0].Key().Name, "the caller's slice stays as it is")
 		require.Equal(t, "1", body("x"), "last good")
 		require.Empty(t, body("new"))
-		since := time.Now().UTC()
+		begin := time.Now().UTC()
 		require.Equal(t, []Quarantined{
-			{Group: "g", Place: "g:9", Reason: "g:9: no such kind", Since: since},
+			{Group: "g", Place: "g:9", Reason: "g:9: no such kind", Since: begin},
 			{
 				Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Group: "g", Place: "g:1",
-				Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: since, LastGoodServes: true,
+				Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: begin, LastGoodServes: true,
 			},
 			{
 				Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "new"}, Group: "g", Place: "g:3",
-				Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: since,
+				Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: begin,
 			},
 		}, s.Status()[0].Quarantined)
-		require.Len(t, s.Status()[0].Warnings, 1, "y has not changed, and neither has what is to be said of it")
+		require.Len(t, s.Status()[0].Warnings, 1, "y did not change, and neither did its conflict")
 
-		require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "2", "g:1")}))
+		require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "2", "g:1")}))
 		require.Equal(t, "2", body("x"))
 		require.Empty(t, body("y"))
 		require.Empty(t, s.Status()[0].Quarantined)
@@ -399,8 +399,8 @@ func TestReplaceAllMovesWithoutAGap(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
-			_ = replace(sink, "old", []*resource.Resource{made("x", "1", "old")})
-			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: []*resource.Resource{made("x", "1", "new")}}})
+			_ = replace(sink, "old", []*resource.Resource{newObject("x", "1", "old")})
+			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: []*resource.Resource{newObject("x", "1", "new")}}})
 			_ = sink.ReplaceAll(nil)
 			<-ctx.Done()
 			return ctx.Err()
@@ -431,13 +431,13 @@ func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-func TestConflictsAreLoggedOnce(t *testing.T) {
+func TestConflict_IsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			for i := range 3 {
-				_ = replace(sink, "a", []*resource.Resource{made("x", fmt.Sprint(i), "a:1"), made("x", "1", "a:2")})
-				_ = replace(sink, "b", []*resource.Resource{made("x", fmt.Sprint(i), "b:1")})
+				_ = replace(sink, "a", []*resource.Resource{newObject("x", fmt.Sprint(i), "a:1"), newObject("x", "1", "a:2")})
+				_ = replace(sink, "b", []*resource.Resource{newObject("x", fmt.Sprint(i), "b:1")})
 			}
 			<-ctx.Done()
 			return ctx.Err()
@@ -455,7 +455,7 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
 		require.NoError(t, s.Reconfigure([]Spec{{
-			Name: "a", Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"), made("x", "2", "p")),
+			Name: "a", Table: new(memstore.Table), Source: publish("g", newObject("x", "1", "p"), newObject("x", "2", "p")),
 		}}))
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
@@ -475,14 +475,14 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 	require.NoError(t, registry.Register(&collector{supervisor: NewSupervisor(Options{})}), "unregistered when Run ends")
 }
 
-// TestMetricsSayWhatIsWrong has a source in all sorts of trouble, and one that has fallen silent since.
-func TestMetricsSayWhatIsWrong(t *testing.T) {
+// TestMetrics_CountProblems has a source in all sorts of trouble, and one that has fallen silent since.
+func TestMetrics_CountProblems(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
 		runs := 0
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			if runs++; runs == 1 {
-				_ = replace(sink, "g", many("g", 30)) // nothing of it is wrong
+				_ = replace(sink, "g", many("g", 30)) // it has no problem
 				_ = sink.ReplaceAll([]Content{
 					{Group: "g"},
 					{Group: "h", Foreign: 3, Warnings: []string{"w"}, Rejects: []Reject{
@@ -513,8 +513,8 @@ func TestMetricsSayWhatIsWrong(t *testing.T) {
 	})
 }
 
-// TestAChangeOfStateIsOneLine has a source that cannot be reached say so time and again, in other words each time.
-func TestAChangeOfStateIsOneLine(t *testing.T) {
+// TestStateChange_IsOneLogLine has a source that cannot be reached say so time and again, in other words each time.
+func TestStateChange_IsOneLogLine(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		sinks := make(chan Sink, 1)
@@ -532,9 +532,9 @@ func TestAChangeOfStateIsOneLine(t *testing.T) {
 	require.NotContains(t, log.String(), `message=""`)
 }
 
-// TestAPanicOfAWorkerIsAFailureOfItsSource has a rule of validation panic where it is applied on all processors, and a worker
+// TestWorkerPanic_IsFailureOfSource has a rule of validation panic where it is applied on all processors, and a worker
 // of a source panic.
-func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
+func TestWorkerPanic_IsFailureOfSource(t *testing.T) {
 	bad := func(r *resource.Resource) (resource.Errors, error) {
 		if string(r.Body()) == "bad" {
 			panic("a rule is wrong")
@@ -552,7 +552,7 @@ func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
 				return errors.Join(replace(sink, "g", many("g", 100)), errors.New("fails"))
 			case 2:
 				rs := many("g", 100)
-				rs[70] = made("x", "bad", "p")
+				rs[70] = newObject("x", "bad", "p")
 				return replace(sink, "g", rs)
 			default:
 				workers, ctx := worker.New(ctx)
@@ -564,7 +564,7 @@ func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
 		})}}))
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Equal(t, 100, table.Snapshot().Len(), "what it published stays")
+		require.Equal(t, 100, table.Snapshot().Len(), "its published objects stay")
 		require.Greater(t, runs, 3)
 		require.Equal(t, "panic: a worker is wrong", s.Status()[0].LastError)
 		require.Equal(t, Unreachable, s.Status()[0].State)

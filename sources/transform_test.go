@@ -57,7 +57,7 @@ func TestTransform(t *testing.T) {
 			Source: "a", Place: "p", Group: "g", Rules: "namespaces: default → shop; hosts: *.consul → {1}.mesh",
 		}, x.Origin())
 		q := s.Status()[0].Quarantined
-		require.Len(t, q, 1, "what is left out is not quarantined either")
+		require.Len(t, q, 1, "an excluded object is not quarantined either")
 		require.Equal(t, []Excluded{{Source: "a", Key: keyed("secret"), Place: "p"}}, s.Excluding(keyed("secret")))
 		require.Empty(t, s.Excluding(keyed("x")))
 		require.Equal(t, shop("z"), q[0].Key())
@@ -65,7 +65,7 @@ func TestTransform(t *testing.T) {
 
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Transform: rules, Source: publish(true)}}))
 		synctest.Wait()
-		require.Same(t, x, table.Snapshot().Get(shop("x")), "the last good version is found by what its key became")
+		require.Same(t, x, table.Snapshot().Get(shop("x")), "the transformed key finds the last good version")
 		require.Equal(t, memstore.Revision(1), table.Snapshot().Revision())
 		require.Len(t, s.Status()[0].Quarantined, 2)
 

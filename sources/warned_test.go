@@ -11,8 +11,8 @@ import (
 	"tributary/sources/guard"
 )
 
-// What validation has to say of an object that is there twice is said of each at its own place, and of the one that is served there.
-func TestWarningsOfWhatIsThereTwice(t *testing.T) {
+// Warnings about an object that exists twice appear at each of its places, and at the served one.
+func TestWarnings_OfDuplicateObject(t *testing.T) {
 	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 		return resource.Errors{{Origin: resource.Origin{Place: r.Origin().Place}, Err: errors.New("is odd")}}, nil
 	}}
@@ -23,7 +23,7 @@ func TestWarningsOfWhatIsThereTwice(t *testing.T) {
 		}}))
 		sink := <-sinks
 		for range 3 {
-			require.NoError(t, replace(sink, "g", []*resource.Resource{made("x", "1", "g:1"), made("x", "1", "g:9")}))
+			require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "1", "g:1"), newObject("x", "1", "g:9")}))
 			sink.Synced()
 			require.Equal(t, []string{"g:1: is odd", "g:9: is odd"}, s.Status()[0].Warnings)
 			require.Equal(t, []string{"g:1: is odd"}, s.Serving(keyed("x"))[0].Warnings)

@@ -92,7 +92,7 @@ func (g *Guard) EndTime() (endTime time.Time, reason string) {
 	}
 	if !h.belowSince.IsZero() {
 		if end := h.belowSince.Add(g.settings.Window); endTime.IsZero() || end.Before(endTime) {
-			endTime, reason = end, "what is left of it has been below the limits for "+g.settings.Window.String()
+			endTime, reason = end, "its remaining loss has been below the limits for "+g.settings.Window.String()
 		}
 	}
 	return endTime, reason
