@@ -20,8 +20,8 @@ import (
 // crashObjects are the objects that are written in turn.
 const crashObjects = 10
 
-// changeForever writes the number i into object i%crashObjects with the i-th change, and prints what is in the history. What an earlier one
-// said last is what it begins with, as a source that is read again does.
+// changeForever writes the number i into object i%crashObjects with the i-th change, and prints the changes in the
+// history. It begins with the last state that an earlier run printed, like a source that is read again.
 func changeForever(dir string) {
 	table := new(memstore.Table)
 	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
@@ -35,25 +35,25 @@ func changeForever(dir string) {
 		}
 	}
 	for i := max(1, next-crashObjects); i < next; i++ {
-		table.Apply([]*resource.Resource{made(i%crashObjects, fmt.Sprint(i))}, nil)
+		table.Apply([]*resource.Resource{newObject(i%crashObjects, fmt.Sprint(i))}, nil)
 	}
 	table.MarkSynced()
 	go func() { panic(h.Run(context.Background())) }()
 	go func() {
-		for told := 0; ; time.Sleep(time.Millisecond) {
+		for printed := 0; ; time.Sleep(time.Millisecond) {
 			for r := range h.readable.Load().served.All() {
-				if n := number(r.Body()); n > told {
-					told = n
+				if n := number(r.Body()); n > printed {
+					printed = n
 				}
 			}
-			fmt.Println(told)
+			fmt.Println(printed)
 		}
 	}()
 	for len(h.readable.Load().segments) == 0 || h.readable.Load().served.Revision() != table.Snapshot().Revision() {
-		time.Sleep(time.Millisecond) // what is there at the start is no change
+		time.Sleep(time.Millisecond) // the state at the start is no change
 	}
 	for ; ; next++ {
-		table.Apply([]*resource.Resource{made(next%crashObjects, fmt.Sprint(next))}, nil)
+		table.Apply([]*resource.Resource{newObject(next%crashObjects, fmt.Sprint(next))}, nil)
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
 	}
 }
@@ -66,8 +66,8 @@ func number(body []byte) int {
 	return n
 }
 
-// TestKilledAtAnyMoment kills the writer again and again. What it said was written is there, each change leads from what the one
-// before it led to, and what was served last is known.
+// TestKilledAtAnyMoment kills the writer again and again. Changes that it printed are there, each change begins with
+// the result of the one before it, and the last served state is known.
 func TestKilledAtAnyMoment(t *testing.T) {
 	n := testutil.KillRounds(t, 5)
 	dir, written := t.TempDir(), 0
@@ -75,7 +75,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		written = max(written, testutil.KillOnce(t, dir, false))
 		h := opened(t, dir, LeastSize, new(memstore.Table))
 		newest := 0
-		was := make(map[string]int)
+		previous := make(map[string]int)
 		bases := 0
 		for e := range h.records(h.files.segments) {
 			if e.Event == "" {
@@ -86,20 +86,20 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			require.False(t, e.gap)
 			_, err := e.unpack()
 			require.NoError(t, err)
-			if last, told := was[e.Name]; told {
+			if last, told := previous[e.Name]; told {
 				require.NotNil(t, e.Old)
 				require.Equal(t, last, number(e.Old.Body), "%s", e.Name)
 			}
-			was[e.Name] = number(e.New.Body)
-			newest = max(newest, was[e.Name])
+			previous[e.Name] = number(e.New.Body)
+			newest = max(newest, previous[e.Name])
 		}
 		require.GreaterOrEqual(t, newest, written)
 		served, damaged := h.servedBefore()
 		require.False(t, damaged)
 		require.NotEmpty(t, served)
 		for key, object := range served {
-			if last, told := was[key.Name]; told {
-				require.Equal(t, made(last%crashObjects, fmt.Sprint(last)).Version(), object.Version)
+			if last, told := previous[key.Name]; told {
+				require.Equal(t, newObject(last%crashObjects, fmt.Sprint(last)).Version(), object.Version)
 			}
 		}
 		require.NoError(t, h.files.current.Close())

@@ -20,12 +20,12 @@ func TestGap_DamagedRecordBeforeAStart(t *testing.T) {
 	for damaged := range 5 {
 		t.Run(fmt.Sprint(damaged), func(t *testing.T) {
 			dir, table := t.TempDir(), new(memstore.Table)
-			table.Apply([]*resource.Resource{made(0, "first")}, nil)
+			table.Apply([]*resource.Resource{newObject(0, "first")}, nil)
 			h := opened(t, dir, DefaultSize, table)
 			h.round(table)
 			ends := []int64{h.files.last().size}
 			for i := range 6 {
-				table.Apply([]*resource.Resource{made(i, "second")}, nil)
+				table.Apply([]*resource.Resource{newObject(i, "second")}, nil)
 				h.round(table)
 				ends = append(ends, h.files.last().size)
 			}
@@ -46,9 +46,9 @@ func TestGap_DamagedRecordBeforeAStart(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, served.Objects, 6, "unknown: %v", served.Unknown)
 			}
-			found, err := h.Find(Query{Since: moment})
+			answer, err := h.Find(Query{Since: moment})
 			require.NoError(t, err)
-			require.Empty(t, found.Entries, "no change is worked out across the gap")
+			require.Empty(t, answer.Entries, "no change is worked out across the gap")
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 // disturb.
 func TestEvents(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
-	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	table.MarkSynced()
 	h := opened(t, dir, DefaultSize, table)
 	run := func() (stop func()) {
@@ -24,20 +24,20 @@ func TestEvents(t *testing.T) {
 		go func() { ended <- h.Run(ctx) }()
 		return func() { cancel(); require.NoError(t, <-ended) }
 	}
-	events := func(q Query) (all []string) {
+	events := func(q Query) (lines []string) {
 		a, err := h.Find(q)
 		require.NoError(t, err)
 		for _, e := range a.Entries {
-			all = append(all, e.Event+" "+e.Source+" "+e.Text)
+			lines = append(lines, e.Event+" "+e.Source+" "+e.Text)
 		}
-		return all
+		return lines
 	}
 	h.Note("held", "rules", "much")
 	stop := run()
 	require.Eventually(t, func() bool { return len(events(Query{})) == 1 }, 10*time.Second, time.Millisecond)
 	h.Note("hold-ended", "rules", "released")
 	stop()
-	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	stop = run()
 	require.Eventually(t, func() bool { return len(events(Query{})) == 3 }, 10*time.Second, time.Millisecond)
 	h.Note(Reloaded, "", "by somebody")
@@ -53,18 +53,18 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, want, events(Query{}))
 }
 
-// TestEvents_BeforeSync notes events while the view is not synced. They are found at once, and by the next process; what is
-// served then is no change.
+// TestEvents_BeforeSync notes events while the view is not synced. They are found at once, and by the next process; the
+// objects that are served then are no change.
 func TestEvents_BeforeSync(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
-	texts := func(h *History, waiting bool) (all []string) {
+	texts := func(h *History, waiting bool) (texts []string) {
 		a, err := h.Find(Query{})
 		require.NoError(t, err)
 		require.Equal(t, waiting, a.Waiting)
 		for _, e := range a.Entries {
-			all = append(all, e.Event+e.Text)
+			texts = append(texts, e.Event+e.Text)
 		}
-		return all
+		return texts
 	}
 	run := func(h *History) (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -87,14 +87,14 @@ func TestEvents_BeforeSync(t *testing.T) {
 	require.True(t, health.Well(), "no file is missing")
 	require.Equal(t, want, texts(h, true))
 	stop = run(h)
-	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	table.MarkSynced()
 	require.Eventually(t, func() bool { return h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
 	stop()
 	require.Equal(t, want, texts(h, false))
 
-	// The next one waits again, and then knows what changed since the first had all.
-	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	// The next process waits again, and then has the changes since the first one was complete.
+	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	unread := new(memstore.Table)
 	h = opened(t, dir, LeastSize, unread)
 	stop = run(h)
@@ -104,7 +104,7 @@ func TestEvents_BeforeSync(t *testing.T) {
 			require.Eventually(t, func() bool { return len(h.events) == 0 }, 10*time.Second, time.Millisecond)
 		}
 	}
-	unread.Apply([]*resource.Resource{made(1, "two")}, nil)
+	unread.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	unread.MarkSynced()
 	require.Eventually(t, func() bool { return len(h.events) == 0 && h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
 	stop()
@@ -122,7 +122,7 @@ func TestFind_OrderOfTime(t *testing.T) {
 	h := opened(t, t.TempDir(), DefaultSize, table)
 	h.round(table)
 	early := &Entry{Time: time.Now().UTC(), Event: Reloaded}
-	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	h.round(table)
 	h.recordEvent(early)
 	a, err := h.Find(Query{Limit: 1})

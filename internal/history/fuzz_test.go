@@ -14,7 +14,7 @@ import (
 	"tributary/resource"
 )
 
-// FuzzRecord has anything in the place of a file of the history: it is read up to what is damaged.
+// FuzzRecord replaces a file of the history by random bytes: it is read up to the damage.
 func FuzzRecord(f *testing.F) {
 	r := storetest.New(resource.ServiceEntry, "shop", "a", "text")
 	entry := newEntry(time.Unix(1, 0), nil, NewObject(r))
@@ -39,5 +39,5 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// perByte is what a byte may cost that was compressed, a thousand to one at the most, and decoded.
+// perByte is the maximum cost of a byte that was compressed (a thousand to one at most) and decoded.
 const perByte = 20_000

@@ -14,7 +14,8 @@ import (
 	"tributary/resource"
 )
 
-// fill leaves the disk no room: the segment takes nothing more, and the next one cannot be made. The result makes room again.
+// fill leaves the disk no room: the segment cannot grow, and the next one cannot be created. The result makes room
+// again.
 func fill(t *testing.T, h *History) (free func()) {
 	next := h.files.path(h.files.segments[len(h.files.segments)-1].number+1, segmentSuffix)
 	h.files.current.SetRoom(1)
@@ -30,7 +31,7 @@ func fill(t *testing.T, h *History) (free func()) {
 func TestGap_FullDisk(t *testing.T) {
 	several := func(from, to int, body string) (puts []*resource.Resource) {
 		for i := from; i < to; i++ {
-			puts = append(puts, made(i, body))
+			puts = append(puts, newObject(i, body))
 		}
 		return puts
 	}
@@ -78,17 +79,17 @@ func TestGap_FullDisk(t *testing.T) {
 						require.True(t, unknown, "%v", err)
 					}
 					restart(0)
-					require.Len(t, bodies(t, h, before), 306, "what was before is known")
+					require.Len(t, bodies(t, h, before), 306, "earlier changes are known")
 					restart(restarts.full)
 					free()
 					restart(restarts.free)
-					table.Apply([]*resource.Resource{made(500, "after")}, nil)
+					table.Apply([]*resource.Resource{newObject(500, "after")}, nil)
 					h.round(table)
 					restart(restarts.after)
-					found, err := h.Find(Query{Since: before})
+					answer, err := h.Find(Query{Since: before})
 					require.NoError(t, err)
-					require.LessOrEqual(t, len(found.Entries), 1, "no change is worked out across the gap")
-					require.False(t, found.From.Before(before), "it says since when it is whole")
+					require.LessOrEqual(t, len(answer.Entries), 1, "no change is worked out across the gap")
+					require.False(t, answer.From.Before(before), "it says since when it is whole")
 					require.Len(t, bodies(t, h, time.Now()), table.Snapshot().Len())
 				})
 			}
@@ -101,7 +102,7 @@ func TestGap_FullDisk(t *testing.T) {
 func TestGap_FullDiskAtStart(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	h := opened(t, dir, DefaultSize, table)
-	table.Apply([]*resource.Resource{made(1, "old")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "old")}, nil)
 	h.round(table)
 	_ = h.files.current.Close() // a clean end
 
@@ -111,7 +112,7 @@ func TestGap_FullDiskAtStart(t *testing.T) {
 	h.round(table)                            // the start
 	change := func(body string) time.Time {
 		time.Sleep(time.Millisecond)
-		table.Apply([]*resource.Resource{made(1, body), made(2, body)}, nil) // s2 is new
+		table.Apply([]*resource.Resource{newObject(1, body), newObject(2, body)}, nil) // s2 is new
 		h.round(table)
 		time.Sleep(time.Millisecond)
 		return time.Now()

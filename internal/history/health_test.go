@@ -18,7 +18,7 @@ import (
 	"tributary/resource"
 )
 
-// spoilt is a history in small segments whose log is read, of a table of two objects that were changed n times each.
+// spoilt is a history in small segments, with its log, of a table of two objects that were changed n times each.
 func spoilt(t *testing.T, dir string, table *memstore.Table, n int) (h *History, log *strings.Builder, opened time.Time) {
 	log, opened = new(strings.Builder), time.Now()
 	h, err := Open(dir, 8<<10, table, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
@@ -32,18 +32,18 @@ func spoilt(t *testing.T, dir string, table *memstore.Table, n int) (h *History,
 }
 
 func change(h *History, table *memstore.Table, body string) {
-	table.Apply([]*resource.Resource{made(1, body), made(2, body)}, nil)
+	table.Apply([]*resource.Resource{newObject(1, body), newObject(2, body)}, nil)
 	h.round(table)
 }
 
-func found(t *testing.T, h *History) *Answer {
+func query(t *testing.T, h *History) *Answer {
 	a, err := h.Find(Query{Details: true})
 	require.NoError(t, err)
 	return a
 }
 
-// What is removed or damaged while the history is written is said once, counted and shown; the next change is written again, and
-// what the history says of any time since then is what was served.
+// Files that are removed or damaged while the history is written are reported once, counted and shown. The next change
+// is written again, and the history of the time since then is right.
 func TestDamage_AtRunTime(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, h *History) (file string){
 		"directory": func(t *testing.T, h *History) string {
@@ -67,7 +67,7 @@ func TestDamage_AtRunTime(t *testing.T) {
 			_, err = file.WriteAt([]byte("rot"), 40)
 			require.NoError(t, err)
 			require.NoError(t, file.Close())
-			found(t, h) // who reads it notices
+			query(t, h) // a query finds it
 			return path
 		},
 	} {
@@ -83,7 +83,7 @@ func TestDamage_AtRunTime(t *testing.T) {
 				require.Equal(t, file, h.Health().Damaged[0].File, "who looks notices")
 			}
 			change(h, table, "after")
-			since := time.Now()
+			begin := time.Now()
 			change(h, table, "last")
 
 			require.Contains(t, log.String(), "a file of the history is damaged")
@@ -94,18 +94,18 @@ func TestDamage_AtRunTime(t *testing.T) {
 			require.InDelta(t, len(health.Damaged), testutil.ToFloat64(h.spoiled), 0)
 			require.Equal(t, file, health.Damaged[0].File)
 
-			a := found(t, h)
+			a := query(t, h)
 			require.False(t, a.From.Before(opened))
 			require.Equal(t, "last", string(a.Entries[len(a.Entries)-1].New.Body))
 			require.Equal(t, "after", string(a.Entries[len(a.Entries)-1].Old.Body))
-			require.Equal(t, map[string]string{"s1": "after", "s2": "after"}, bodies(t, h, since))
+			require.Equal(t, map[string]string{"s1": "after", "s2": "after"}, bodies(t, h, begin))
 			require.FileExists(t, h.files.path(h.files.base.number, completeSuffix))
 		})
 	}
 }
 
-// A record that is damaged is a gap, and nothing else of the file is lost.
-func TestDamage_RecordIsAGap(t *testing.T) {
+// A damaged record is a gap, and the rest of the file is intact.
+func TestDamage_RecordIsGap(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
 	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestDamage_RecordIsAGap(t *testing.T) {
 		change(h, table, fmt.Sprint(i))
 	}
 	require.Len(t, h.files.segments, 1)
-	all := found(t, h)
+	before := query(t, h)
 	require.NoError(t, h.files.current.Close())
 	path := h.files.path(1, segmentSuffix)
 	data, err := os.ReadFile(path)
@@ -125,20 +125,20 @@ func TestDamage_RecordIsAGap(t *testing.T) {
 	h, log, opened := spoilt(t, dir, table, 0)
 	require.Equal(t, 1, strings.Count(log.String(), "file="+path+" "), log)
 	require.Contains(t, log.String(), " bytes from byte ")
-	left := found(t, h)
-	require.Len(t, left.Entries, len(all.Entries)-1)
-	require.True(t, left.From.After(all.From))
-	require.True(t, left.From.Before(opened), "what comes after it is whole")
-	for _, e := range left.Entries {
-		require.True(t, slices.ContainsFunc(all.Entries, func(o *Entry) bool { return o.Time.Equal(e.Time) && o.Name == e.Name }))
+	after := query(t, h)
+	require.Len(t, after.Entries, len(before.Entries)-1)
+	require.True(t, after.From.After(before.From))
+	require.True(t, after.From.Before(opened), "the following changes are complete")
+	for _, e := range after.Entries {
+		require.True(t, slices.ContainsFunc(before.Entries, func(o *Entry) bool { return o.Time.Equal(e.Time) && o.Name == e.Name }))
 	}
-	at := left.Entries[len(left.Entries)-1].Time
-	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, at))
-	_, err = h.ServedAt(left.From.Add(-1), "")
+	damaged := after.Entries[len(after.Entries)-1].Time
+	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, damaged))
+	_, err = h.ServedAt(after.From.Add(-1), "")
 	require.Error(t, err)
 }
 
-// As long as nothing can be written, that is shown and counted; afterwards changes are written again.
+// While changes cannot be written, that is shown and counted; afterwards changes are written again.
 func TestHealth_WriteErrors(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
 	h, log, _ := spoilt(t, dir, table, 1)
@@ -158,10 +158,10 @@ func TestHealth_WriteErrors(t *testing.T) {
 	require.Empty(t, health.Error)
 	require.Equal(t, 4, health.Lost)
 	require.Contains(t, log.String(), "changes are written to the history again")
-	require.Equal(t, "lost, too", string(found(t, h).Entries[0].Old.Body))
+	require.Equal(t, "lost, too", string(query(t, h).Entries[0].Old.Body))
 }
 
-// A start says of what an earlier process left that it is damaged, and nothing of the beginning of a record.
+// A start reports damage in the files of an earlier process, but not the beginning of an unfinished record.
 func TestDamage_FoundAtStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, h *History) (file string)
@@ -213,7 +213,7 @@ func TestDamage_FoundAtStart(t *testing.T) {
 			file := c.spoil(t, before)
 
 			h, log, opened := spoilt(t, dir, table, 1)
-			from := found(t, h).From
+			from := query(t, h).From
 			if c.fine {
 				require.Empty(t, log.String())
 				require.Empty(t, h.Health())
@@ -249,7 +249,7 @@ func TestDamage_StartAfterwards(t *testing.T) {
 	started := time.Now()
 	h := opened(t, dir, LeastSize, table)
 	h.round(table)
-	answer := found(t, h)
+	answer := query(t, h)
 	require.Len(t, answer.Entries, 19)
 	require.False(t, answer.From.Before(started))
 	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, time.Now()))

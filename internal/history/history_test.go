@@ -32,7 +32,7 @@ func key(i int) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprintf("s%d", i)}
 }
 
-func made(i int, body string) *resource.Resource {
+func newObject(i int, body string) *resource.Resource {
 	return resource.FromBody(resource.Meta{Key: key(i), Origin: resource.Origin{Source: "rules", Place: fmt.Sprintf("rules/s%d.yaml:1", i)}},
 		[]byte(body))
 }
@@ -45,36 +45,36 @@ func opened(t testing.TB, dir string, size int64, table *memstore.Table) *Histor
 	return h
 }
 
-// round has h take up what the table is.
+// round makes h write the present state of the table.
 func (h *History) round(table *memstore.Table) {
 	h.update(memstore.ChangesFrom(table, h.served))
 }
 
-func bodies(t testing.TB, h *History, at time.Time) map[string]string {
-	s, err := h.ServedAt(at, resource.ServiceEntry)
+func bodies(t testing.TB, h *History, moment time.Time) map[string]string {
+	s, err := h.ServedAt(moment, resource.ServiceEntry)
 	require.NoError(t, err)
 	require.Empty(t, s.Unknown)
 	return bodiesOf(s)
 }
 
 func bodiesOf(s *State) map[string]string {
-	all := make(map[string]string)
+	bodies := make(map[string]string)
 	for _, o := range s.Objects {
-		all[o.Name] = string(o.Body)
+		bodies[o.Name] = string(o.Body)
 	}
-	return all
+	return bodies
 }
 
-// TestServedAt_RandomCommits makes random commits, with restarts between some of them and changes while nobody looks, and compares what the
-// history says of each moment with what was there.
+// TestServedAt_RandomCommits makes random commits, with restarts between some of them and changes during pauses, and
+// compares the history of each moment with the state at that time.
 func TestServedAt_RandomCommits(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
 	h := opened(t, dir, DefaultSize, table)
 	h.round(table)
 	type moment struct {
-		at  time.Time
-		was map[string]string
+		moment time.Time
+		bodies map[string]string
 	}
 	var moments []moment
 	changes := 0
@@ -85,7 +85,7 @@ func TestServedAt_RandomCommits(t *testing.T) {
 			if n := draw.IntN(8); draw.IntN(3) == 0 {
 				deletes = append(deletes, key(n))
 			} else {
-				puts = append(puts, made(n, fmt.Sprint("body ", i)))
+				puts = append(puts, newObject(n, fmt.Sprint("body ", i)))
 			}
 		}
 		changed, _ := table.Apply(puts, deletes)
@@ -95,20 +95,20 @@ func TestServedAt_RandomCommits(t *testing.T) {
 			h = opened(t, dir, DefaultSize, table)
 		}
 		h.round(table)
-		was := make(map[string]string)
+		bodies := make(map[string]string)
 		for r := range table.Snapshot().All() {
-			was[r.Key().Name] = string(r.Body())
+			bodies[r.Key().Name] = string(r.Body())
 		}
-		moments = append(moments, moment{time.Now(), was})
+		moments = append(moments, moment{time.Now(), bodies})
 	}
 	for _, m := range moments {
-		require.Equal(t, m.was, bodies(t, h, m.at))
+		require.Equal(t, m.bodies, bodies(t, h, m.moment))
 	}
-	found, err := h.Find(Query{Details: true})
+	answer, err := h.Find(Query{Details: true})
 	require.NoError(t, err)
-	require.Len(t, found.Entries, changes)
+	require.Len(t, answer.Entries, changes)
 
-	_, err = h.ServedAt(found.From.Add(-time.Second), "")
+	_, err = h.ServedAt(answer.From.Add(-time.Second), "")
 	var earlier *EarlierError
 	require.ErrorAs(t, err, &earlier)
 }
@@ -116,14 +116,14 @@ func TestServedAt_RandomCommits(t *testing.T) {
 func TestFind_Changes(t *testing.T) {
 	table := new(memstore.Table)
 	h := opened(t, t.TempDir(), DefaultSize, table)
-	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	h.round(table)
-	table.Apply([]*resource.Resource{made(1, "two"), made(2, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "two"), newObject(2, "one")}, nil)
 	h.round(table)
-	table.Apply([]*resource.Resource{made(1, "two").WithOrigin(resource.Origin{Source: "other"})}, []resource.Key{key(2)})
+	table.Apply([]*resource.Resource{newObject(1, "two").WithOrigin(resource.Origin{Source: "other"})}, []resource.Key{key(2)})
 	h.round(table)
 
-	told := func(q Query) (lines []string) {
+	linesOf := func(q Query) (lines []string) {
 		a, err := h.Find(q)
 		require.NoError(t, err)
 		for _, e := range a.Entries {
@@ -131,14 +131,14 @@ func TestFind_Changes(t *testing.T) {
 		}
 		return lines
 	}
-	all := []string{
+	keys := []string{
 		"updated s1 rules rules/s1.yaml:1", "added s2 rules rules/s2.yaml:1", "moved s1 other ",
 		"deleted s2 rules rules/s2.yaml:1",
 	}
-	require.ElementsMatch(t, all, told(Query{}), "what was there at first is no change")
-	require.Len(t, told(Query{Source: "other"}), 1)
-	require.Len(t, told(Query{Name: "s2"}), 2)
-	require.Empty(t, told(Query{Since: time.Now().Add(time.Hour)}))
+	require.ElementsMatch(t, keys, linesOf(Query{}), "the initial state is no change")
+	require.Len(t, linesOf(Query{Source: "other"}), 1)
+	require.Len(t, linesOf(Query{Name: "s2"}), 2)
+	require.Empty(t, linesOf(Query{Since: time.Now().Add(time.Hour)}))
 
 	a, err := h.Find(Query{Name: "s1", Limit: 1, Details: true})
 	require.NoError(t, err)
@@ -147,28 +147,29 @@ func TestFind_Changes(t *testing.T) {
 	require.Equal(t, "rules", a.Entries[0].Old.Source)
 }
 
-// TestTornTail cuts the last segment at each byte of its last record: all before it is there, and what it said is found again.
+// TestTornTail cuts the last segment at each byte of its last record: all earlier records are there, and the lost
+// change is found again.
 func TestTornTail(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	h := opened(t, dir, DefaultSize, table)
 	h.round(table)
-	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	h.round(table)
-	whole := h.files.segments[0].size
-	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	complete := h.files.segments[0].size
+	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	h.round(table)
 	path := h.files.path(h.files.segments[0].number, segmentSuffix)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for size := whole; size < int64(len(text)); size++ {
-		again := t.TempDir()
-		require.NoError(t, os.CopyFS(again, os.DirFS(dir)))
+	for size := complete; size < int64(len(text)); size++ {
+		copied := t.TempDir()
+		require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
 		cut := bytes.Clone(text[:size])
 		if size%2 == 1 { // of some the end is garbage
 			cut = append(cut, make([]byte, int64(len(text))-size)...)
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(again, filepath.Base(path)), cut, 0o600))
-		h := opened(t, again, DefaultSize, table)
+		require.NoError(t, os.WriteFile(filepath.Join(copied, filepath.Base(path)), cut, 0o600))
+		h := opened(t, copied, DefaultSize, table)
 		h.round(table)
 		a, err := h.Find(Query{Details: true})
 		require.NoError(t, err)
@@ -181,15 +182,15 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// TestStart_UnwatchedChanges has objects change between two processes of which the history has no record.
+// TestStart_UnwatchedChanges has objects change between two processes, so that the history has no record of it.
 func TestStart_UnwatchedChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
-	table.Apply([]*resource.Resource{made(1, "one"), made(2, "one"), made(3, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one"), newObject(2, "one"), newObject(3, "one")}, nil)
 	h := opened(t, dir, DefaultSize, table)
 	h.round(table)
 	before := time.Now()
 	require.NoError(t, h.files.current.Close())
-	table.Apply([]*resource.Resource{made(1, "two"), made(4, "one")}, []resource.Key{key(2)})
+	table.Apply([]*resource.Resource{newObject(1, "two"), newObject(4, "one")}, []resource.Key{key(2)})
 	h = opened(t, dir, DefaultSize, table)
 	h.round(table)
 	a, err := h.Find(Query{})
@@ -218,7 +219,7 @@ func TestDirectory_SizeLimit(t *testing.T) {
 		for k := range noise {
 			noise[k] = byte(draw.Uint32())
 		}
-		table.Apply([]*resource.Resource{made(i%10, string(noise))}, nil)
+		table.Apply([]*resource.Resource{newObject(i%10, string(noise))}, nil)
 		h.round(table)
 		files, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -239,22 +240,22 @@ func TestDirectory_SizeLimit(t *testing.T) {
 // TestHistory_CountsLostChanges has the disk be full, and then not.
 func TestHistory_CountsLostChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
-	var said bytes.Buffer
+	var logged bytes.Buffer
 	registry := prometheus.NewRegistry()
-	h, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&said, nil)), registry)
+	h, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&logged, nil)), registry)
 	require.NoError(t, err)
 	h.round(table)
 	h.files.current.SetRoom(1)
 	for i := range 3 {
-		table.Apply([]*resource.Resource{made(1, fmt.Sprint(i)), made(2, fmt.Sprint(i))}, nil)
+		table.Apply([]*resource.Resource{newObject(1, fmt.Sprint(i)), newObject(2, fmt.Sprint(i))}, nil)
 		if i == 1 {
 			h.files.current.SetRoom(0)
 		}
 		h.round(table)
 	}
 	require.NoError(t, h.files.current.Close())
-	require.Equal(t, 1, strings.Count(said.String(), "cannot be written"), "once")
-	require.Contains(t, said.String(), "written to the history again")
+	require.Equal(t, 1, strings.Count(logged.String(), "cannot be written"), "once")
+	require.Contains(t, logged.String(), "written to the history again")
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	lost := 0.0
@@ -273,10 +274,10 @@ func TestRun_FollowsTheView(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
-	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	table.MarkSynced()
 	require.Eventually(t, func() bool { return h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
-	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	require.Eventually(t, func() bool {
 		a, err := h.Find(Query{})
 		return err == nil && len(a.Entries) == 1
@@ -285,8 +286,8 @@ func TestRun_FollowsTheView(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// BenchmarkCommit is a commit of a table that nobody follows, that somebody follows who does nothing with it, and that a history follows.
-// What is allocated is counted of the whole process: what the history writes meanwhile is in its figure.
+// BenchmarkCommit is a commit of a table without a follower, with an idle follower, and with a history. Allocations are
+// those of the whole process: they include the writes of the history.
 func BenchmarkCommit(b *testing.B) {
 	idle := func(ctx context.Context, table *memstore.Table) error {
 		return memstore.Follow(ctx, table, nil, func([]resource.Key, memstore.Snapshot, bool, bool) {})
@@ -299,7 +300,7 @@ func BenchmarkCommit(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			table := new(memstore.Table)
 			for i := range 10000 {
-				table.Apply([]*resource.Resource{made(i, "before")}, nil)
+				table.Apply([]*resource.Resource{newObject(i, "before")}, nil)
 			}
 			table.MarkSynced()
 			if follow != nil {
@@ -316,7 +317,7 @@ func BenchmarkCommit(b *testing.B) {
 			}
 			changed := make([]*resource.Resource, b.N)
 			for i := range changed {
-				changed[i] = made(i%10000, fmt.Sprint("after ", i))
+				changed[i] = newObject(i%10000, fmt.Sprint("after ", i))
 			}
 			b.ReportAllocs()
 			b.ResetTimer()

@@ -24,26 +24,26 @@ const many = 100_000
 func service(i int) string { return fmt.Sprint(i, strings.Repeat(" 10.0.0.1:8080", 20)) }
 
 func largeTable() *memstore.Table {
-	table, all := new(memstore.Table), make([]*resource.Resource, many)
-	for i := range all {
-		all[i] = made(i, service(0))
+	table, objects := new(memstore.Table), make([]*resource.Resource, many)
+	for i := range objects {
+		objects[i] = newObject(i, service(0))
 	}
-	table.Apply(all, nil)
+	table.Apply(objects, nil)
 	table.MarkSynced()
 	return table
 }
 
 // onDisk is how much a directory takes.
-func onDisk(t testing.TB, dir string) (all int64) {
+func onDisk(t testing.TB, dir string) (size int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, e := range entries {
 		info, err := e.Info()
 		require.NoError(t, err)
-		all += info.Size()
+		size += info.Size()
 	}
-	return all
+	return size
 }
 
 // TestDirectory_SizeLimitOfALargeMesh changes objects of a large mesh for longer than the history can remember: it stays within its size.
@@ -59,7 +59,7 @@ func TestDirectory_SizeLimitOfALargeMesh(t *testing.T) {
 	for i := 0; i < 60_000; i += 1000 {
 		changed := make([]*resource.Resource, 1000)
 		for n := range changed {
-			changed[n] = made((i+n)%many, service(i+1))
+			changed[n] = newObject((i+n)%many, service(i+1))
 			written += len(changed[n].Body())
 		}
 		table.Apply(changed, nil)
@@ -67,12 +67,12 @@ func TestDirectory_SizeLimitOfALargeMesh(t *testing.T) {
 		most = max(most, onDisk(t, dir))
 	}
 	require.Greater(t, int64(written), int64(2*size))
-	require.LessOrEqual(t, most, int64(size), "a list of what is served takes %d", h.files.base.size)
+	require.LessOrEqual(t, most, int64(size), "a list of the served objects takes %d", h.files.base.size)
 }
 
-// BenchmarkPairs has commits of two tables of a large mesh in turn: one that somebody follows who does nothing with it, and one that a
-// history follows. It says what a commit takes of each, and the median of the ratios of blocks. A block begins when all before it is
-// followed and written; one commit is a change at a time, many are commits without a pause.
+// BenchmarkPairs makes commits of two tables of a large mesh in turn: one with an idle follower, and one with a
+// history. It reports the duration of a commit of each, and the median of the ratios of blocks. A block begins when all
+// earlier commits are followed and written; "one" is a change at a time, "many" are commits without a pause.
 func BenchmarkPairs(b *testing.B) {
 	for _, block := range []int{1, 100} {
 		b.Run(fmt.Sprint("block=", block), func(b *testing.B) { pairs(b, block) })
@@ -86,10 +86,10 @@ func pairs(b *testing.B, block int) {
 		spent []time.Duration
 	}
 	var followed atomic.Uint64
-	idle, with := &side{table: largeTable(), seen: func() memstore.Revision { return memstore.Revision(followed.Load()) }},
+	idle, recorded := &side{table: largeTable(), seen: func() memstore.Revision { return memstore.Revision(followed.Load()) }},
 		&side{table: largeTable()}
-	h := opened(b, b.TempDir(), DefaultSize, with.table)
-	with.seen = func() memstore.Revision {
+	h := opened(b, b.TempDir(), DefaultSize, recorded.table)
+	recorded.seen = func() memstore.Revision {
 		if s := h.readable.Load(); len(s.segments) > 0 {
 			return s.served.Revision()
 		}
@@ -106,7 +106,7 @@ func pairs(b *testing.B, block int) {
 	following.Go(func() { _ = h.Run(ctx) })
 	defer following.Wait()
 	defer cancel()
-	sides := []*side{idle, with}
+	sides := []*side{idle, recorded}
 	rested := func() {
 		for _, s := range sides {
 			for s.seen() != s.table.Snapshot().Revision() {
@@ -117,13 +117,13 @@ func pairs(b *testing.B, block int) {
 	n := 0
 	for b.Loop() {
 		for _, s := range sides {
-			all := make([]*resource.Resource, block)
-			for i := range all {
-				all[i] = made((n+i*997)%many, service(n+1))
+			objects := make([]*resource.Resource, block)
+			for i := range objects {
+				objects[i] = newObject((n+i*997)%many, service(n+1))
 			}
 			rested()
 			began := time.Now()
-			for _, r := range all {
+			for _, r := range objects {
 				s.table.Apply([]*resource.Resource{r}, nil)
 			}
 			s.spent = append(s.spent, time.Since(began))
@@ -133,7 +133,7 @@ func pairs(b *testing.B, block int) {
 	}
 	ratios := make([]float64, n)
 	for i := range ratios {
-		ratios[i] = float64(with.spent[i]) / float64(idle.spent[i])
+		ratios[i] = float64(recorded.spent[i]) / float64(idle.spent[i])
 	}
 	median := func(s *side) float64 {
 		slices.Sort(s.spent)
@@ -142,11 +142,11 @@ func pairs(b *testing.B, block int) {
 	slices.Sort(ratios)
 	b.ReportMetric(ratios[n/2], "ratio")
 	b.ReportMetric(median(idle), "ns/idle")
-	b.ReportMetric(median(with), "ns/history")
+	b.ReportMetric(median(recorded), "ns/history")
 	b.ReportMetric(0, "ns/op") // it has waits in it
 }
 
-// BenchmarkStart opens a full history of a large mesh, and takes up what is served, of which nothing has changed.
+// BenchmarkStart opens a full history of a large mesh, and compares it with the served objects, none of which changed.
 func BenchmarkStart(b *testing.B) {
 	table, dir := largeTable(), b.TempDir()
 	h := opened(b, dir, DefaultSize, table)
@@ -154,7 +154,7 @@ func BenchmarkStart(b *testing.B) {
 	for i := 0; len(h.readable.Load().segments) < segmentShares-1; i += 1000 {
 		changed := make([]*resource.Resource, 1000)
 		for n := range changed {
-			changed[n] = made((i+n)%many, service(i+1))
+			changed[n] = newObject((i+n)%many, service(i+1))
 		}
 		table.Apply(changed, nil)
 		h.round(table)

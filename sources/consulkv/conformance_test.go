@@ -51,8 +51,8 @@ func (h *harness) Key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
 }
 
-// Put returns when a source that runs has asked for what comes next. The server is in this process, and what serves a new
-// query while the suite looks for what another source left behind would look like that.
+// Put returns when a running source has sent its next query. The server is in this process: a goroutine that serves a
+// new query while the suite looks for leaks of another source would look like a leak.
 func (h *harness) Put(name string, revision int) {
 	h.consul.Set("mesh/"+name+".yaml", entryText(name, 8000+revision))
 	for deadline := time.Now().Add(time.Second); h.started && h.consul.Waiting() == 0 && time.Now().Before(deadline); {

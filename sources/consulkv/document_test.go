@@ -14,8 +14,8 @@ import (
 	"tributary/resource"
 )
 
-// FuzzDocuments changes and deletes an object in the value of a key that somebody else wrote. Whatever that is, all else in
-// it stays as it was, or nothing is written.
+// FuzzDocuments changes and deletes an object in a value that another program wrote. All other parts of the value stay
+// as they were, or the store refuses to write.
 func FuzzDocuments(f *testing.F) {
 	a, b := entryText("a", 80), entryText("b", 81)
 	for _, text := range []string{
@@ -52,7 +52,7 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 	before := slices.Clone(value)
 	old, others := p.look(key, value, keyA)
 	if docs := resource.Decode(key, value, p.decode); strings.EqualFold(path.Ext(key), ".json") && len(docs) == 1 && docs[0].Key == keyA {
-		others = nil // one that is broken is mended by what is written in its place
+		others = nil // a broken object is repaired by the one that replaces it
 	}
 	if after, err := p.replace(key, value, r); err == nil {
 		got, rest := p.look(key, after, keyA)
@@ -60,7 +60,7 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 		require.Equal(t, others, rest, "%q", after)
 	}
 	if old == nil {
-		return // there is nothing to delete
+		return // there is no object to delete
 	}
 	if after, err := p.without(key, value, keyA); err == nil {
 		got, rest := p.look(key, after, keyA)
@@ -71,5 +71,5 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 		}
 		require.True(t, slices.Equal(others, rest), "%q", after)
 	}
-	require.Equal(t, before, value, "what was read is not modified")
+	require.Equal(t, before, value, "the value that was read is not modified")
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, v := range os.Environ() { // those of the one who runs the tests do not count
+	for _, v := range os.Environ() { // the variables of the user who runs the tests do not count
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CONSUL_") {
 			_ = os.Unsetenv(name)
 		}

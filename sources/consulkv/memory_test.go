@@ -12,8 +12,8 @@ import (
 )
 
 // state is a list of keys from one number to another, created one after the other from an index on, at another one.
-func state(from, to int, created, at uint64) (l listing) {
-	l.Answer = judge.Answer{Index: at, Confirming: true}
+func state(from, to int, created, index uint64) (l listing) {
+	l.Answer = judge.Answer{Index: index, Confirming: true}
 	for i := from; i < to; i++ {
 		index := created + uint64(i)
 		l.pairs = append(l.pairs, &api.KVPair{Key: keyOf(i), CreateIndex: index, ModifyIndex: index})
@@ -31,14 +31,14 @@ func (m *memory) see(l listing, outage bool, now time.Time) listing {
 	return l
 }
 
-// restarted is what a memory becomes by a restart of a source whose settings are named of.
-func (m *memory) restarted(t *testing.T, of string, now time.Time) *memory {
+// restarted returns the memory after a restart of a source with the settings that a name stands for.
+func (m *memory) restarted(t *testing.T, settings string, now time.Time) *memory {
 	var groups []string
 	for key := range m.keys {
 		groups = append(groups, key)
 	}
 	text := judge.Records{Settings: "before", Parts: map[string]judge.Record{"mesh/": m.record()}}.Encode()
-	rs, err := judge.Decode(text, of, now, m.resetHold)
+	rs, err := judge.Decode(text, settings, now, m.resetHold)
 	require.NoError(t, err)
 	next := newMemory(m.resetHold)
 	next.recall(groups, rs.Parts["mesh/"])
@@ -46,7 +46,7 @@ func (m *memory) restarted(t *testing.T, of string, now time.Time) *memory {
 }
 
 // However many keys there are, it is known of each when it was created.
-func TestEveryKeyIsKept(t *testing.T) {
+func TestMemory_KeepsEveryKey(t *testing.T) {
 	now := time.Now()
 	for _, restart := range []bool{false, true} {
 		m := newMemory(time.Minute)
@@ -60,20 +60,20 @@ func TestEveryKeyIsKept(t *testing.T) {
 }
 
 // The address is spelled in another way while rules are held.
-func TestWhatIsHeldOutlivesOtherSettings(t *testing.T) {
+func TestHold_OutlivesOtherSettings(t *testing.T) {
 	now := time.Now()
-	for _, of := range []string{"before", "after"} {
+	for _, settings := range []string{"before", "after"} {
 		m := newMemory(time.Minute)
 		m.see(state(0, 9, 100, 500), false, now)
 		require.Len(t, m.see(state(0, 6, 10, 20), true, now).held, 3)
-		m = m.restarted(t, of, now)
-		require.Len(t, m.see(state(0, 6, 10, 20), false, now).held, 3, of)
+		m = m.restarted(t, settings, now)
+		require.Len(t, m.see(state(0, 6, 10, 20), false, now).held, 3, settings)
 		require.Empty(t, m.see(state(0, 6, 10, 20), false, now.Add(time.Minute)).held, "and it ends")
 	}
 }
 
 // Consul loses its data again while that is suspected: all has to come back once more.
-func TestASecondWipeIsHeldAsLongAsTheFirst(t *testing.T) {
+func TestSecondWipe_IsHeldAsLongAsFirst(t *testing.T) {
 	now := time.Now()
 	m := newMemory(5 * time.Minute)
 	see := func(l listing, after time.Duration) listing {
@@ -84,7 +84,7 @@ func TestASecondWipeIsHeldAsLongAsTheFirst(t *testing.T) {
 	require.Len(t, see(state(0, 0, 0, 1), time.Second).held, 9)
 	require.Empty(t, see(state(0, 9, 10, 30), 10*time.Second).held, "all are back")
 	require.Len(t, see(state(0, 0, 0, 1), 4*time.Minute).held, 9)
-	require.Len(t, see(state(0, 0, 0, 1), 2*time.Minute).held, 9, "nothing at all was written")
+	require.Len(t, see(state(0, 0, 0, 1), 2*time.Minute).held, 9, "no record was written")
 	require.Len(t, see(state(0, 2, 10, 12), time.Hour).held, 7, "from the first one on")
 	require.Len(t, see(state(0, 2, 10, 12), 4*time.Minute).held, 7)
 	require.Len(t, see(state(3, 5, 13, 20), 30*time.Second).held, 5, "those that were written and deleted since are gone")
@@ -92,7 +92,7 @@ func TestASecondWipeIsHeldAsLongAsTheFirst(t *testing.T) {
 }
 
 // Where all is set up by the same program, keys are created at the same indexes after a wipe.
-func TestAKeyThatIsMadeAnewAtTheSameIndex(t *testing.T) {
+func TestKey_CreatedAgainAtSameIndex(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		now := time.Now()
 		m := newMemory(time.Minute)

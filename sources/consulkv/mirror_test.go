@@ -41,7 +41,7 @@ func (m mirrored) requireContent(want string) {
 	require.Equal(m.t, want, storetest.Content(m.table.Snapshot().Get(gatewayA)))
 }
 
-func TestMirrorKeepsWhatIsNewerThanAListing(t *testing.T) {
+func TestMirror_KeepsValuesNewerThanListing(t *testing.T) {
 	m := newMirrored(t)
 	m.lists(5, false, pair("k", 5, "old"))
 	m.note("k", holding(8, "written"))
@@ -58,7 +58,7 @@ func TestMirrorKeepsWhatIsNewerThanAListing(t *testing.T) {
 	m.requireContent("again")
 }
 
-func TestMirrorKeepsWhatAListingIsTooOldToHave(t *testing.T) {
+func TestMirror_KeepsValuesThatListingIsTooOldToHave(t *testing.T) {
 	m := newMirrored(t)
 	m.lists(5, false)
 	m.note("k", holding(8, "written"))
@@ -66,7 +66,7 @@ func TestMirrorKeepsWhatAListingIsTooOldToHave(t *testing.T) {
 	m.requireContent("written")
 	m.noteAbsent("k", 7) // a read that was slower than the write
 	m.requireContent("written")
-	m.lists(9, false) // somebody deleted it
+	m.lists(9, false) // another client deleted it
 	m.requireContent("")
 	m.lists(7, false, pair("k", 7, "overtaken"))
 	m.requireContent("")

@@ -46,7 +46,7 @@ func (r *running) count(n int) (served int) {
 }
 
 // A leader that was killed and started again answers before it has replayed its log.
-func TestALeaderThatReplaysItsLog(t *testing.T) {
+func TestLeaderReplaysItsLog(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 9)
 	r := runSource(t, c, Settings{})
@@ -65,8 +65,8 @@ func TestALeaderThatReplaysItsLog(t *testing.T) {
 	require.Equal(t, 2, r.status().Publishes)
 }
 
-// What answers is not Consul, or only in part, just when tributary starts again.
-func TestAWrongAnswerAtARestart(t *testing.T) {
+// The responder is not Consul, or only in part, just when tributary restarts.
+func TestRestart_WrongAnswer(t *testing.T) {
 	for _, a := range []struct {
 		status int
 		body   string
@@ -98,7 +98,7 @@ func TestAWrongAnswerAtARestart(t *testing.T) {
 }
 
 // After a wipe the rules are applied again, one after the other.
-func TestRulesThatAreAppliedAgainAfterAWipe(t *testing.T) {
+func TestWipe_RulesAppliedAgain(t *testing.T) {
 	for operation, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
 		t.Run(operation, func(t *testing.T) {
 			c := kvtest.New(t)
@@ -110,7 +110,7 @@ func TestRulesThatAreAppliedAgainAfterAWipe(t *testing.T) {
 			c.Wipe()
 			c.Overtake(overtaken)
 			if overtaken > 0 {
-				filled(c, 0, 1) // so soon that nobody saw it without any
+				filled(c, 0, 1) // so soon that no query saw Consul without rules
 			}
 			c.Restore()
 			r.awaitHealth(sources.Degraded, "lost its data")
@@ -122,7 +122,7 @@ func TestRulesThatAreAppliedAgainAfterAWipe(t *testing.T) {
 			require.Equal(t, 9, r.count(9), "the others are not written yet")
 			r.reload(Settings{})
 			reads := len(c.Reads())
-			r.await("it is read anew", func() bool { return len(c.Reads()) > reads })
+			r.await("it is read again", func() bool { return len(c.Reads()) > reads })
 			r.awaitHealth(sources.Degraded, "lost its data")
 			c.Set("mesh/r1", entryText("r1", 81))
 			c.Delete("mesh/new")
@@ -132,7 +132,7 @@ func TestRulesThatAreAppliedAgainAfterAWipe(t *testing.T) {
 	}
 }
 
-func TestRulesThatAreNotAppliedAgainGo(t *testing.T) {
+func TestWipe_RulesNotAppliedAgainGo(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 9)
 	r := runSource(t, c, Settings{ResetHold: 2 * time.Second})
@@ -145,7 +145,7 @@ func TestRulesThatAreNotAppliedAgainGo(t *testing.T) {
 }
 
 // A snapshot is restored that is older than some rules.
-func TestRulesWrittenSinceASnapshotThatIsRestoredStayForResetHold(t *testing.T) {
+func TestRestoredSnapshot_NewerRulesStayForResetHold(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 5)
 	r := runSource(t, c, Settings{})

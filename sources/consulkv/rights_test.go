@@ -17,8 +17,8 @@ import (
 	"tributary/sources/consulkv/kvtest"
 )
 
-// front is what stands before the keys in a Consul: it redirects paths that are not clean and refuses some characters. What the
-// proxy refuses does not arrive at all.
+// front imitates the path handling of Consul: it redirects paths that are not clean and refuses some characters.
+// Requests that the proxy refuses do not arrive at all.
 func front(t *testing.T, c *kvtest.Consul, proxy func(*http.Request) bool) (address string) {
 	mux := http.NewServeMux()
 	mux.Handle("/", c)
@@ -43,7 +43,7 @@ func everything(*http.Request) bool { return false }
 func onlyKeys(r *http.Request) bool { return !strings.HasPrefix(r.URL.Path, "/v1/kv/") }
 
 // Consul takes any characters in keys, and does not let all of them be read by their names.
-func TestKeysThatNoPathCanExpress(t *testing.T) {
+func TestKeys_ThatNoPathCanExpress(t *testing.T) {
 	for operation, proxy := range map[string]func(*http.Request) bool{"by itself": everything, "behind a proxy": onlyKeys} {
 		for _, key := range []string{"mesh/a//b", "mesh/a\tb", "mesh/../b"} {
 			t.Run(operation+" "+key, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestHiddenBehindAProxy(t *testing.T) {
 	require.Equal(t, 3, r.count(3))
 }
 
-// The token is lost while keys are held. When the suspicion ends nobody can tell whether they are there.
-func TestWhatIsHeldIsAskedForBeforeItGoes(t *testing.T) {
+// The token is lost while keys are held. At the end of the suspicion, their existence is unknown.
+func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 9)
 	r := runSource(t, c, Settings{ResetHold: time.Second})
@@ -91,7 +91,7 @@ func TestWhatIsHeldIsAskedForBeforeItGoes(t *testing.T) {
 	require.Equal(t, 9, r.count(9))
 }
 
-// What names a key is missing in an answer.
+// An answer lacks the names of keys.
 func TestNullInAList(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 3)
@@ -102,18 +102,18 @@ func TestNullInAList(t *testing.T) {
 	require.Equal(t, 3, r.count(3))
 }
 
-// The rights come back between a list that hides something and the question who may see it.
-func TestRightsThatComeBackProveNothingAboutAListBeforeThat(t *testing.T) {
+// The rights return between a list that hides keys and the check of the rights.
+func TestRights_ThatReturnProveNoEarlierList(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 3)
 	target, _ := url.Parse("http://" + c.Addr())
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	var armed atomic.Bool
-	var since atomic.Int64 // how many reads there were when the rights had come back; 0 before
+	var readsBefore atomic.Int64 // how many reads there were when the rights had come back; 0 before
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && armed.Load() {
-			c.Hide("nothing that is there")
-			since.CompareAndSwap(0, int64(len(c.Reads())))
+			c.Hide("no existing key")
+			readsBefore.CompareAndSwap(0, int64(len(c.Reads())))
 		}
 		proxy.ServeHTTP(w, r)
 	}))
@@ -126,7 +126,7 @@ func TestRightsThatComeBackProveNothingAboutAListBeforeThat(t *testing.T) {
 	least := 3
 	r.await("it read twice more", func() bool {
 		least = min(least, r.count(3))
-		return since.Load() > 0 && int64(len(c.Reads())) >= since.Load()+2
+		return readsBefore.Load() > 0 && int64(len(c.Reads())) >= readsBefore.Load()+2
 	})
 	require.Equal(t, 3, least)
 	require.Equal(t, 3, r.count(3))

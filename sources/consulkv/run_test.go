@@ -33,7 +33,7 @@ func runSource(t *testing.T, consul *kvtest.Consul, settings Settings) *running 
 	return r
 }
 
-// run starts the source, on a table that has what an earlier run left, if anything.
+// run starts the source, on a table with the objects of an earlier run, if any.
 func (r *running) run(settings Settings) {
 	r.t.Helper()
 	r.runAt(r.consul.Addr(), settings)
@@ -83,7 +83,7 @@ func (r *running) awaitHealth(state sources.State, parts ...string) {
 func TestPlacesNameKeyAndLine(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/all.yaml", "# comment\n"+entryText("a", 80)+"---\n"+entryText("b", 80000)+"---\nkind: [\n---\n"+entryText("d", 80))
-	c.Set("mesh/", "")            // what Consul's UI makes for a folder
+	c.Set("mesh/", "")            // the value that Consul's UI writes for a folder
 	c.Set("meshes/x", "not ours") // the prefix is a folder, not a beginning of names
 	r := runSource(t, c, Settings{})
 	r.await("sync", r.table.Synced)
@@ -99,7 +99,7 @@ func TestPlacesNameKeyAndLine(t *testing.T) {
 	require.Equal(t, 2, r.table.Snapshot().Len())
 }
 
-func TestOneQueryWaits(t *testing.T) {
+func TestSource_WaitsWithOneQuery(t *testing.T) {
 	c := kvtest.New(t)
 	for _, name := range []string{"a", "b", "c"} {
 		c.Set("mesh/"+name, entryText(name, 80))
@@ -116,7 +116,7 @@ func TestOneQueryWaits(t *testing.T) {
 	}
 }
 
-func TestAWipedConsulIsNotBelieved(t *testing.T) {
+func TestWipe_IsHeld(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
 	r := runSource(t, c, Settings{ResetHold: time.Hour})
@@ -125,25 +125,25 @@ func TestAWipedConsulIsNotBelieved(t *testing.T) {
 	r.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
 	c.Set("other/x", "") // does not end it
 	c.Set("mesh/b", entryText("b", 80))
-	r.await("what is there now", func() bool { return r.has("b") })
+	r.await("the present objects", func() bool { return r.has("b") })
 	require.True(t, r.has("a"))
 }
 
-func TestAWipedConsulIsBelievedInTheEnd(t *testing.T) {
+func TestWipe_HoldEnds(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
 	c.Set("mesh/b", entryText("b", 80))
 	r := runSource(t, c, Settings{ResetHold: time.Millisecond})
 	r.await("sync", r.table.Synced)
 	r.wipe("mesh/b")
-	r.await("what is there now", func() bool { return r.has("b") && !r.has("a") })
+	r.await("the present objects", func() bool { return r.has("b") && !r.has("a") })
 	r.awaitHealth(sources.Healthy)
-	// somebody deletes the last one: that is believed
+	// the last one is deleted: the source believes it
 	c.Delete("mesh/b")
 	r.await("the guard hears that b is gone", func() bool { return r.supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 
-func TestAnIndexThatGoesBackwardsIsNoWipe(t *testing.T) {
+func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
 	c.Set("mesh/b", entryText("b", 80))
@@ -160,7 +160,7 @@ func TestAnIndexThatGoesBackwardsIsNoWipe(t *testing.T) {
 	r.awaitHealth(sources.Healthy)
 }
 
-func TestHealthSaysWhatFailed(t *testing.T) {
+func TestHealth_NamesFailure(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
 	r := runSource(t, c, Settings{})
@@ -179,15 +179,15 @@ func TestHealthSaysWhatFailed(t *testing.T) {
 	require.True(t, r.has("a"))
 }
 
-func TestAClusterWithoutALeaderIsNotHealthy(t *testing.T) {
+func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
 	metrics := prometheus.NewRegistry()
 	leader := func(want float64) func() bool {
 		return func() bool {
-			all, err := metrics.Gather()
+			families, err := metrics.Gather()
 			require.NoError(t, err)
-			return len(all) == 2 && all[0].GetName() == "tributary_consul_known_leader" && all[0].GetMetric()[0].GetGauge().GetValue() == want
+			return len(families) == 2 && families[0].GetName() == "tributary_consul_known_leader" && families[0].GetMetric()[0].GetGauge().GetValue() == want
 		}
 	}
 	r := runSource(t, c, Settings{Registerer: metrics})
@@ -201,7 +201,7 @@ func TestAClusterWithoutALeaderIsNotHealthy(t *testing.T) {
 	r.awaitHealth(sources.Healthy)
 }
 
-func TestAnEmptyAnswerIsConfirmed(t *testing.T) {
+func TestEmptyAnswer_IsConfirmed(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
 	r := runSource(t, c, Settings{})
@@ -214,7 +214,7 @@ func TestAnEmptyAnswerIsConfirmed(t *testing.T) {
 	require.Contains(t, c.Reads(), "consistent=&recurse=")
 }
 
-func TestWhatIsHiddenWithoutAWordIsNotGone(t *testing.T) {
+func TestSilentlyHiddenKeys_Stay(t *testing.T) {
 	for _, hidden := range []string{"mesh/", "mesh/b"} {
 		t.Run(hidden, func(t *testing.T) {
 			c := kvtest.New(t)
@@ -240,7 +240,7 @@ func TestWhatIsHiddenWithoutAWordIsNotGone(t *testing.T) {
 	require.ErrorContains(t, newStore(t, c).Refresh(t.Context()), "Permission denied")
 }
 
-func TestRetryAfterIsHonoured(t *testing.T) {
+func TestRetryAfter_IsRespected(t *testing.T) {
 	c := kvtest.New(t)
 	c.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")
 	r := runSource(t, c, Settings{})
@@ -249,7 +249,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	require.Never(t, r.table.Synced, 100*time.Millisecond, 10*time.Millisecond) // in 5 ms it would be otherwise
 }
 
-func TestNewNamesWhatIsAtFault(t *testing.T) {
+func TestNew_NamesWrongSetting(t *testing.T) {
 	for address, want := range map[string]string{
 		"consul-kv://h:8500":      "address: ",
 		"consul-kv://h:8500/":     "the prefix of the keys is missing",

@@ -27,7 +27,7 @@ func decoded(t *testing.T, text string) *resource.Resource {
 	return docs[0].Resource
 }
 
-func TestObjectsAreWrittenWhereTheyAre(t *testing.T) {
+func TestStore_WritesObjectsInTheirKeys(t *testing.T) {
 	before := "# by hand\n" + entryText("z", 1) + "\n--- # the one\n" + entryText("a", 80) + "---\n\n# kept\n" + entryText("c", 2)
 	c := kvtest.New(t)
 	c.Set("mesh/by-hand.yaml", before)
@@ -50,9 +50,9 @@ func TestObjectsAreWrittenWhereTheyAre(t *testing.T) {
 	require.Empty(t, c.Keys(), "an empty key is deleted")
 }
 
-func TestObjectsAreAddedBesideOthers(t *testing.T) {
+func TestStore_AddsObjectsBesideOthers(t *testing.T) {
 	c := kvtest.New(t)
-	c.Set("mesh/serviceentries/shop/a", strings.TrimSuffix(entryText("b", 80), "\n")) // somebody's odd choice
+	c.Set("mesh/serviceentries/shop/a", strings.TrimSuffix(entryText("b", 80), "\n")) // an odd choice of a user
 	s := newStore(t, c)
 	_, err := s.Create(decoded(t, entryText("a", 80)))
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestObjectsAreAddedBesideOthers(t *testing.T) {
 	require.Len(t, fresh.List(resource.ServiceEntry, ""), 2)
 }
 
-func TestWhatCannotBeWrittenInPartIsRefused(t *testing.T) {
+func TestStore_RefusesPartialWrites(t *testing.T) {
 	c := kvtest.New(t)
 	list := "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(entryText("a", 80)), "\n", "\n  ") +
 		"\n- " + strings.ReplaceAll(strings.TrimSpace(entryText("b", 80)), "\n", "\n  ") + "\n"
@@ -84,7 +84,7 @@ func TestBrokenNeighboursSurvive(t *testing.T) {
 	require.Len(t, s.Rejects(), 1)
 	require.NoError(t, s.Delete(keyA, ""))
 	now, _ := c.Get("mesh/x.yaml")
-	require.Equal(t, "---\nkind: [\n", now, "what we do not understand is not ours to delete")
+	require.Equal(t, "---\nkind: [\n", now, "the store does not delete values that it cannot read")
 }
 
 func TestDeleteLeavesNoneBehind(t *testing.T) {
@@ -97,62 +97,62 @@ func TestDeleteLeavesNoneBehind(t *testing.T) {
 	require.Equal(t, []string{"mesh/1.yaml"}, c.Keys())
 }
 
-func TestVersionsAreThoseOfConsul(t *testing.T) {
+func TestVersions_AreConsulIndexes(t *testing.T) {
 	c := kvtest.New(t)
 	s := newStore(t, c)
 	v1, err := s.Create(decoded(t, entryText("a", 80)))
 	require.NoError(t, err)
 	require.Equal(t, v1, s.Version(keyA))
 	require.False(t, s.Get(keyA).Created().IsZero())
-	other := newStore(t, c)
-	v2, err := other.Update(decoded(t, entryText("a", 81)), v1)
+	second := newStore(t, c)
+	v2, err := second.Update(decoded(t, entryText("a", 81)), v1)
 	require.NoError(t, err)
 	_, err = s.Update(decoded(t, entryText("a", 82)), v1)
 	require.ErrorIs(t, err, memstore.ErrConflict)
 	require.ErrorContains(t, err, "it is "+v2+", not "+v1)
-	require.Equal(t, v2, s.Version(keyA), "what was read on the way is known now")
-	require.Equal(t, s.Get(keyA).Created(), other.Get(keyA).Created())
+	require.Equal(t, v2, s.Version(keyA), "the store has the values that it read meanwhile")
+	require.Equal(t, s.Get(keyA).Created(), second.Get(keyA).Created())
 	require.ErrorIs(t, s.Delete(keyA, v1), memstore.ErrConflict)
 	require.NoError(t, s.Delete(keyA, v2))
-	require.ErrorIs(t, other.Delete(keyA, ""), memstore.ErrNotFound)
+	require.ErrorIs(t, second.Delete(keyA, ""), memstore.ErrNotFound)
 }
 
 func TestStoresFollowEachOther(t *testing.T) {
 	c := kvtest.New(t)
-	one, two := newStore(t, c), newStore(t, c)
+	first, two := newStore(t, c), newStore(t, c)
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
-	runs.Go(func() { one.Run(ctx) })
+	runs.Go(func() { first.Run(ctx) })
 	runs.Go(func() { two.Run(ctx) })
 	defer runs.Wait()
 	defer cancel()
-	_, err := one.Create(decoded(t, entryText("a", 80)))
+	_, err := first.Create(decoded(t, entryText("a", 80)))
 	require.NoError(t, err)
 	storetest.Eventually(t, func() bool { return two.Get(keyA) != nil }, "two follows")
-	require.NoError(t, two.Delete(keyA, one.Version(keyA)))
+	require.NoError(t, two.Delete(keyA, first.Version(keyA)))
 	require.Nil(t, two.Get(keyA))
-	storetest.Eventually(t, func() bool { return one.Get(keyA) == nil }, "one follows")
-	// However the reads and writes of one store cross, it never goes back behind what it wrote.
+	storetest.Eventually(t, func() bool { return first.Get(keyA) == nil }, "one follows")
+	// Whatever the order of the reads and writes of a store, its content never goes back behind its own writes.
 	for port := 1; port <= 100; port++ {
 		r := decoded(t, entryText("a", port))
-		_, err := one.Create(r)
+		_, err := first.Create(r)
 		require.NoError(t, err)
-		require.True(t, resource.Equal(r.WithCreated(one.Get(keyA).Created()), one.Get(keyA)))
-		require.NoError(t, one.Delete(keyA, ""))
-		require.Nil(t, one.Get(keyA))
+		require.True(t, resource.Equal(r.WithCreated(first.Get(keyA).Created()), first.Get(keyA)))
+		require.NoError(t, first.Delete(keyA, ""))
+		require.Nil(t, first.Get(keyA))
 	}
 }
 
-func TestAStoreSurvivesAWipe(t *testing.T) {
+func TestStore_SurvivesWipe(t *testing.T) {
 	c := kvtest.New(t)
 	for _, key := range []string{"a", "b", "c", "d"} { // so that the index is high
 		c.Set("mesh/"+key, entryText(key, 80))
 	}
 	s := newStore(t, c)
-	var told atomic.Bool
+	var notified atomic.Bool
 	s.SetWatchErrorHandler(func(err error) {
 		if strings.Contains(err.Error(), "Consul seems to have lost its data") {
-			told.Store(true)
+			notified.Store(true)
 		}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -162,11 +162,11 @@ func TestAStoreSurvivesAWipe(t *testing.T) {
 	defer cancel()
 	storetest.Eventually(t, func() bool { return s.HasSynced() && c.Waiting() > 0 }, "sync")
 	c.Wipe()
-	storetest.Eventually(t, told.Load, "it is told")
+	storetest.Eventually(t, notified.Load, "it is told")
 	require.NotNil(t, s.Get(keyA))
 	b := s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "b"})
 	c.Set("mesh/b", entryText("b", 81))
-	storetest.Eventually(t, func() bool { return !resource.Equal(b, s.Get(b.Key())) }, "what is there now")
+	storetest.Eventually(t, func() bool { return !resource.Equal(b, s.Get(b.Key())) }, "the present objects")
 	require.Len(t, s.List(resource.ServiceEntry, ""), 4, "the others may be written again")
 	_, err := s.Create(decoded(t, entryText("a", 82)))
 	require.NoError(t, err)
@@ -195,11 +195,11 @@ func TestWritesFailClearly(t *testing.T) {
 	_, err = s.Create(decoded(t, entryText("a", 80)))
 	require.ErrorContains(t, err, `write key mesh/serviceentries/shop/a`)
 	require.ErrorContains(t, err, `policy = "write"`)
-	require.Nil(t, s.Get(keyA), "what fails has no effect")
+	require.Nil(t, s.Get(keyA), "a failed write changes no object")
 	require.Empty(t, c.Keys())
 }
 
-// Who refreshes a store sees what there is, also after Consul lost its data.
+// Refresh gets the present objects, also after Consul lost its data.
 func TestRefreshAfterAWipe(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 9)
@@ -208,6 +208,6 @@ func TestRefreshAfterAWipe(t *testing.T) {
 	c.Wipe()
 	c.Set("mesh/new", entryText("new", 80))
 	require.NoError(t, s.Refresh(t.Context()))
-	require.NotNil(t, s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "new"}), "what was written since")
+	require.NotNil(t, s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "new"}), "objects written since")
 	require.Nil(t, s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "r0"}))
 }

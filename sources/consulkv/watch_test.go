@@ -21,13 +21,13 @@ import (
 	"tributary/sources/consulkv/kvtest"
 )
 
-// A Consul that was wiped lets an index that it has not reached wait, as a real one does (1.22).
-func TestAWatchDoesNotWaitForAConsulThatWasWiped(t *testing.T) {
+// A wiped Consul lets queries for an index beyond its own wait, as a real one does (1.22).
+func TestWatch_DoesNotWaitForWipedConsul(t *testing.T) {
 	for name, wipe := range map[string]struct {
 		pulse time.Duration
 		cut   bool
 	}{
-		// The connection of the query that waits ends, and who takes the next one is the new Consul.
+		// The connection of the waiting query ends, and the new Consul takes the next one.
 		"it is not asked again by itself": {time.Hour, true},
 		// A proxy, or a connection that took its time, holds the query until it can be handed to the new Consul.
 		"whoever holds the query": {5 * time.Millisecond, false},
@@ -35,7 +35,7 @@ func TestAWatchDoesNotWaitForAConsulThatWasWiped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &wipeable{index: 5000, body: `[{"Key":"mesh/r0","CreateIndex":4000,"ModifyIndex":4000,"Value":""}]`, changed: make(chan struct{})}
 			s := httptest.NewServer(c)
-			t.Cleanup(func() { s.CloseClientConnections(); s.Close() }) // when nobody asks any more
+			t.Cleanup(func() { s.CloseClientConnections(); s.Close() }) // when no query waits
 			source, err := New("consul-kv://"+s.Listener.Addr().String()+"/mesh", Settings{Wait: 10 * time.Minute})
 			require.NoError(t, err)
 			source.place.pulseEvery = wipe.pulse
@@ -77,13 +77,13 @@ func (c *wipeable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	deadline := time.After(wait)
 	for {
 		c.mu.Lock()
-		at, text, changed := c.index, c.body, c.changed
+		index, text, changed := c.index, c.body, c.changed
 		c.mu.Unlock()
-		if min == 0 || at > min {
+		if min == 0 || index > min {
 			if r.URL.Path != "/v1/kv/mesh/" || r.URL.Query().Has("keys") {
 				text = "[]"
 			}
-			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
+			w.Header().Set("X-Consul-Index", fmt.Sprint(index))
 			w.Header().Set("X-Consul-LastContact", "0")
 			w.Header().Set("X-Consul-KnownLeader", "true")
 			_, _ = w.Write([]byte(text))
@@ -101,7 +101,7 @@ func (c *wipeable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // A proxy takes Consul's headers away from the beginning. It is not to be asked without end: before each attempt there is a pause.
-func TestAnswersWithoutHeadersAreNotReadWithoutEnd(t *testing.T) {
+func TestAnswersWithoutHeaders_AreBounded(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 3)
 	target, _ := url.Parse("http://" + c.Addr())

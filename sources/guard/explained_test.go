@@ -44,8 +44,8 @@ func TestApplyExplained_DoesNotJoinHold(t *testing.T) {
 	b.passes(t, 100)
 }
 
-// TestExplainedLossesAreOneWithinAWindow has them go one by one, until they are too much for a window.
-func TestExplainedLossesAreOneWithinAWindow(t *testing.T) {
+// TestApplyExplained_OneExplanationWithinWindow has them go one by one, until they are too much for a window.
+func TestApplyExplained_OneExplanationWithinWindow(t *testing.T) {
 	b := newRig(Settings{}, 100, 1)
 	b.Apply(nil, keys(0, 60))
 	b.clock = b.clock.Add(time.Minute)

@@ -119,7 +119,7 @@ func (b *rig) held() map[resource.Key]Loss {
 
 func (b *rig) size() int { return b.table.Snapshot().Len() }
 
-func TestMassLossIsHeldAndReleased(t *testing.T) {
+func TestMassLoss_IsHeldAndReleased(t *testing.T) {
 	b := newRig(Settings{}, 100, 2)
 	require.Empty(t, b.Apply(nil, keys(0, 51)))
 	require.Equal(t, 100, b.size())
@@ -148,7 +148,7 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	require.ErrorIs(t, err, ErrNothingHeld)
 
 	b.Apply(nil, keys(52, 62))
-	require.Equal(t, 39, b.size(), "what was released does not count against later losses")
+	require.Equal(t, 39, b.size(), "a released loss does not count against later losses")
 }
 
 func TestSettings(t *testing.T) {
@@ -180,7 +180,7 @@ func TestApply_FlappingIsNoLoss(t *testing.T) {
 	}
 	require.Nil(t, b.Status())
 	require.Equal(t, 100, b.size())
-	require.LessOrEqual(t, len(b.recent.queue), 200, "what is remembered is bounded")
+	require.LessOrEqual(t, len(b.recent.queue), 200, "the recorded losses are bounded")
 }
 
 func TestFlipBetweenEmptyAndFullNeverEmpties(t *testing.T) {
@@ -263,8 +263,8 @@ func TestJudge_Withdrawn(t *testing.T) {
 	require.ElementsMatch(t, append(keys(60, 61), key(0)), changed)
 }
 
-// TestHeldEndpoints_CountUnderChurn loses endpoints while new ones come: each one that only the hold serves counts,
-// wherever it is said.
+// TestHeldEndpoints_CountUnderChurn loses endpoints while others are added: each endpoint that only the hold serves
+// counts, in each report.
 func TestHeldEndpoints_CountUnderChurn(t *testing.T) {
 	shifted := func(from, to int) *resource.Resource {
 		spec, err := entry(0, to).Spec()

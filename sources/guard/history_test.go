@@ -65,11 +65,11 @@ func TestHistories(t *testing.T) {
 				ends := base != nil && base.Until != nil
 				g.EndDue()
 				require.Equal(t, base != nil && !ends, g.Status() != nil)
-			case "restart": // the source is read anew, and compared with the table
+			case "restart": // the source is read again, and compared with the table
 				g.restart(t)
-				again := g.Status()
-				require.Equal(t, base, again, "a restart changes nothing")
-				requireSame(t, before, table.Snapshot(), "a restart lets nothing go")
+				restored := g.Status()
+				require.Equal(t, base, restored, "a restart does not change the status")
+				requireSame(t, before, table.Snapshot(), "a restart removes no object")
 				require.Equal(t, before.Len(), table.Snapshot().Len())
 			}
 			exact = exact && !explained
@@ -80,7 +80,7 @@ func TestHistories(t *testing.T) {
 			if exact && base != nil && g.Status() != nil && base.ID == g.Status().ID {
 				for r := range before.All() {
 					now := table.Snapshot().Get(r.Key())
-					require.NotNil(t, now, "nothing goes while a hold lasts")
+					require.NotNil(t, now, "no object goes during a hold")
 					require.GreaterOrEqual(t, endpoints(now), endpoints(r))
 				}
 			}
@@ -88,7 +88,7 @@ func TestHistories(t *testing.T) {
 		_, _, _ = g.Release("", "somebody")
 		require.Equal(t, len(content), table.Snapshot().Len())
 		for k, r := range content {
-			require.True(t, resource.Equal(r, table.Snapshot().Get(k)), "after a release the table is what the source says")
+			require.True(t, resource.Equal(r, table.Snapshot().Get(k)), "after a release the table has the content of the source")
 		}
 	})
 }
@@ -103,13 +103,13 @@ func check(t *rapid.T, g *rig, content map[resource.Key]*resource.Resource, exac
 		for _, h := range st.Held {
 			k := h.Key()
 			held[k] = true
-			has := table.Snapshot().Get(k)
-			require.NotNil(t, has, "what is held is there")
+			served := table.Snapshot().Get(k)
+			require.NotNil(t, served, "held objects are served")
 			require.Equal(t, h.Gone, content[k] == nil)
-			if more := endpoints(has) - endpoints(content[k]); exact {
-				require.Equal(t, more, h.Endpoints)
+			if surplus := endpoints(served) - endpoints(content[k]); exact {
+				require.Equal(t, surplus, h.Endpoints)
 			} else { // others than it had before may make up for some
-				require.LessOrEqual(t, h.Endpoints, more)
+				require.LessOrEqual(t, h.Endpoints, surplus)
 			}
 			if h.Gone {
 				objects++
@@ -123,32 +123,32 @@ func check(t *rapid.T, g *rig, content map[resource.Key]*resource.Resource, exac
 	for r := range table.Snapshot().All() {
 		total += endpoints(r)
 		if !held[r.Key()] {
-			require.True(t, resource.Equal(content[r.Key()], r), "what is not held is as the source says")
+			require.True(t, resource.Equal(content[r.Key()], r), "objects that are not held have the content of the source")
 		}
 	}
 	for k := range content {
-		require.NotNil(t, table.Snapshot().Get(k), "what the source says is there")
+		require.NotNil(t, table.Snapshot().Get(k), "the objects of the source are served")
 	}
 	require.Equal(t, total, g.counts.endpoints)
 	var earlier tally
 	for _, d := range g.recent.restored {
 		earlier.add(d.Kind, d.Objects, d.Endpoints)
 	}
-	gone, ends := 0, 0
+	deleted, ends := 0, 0
 	for _, l := range g.recent.byKey {
 		ends += l.previous - l.present
 		if l.missing {
-			gone++
+			deleted++
 		}
 	}
-	require.Equal(t, gone, g.recent.sum.objects-earlier.objects)
+	require.Equal(t, deleted, g.recent.sum.objects-earlier.objects)
 	require.Equal(t, ends, g.recent.sum.endpoints-earlier.endpoints)
 }
 
-func requireSame(t *rapid.T, a, b memstore.Snapshot, what string) {
+func requireSame(t *rapid.T, a, b memstore.Snapshot, event string) {
 	for r := range a.All() {
 		now := b.Get(r.Key())
-		require.NotNil(t, now, what)
-		require.GreaterOrEqual(t, endpoints(now), endpoints(r), what)
+		require.NotNil(t, now, event)
+		require.GreaterOrEqual(t, endpoints(now), endpoints(r), event)
 	}
 }

@@ -255,7 +255,7 @@ var rules = map[string]func(t *testing.T){
 		b.Apply([]*resource.Resource{addressed(nil, append(subnet("10.1.0", 38), "10.0.0.7")...)}, nil)
 		require.NotNil(t, b.Status())
 		require.Equal(t, 39, b.Status().Endpoints)
-		require.Equal(t, append(subnet("10.1.0", 38), "10.0.0.7"), b.served(t)[:39], "what is new first")
+		require.Equal(t, append(subnet("10.1.0", 38), "10.0.0.7"), b.served(t)[:39], "new endpoints first")
 		require.Len(t, b.served(t), 78)
 		require.ElementsMatch(t, append(subnet("10.1.0", 38), subnet("10.0.0", 40)...), b.served(t))
 		b.wait(time.Minute)
@@ -263,7 +263,7 @@ var rules = map[string]func(t *testing.T){
 		require.Len(t, b.served(t), 39)
 		require.Equal(t, 39, b.counts.endpoints)
 	},
-	"what cannot stand beside it": func(t *testing.T) {
+	"endpoints that cannot stand beside it": func(t *testing.T) {
 		b := newRig(Settings{}, 0, 0)
 		b.Apply([]*resource.Resource{addressed(nil, subnet("10.0.0", 40)...)}, nil)
 		dns := func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS }
@@ -283,7 +283,7 @@ var rules = map[string]func(t *testing.T){
 		b.Apply(entries(60, 1), nil)
 		b.passes(t, 100)
 	},
-	"what is left is little": func(t *testing.T) {
+	"few endpoints are left": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 1)
 		b.Apply(nil, keys(0, 100))
 		b.wait(time.Hour)
@@ -298,7 +298,7 @@ var rules = map[string]func(t *testing.T){
 		b.Apply(nil, keys(1, 2))
 		b.passes(t, 97)
 	},
-	"what is left is little for a moment": func(t *testing.T) {
+	"few endpoints are left for a moment": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 1)
 		b.Apply(nil, keys(0, 100))
 		b.Apply(entries(99, 1), nil)
@@ -308,7 +308,7 @@ var rules = map[string]func(t *testing.T){
 		require.Equal(t, 81, b.Status().Objects)
 		require.Nil(t, b.Status().Until)
 	},
-	"what is left of a loss that began before": func(t *testing.T) {
+	"the rest of a loss that began before": func(t *testing.T) {
 		b := newRig(Settings{}, 6, 0)
 		for i := range 6 {
 			b.Apply(nil, keys(i, i+1))
@@ -387,16 +387,16 @@ var rules = map[string]func(t *testing.T){
 		b := newRig(Settings{}, 0, 0)
 		b.Apply([]*resource.Resource{addressed(nil, many...)}, nil)
 		b.Apply([]*resource.Resource{addressed(nil, few...)}, nil)
-		before, both := b.Status(), slices.Concat(few, many)
-		require.Equal(t, both, b.served(t))
+		before, union := b.Status(), slices.Concat(few, many)
+		require.Equal(t, union, b.served(t))
 		for generation := range 3 {
 			b.restart(t)
-			require.Equal(t, before, b.Status(), "the union is not what was before")
-			require.Equal(t, both, b.served(t))
+			require.Equal(t, before, b.Status(), "the union differs from the earlier endpoints")
+			require.Equal(t, union, b.served(t))
 			few = subnet(fmt.Sprint("10.0.", 2+generation), 5)
 			b.Apply([]*resource.Resource{addressed(nil, few...)}, nil)
-			both = slices.Concat(few, many)
-			require.Equal(t, both, b.served(t), "what was between is not served for ever")
+			union = slices.Concat(few, many)
+			require.Equal(t, union, b.served(t), "endpoints in between are not served for ever")
 		}
 		b.restart(t)
 		b.Apply([]*resource.Resource{addressed(nil, many...)}, nil)
@@ -454,8 +454,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesAreInTheDocs holds that docs/proofs.md has each of these tests once.
-func TestRulesAreInTheDocs(t *testing.T) {
+// TestRules_AreDocumented holds that docs/proofs.md has each of these tests once.
+func TestRules_AreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/proofs.md")
 	require.NoError(t, err)
 	var rows []string

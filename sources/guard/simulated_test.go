@@ -11,13 +11,14 @@ import (
 // simulated wraps the guard of the simulation. All code that depends on its methods is here, so that another guard can replace it.
 type simulated struct{ *rig }
 
-func newSimulated(at time.Time, settings Settings) *simulated {
+func newSimulated(start time.Time, settings Settings) *simulated {
 	s := &simulated{newRig(settings, 0, 0)}
-	s.clock = at
+	s.clock = start
 	return s
 }
 
-// restart continues with a new guard. The source is then read anew: its objects are put, and others in the table are deleted.
+// restart continues with a new guard. Then the source is read again: its objects are put, and others in the table are
+// deleted.
 func (s *simulated) restart(puts []*resource.Resource, deletes []resource.Key) {
 	held := s.held()
 	s.rig.restart(panicking{})

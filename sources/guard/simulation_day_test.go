@@ -21,7 +21,7 @@ func (d *day) plan() {
 	}
 }
 
-// again restarts tributary, which then reads the source anew.
+// restart restarts tributary, which then reads the source again.
 func (d *day) again() {
 	var puts []*resource.Resource
 	var deletes []resource.Key
@@ -66,21 +66,21 @@ func (d *day) change() {
 			d.add([]resource.Kind{resource.ServiceEntry, vs, ap}[d.random.Intn(3)])
 		}
 	case 6: // one or two go
-		all := d.keys("")
-		d.drop(d.some(all, 1)[:min(d.between(1, 2), len(all))], false)
+		keys := d.keys("")
+		d.drop(d.some(keys, 1)[:min(d.between(1, 2), len(keys))], false)
 	case 7: // a team goes, or everything of a kind
 		kinds := []resource.Kind{"", resource.ServiceEntry, vs, ap}
 		d.drop(d.some(d.keys(kinds[d.random.Intn(4)]), []float64{0.1, 0.3, 0.5, 1}[d.random.Intn(4)]), false)
 	case 8: // renamed
-		gone := d.some(d.keys(""), []float64{0.05, 0.3, 1}[d.random.Intn(3)])
-		others := make(map[resource.Key]object)
-		for _, key := range gone {
+		picked := d.some(d.keys(""), []float64{0.05, 0.3, 1}[d.random.Intn(3)])
+		rest := make(map[resource.Key]object)
+		for _, key := range picked {
 			o := d.truth[key]
 			key.Name += "-renamed"
-			others[key] = o
+			rest[key] = o
 		}
-		d.drop(gone, true)
-		maps.Copy(d.truth, others)
+		d.drop(picked, true)
+		maps.Copy(d.truth, rest)
 	case 9: // a zone with a third of all instances is drained for a while
 		back := make(map[resource.Key][]string)
 		for _, key := range services {
@@ -145,7 +145,7 @@ func (d *day) drop(ks []resource.Key, renamed bool) {
 
 // above reports whether the loss of ks is held by the rules of the docs.
 func (d *day) above(ks []resource.Key, renamed bool) bool {
-	most := func(n, of int) bool { return n > DefaultMin && 2*n > of }
+	most := func(n, total int) bool { return n > DefaultMin && 2*n > total }
 	kinds := make(map[resource.Kind]int)
 	ends, all := 0, 0
 	for _, key := range ks {
@@ -156,7 +156,7 @@ func (d *day) above(ks []resource.Key, renamed bool) bool {
 		all += len(o.endpoints)
 	}
 	for kind, n := range kinds {
-		if of := len(d.keys(kind)); !renamed && n == of && n >= 2 || most(n, of) {
+		if total := len(d.keys(kind)); !renamed && n == total && n >= 2 || most(n, total) {
 			return true
 		}
 	}
@@ -185,9 +185,9 @@ func (d *day) fail() {
 	case 4: // removed file by file
 		lost := make(map[resource.Key]bool)
 		f.lacks = func(key resource.Key) bool { return lost[key] }
-		all := d.some(d.keys(""), 1)
-		for i, key := range all {
-			d.after(time.Duration(i+1)*30*time.Second/time.Duration(len(all)), func() { lost[key] = true })
+		keys := d.some(d.keys(""), 1)
+		for i, key := range keys {
+			d.after(time.Duration(i+1)*30*time.Second/time.Duration(len(keys)), func() { lost[key] = true })
 		}
 	case 5: // it is there and not, by turns
 		empty := true
@@ -219,14 +219,14 @@ func (d *day) recover(f *fault) {
 	d.fault, d.right = nil, d.clock
 	if f.slowly {
 		d.slowly += len(f.taken)
-		d.slowlyGone += f.gone
+		d.slowlyGone += f.missing
 		return
 	}
 	d.taken += len(f.taken)
-	d.gone += f.gone
+	d.unserved += f.missing
 	if f.mass {
 		d.massFaults++
-		if !f.kept {
+		if !f.wasHeld {
 			d.missedFaults++
 		}
 	}

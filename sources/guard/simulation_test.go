@@ -38,11 +38,11 @@ func TestSimulation(t *testing.T) {
 		}
 		t.Logf("%d days\n%s", n, sum)
 		require.Zero(t, sum.missedFaults, "every mass loss by a fault is held")
-		require.Zero(t, sum.stuck, "what is left of a hold when all is well ends by itself, unless it was meant above the limits")
+		require.Zero(t, sum.stuck, "the rest of a hold ends by itself when all is well, unless a change above the limits was meant")
 		return sum
 	}
 	t.Run("as it is", func(t *testing.T) {
-		require.Zero(t, live(t, Settings{}).unaskedHolds, "nothing is held but for a fault, or a deletion or renaming above the limits")
+		require.Zero(t, live(t, Settings{}).unaskedHolds, "only a fault, or a deletion or renaming above the limits, is held")
 	})
 	t.Run("window 20m", func(t *testing.T) { live(t, Settings{Window: 20 * time.Minute}) })
 }
@@ -51,14 +51,14 @@ func TestSimulation(t *testing.T) {
 type figures struct {
 	changes      int // that people made
 	mass         int // of these, deletions and renamings above the limits
-	massHeld     int // of these, held: somebody has to release them
+	massHeld     int // of these, held: a person has to release them
 	unaskedHolds int // began while the source was right, and no such change was made
 
 	faults       int
 	massFaults   int // of these, of a mass loss
 	missedFaults int // of these, never held
 	taken        int // wanted objects that faults took away, at the worst moment of each
-	gone         int // of these, were not served at that moment
+	unserved     int // of these, were not served at that moment
 	slowly       int // wanted objects that leases running out one by one took away
 	slowlyGone   int
 
@@ -76,7 +76,7 @@ func (f *figures) add(o figures) {
 	f.massFaults += o.massFaults
 	f.missedFaults += o.missedFaults
 	f.taken += o.taken
-	f.gone += o.gone
+	f.unserved += o.unserved
 	f.slowly += o.slowly
 	f.slowlyGone += o.slowlyGone
 	f.stuck += o.stuck
@@ -86,13 +86,13 @@ func (f *figures) add(o figures) {
 
 func (f figures) String() string {
 	var b strings.Builder
-	line := func(what string, figure any) { fmt.Fprintf(&b, "| %s | %v |\n", what, figure) }
+	line := func(label string, figure any) { fmt.Fprintf(&b, "| %s | %v |\n", label, figure) }
 	line("changes that were meant", f.changes)
-	line("holds that began though nothing was wrong and little was deleted", f.unaskedHolds)
-	line("deletions and renamings above the limits; of these, held until somebody releases them", fmt.Sprintf("%d; %d", f.mass, f.massHeld))
+	line("holds that began without a fault and with few deletions", f.unaskedHolds)
+	line("deletions and renamings above the limits; of these, held until a person releases them", fmt.Sprintf("%d; %d", f.mass, f.massHeld))
 	line("faults; of these, mass losses", fmt.Sprintf("%d; %d", f.faults, f.massFaults))
 	line("mass losses that were not held", f.missedFaults)
-	line("objects that faults took away; of these, not served", fmt.Sprintf("%d; %d", f.taken, f.gone))
+	line("objects that faults took away; of these, not served", fmt.Sprintf("%d; %d", f.taken, f.unserved))
 	line("the same where leases ran out one by one over minutes", fmt.Sprintf("%d; %d", f.slowly, f.slowlyGone))
 	line("holds that were still there an hour after the fault", f.stuck)
 	line("hours that an object was served which was deleted on purpose", int(f.deadFor.Hours()))
@@ -111,10 +111,10 @@ type day struct {
 	agenda []appointment // in order of time
 	number int           // of names and addresses given so far
 
-	truth map[resource.Key]object // the objects that people want, with their live instances
-	made  map[resource.Key]made   // of it
-	said  map[resource.Key]*resource.Resource
-	known map[resource.Key]bool // the source has had it, and it is still wanted
+	truth       map[resource.Key]object // the objects that people want, with their live instances
+	deeds       map[resource.Key]made   // of it
+	said        map[resource.Key]*resource.Resource
+	established map[resource.Key]bool // the source has had it, and it is still wanted
 
 	// The fault of the moment; nil if the source is right.
 	fault *fault
@@ -127,8 +127,8 @@ type day struct {
 }
 
 type made struct {
-	of  string
-	res *resource.Resource
+	total string
+	res   *resource.Resource
 }
 
 type appointment struct {
@@ -138,21 +138,21 @@ type appointment struct {
 
 // fault is an error of the source.
 type fault struct {
-	lacks  func(key resource.Key) bool // the object
-	bare   func(key resource.Key) bool // all its endpoints
-	slowly bool
-	taken  map[resource.Key]bool
-	gone   int
-	mass   bool
-	kept   bool // something of it was held
+	lacks   func(key resource.Key) bool // the object
+	bare    func(key resource.Key) bool // all its endpoints
+	slowly  bool
+	taken   map[resource.Key]bool
+	missing int
+	mass    bool
+	wasHeld bool // something of it was held
 }
 
 func newDay(t *testing.T, seed int64, settings Settings) *day {
 	d := &day{
 		simulated: newSimulated(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), settings),
 		random:    rand.New(rand.NewSource(seed)), //nolint:gosec // a history
-		truth:     make(map[resource.Key]object), made: make(map[resource.Key]made),
-		said: make(map[resource.Key]*resource.Resource), known: make(map[resource.Key]bool), addresses: make(map[*resource.Resource][]string),
+		truth:     make(map[resource.Key]object), deeds: make(map[resource.Key]made),
+		said: make(map[resource.Key]*resource.Resource), established: make(map[resource.Key]bool), addresses: make(map[*resource.Resource][]string),
 	}
 	size := []int{2, 6, 20, 60, 200}[d.random.Intn(5)]
 	for range d.between(1, size) {
@@ -174,7 +174,7 @@ func newDay(t *testing.T, seed int64, settings Settings) *day {
 
 func (d *day) between(least, most int) int { return least + d.random.Intn(most-least+1) }
 
-func (d *day) chance(of int) bool { return d.random.Intn(of) == 0 }
+func (d *day) chance(total int) bool { return d.random.Intn(total) == 0 }
 
 func (d *day) within(least, most time.Duration) time.Duration {
 	return least + time.Duration(d.random.Int63n(int64(most-least)+1))
@@ -245,7 +245,7 @@ func (d *day) pass() {
 	}
 }
 
-// waitUntil lets time pass, and runs what is due by then.
+// waitUntil lets time pass, and runs the actions that are due by then.
 func (d *day) waitUntil(t time.Time) {
 	for due := d.due(); !due.IsZero() && due.Before(t); due = d.due() {
 		d.weigh(max(0, due.Sub(d.clock)))
@@ -285,17 +285,17 @@ func (d *day) say() {
 	}
 	d.said = now
 	for key := range now {
-		d.known[key] = true
+		d.established[key] = true
 	}
 	if len(puts)+len(deletes) > 0 {
 		d.Apply(puts, deletes)
 	}
 }
 
-// make returns the object as the source publishes it: the same if it has not changed.
+// make returns the object as the source publishes it: the same pointer if it did not change.
 func (d *day) make(key resource.Key, o object) *resource.Resource {
-	of := strings.Join(o.endpoints, " ")
-	if m := d.made[key]; m.res != nil && m.of == of {
+	endpoints := strings.Join(o.endpoints, " ")
+	if m := d.deeds[key]; m.res != nil && m.total == endpoints {
 		return m.res
 	}
 	r := resource.FromBody(resource.Meta{Key: key}, nil)
@@ -312,7 +312,7 @@ func (d *day) make(key resource.Key, o object) *resource.Resource {
 			panic(err)
 		}
 	}
-	d.made[key] = made{of, r}
+	d.deeds[key] = made{endpoints, r}
 	return r
 }
 
@@ -334,11 +334,11 @@ func (d *day) judge() {
 		return
 	}
 	d.wrong = true
-	f.kept = f.kept || held
-	maps.DeleteFunc(d.known, func(key resource.Key, _ bool) bool { _, wanted := d.truth[key]; return !wanted })
-	missing, kinds, all := 0, make(map[resource.Kind]int), make(map[resource.Kind]int)
-	for key := range d.known {
-		all[key.Kind]++
+	f.wasHeld = f.wasHeld || held
+	maps.DeleteFunc(d.established, func(key resource.Key, _ bool) bool { _, wanted := d.truth[key]; return !wanted })
+	missing, kinds, total := 0, make(map[resource.Kind]int), make(map[resource.Kind]int)
+	for key := range d.established {
+		total[key.Kind]++
 		if d.said[key] == nil {
 			f.taken[key] = true
 			kinds[key.Kind]++
@@ -347,16 +347,16 @@ func (d *day) judge() {
 			}
 		}
 	}
-	f.gone = max(f.gone, missing)
+	f.missing = max(f.missing, missing)
 	lost := 0
 	for kind, n := range kinds {
-		f.mass = f.mass || n == all[kind] && n >= 2 || n > DefaultMin && 2*n > all[kind]
+		f.mass = f.mass || n == total[kind] && n >= 2 || n > DefaultMin && 2*n > total[kind]
 		lost += n
 	}
-	f.mass = f.mass || lost == len(d.known) && lost >= 2 || lost > DefaultMin && 2*lost > len(d.known)
+	f.mass = f.mass || lost == len(d.established) && lost >= 2 || lost > DefaultMin && 2*lost > len(d.established)
 }
 
-// weigh counts the time for which the present state lasts.
+// weigh counts the time during which the present state lasts.
 func (d *day) weigh(dt time.Duration) {
 	if dt <= 0 {
 		return
@@ -385,8 +385,8 @@ func (d *day) weigh(dt time.Duration) {
 }
 
 func (d *day) addressesOf(r *resource.Resource) []string {
-	as, known := d.addresses[r]
-	if !known {
+	as, allocated := d.addresses[r]
+	if !allocated {
 		if se, ok := entryOf(r); ok {
 			for _, e := range se.Endpoints {
 				as = append(as, e.Address)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAHashIsNotCutAway(t *testing.T) {
+func TestLongHost_KeepsHash(t *testing.T) {
 	parts := func(s svc) []Part {
 		return []Part{{Placeholder: "{a}", Text: string(s), Dots: true}, {Placeholder: "{b}", Text: "B"}, {Placeholder: "{c}"}}
 	}

@@ -44,20 +44,20 @@ func (plain) Restore(published []*resource.Resource) []Service[svc] {
 	}, "id")
 }
 
-// world is a registry of sessions in a random history, and what is read of it and published.
+// world is a registry of sessions in a random history, with the state of its reader and the published instances.
 type world struct {
 	clock     time.Time
 	live      map[int]bool // instances that live; false if they are switched off
-	listed    map[int]bool // of these, and of those that died without a word, what the registry has
+	listed    map[int]bool // the instances that the registry still has, of these and of those that died without a message
 	up        bool
 	machine   *Machine[svc]
 	hasRead   bool      // since it started
-	lost      time.Time // since when the registry lacks somebody; zero if all have registered anew
+	lost      time.Time // the time since when the registry lacks instances; zero if all have registered again
 	missing   map[int]*connected
 	note      notebook
 	published map[string]sources.Content
-	vague     map[string]bool   // groups of which a restart cannot tell what was published
-	empty     map[svc]time.Time // since when a service has nobody
+	vague     map[string]bool   // groups whose published content is unknown after a restart
+	empty     map[svc]time.Time // the time since when a service has no instance
 }
 
 // connected is for how long the registry answered since an instance went missing, at least and at most: a clock that is set while it is
@@ -80,7 +80,7 @@ const (
 	keep = 5 * time.Minute
 )
 
-var services = []svc{"Ax", "ax", "b"} // of which two are published together
+var services = []svc{"Ax", "ax", "b"} // two of these are published together
 
 func serviceOf(i int) svc { return services[i%len(services)] }
 
@@ -94,22 +94,23 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// set sets the clock, as a run ends: to the past, and holds may begin anew; to the future, and they may be over.
-func (w *world) set(by time.Duration) {
-	w.clock = w.clock.Add(by)
+// set changes the clock between runs: to the past, so that holds may begin again; to the future, so that they may be
+// over.
+func (w *world) set(offset time.Duration) {
+	w.clock = w.clock.Add(offset)
 	for _, c := range w.missing {
 		switch {
-		case by < 0:
+		case offset < 0:
 			c.least = 0
 		case w.up:
-			c.least, c.most = c.least+by, c.most+by
+			c.least, c.most = c.least+offset, c.most+offset
 		default:
-			c.most += by
+			c.most += offset
 		}
 	}
 }
 
-// start is a run that knows what was published before. unknown says that it cannot be told what that was.
+// start makes a run with the published content of the earlier run. unknown means that it cannot be determined.
 func (w *world) start(unknown bool) {
 	w.hasRead = false
 	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep }, nil)
@@ -128,17 +129,17 @@ func (w *world) start(unknown bool) {
 // read takes all that is listed, and publishes.
 func (w *world) read() {
 	w.machine.Explained = !w.machine.Suspicion.Holds(w.clock)
-	all := map[string]Offers[svc]{}
+	offers := map[string]Offers[svc]{}
 	for _, i := range slices.Sorted(maps.Keys(w.listed)) {
 		o := Offer[svc]{ID: serviceOf(i), Endpoint: endpointOf(i), State: presence.Listed, Protocol: "TCP"}
 		if !w.listed[i] {
 			o.State, o.Why = presence.Disabled, "off"
 		}
-		of := all[o.ID.Group()]
-		of.All = append(of.All, o)
-		all[o.ID.Group()] = of
+		offer := offers[o.ID.Group()]
+		offer.All = append(offer.All, o)
+		offers[o.ID.Group()] = offer
 	}
-	w.machine.TakeAll(all)
+	w.machine.TakeAll(offers)
 	w.hasRead = true
 	for _, c := range w.machine.Contents(w.clock) {
 		if w.published[c.Group] = c; len(c.Resources) == 0 {
@@ -170,7 +171,7 @@ func endpointOf(i int) Endpoint {
 }
 
 // serves returns the instances that are published, in order, and the services.
-func (w *world) serves(t require.TestingT) (all []int, hosts map[svc]string) {
+func (w *world) serves(t require.TestingT) (instances []int, hosts map[svc]string) {
 	hosts = map[svc]string{}
 	for _, c := range w.published {
 		for _, r := range c.Resources {
@@ -181,17 +182,18 @@ func (w *world) serves(t require.TestingT) (all []int, hosts map[svc]string) {
 			for _, e := range endpoints {
 				i, err := strconv.Atoi(strings.TrimPrefix(e.Address, "10.0.0."))
 				require.NoError(t, err)
-				all = append(all, i)
+				instances = append(instances, i)
 			}
 		}
 	}
-	slices.Sort(all)
-	return all, hosts
+	slices.Sort(instances)
+	return instances, hosts
 }
 
-// TestMachine has instances come, go, die and be switched off, and their registry be away and forget them. Nobody who lives and takes calls
-// is ever missing who was published, nobody is published who is switched off, and when the hold is over it is what is listed that is
-// published. No two services have one host, and a service that has nobody is there for keep.
+// TestMachine: instances come, go, die and are switched off, and their registry is away or forgets them. A published
+// instance that runs and takes calls is never missing, a switched-off instance is never published, and after the hold
+// the published instances are the listed ones. No two services have one host, and a service without instances stays for
+// keep.
 func TestMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
@@ -203,11 +205,11 @@ func TestMachine(t *testing.T) {
 			w.pass(time.Second)
 			i := rapid.IntRange(0, 8).Draw(t, "instance")
 			before, _ := w.serves(t)
-			switch what := rapid.SampledFrom([]string{
+			switch step := rapid.SampledFrom([]string{
 				"come", "come", "go", "off", "away", "forget", "back", "wait", "cut", "restart", "restart unknown", "set clock",
-			}).Draw(t, "what"); what {
+			}).Draw(t, "what"); step {
 			case "come", "off":
-				if w.live[i] = what == "come"; w.up {
+				if w.live[i] = step == "come"; w.up {
 					w.listed[i] = w.live[i]
 				} else {
 					w.lost = w.clock // it registers when the registry is back
@@ -221,7 +223,7 @@ func TestMachine(t *testing.T) {
 					w.up = false
 					w.machine.Leave(w.clock)
 				}
-				if what == "forget" {
+				if step == "forget" {
 					clear(w.listed)
 					w.lost = w.clock
 				}
@@ -233,7 +235,7 @@ func TestMachine(t *testing.T) {
 						require.True(t, w.machine.Next().Before(w.clock), "the end of holds is another one")
 					}
 				}
-			case "wait": // in which all that live register anew, if they can
+			case "wait": // all running instances register again, if they can
 				w.pass(time.Duration(rapid.IntRange(1, 50).Draw(t, "seconds")) * time.Second)
 				if w.up && !w.lost.IsZero() || w.up && rapid.Bool().Draw(t, "all") {
 					w.listed, w.lost = maps.Clone(w.live), time.Time{}
@@ -244,21 +246,21 @@ func TestMachine(t *testing.T) {
 					w.machine.Return(w.clock, hold)
 				}
 			case "restart", "restart unknown", "set clock":
-				if what == "set clock" {
+				if step == "set clock" {
 					w.set(rapid.SampledFrom([]time.Duration{-time.Hour, -20 * time.Second, 20 * time.Second, time.Hour}).Draw(t, "by"))
 				}
-				w.start(what == "restart unknown")
-				clear(w.empty) // what is empty is kept anew
+				w.start(step == "restart unknown")
+				clear(w.empty) // an empty service is kept again
 			}
 			if !w.up {
 				w.keep()
-				continue // what cannot be read is not settled
+				continue // an unreadable one is not settled
 			}
 			w.read()
 			now, hosts := w.serves(t)
 			require.Len(t, slices.Compact(slices.Clone(now)), len(now))
 			for name := range w.vague {
-				if g := w.machine.groups[name]; g == nil || g.unknown == nil { // what is listed of it counts alone
+				if g := w.machine.groups[name]; g == nil || g.unknown == nil { // only its listed state counts
 					before = slices.DeleteFunc(before, func(i int) bool { return serviceOf(i).Group() == name })
 					delete(w.vague, name)
 					maps.DeleteFunc(w.empty, func(s svc, _ time.Time) bool { return s.Group() == name })
@@ -268,13 +270,13 @@ func TestMachine(t *testing.T) {
 			for _, i := range before {
 				held := w.machine.Suspicion.Holds(w.clock) && (w.missing[i] == nil || w.missing[i].most < hold)
 				if on, lives := w.live[i]; lives && on && (w.lost.IsZero() || held) {
-					if said, there := w.listed[i]; !there || said {
-						require.Contains(t, now, i, "who lives is published")
+					if enabled, listed := w.listed[i]; !listed || enabled {
+						require.Contains(t, now, i, "a running instance is published")
 					}
 				}
 			}
 			for i, on := range w.listed {
-				require.Equal(t, on, slices.Contains(now, i), "who is listed and takes calls, at once")
+				require.Equal(t, on, slices.Contains(now, i), "a listed instance that takes calls is published at once")
 			}
 			stays := len(slices.DeleteFunc(slices.Clone(now), func(i int) bool { return w.listed[i] }))
 			_, held := w.machine.Services()
@@ -294,26 +296,26 @@ func TestMachine(t *testing.T) {
 
 // named checks which services there are, and their hosts.
 func (w *world) named(t *rapid.T, now []int, hosts map[svc]string) {
-	all := map[string]bool{}
+	known := map[string]bool{}
 	for _, host := range hosts {
-		require.False(t, all[host], host)
-		all[host] = true
+		require.False(t, known[host], host)
+		known[host] = true
 	}
 	for _, s := range services {
 		mine := func(i int) bool { return serviceOf(i) == s }
-		_, there := hosts[s]
+		_, exists := hosts[s]
 		switch {
 		case slices.ContainsFunc(now, mine):
 			delete(w.empty, s)
-			require.True(t, there)
+			require.True(t, exists)
 		case slices.ContainsFunc(slices.Collect(maps.Keys(w.listed)), mine): // all of them are switched off
 			delete(w.empty, s)
 		case w.empty[s].IsZero():
-			if there {
+			if exists {
 				w.empty[s] = w.clock
 			}
 		case !w.vague[s.Group()]:
-			require.Equal(t, w.clock.Sub(w.empty[s]) < keep, there, "%s is kept empty", s)
+			require.Equal(t, w.clock.Sub(w.empty[s]) < keep, exists, "%s is kept empty", s)
 		}
 	}
 }

@@ -13,27 +13,28 @@ import (
 	"tributary/sources"
 )
 
-// sink remembers when it was told what.
+// sink records the order of its calls.
 type sink struct {
 	sources.Sink
 	begun time.Time
-	told  []string
+	calls []string
 }
 
-func (s *sink) say(what string) {
-	s.told = append(s.told, fmt.Sprintf("%s %s", time.Since(s.begun).Round(time.Millisecond), what))
+func (s *sink) say(call string) {
+	s.calls = append(s.calls, fmt.Sprintf("%s %s", time.Since(s.begun).Round(time.Millisecond), call))
 }
 
-func (s *sink) ReplaceAll(all []sources.Content) error { s.say(all[0].Group); return nil }
-func (s *sink) Synced()                                { s.say("synced") }
-func (s *sink) Report(sources.Health)                  {}
+func (s *sink) ReplaceAll(contents []sources.Content) error { s.say(contents[0].Group); return nil }
+func (s *sink) Synced()                                     { s.say("synced") }
+func (s *sink) Report(sources.Health)                       {}
 
-// TestPublish shows that what comes alone is published at once, what comes with it waits for it, and that what follows waits for the delay.
+// TestPublish: a single change is published at once, changes that arrive with it are published together, and later
+// changes wait for the delay.
 func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, wakeup, ended := &sink{begun: time.Now()}, NewWakeup(), make(chan struct{})
-		var mu sync.Mutex // of what waits
+		var mu sync.Mutex // of waiting changes
 		waiting, synced := []string{"first"}, true
 		go func() {
 			defer close(ended)
@@ -48,13 +49,13 @@ func TestPublish(t *testing.T) {
 				return b
 			})
 		}()
-		add := func(what string) {
+		add := func(group string) {
 			mu.Lock()
 			defer mu.Unlock()
-			waiting = append(waiting, what)
+			waiting = append(waiting, group)
 		}
-		change := func(what string) {
-			add(what)
+		change := func(group string) {
+			add(group)
 			wakeup.Notify()
 		}
 		time.Sleep(10 * time.Second)
@@ -68,6 +69,6 @@ func TestPublish(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		cancel()
 		<-ended
-		require.Equal(t, []string{"0s first", "0s synced", "10.05s alone", "11.1s later", "1h0m12.1s by itself"}, s.told)
+		require.Equal(t, []string{"0s first", "0s synced", "10.05s alone", "11.1s later", "1h0m12.1s by itself"}, s.calls)
 	})
 }

@@ -15,15 +15,15 @@ import (
 
 func TestSelection(t *testing.T) {
 	for name, c := range map[string]struct {
-		of   Selection
-		want []string
+		selection Selection
+		want      []string
 	}{
 		"all":     {Selection{}, []string{"a", "ab", "b"}},
 		"wanted":  {Selection{Wanted: []string{"a*"}}, []string{"a", "ab"}},
 		"skipped": {Selection{Skipped: []string{"a"}}, []string{"ab", "b"}},
 		"both":    {Selection{Wanted: []string{"a*", "b"}, Skipped: []string{"?b"}}, []string{"a", "b"}},
 	} {
-		got := slices.DeleteFunc([]string{"a", "ab", "b"}, func(s string) bool { return !c.of.Has(s) })
+		got := slices.DeleteFunc([]string{"a", "ab", "b"}, func(s string) bool { return !c.selection.Has(s) })
 		require.Equal(t, c.want, got, name)
 	}
 	require.NoError(t, CheckPatterns("k", []string{"a*"}))
@@ -47,7 +47,7 @@ func TestWait(t *testing.T) {
 	require.Equal(t, time.Hour, Wait(start.Add(2*time.Hour), start))
 }
 
-func TestWhatAServiceBecomes(t *testing.T) {
+func TestService_ToResources(t *testing.T) {
 	var c sources.Content
 	r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Name: "a"}}, nil)
 	add(&c, "p", []string{"b", "a"}, nil, r)
