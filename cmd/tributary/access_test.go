@@ -131,7 +131,7 @@ access:
 	require.NotContains(t, string(text), "full", "nobody has it")
 }
 
-// full is a device that takes nothing.
+// full is a device that refuses writes.
 type full struct{}
 
 var errFull = errors.New("no space left on device")

@@ -79,7 +79,7 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, 1, st.Objects)
 }
 
-// TestCommands_WrongPort holds that who takes one port for the other is told so.
+// TestCommands_WrongPort: a command that gets the address of the wrong port says so.
 func TestCommands_WrongPort(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
@@ -107,9 +107,9 @@ func TestCommands_WrongPort(t *testing.T) {
 	}
 }
 
-// TestExplainShowsWhatTransformsMadeOfIt shows an object as its source has it and as it is served, also after a restart that can no longer
-// read it, and what changes of it where clients are told nothing of that.
-func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
+// TestExplain_ShowsTransformedObject: explain shows an object as its source has it and as it is served, also after
+// a restart that can no longer read it, and the changes that clients do not get.
+func TestExplain_ShowsTransformedObject(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources:\n- name: rules\n  address: 'fs://./rules'\n  transform: "+
 		"{hosts: [{match: '*.example', to: '{1}.mesh'}], labels: {drop: [build]}}\n")

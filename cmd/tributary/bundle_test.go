@@ -17,9 +17,9 @@ import (
 	"tributary/server/identity"
 )
 
-// TestBundleHasNoSecrets plants secrets wherever a configuration, the files that it names and a log can have them, as
+// TestBundle_HasNoSecrets plants secrets wherever a configuration, the files that it names and a log can have them, as
 // TestSecrets_AppearOnNoPage does for the pages.
-func TestBundleHasNoSecrets(t *testing.T) {
+func TestBundle_HasNoSecrets(t *testing.T) {
 	dir := t.TempDir()
 	const planted = "pl4nted"
 	token, line, err := identity.NewToken("ci")
@@ -45,8 +45,8 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	write(t, dir+"/log", s.log.String()+
 		"level=INFO msg=other token="+planted+"one Authorization: Bearer "+planted+"two\n"+
 		`{"password":"`+planted+`three","url":"https://me:`+planted+`four@host/"} GET /v1?token=`+planted+"five secret: "+planted+"six\n"+
-		"what Consul was sent: "+planted+"consul, and "+token+"\n-----BEGIN EC PRIVATE KEY-----\n"+planted+"\n-----END EC PRIVATE KEY-----\n")
-	write(t, dir+"/tokens", line+token+"\n") // somebody wrote the token where its hash belongs
+		"the request to Consul: "+planted+"consul, and "+token+"\n-----BEGIN EC PRIVATE KEY-----\n"+planted+"\n-----END EC PRIVATE KEY-----\n")
+	write(t, dir+"/tokens", line+token+"\n") // a user wrote the token in the place of its hash
 	got := command(t, "bundle", "-c", dir+"/tributary.yaml", "--admin", s.admin, "--log", dir+"/log", "--file", dir+"/bundle.tar.gz")
 	require.Zero(t, got.code, got.stderr)
 	files := unpacked(t, dir+"/bundle.tar.gz")
@@ -64,7 +64,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	assert.NotContains(t, got.stdout+got.stderr, planted)
 	assert.Contains(t, files["tributary.yaml"], "eureka://<secret>@127.0.0.1:1/eureka")
 	assert.Contains(t, files["tributary.yaml"], "tokenFile: consul")
-	assert.Contains(t, files["log.txt"], `"msg":"listening"`, "what is no secret stays")
+	assert.Contains(t, files["log.txt"], `"msg":"listening"`, "other text stays")
 	assert.Contains(t, files["metrics.txt"], "tributary_view_synced")
 	info, err := os.Stat(dir + "/bundle.tar.gz")
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestServeReadsADirectory(t *testing.T) {
 	assert.Contains(t, got.stdout, dir+"/conf.d: 3 sources")
 }
 
-// TestConfig holds that config prints what is in force: read as a file, what it prints is the same configuration.
+// TestConfig: config prints the configuration in force; read as a file, the output is the same configuration.
 func TestConfig(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/tributary.yaml", `listen: {admin: 'localhost:1'}
@@ -81,8 +81,8 @@ configSources:
 	_, err := config.Parse("printed", []byte(printed))
 	require.NoError(t, err)
 	write(t, dir+"/printed.yaml", printed)
-	again := command(t, "config", "-c", dir+"/printed.yaml", "-o", "json")
-	require.Zero(t, again.code, again.stderr)
+	reprinted := command(t, "config", "-c", dir+"/printed.yaml", "-o", "json")
+	require.Zero(t, reprinted.code, reprinted.stderr)
 	type setting struct {
 		Key   string
 		Value any
@@ -90,7 +90,7 @@ configSources:
 	}
 	var first, second []setting
 	require.NoError(t, json.Unmarshal([]byte(command(t, "config", "-c", dir+"/tributary.yaml", "-o", "json").stdout), &first))
-	require.NoError(t, json.Unmarshal([]byte(again.stdout), &second))
+	require.NoError(t, json.Unmarshal([]byte(reprinted.stdout), &second))
 	for i := range second {
 		second[i].From = first[i].From
 	}

@@ -15,14 +15,14 @@ import (
 	"tributary/internal/testutil"
 )
 
-// TestPages runs the console blocks of the pages that need nothing but the program, and holds what is printed to what the pages show.
+// TestPages runs the console blocks of the pages that need only the program, and compares the output with the page.
 func TestPages(t *testing.T) {
 	blocks, err := pagetest.Of("../..", pagetest.Commands)
 	require.NoError(t, err)
 	for id, block := range blocks {
 		t.Run(strings.ReplaceAll(id, "#", " "), func(t *testing.T) {
 			prepare := consoles[id]
-			require.NotNil(t, prepare, "say in consoles what the block is to be run on")
+			require.NotNil(t, prepare, "add the block to consoles")
 			dir := t.TempDir()
 			s := &pagetest.Sandbox{
 				Dir:      dir,
@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// consoles says of each block what it is run on.
+// consoles has the environment of each block.
 var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"README.md#two-commands": func(t *testing.T, s *pagetest.Sandbox) {
 		quickstart(t, s)
@@ -153,7 +153,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/commands.md#tributary-log-level": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
 	"docs/commands.md#tributary-reload":    func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
 	"docs/commands.md#tributary-schema": func(t *testing.T, s *pagetest.Sandbox) {
-		t.Cleanup(func() { // what the command wrote
+		t.Cleanup(func() { // the output of the command
 			schema, err := os.ReadFile(s.Dir + "/tributary.schema.json")
 			require.NoError(t, err)
 			require.Equal(t, docs.Schema, schema)
@@ -185,7 +185,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	},
 }
 
-// grpcClient puts a program there that is content with what a gRPC client takes for a bootstrap.
+// grpcClient adds a program that accepts the bootstrap of a gRPC client.
 func grpcClient(t *testing.T, s *pagetest.Sandbox) {
 	t.Helper()
 	write(t, s.Dir+"/client", "#!/bin/sh\ncase $GRPC_XDS_BOOTSTRAP_CONFIG$(cat \"$GRPC_XDS_BOOTSTRAP\") in *xds_servers*) ;; *) exit 9 ;; "+
@@ -193,10 +193,10 @@ func grpcClient(t *testing.T, s *pagetest.Sandbox) {
 	require.NoError(t, os.Chmod(s.Dir+"/client", 0o700)) //nolint:gosec // it is run
 }
 
-// anywhere has a server listen where there is room, and keep nothing elsewhere than in its directory.
+// anywhere makes a server listen on free ports, and store files only in its directory.
 const anywhere = "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\n"
 
-// alone has init find nothing that happens to run on this machine.
+// alone hides registries of this machine from init.
 func alone(s *pagetest.Sandbox) {
 	s.Instead["tributary init tributary.yaml"] = "tributary init tributary.yaml --host 192.0.2.1"
 	s.Instead["--host registry.example"] = "--host 192.0.2.1"
@@ -225,7 +225,7 @@ func quickstart(t *testing.T, s *pagetest.Sandbox) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
 	write(t, s.Dir+"/Makefile", string(makefile))
-	s.Env = append(s.Env, "GO=true") // what it would build and test is what is being tested
+	s.Env = append(s.Env, "GO=true") // it would build and test the tested program itself
 	write(t, s.Dir+"/bin/tributary", "#!/bin/sh\n"+s.Programs["tributary"]+"\n")
 	require.NoError(t, os.Chmod(s.Dir+"/bin/tributary", 0o700)) //nolint:gosec // it is run
 }
@@ -243,7 +243,7 @@ spec: {hosts: [reviews.shop.svc.cluster.local], http: [{route: [{destination: {h
 		"'fs://../../rules'}]\n")
 }
 
-// world serves what configure writes.
+// world serves the files that configure writes.
 func world(t *testing.T, s *pagetest.Sandbox) server {
 	t.Helper()
 	configure(t, s)

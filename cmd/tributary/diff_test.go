@@ -18,7 +18,7 @@ func TestDiff(t *testing.T) {
 	b.awaitReady(t)
 
 	same := "0 objects differ, 0 are only in " + a.xds + ", 0 only in " + dir + "/a\n"
-	assert.Equal(t, result{0, "", same}, command(t, "diff", dir+"/a", "--server", a.xds), "what is served is what was read")
+	assert.Equal(t, result{0, "", same}, command(t, "diff", dir+"/a", "--server", a.xds), "the served objects are those that were read")
 
 	got := command(t, "diff", dir+"/b", "--server", a.xds)
 	assert.Equal(t, 3, got.code)
@@ -38,7 +38,7 @@ func TestDiff(t *testing.T) {
 	assert.Zero(t, command(t, "diff", dir+"/a", dir+"/b", "-n", "other").code)
 	assert.Equal(t, 3, command(t, "diff", dir+"/a", dir+"/b", "-n", "shop", "--kind", "se").code)
 
-	// What would be quarantined is no deletion.
+	// An object that would be quarantined is no deletion.
 	write(t, dir+"/c/all.yaml", entry("reviews", 80000)+"---\n"+entry("ratings", 80))
 	got = command(t, "diff", dir+"/c", "--server", a.xds)
 	assert.Equal(t, 3, got.code)

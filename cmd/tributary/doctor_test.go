@@ -22,31 +22,31 @@ import (
 	"tributary/cmd/internal/check"
 )
 
-// examined is what doctor finds, by check.
-func examined(t *testing.T, args ...string) (code int, found map[string][]check.Result) {
+// examined returns the results of doctor, by check.
+func examined(t *testing.T, args ...string) (code int, results map[string][]check.Result) {
 	t.Helper()
 	got := command(t, append([]string{"doctor", "-o", "json"}, args...)...)
-	var all []check.Result
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &all), got.stderr)
-	found = make(map[string][]check.Result)
-	for _, f := range all {
-		found[f.Check] = append(found[f.Check], f)
+	var list []check.Result
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list), got.stderr)
+	results = make(map[string][]check.Result)
+	for _, f := range list {
+		results[f.Check] = append(results[f.Check], f)
 		if f.Severity == check.Error || f.Severity == check.Warning {
 			assert.NotEmpty(t, f.Fix, f.Message)
 		}
 	}
-	return got.code, found
+	return got.code, results
 }
 
 // has asserts that there is such a finding.
-func has(t *testing.T, found map[string][]check.Result, check string, severity check.Severity, part string) {
+func requireResult(t *testing.T, results map[string][]check.Result, check string, severity check.Severity, part string) {
 	t.Helper()
-	for _, f := range found[check] {
+	for _, f := range results[check] {
 		if f.Severity == severity && strings.Contains(f.Message, part) {
 			return
 		}
 	}
-	assert.Fail(t, "no such finding", "%s %s %s in %+v", check, severity, part, found[check])
+	assert.Fail(t, "no such finding", "%s %s %s in %+v", check, severity, part, results[check])
 }
 
 func TestDoctor_ValidConfiguration(t *testing.T) {
@@ -54,23 +54,23 @@ func TestDoctor_ValidConfiguration(t *testing.T) {
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, "+
 		"address: 'fs://./rules'}]\n")
-	code, found := examined(t, "-c", dir+"/tributary.yaml")
+	code, results := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Zero(t, code)
-	has(t, found, "configuration", check.Fine, "1 source")
-	has(t, found, "sources", check.Fine, "1 object in files is right")
-	has(t, found, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
-	has(t, found, "state", check.Fine, dir+"/state can be written")
-	has(t, found, "istiod", check.Skipped, "--istiod")
+	requireResult(t, results, "configuration", check.Fine, "1 source")
+	requireResult(t, results, "sources", check.Fine, "1 object in files is right")
+	requireResult(t, results, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
+	requireResult(t, results, "state", check.Fine, dir+"/state can be written")
+	requireResult(t, results, "istiod", check.Skipped, "--istiod")
 	write(t, dir+"/other.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\n"+
 		"configSources: [{name: rules, address: 'fs://./rules'}]\n")
 	t.Setenv("XDG_STATE_HOME", dir)
-	_, other := examined(t, "-c", dir+"/other.yaml")
-	has(t, other, "state", check.Fine, "the default of this user without stateDir and $STATE_DIRECTORY")
+	_, second := examined(t, "-c", dir+"/other.yaml")
+	requireResult(t, second, "state", check.Fine, "the default of this user without stateDir and $STATE_DIRECTORY")
 	_, err := os.Stat(dir + "/state")
 	require.ErrorIs(t, err, os.ErrNotExist, "doctor changes nothing")
-	left, err := filepath.Glob(dir + "/.tributary-doctor*")
+	leftovers, err := filepath.Glob(dir + "/.tributary-doctor*")
 	require.NoError(t, err)
-	assert.Empty(t, left)
+	assert.Empty(t, leftovers)
 }
 
 func TestDoctor_Proofs(t *testing.T) {
@@ -79,14 +79,14 @@ func TestDoctor_Proofs(t *testing.T) {
 		"'fs://./rules'}]\n"
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", settings)
-	_, found := examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "identity", check.Error, dir+"/tokens")
+	_, results := examined(t, "-c", dir+"/tributary.yaml")
+	requireResult(t, results, "identity", check.Error, dir+"/tokens")
 	write(t, dir+"/tokens", "ops "+strings.Repeat("0", 10)+"\n")
-	_, found = examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "identity", check.Error, dir+"/tokens")
+	_, results = examined(t, "-c", dir+"/tributary.yaml")
+	requireResult(t, results, "identity", check.Error, dir+"/tokens")
 	write(t, dir+"/tokens", "")
-	_, found = examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "identity", check.Fine, "right")
+	_, results = examined(t, "-c", dir+"/tributary.yaml")
+	requireResult(t, results, "identity", check.Fine, "right")
 }
 
 func TestDoctor_NoConfiguration(t *testing.T) {
@@ -94,9 +94,9 @@ func TestDoctor_NoConfiguration(t *testing.T) {
 	if _, err := os.Stat("/etc/tributary/tributary.yaml"); err == nil {
 		t.Skip("this machine has a configuration")
 	}
-	code, found := examined(t)
+	code, results := examined(t)
 	assert.Equal(t, exitFindings, code)
-	has(t, found, "configuration", check.Error, "no configuration file; tried ./tributary.yaml")
+	requireResult(t, results, "configuration", check.Error, "no configuration file; tried ./tributary.yaml")
 }
 
 func TestDoctor_UnreadableFiles(t *testing.T) {
@@ -108,12 +108,12 @@ func TestDoctor_UnreadableFiles(t *testing.T) {
 	write(t, dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\n")
 	require.NoError(t, os.Chmod(dir+"/rules", 0))
 	defer os.Chmod(dir+"/rules", 0o700) //nolint:errcheck // else the test says so
-	_, found := examined(t, "-c", dir+"/tributary.yaml")
-	require.NotEmpty(t, found["sources"])
-	assert.Contains(t, found["sources"][0].Fix, "the right to read it")
+	_, results := examined(t, "-c", dir+"/tributary.yaml")
+	require.NotEmpty(t, results["sources"])
+	assert.Contains(t, results["sources"][0].Fix, "the right to read it")
 	require.NoError(t, os.Chmod(dir+"/tributary.yaml", 0))
-	_, found = examined(t, "-c", dir+"/tributary.yaml")
-	assert.Contains(t, found["configuration"][0].Fix, "the right to read it")
+	_, results = examined(t, "-c", dir+"/tributary.yaml")
+	assert.Contains(t, results["configuration"][0].Fix, "the right to read it")
 }
 
 // A server of ours is known as such without its debug pages, too.
@@ -126,8 +126,8 @@ func TestDoctor_ServerWithoutDebugPages(t *testing.T) {
 	s := serving(t, "-c", dir+"/tributary.yaml")
 	s.awaitReady(t)
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
-	_, found := examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "ports", check.Fine, "listen.admin: a tributary of version")
+	_, results := examined(t, "-c", dir+"/tributary.yaml")
+	requireResult(t, results, "ports", check.Fine, "listen.admin: a tributary of version")
 }
 
 func TestDoctor_Errors(t *testing.T) {
@@ -146,22 +146,22 @@ func TestDoctor_Errors(t *testing.T) {
 		"stateDir: taken/state\nconfigSources:\n- {name: rules, address: 'fs://./rules'}\n- {name: dc1, address: 'consul://"+
 		strings.TrimPrefix(refusing.URL, "http://")+"'}\n"+
 		"- {name: far, address: 'xds://nowhere.invalid:15010'}\n")
-	code, found := examined(t, "-c", dir+"/tributary.yaml")
+	code, results := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
-	has(t, found, "sources", check.Error, "ServiceEntry shop/a")
-	has(t, found, "sources", check.Error, "nowhere.invalid")
-	has(t, found, "rights", check.Error, "source dc1")
-	has(t, found, "tls", check.Error, "none.pem")
-	has(t, found, "ports", check.Error, taken.Addr().String())
-	has(t, found, "state", check.Error, "taken")
+	requireResult(t, results, "sources", check.Error, "ServiceEntry shop/a")
+	requireResult(t, results, "sources", check.Error, "nowhere.invalid")
+	requireResult(t, results, "rights", check.Error, "source dc1")
+	requireResult(t, results, "tls", check.Error, "none.pem")
+	requireResult(t, results, "ports", check.Error, taken.Addr().String())
+	requireResult(t, results, "state", check.Error, "taken")
 
 	write(t, dir+"/tributary.yaml", "configSource: []\n")
-	code, found = examined(t, "-c", dir+"/tributary.yaml")
+	code, results = examined(t, "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
-	has(t, found, "configuration", check.Error, "configSource: unknown key")
-	code, found = examined(t, "-c", dir+"/none.yaml")
+	requireResult(t, results, "configuration", check.Error, "configSource: unknown key")
+	code, results = examined(t, "-c", dir+"/none.yaml")
 	assert.Equal(t, 3, code)
-	has(t, found, "configuration", check.Error, "none.yaml")
+	requireResult(t, results, "configuration", check.Error, "none.yaml")
 	got := command(t, "doctor", "--strict", "-c", dir+"/tributary.yaml")
 	assert.Contains(t, got.stdout, "to do: correct it there")
 }
@@ -198,14 +198,14 @@ func TestDoctor_Istiod(t *testing.T) {
 		},
 	} {
 		write(t, dir+"/mesh.yaml", mesh)
-		_, found := examined(t, "-c", dir+"/tributary.yaml", "--mesh-config", dir+"/mesh.yaml")
-		has(t, found, "istiod", c.severity, c.part)
+		_, results := examined(t, "-c", dir+"/tributary.yaml", "--mesh-config", dir+"/mesh.yaml")
+		requireResult(t, results, "istiod", c.severity, c.part)
 		istiod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.Equal(t, "/debug/mesh", r.URL.Path)
 			_, _ = w.Write([]byte(mesh))
 		}))
-		_, found = examined(t, "-c", dir+"/tributary.yaml", "--istiod", istiod.URL)
-		has(t, found, "istiod", c.severity, c.part)
+		_, results = examined(t, "-c", dir+"/tributary.yaml", "--istiod", istiod.URL)
+		requireResult(t, results, "istiod", c.severity, c.part)
 		istiod.Close()
 	}
 }
@@ -218,61 +218,61 @@ func TestDoctor_RunningServer(t *testing.T) {
 	s := serving(t, "-c", dir+"/tributary.yaml")
 	s.awaitReady(t)
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
-	code, found := examined(t, "-c", dir+"/tributary.yaml")
+	code, results := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Zero(t, code)
-	has(t, found, "ports", check.Fine, "a tributary of version")
-	has(t, found, "istiod", check.Fine, "0 clients are connected")
-	has(t, found, "state", check.Warning, "no state is kept across restarts")
+	requireResult(t, results, "ports", check.Fine, "a tributary of version")
+	requireResult(t, results, "istiod", check.Fine, "0 clients are connected")
+	requireResult(t, results, "state", check.Warning, "no state is kept across restarts")
 	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
 }
 
-// TestDoctorThrough holds an idle stream through what may be between an istiod and us.
+// TestDoctorThrough holds an idle stream open through a proxy, like one between an istiod and tributary.
 func TestDoctorThrough(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n"
 	write(t, dir+"/tributary.yaml", text)
-	s, other := serving(t, "-c", dir+"/tributary.yaml"), serving(t, "-c", dir+"/tributary.yaml")
+	s, second := serving(t, "-c", dir+"/tributary.yaml"), serving(t, "-c", dir+"/tributary.yaml")
 	s.awaitReady(t)
-	other.awaitReady(t)
+	second.awaitReady(t)
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
 	through := func(address, idle string) (int, map[string][]check.Result) {
 		return examined(t, "-c", dir+"/tributary.yaml", "--through", address, "--idle", idle)
 	}
 
-	code, found := through("xds://"+s.xds, "10ms")
+	code, results := through("xds://"+s.xds, "10ms")
 	assert.Zero(t, code)
 	assert.Equal(t, []check.Result{{Check: "keepalive", Severity: check.Fine, Message: s.xds + ": an idle stream stood for 10ms"}},
-		found["keepalive"])
+		results["keepalive"])
 
-	_, found = through(other.xds, "10ms")
-	has(t, found, "keepalive", check.Warning, "is not the server that runs with "+dir)
+	_, results = through(second.xds, "10ms")
+	requireResult(t, results, "keepalive", check.Warning, "is not the server that runs with "+dir)
 
 	nobody := quietAfter(t, s.xds, nil)
-	code, found = through(nobody, "1h")
+	code, results = through(nobody, "1h")
 	assert.Equal(t, 3, code)
-	has(t, found, "keepalive", check.Error, nobody+": after")
-	has(t, found, "keepalive", check.Error, "an idle stream was ended")
-	assert.Contains(t, found["keepalive"][0].Fix, "raise the idle timeout")
+	requireResult(t, results, "keepalive", check.Error, nobody+": after")
+	requireResult(t, results, "keepalive", check.Error, "an idle stream was ended")
+	assert.Contains(t, results["keepalive"][0].Fix, "raise the idle timeout")
 
 	strict := quietAfter(t, s.xds, func(conn net.Conn) error {
 		return http2.NewFramer(conn, nil).WriteGoAway(1, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings"))
 	})
-	code, found = through(strict, "1h")
+	code, results = through(strict, "1h")
 	assert.Equal(t, 3, code)
-	has(t, found, "keepalive", check.Error, "keepalive pings are refused")
-	assert.Contains(t, found["keepalive"][0].Fix, "allow a ping every 30 s")
+	requireResult(t, results, "keepalive", check.Error, "keepalive pings are refused")
+	assert.Contains(t, results["keepalive"][0].Fix, "allow a ping every 30 s")
 
-	code, found = through(s.admin, "1h")
+	code, results = through(s.admin, "1h")
 	assert.Equal(t, 3, code)
-	has(t, found, "keepalive", check.Error, "it may be the admin port")
-	_, found = examined(t, "-c", dir+"/tributary.yaml", "--through", s.xds, "--offline")
-	has(t, found, "keepalive", check.Skipped, "--through")
+	requireResult(t, results, "keepalive", check.Error, "it may be the admin port")
+	_, results = examined(t, "-c", dir+"/tributary.yaml", "--through", s.xds, "--offline")
+	requireResult(t, results, "keepalive", check.Skipped, "--through")
 }
 
-// quietAfter passes connections on to address and ends one as soon as nothing has been said on it for a moment, with what end writes to the
-// client.
+// quietAfter passes connections on to address. It ends each one that was idle for a moment, after end has written to
+// the client.
 func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine

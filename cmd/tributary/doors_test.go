@@ -80,11 +80,11 @@ func TestServe_MissingCertificate(t *testing.T) {
 }
 
 // opened is a relay that runs and listens there, and has no errors to log.
-func opened(t *testing.T, at config.Listen) *relay.Relay {
+func opened(t *testing.T, listen config.Listen) *relay.Relay {
 	t.Helper()
 	errs := new(testutil.Buffer)
 	cfg, err := config.New("test", config.Config{
-		Listen: at, StateDir: config.StateOff,
+		Listen: listen, StateDir: config.StateOff,
 		ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}},
 	})
 	require.NoError(t, err)

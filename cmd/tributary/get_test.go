@@ -91,7 +91,7 @@ func TestCompletion_ServerNames(t *testing.T) {
 	}
 	t.Setenv(envServer, "127.0.0.1:1")
 	got := command(t, "__complete", "get", "se", "")
-	assert.True(t, strings.HasPrefix(got.stdout, ":"), "nobody to ask is nothing to offer: %s", got.stdout)
+	assert.True(t, strings.HasPrefix(got.stdout, ":"), "without a server there is no suggestion: %s", got.stdout)
 }
 
 // TestGet_JSONPathAndSortBy checks expressions in the forms that kubectl takes.

@@ -50,7 +50,8 @@ func TestGuard(t *testing.T) {
 	assert.Contains(t, got.stderr, "nothing is held")
 }
 
-// A restart does not hold again what a person has released, and the history keeps the hold and the name of that person.
+// A restart does not hold a loss again that a person released, and the history keeps the hold and the name of that
+// person.
 func TestRelease_OutlivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 30 {

@@ -15,7 +15,7 @@ import (
 )
 
 // lines are those of the log with a message, each as its keys in JSON.
-func lines(t *testing.T, log interface{ String() string }, msg string) (found []string) {
+func lines(t *testing.T, log interface{ String() string }, msg string) (matching []string) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
 		var entry map[string]any
@@ -23,13 +23,13 @@ func lines(t *testing.T, log interface{ String() string }, msg string) (found []
 			delete(entry, "time")
 			text, err := json.Marshal(entry)
 			require.NoError(t, err)
-			found = append(found, string(text))
+			matching = append(matching, string(text))
 		}
 	}
-	return found
+	return matching
 }
 
-// TestServe_LogsEvents looks in the log of a program for one line of each thing that happens to it, and who did it.
+// TestServe_LogsEvents looks in the log of a program for one line of each event, with its cause.
 func TestServe_LogsEvents(t *testing.T) {
 	dir := t.TempDir()
 	text := entry("e-0", 80)
@@ -80,14 +80,14 @@ func TestServe_LogsEvents(t *testing.T) {
 	stop()
 	says("client disconnected", `"node_id":"watcher"`, `"after":`, `"why":"`)
 
-	// A loss is held, and somebody releases it.
+	// A loss is held, and a person releases it.
 	write(t, dir+"/rules/many.yaml", entry("e-0", 80))
 	says("loss held: objects the source dropped stay served until the hold ends or is released", `"source":"rules"`)
 	require.Zero(t, command(t, "guard", "release", "rules", "--admin", s.admin).code)
 	says("hold ended", whoAmI(), "from 127.0.0.1:")
 	says("source changed", `"deleted":11`, `"end_of_hold":"`, `-ServiceEntry shop/e-1`, `"more":6`)
 
-	// Reloads, by whom.
+	// Reloads, with their callers.
 	require.Zero(t, command(t, "reload", "--admin", s.admin).code)
 	says("configuration reloaded", `"by":"`+whoAmI()+", from 127.0.0.1:", `"sources":"as they were"`)
 	p.signal(t, syscall.SIGHUP)
@@ -96,7 +96,7 @@ func TestServe_LogsEvents(t *testing.T) {
 	require.Equal(t, 78, command(t, "reload", "--admin", s.admin).code)
 	says("configuration refused, the one in force stays", `"by":"`+whoAmI()+", from 127.0.0.1:")
 
-	// One line for each: no commit is told twice.
-	told := regexp.MustCompile(`~ServiceEntry shop/one`).FindAllString(s.log.String(), -1)
-	require.Len(t, told, 1)
+	// One line for each: no commit is logged twice.
+	matches := regexp.MustCompile(`~ServiceEntry shop/one`).FindAllString(s.log.String(), -1)
+	require.Len(t, matches, 1)
 }

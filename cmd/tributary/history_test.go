@@ -14,7 +14,7 @@ import (
 
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// TestHistory asks for what there is not; what there is docs/history.md shows, which TestPages runs.
+// TestHistory covers absent objects; the blocks of docs/history.md, which TestPages runs, cover the rest.
 func TestHistory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/reviews.yaml", entry("reviews", 80))
@@ -43,7 +43,7 @@ func TestHistory(t *testing.T) {
 	assert.Contains(t, got.stderr, "\nthere is no source nobody now, but rules\n")
 }
 
-func TestNoHistory(t *testing.T) {
+func TestHistory_Off(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("a", 80))
 	s := serving(t, served(dir)...)

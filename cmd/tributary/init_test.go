@@ -15,8 +15,8 @@ import (
 )
 
 func TestInit(t *testing.T) {
-	none := []check.Registry{}
-	initialized := func(path string, registries []check.Registry) (code int, said string) {
+	noRegistries := []check.Registry{}
+	initialized := func(path string, registries []check.Registry) (code int, output string) {
 		cmd := initOf(registries)
 		var out bytes.Buffer
 		cmd.SetArgs([]string{path})
@@ -41,7 +41,7 @@ func TestInit(t *testing.T) {
 	write(t, dir+"/more: \"rules\"/deep/a.yaml", entry("c", 80))
 	write(t, dir+"/other/mesh.yaml", "configSources: []\n")
 	write(t, dir+"/other/deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n")
-	code, said := initialized(dir+"/tributary.yaml", none)
+	code, said := initialized(dir+"/tributary.yaml", noRegistries)
 	require.Zero(t, code, said)
 	assert.Equal(t, dir+"/tributary.yaml is written, with 2 places of files and 0 registries\nnext: tributary doctor -c "+dir+
 		"/tributary.yaml\n", said)
@@ -52,7 +52,7 @@ func TestInit(t *testing.T) {
 	write(t, gateways+"/edge/gateway.yaml", "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n"+
 		"metadata: {name: public, namespace: edge}\n"+
 		"spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}\n")
-	code, said = initialized(gateways+"/tributary.yaml", none)
+	code, said = initialized(gateways+"/tributary.yaml", noRegistries)
 	require.Zero(t, code, said)
 	cfg, err := config.Load(gateways + "/tributary.yaml")
 	require.NoError(t, err)
@@ -64,14 +64,14 @@ func TestInit(t *testing.T) {
 	// It is never written over.
 	before, err := os.ReadFile(dir + "/tributary.yaml")
 	require.NoError(t, err)
-	code, said = initialized(dir+"/tributary.yaml", none)
+	code, said = initialized(dir+"/tributary.yaml", noRegistries)
 	assert.Equal(t, 1, code)
 	assert.Contains(t, said, "is there already, and is left as it is")
 	after, err := os.ReadFile(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
 	require.NoError(t, os.Symlink(dir+"/nothing", dir+"/link.yaml"))
-	code, _ = initialized(dir+"/link.yaml", none)
+	code, _ = initialized(dir+"/link.yaml", noRegistries)
 	assert.Equal(t, 1, code)
 
 	// The configuration stands among the objects.
@@ -79,11 +79,11 @@ func TestInit(t *testing.T) {
 	write(t, dir+"/a.yaml", entry("a", 80))
 	write(t, dir+"/a.json", "[]")
 	write(t, dir+"/a/b.yaml", entry("b", 80))
-	code, said = initialized(dir+"/tributary.yaml", none)
+	code, said = initialized(dir+"/tributary.yaml", noRegistries)
 	require.Zero(t, code, said)
 	assert.Len(t, valid(dir+"/tributary.yaml"), 2)
 
-	// All registries, of which some answer, and no files.
+	// All registries, some of which answer, and no files.
 	dir = t.TempDir()
 	registries := check.Registries()
 	var want []string
@@ -107,9 +107,9 @@ func TestInit(t *testing.T) {
 		assert.Contains(t, text, r.Description)
 	}
 
-	// Nothing at all.
+	// No registry and no file.
 	dir = t.TempDir()
-	code, said = initialized(dir+"/tributary.yaml", none)
+	code, said = initialized(dir+"/tributary.yaml", noRegistries)
 	require.Zero(t, code, said)
 	cfg, err = config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)

@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	_ = os.Setenv("XDG_STATE_HOME", os.DevNull) // no test reads what another one has left there
+	_ = os.Setenv("XDG_STATE_HOME", os.DevNull) // no test reads the state of another test
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what must happen.
+// patience limits the time that a test waits.
 const patience = 30 * time.Second
 
 // result is how a command ended.
@@ -200,7 +200,7 @@ func (s server) awaitReady(t *testing.T) {
 	})
 }
 
-// eventually waits until look finds nothing to complain of.
+// eventually waits until look returns no error.
 func eventually(t *testing.T, look func() error) {
 	t.Helper()
 	var err error

@@ -20,11 +20,11 @@ func TestClientKick_Reconnects(t *testing.T) {
 	s.awaitReady(t)
 	var events testutil.Buffer
 	defer commandUntil(t, &events, "watch", "se", "--server", s.xds, "--node-id", "watcher")()
-	stream := func(other string) (id string) {
+	stream := func(exclude string) (id string) {
 		eventually(t, func() error {
 			_, body := s.page(t, "/debug/clients")
 			match := regexp.MustCompile(`"stream": (\d+)`).FindStringSubmatch(body)
-			if match == nil || match[1] == other || !strings.Contains(body, "watcher") {
+			if match == nil || match[1] == exclude || !strings.Contains(body, "watcher") {
 				return errors.New(body)
 			}
 			id = match[1]

@@ -12,21 +12,21 @@ import (
 )
 
 var (
-	// shellBlock is a block of a page with what is typed into a shell.
+	// shellBlock is a block of a page with shell commands.
 	shellBlock = regexp.MustCompile("(?ms)^[ ]*```(?:console|sh|bash)\n(.*?)^[ ]*```")
-	// typed is a line of a block that runs the program, without the prompt, variables for it, and what its output goes to.
+	// typed is a line of a block that runs the program, without the prompt, its variables and its redirection.
 	typed = regexp.MustCompile(`(?m)^[ ]*\$ (?:[A-Z_]+=\S+ )*tributary ([^|#;&>\n]*)`)
 	word  = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 )
 
-// TestPagesNameCommands holds that each command line of the program in a shell block of a page has a command, flags and
-// arguments that the program takes. It says nothing of the output that a page shows.
+// TestPagesNameCommands: each command line of the program in a shell block of a page has a command, flags and arguments
+// that exist. The shown output is not checked.
 func TestPagesNameCommands(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"*.md", "*/README.md", "docs/*.md", "sources/*/README.md"} {
-		found, err := filepath.Glob(filepath.Join("../..", pattern))
+		files, err := filepath.Glob(filepath.Join("../..", pattern))
 		require.NoError(t, err)
-		pages = append(pages, found...)
+		pages = append(pages, files...)
 	}
 	lines := 0
 	for _, page := range pages {

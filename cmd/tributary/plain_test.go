@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is wrong with what was typed is said in words, and not in those of a library.
+// A wrong command line gets a message in plain words, not in those of a library.
 func TestOutput_NoLibraryMessages(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
@@ -63,7 +63,7 @@ func TestOutput_NoLibraryMessages(t *testing.T) {
 	}
 }
 
-// Everything that get asks for comes on one stream, or two, and what it finds is told apart.
+// All requests of get use one stream, or two, and the results are told apart.
 func TestGet_OneClientForManyKinds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.ReplaceAll(entry("reviews", 80), "shop", "mall")+
@@ -87,7 +87,7 @@ func TestGet_OneClientForManyKinds(t *testing.T) {
 	require.Contains(t, command(t, "validate", dir+"/a.yaml").stderr, "3 objects valid")
 }
 
-// A Tab finds what there is, however objects are named.
+// A Tab completes existing names, whatever their form.
 func TestTabs(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
@@ -116,7 +116,7 @@ func TestTabs(t *testing.T) {
 	}
 }
 
-// A flag of TLS is not passed over where the address says nothing of it.
+// A flag of TLS is refused if the address has no TLS.
 func TestCommands_TLSFlags(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at hand
 	require.NoError(t, err)

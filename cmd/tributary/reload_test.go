@@ -28,8 +28,8 @@ func configured(t *testing.T, dir string, sources ...string) {
 	t.Helper()
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n"
 	for _, s := range sources {
-		name, at, _ := strings.Cut(s, ": ")
-		text += "- {name: " + name + ", address: 'fs://" + at + "'}\n"
+		name, count, _ := strings.Cut(s, ": ")
+		text += "- {name: " + name + ", address: 'fs://" + count + "'}\n"
 	}
 	write(t, dir+"/tributary.yaml", text)
 }
@@ -83,7 +83,7 @@ func TestReload(t *testing.T) {
 	_, body = s.post(t, "/-/reload")
 	assert.Equal(t, dir+"/tributary.yaml is in force\nno source is added, changed or removed\n", body)
 
-	// What is not right changes nothing.
+	// A wrong configuration changes no setting.
 	write(t, dir+"/tributary.yaml", "configSources: [{address: 'ftp://x'}]\n")
 	status, body = s.post(t, "/-/reload")
 	assert.Equal(t, http.StatusInternalServerError, status)
@@ -114,7 +114,7 @@ updated  ServiceEntry shop/b
 deleted  ServiceEntry shop/c
 updated  ServiceEntry shop/a
 deleted  ServiceEntry shop/b
-`, regexp.MustCompile(`(?m)^\d\d:\d\d:\d\dZ `).ReplaceAllString(events.String(), ""), "nothing in between; an update is that its "+
+`, regexp.MustCompile(`(?m)^\d\d:\d\d:\d\dZ `).ReplaceAllString(events.String(), ""), "no break in between; an update is that its "+
 		"source has another place in the order")
 }
 

@@ -27,7 +27,7 @@ func TestInit_UnknownHost(t *testing.T) {
 }
 
 // Times are UTC everywhere, and say so, whatever the zone of the user is.
-func TestTimesAreUTC(t *testing.T) {
+func TestTimes_AreUTC(t *testing.T) {
 	t.Setenv("TZ", "Asia/Tokyo")
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))

@@ -32,7 +32,7 @@ spec: {hosts: [%s.example], ports: [{number: %d, name: http, protocol: HTTP}], r
 `, name, name, port)
 }
 
-// freely are the flags for ports that nobody else has.
+// freely has the flags for free ports.
 var freely = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 
 func served(dir string) []string { return append(freely, "--config-source", "fs://"+dir) }
@@ -91,9 +91,9 @@ func TestGet_YAMLCanBeApplied(t *testing.T) {
 
 	got := command(t, "get", "serviceentry", "-n", "shop", "-o", "yaml", "--server", s.xds)
 	require.Zero(t, got.code)
-	again := t.TempDir() + "/again.yaml"
-	write(t, again, got.stdout)
-	assert.Zero(t, command(t, "validate", again).code, got.stdout)
+	path := t.TempDir() + "/again.yaml"
+	write(t, path, got.stdout)
+	assert.Zero(t, command(t, "validate", path).code, got.stdout)
 
 	got = command(t, "get", "se", "reviews", "-n", "shop", "-o", "json", "--server", s.xds)
 	require.Zero(t, got.code)
@@ -147,7 +147,7 @@ func TestServe_NotReadyWithoutASource(t *testing.T) {
 	assert.Contains(t, command(t, "get", "se", "-A", "--server", s.xds).stdout, "ratings")
 }
 
-// TestServe_OtherGRPCServices checks what grpcurl, grpcdebug and load balancers ask for.
+// TestServe_OtherGRPCServices checks the services that grpcurl, grpcdebug and load balancers use.
 func TestServe_OtherGRPCServices(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))

@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkStart starts the program as a process of its own over 100,000 ServiceEntries with five endpoints each, until all of
-// them were read: the first time, and with the state that an earlier start left. On a busy machine only the processor time
-// and the memory mean anything. The memory includes the pages of the program and of its state file, which the kernel takes
-// back when it needs them; GOMEMLIMIT is what a control group with a limit a ninth larger sets.
+// BenchmarkStart starts the program as a process of its own with 100,000 ServiceEntries of five endpoints each, until
+// all of them were read: the first time, and with the state of an earlier start. On a busy machine only processor time
+// and memory are meaningful. The memory includes the pages of the program and of its state file, which the kernel takes
+// back when it needs them; a control group with a limit a ninth above GOMEMLIMIT has the same effect.
 func BenchmarkStart(b *testing.B) {
 	const n = 100_000
 	for _, perFile := range []int{1, 100, n / 2} {
@@ -70,21 +70,21 @@ func startOnce(b *testing.B, dir, state, limit string) (cpu time.Duration, peak 
 		"--state-dir", state)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GOMEMLIMIT="+limit)
 	require.NoError(b, cmd.Start())
-	until := func(what string) {
-		for !strings.Contains(shown(ctx, "http://"+admin+"/debug/sources"), what) {
+	await := func(goal string) {
+		for !strings.Contains(shown(ctx, "http://"+admin+"/debug/sources"), goal) {
 			require.NoError(b, ctx.Err())
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	until(`"synced": true`)
+	await(`"synced": true`)
 	cpu = processorTime(b, cmd.Process.Pid)
-	until(`"revision": 1`)
+	await(`"revision": 1`)
 	require.NoError(b, cmd.Process.Kill())
 	_ = cmd.Wait()                                                         // it was killed
 	return cpu, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10 // it is in KiB
 }
 
-// processorTime returns what a process has taken.
+// processorTime returns the processor time of a process.
 func processorTime(b *testing.B, pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -100,7 +100,7 @@ func processorTime(b *testing.B, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// shown returns a page, or nothing.
+// shown returns a page, or "" on errors.
 func shown(ctx context.Context, url string) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

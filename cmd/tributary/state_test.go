@@ -36,13 +36,13 @@ func servedNames(t *testing.T, s server) string {
 // TestEmptiedByMistake removes the files of a running server and of one that does not run, and then lets them go.
 func TestEmptiedByMistake(t *testing.T) {
 	dir, state := t.TempDir()+"/rules", t.TempDir()
-	var all []string
+	var names []string
 	for i := range 12 {
 		name := fmt.Sprintf("s%02d", i)
-		all = append(all, name)
+		names = append(names, name)
 		write(t, fmt.Sprintf("%s/%s.yaml", dir, name), entry(name, 80))
 	}
-	want := strings.Join(all, " ")
+	want := strings.Join(names, " ")
 	args := append(served(dir), "--state-dir", state)
 	held := func(s server) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestEmptiedByMistake(t *testing.T) {
 		s := serving(t, args...)
 		s.awaitReady(t)
 		require.Equal(t, want, servedNames(t, s))
-		for _, name := range all {
+		for _, name := range names {
 			require.NoError(t, os.Remove(fmt.Sprintf("%s/%s.yaml", dir, name)))
 		}
 		held(s)
@@ -85,11 +85,11 @@ func TestEmptiedByMistake(t *testing.T) {
 	t.Run("after another restart", func(t *testing.T) {
 		s := serving(t, args...)
 		s.awaitReady(t)
-		assert.Equal(t, "after", servedNames(t, s), "what was let go stays gone")
+		assert.Equal(t, "after", servedNames(t, s), "a released object stays absent")
 	})
 }
 
-func TestRestartWhileTheDirectoryIsGone(t *testing.T) {
+func TestRestart_WhileDirectoryIsMissing(t *testing.T) {
 	dir, state := t.TempDir()+"/rules", t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
 	args := append(served(dir), "--state-dir", state)
@@ -116,7 +116,7 @@ func TestRestartWhileTheDirectoryIsGone(t *testing.T) {
 	})
 }
 
-// What an earlier run left is served at once, but the start, in which garbage is collected seldom, lasts until the sources
+// Objects of an earlier run are served at once, but the start, with rare garbage collection, lasts until the sources
 // were read.
 func TestServe_StartupEndsWithSync(t *testing.T) {
 	t.Setenv("GOGC", "")
@@ -176,17 +176,17 @@ func TestServe_StateDirectory(t *testing.T) {
 	write(t, dir+"/named/t.yaml", "stateDir: ../state\nconfigSources: [{address: 'fs://"+dir+"/rules'}]")
 	naming := append([]string{"-c", dir + "/named/t.yaml"}, freely...)
 	state := dir + "/state"
-	kept := func() bool {
+	isStored := func() bool {
 		files, err := filepath.Glob(filepath.Join(state, "sources", "rules.db"))
 		require.NoError(t, err)
-		of, err := filepath.Glob(filepath.Join(state, "t-*", "sources", "rules.db")) // of the configuration file
+		stores, err := filepath.Glob(filepath.Join(state, "t-*", "sources", "rules.db")) // of the configuration file
 		require.NoError(t, err)
-		return len(files)+len(of) == 1
+		return len(files)+len(stores) == 1
 	}
 	for name, c := range map[string]struct {
-		env  map[string]string
-		args []string
-		kept bool
+		env    map[string]string
+		args   []string
+		stored bool
 	}{
 		"systemd":          {map[string]string{"STATE_DIRECTORY": state + ":/nonexistent"}, file, true},
 		"off":              {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", "off"}, file...), false},
@@ -215,7 +215,7 @@ func TestServe_StateDirectory(t *testing.T) {
 				const warned = `"level":"WARN","msg":"nothing is kept across restarts; set stateDir, or stateDir: off if that is as it should be"`
 				assert.Equal(t, name == "by default, and unusable", strings.Contains(s.log.String(), warned))
 			})
-			assert.Equal(t, c.kept, kept())
+			assert.Equal(t, c.stored, isStored())
 			require.NoError(t, os.RemoveAll(state))
 		})
 	}

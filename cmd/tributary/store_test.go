@@ -15,7 +15,7 @@ import (
 	"tributary/sources/consulkv/kvtest"
 )
 
-// route is a virtual service whose requests go to host.
+// route is a virtual service with a route to host.
 func route(name, host string, metadata ...string) string {
 	return `apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -50,8 +50,8 @@ func TestApplyGetDelete(t *testing.T) {
 	write(t, dir+"/ratings.yaml", route("ratings", "v1.example"))
 
 	got := command(t, "apply", "-f", dir, "--store", store, "--dry-run")
-	const both = "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n"
-	require.Equal(t, result{0, both, unchecked("v1.example")}, got)
+	const created = "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n"
+	require.Equal(t, result{0, created, unchecked("v1.example")}, got)
 	require.Empty(t, consul.Keys())
 
 	got = command(t, "apply", "-f", dir, "--store", store)
@@ -125,7 +125,7 @@ func TestApplyChecksFirst(t *testing.T) {
 	require.Empty(t, consul.Keys())
 }
 
-func TestStoreIsDownOrDenied(t *testing.T) {
+func TestStore_DownOrDenied(t *testing.T) {
 	consul, store, dir := shop(t)
 	write(t, dir+"/a.yaml", route("reviews", "v1.example"))
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func TestStoreIsDownOrDenied(t *testing.T) {
 	require.Contains(t, got.stderr, "127.0.0.1:1")
 }
 
-func TestWhichStore(t *testing.T) {
+func TestStore_Selection(t *testing.T) {
 	consul, store, dir := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
 	t.Chdir(dir)
@@ -207,21 +207,21 @@ func editor(t *testing.T, script string) {
 }
 
 // kept returns the only file that edits left behind.
-func kept(t *testing.T) string {
+func savedEdit(t *testing.T) string {
 	t.Helper()
-	found, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
+	files, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
 	require.NoError(t, err)
-	require.Len(t, found, 1)
-	text, err := os.ReadFile(found[0])
+	require.Len(t, files, 1)
+	text, err := os.ReadFile(files[0])
 	require.NoError(t, err)
 	return string(text)
 }
 
 func noneKept(t *testing.T) {
 	t.Helper()
-	found, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
+	files, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
 	require.NoError(t, err)
-	require.Empty(t, found)
+	require.Empty(t, files)
 }
 
 func TestEdit(t *testing.T) {
@@ -270,7 +270,7 @@ func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
 	require.Equal(t, 1, got.code)
 	require.Contains(t, got.stderr, "no valid changes were saved")
 	require.Contains(t, got.stderr, `unknown field "hots"`)
-	require.Contains(t, kept(t), "hots:")
+	require.Contains(t, savedEdit(t), "hots:")
 
 	editor(t, `sed -i 's/name: reviews/name: other/' "$1"`)
 	got = edit()
@@ -281,10 +281,10 @@ func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
 func TestEdit_ConcurrentEdits(t *testing.T) {
 	consul, store, _ := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
-	in, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
+	input, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
 	// The first editor says that it is open, and saves when the second one is done.
-	editor(t, `if [ -e `+in+` ]; then sed -i s/v1.example/second.example/ "$1"; exit; fi
-touch `+in+`
+	editor(t, `if [ -e `+input+` ]; then sed -i s/v1.example/second.example/ "$1"; exit; fi
+touch `+input+`
 until [ -e `+out+` ]; do sleep 0.01; done
 sed -i s/v1.example/first.example/ "$1"`)
 	var stdout, stderr testutil.Buffer
@@ -292,7 +292,7 @@ sed -i s/v1.example/first.example/ "$1"`)
 	go func() {
 		first <- run(t.Context(), []string{"edit", "vs", "reviews", "-n", "shop", "--store", store}, &stdout, &stderr)
 	}()
-	eventually(t, func() error { _, err := os.Stat(in); return err })
+	eventually(t, func() error { _, err := os.Stat(input); return err })
 	second := command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store)
 	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, second)
 	require.NoError(t, os.WriteFile(out, nil, 0o600))
@@ -300,7 +300,7 @@ sed -i s/v1.example/first.example/ "$1"`)
 	require.Equal(t, 1, <-first)
 	require.Contains(t, stderr.String(), "virtualservice/reviews in namespace shop was changed by another user")
 	require.Contains(t, stderr.String(), "edit it again\nthe edit is kept in ")
-	require.Contains(t, kept(t), "first.example")
+	require.Contains(t, savedEdit(t), "first.example")
 	now, _ := consul.Get(reviewsKey)
 	require.Contains(t, now, "second.example")
 }

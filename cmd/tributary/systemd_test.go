@@ -15,8 +15,8 @@ import (
 	"tributary/internal/testutil"
 )
 
-// The service manager is told of everything, and the sockets that it holds are served: a client that comes while the program
-// restarts waits there.
+// The service manager gets all notifications, and the sockets that it holds are served: a client that connects while
+// the program restarts waits there.
 func TestUnderAServiceManager(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(dir+"/rules", 0o755))

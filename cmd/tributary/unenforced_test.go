@@ -36,7 +36,7 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 		_, body := s.page(t, "/metrics")
 		return contains(body, "\ntributary_envoy_unenforced_objects "+value+"\n")
 	}
-	require.NoError(t, metric("0"), "nobody is connected who might enforce it")
+	require.NoError(t, metric("0"), "no client is connected that could enforce it")
 	assert.Zero(t, command(t, "status", "--check", "--admin", s.admin).code)
 
 	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -67,7 +67,7 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 	})
 }
 
-// TestInvalidPolicyDenies has a policy of which no version was ever valid: its gateways refuse everything until it is.
+// TestInvalidPolicyDenies has a policy without any valid version: its gateways refuse all requests until it is valid.
 func TestInvalidPolicyDenies(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1

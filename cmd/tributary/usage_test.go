@@ -129,7 +129,7 @@ func TestValidateStdin(t *testing.T) {
 	assert.Contains(t, out.String(), "stdin:4:47: ServiceEntry mall/bad: port number 80000")
 }
 
-// What Envoys make nothing of is told only to those who ask for it.
+// Settings that Envoys ignore are reported to those who ask for them.
 func TestValidateForEnvoy(t *testing.T) {
 	const nowhere = "stdin:4:14: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct " +
 		"the host (unknown-host)\n"

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// An istiod that is not connected lacks what came since: that nobody asks for a kind excuses nothing if nobody asks for anything.
+// An istiod that is not connected lacks later changes: although no client subscribes to a kind, that excuses no
+// difference if no client subscribes at all.
 func TestVerify_UnconnectedIstiod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("a", 80))

@@ -78,13 +78,13 @@ func TestReloadByCommand(t *testing.T) {
 	assert.Equal(t, exitFailed, command(t, "reload", "--admin", "127.0.0.1:1").code)
 }
 
-// A server goes on when nobody reads its log any more.
+// A server goes on when the reader of its log ends.
 func TestLogWithoutAReader(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	read, written, err := os.Pipe()
 	require.NoError(t, err)
-	// What it says before the reader goes tells where it listens.
+	// The output before that has the address of the server.
 	addresses := dir + "/addresses"
 	p := prepared(t, dir, func(c *exec.Cmd) { c.Stderr = written },
 		append([]string{os.Args[0], "serve", "--log-format", "json"},

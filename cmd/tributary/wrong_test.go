@@ -15,26 +15,26 @@ import (
 // hinted are the flags that a text names.
 var hinted = regexp.MustCompile("(?:^|[\\s`(])(--[a-z][a-z-]+|-[a-z]\\b)")
 
-// onlyItsFlags holds that what a command says names no flag that it does not have, nor one that it was not given.
-func onlyItsFlags(t *testing.T, args []string, said string) {
+// onlyItsFlags checks that the output of a command names only flags that it has and that were given.
+func onlyItsFlags(t *testing.T, args []string, output string) {
 	t.Helper()
 	cmd, _, err := newRoot().Find(args)
 	if err != nil || !cmd.HasParent() || slices.Contains([]string{"help", "completion", "__complete"}, args[0]) {
 		return
 	}
 	cmd.InitDefaultHelpFlag()
-	for _, m := range hinted.FindAllStringSubmatch(said, -1) {
+	for _, m := range hinted.FindAllStringSubmatch(output, -1) {
 		name := m[1]
-		there := cmd.Flags().Lookup(name[min(2, len(name)-1):]) != nil
+		exists := cmd.Flags().Lookup(name[min(2, len(name)-1):]) != nil
 		if len(name) == 2 {
-			there = cmd.Flags().ShorthandLookup(name[1:]) != nil
+			exists = cmd.Flags().ShorthandLookup(name[1:]) != nil
 		}
-		assert.True(t, there || slices.Contains(args, name), "%v names %s: %s", args, name, said)
+		assert.True(t, exists || slices.Contains(args, name), "%v names %s: %s", args, name, output)
 	}
 }
 
-// TestCommands_InvalidAddresses holds what is said of how a command is to reach somebody, if that is wrong: which flag or variable, and that it is
-// of wrong usage.
+// TestCommands_InvalidAddresses: the message about a wrong address of a server names the flag or variable, and the exit
+// code is that of wrong usage.
 func TestCommands_InvalidAddresses(t *testing.T) {
 	dir := t.TempDir()
 	a := testutil.NewAuthority(t)
@@ -115,7 +115,7 @@ func TestCommands_InvalidAddresses(t *testing.T) {
 	}
 }
 
-// What is wrong with a variable is nothing to who does not ask the server that it names.
+// A wrong variable is no error of a command that does not use the server that it names.
 func TestCommands_UnusedVariables(t *testing.T) {
 	t.Setenv(envServer, "foo")
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestCommands_UnusedVariables(t *testing.T) {
 	assert.Equal(t, result{1, "", "error: " + dir + "/none does not exist\n"}, got)
 }
 
-// TestTLSOfTheAdminPort asks for what was served at a time, for which nobody but the admin port is asked.
+// TestTLSOfTheAdminPort requests an earlier version of objects, which only the admin port serves.
 func TestTLSOfTheAdminPort(t *testing.T) {
 	dir := t.TempDir()
 	a := testutil.NewAuthority(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dashboard is what counts of one of Grafana's.
+// dashboard has the checked fields of a dashboard of Grafana.
 type dashboard struct {
 	UID           string
 	SchemaVersion int
@@ -49,7 +49,7 @@ func (d *dashboard) read(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, d))
 }
 
-// units are those of Grafana that the dashboard may use, by what a metric of that unit ends with.
+// units are the units of Grafana that the dashboard may use, by the ending of the metrics of that unit.
 var units = map[string]string{
 	"short": "", "ops": "_total", "Bps": "_bytes_total", "bytes": "_bytes", "s": "_seconds", "percentunit": "_seconds_total",
 }
@@ -62,7 +62,7 @@ var (
 	inLegend   = regexp.MustCompile(`\{\{(\w+)\}\}`)
 )
 
-// TestDashboard holds the dashboard to what Grafana takes, and its queries to the labels and units that metrics have.
+// TestDashboard checks that Grafana accepts the dashboard, and that its queries use labels and units of the metrics.
 func TestDashboard(t *testing.T) {
 	var d dashboard
 	d.read(t)
@@ -81,10 +81,10 @@ func TestDashboard(t *testing.T) {
 	labels := labelsOfMetrics(t)
 	taken := make(map[[2]int]string) // places of the grid, by column and row
 	for _, p := range d.Panels {
-		at := p.GridPos
-		require.True(t, at.W > 0 && at.H > 0 && at.X >= 0 && at.X+at.W <= 24, p.Title)
-		for x := at.X; x < at.X+at.W; x++ {
-			for y := at.Y; y < at.Y+at.H; y++ {
+		position := p.GridPos
+		require.True(t, position.W > 0 && position.H > 0 && position.X >= 0 && position.X+position.W <= 24, p.Title)
+		for x := position.X; x < position.X+position.W; x++ {
+			for y := position.Y; y < position.Y+position.H; y++ {
 				require.Empty(t, taken[[2]int{x, y}], "%s lies on another panel", p.Title)
 				taken[[2]int{x, y}] = p.Title
 			}
@@ -94,8 +94,8 @@ func TestDashboard(t *testing.T) {
 		}
 		require.Contains(t, []string{"stat", "timeseries", "state-timeline"}, p.Type, p.Title)
 		require.Equal(t, &variable, p.Datasource, p.Title)
-		ending, known := units[p.FieldConfig.Defaults.Unit]
-		require.True(t, known, "%s: unit %q", p.Title, p.FieldConfig.Defaults.Unit)
+		ending, exists := units[p.FieldConfig.Defaults.Unit]
+		require.True(t, exists, "%s: unit %q", p.Title, p.FieldConfig.Defaults.Unit)
 		refs := make(map[string]bool)
 		for _, target := range p.Targets {
 			require.False(t, refs[target.RefID] || target.RefID == "", "%s: reference %q", p.Title, target.RefID)
@@ -103,39 +103,39 @@ func TestDashboard(t *testing.T) {
 			require.Equal(t, &variable, target.Datasource, p.Title)
 			names := metricName.FindAllString(target.Expr, -1)
 			require.NotEmpty(t, names, p.Title)
-			has := []string{"instance", "job"}
+			labelNames := []string{"instance", "job"}
 			for i, name := range names {
 				if strings.HasSuffix(name, "_bucket") {
-					has = append(has, "le")
+					labelNames = append(labelNames, "le")
 				}
 				name = strings.TrimSuffix(name, "_bucket")
 				require.True(t, strings.HasSuffix(name, ending), "%s: %s in %q", p.Title, name, p.FieldConfig.Defaults.Unit)
-				own, told := labels[name]
+				declared, told := labels[name]
 				require.Equal(t, strings.HasPrefix(name, "tributary_"), told, name)
 				if i == 0 {
-					has = append(has, own...)
+					labelNames = append(labelNames, declared...)
 				}
 			}
 			for _, m := range matchers.FindAllStringSubmatch(strings.ReplaceAll(target.Expr, "$instance", ""), -1) {
 				require.Contains(t, m[1], `instance=~""`, "%s is not of the chosen instances", p.Title)
-				for one := range strings.SplitSeq(m[1], ",") {
-					name, _, _ := strings.Cut(strings.TrimSpace(one), "=")
-					require.Contains(t, has, strings.TrimRight(name, "!"), target.Expr)
+				for label := range strings.SplitSeq(m[1], ",") {
+					name, _, _ := strings.Cut(strings.TrimSpace(label), "=")
+					require.Contains(t, labelNames, strings.TrimRight(name, "!"), target.Expr)
 				}
 			}
 			require.Len(t, matchers.FindAllString(target.Expr, -1), len(names), "%s: each metric is of the chosen instances", p.Title)
 			for _, g := range grouping.FindAllStringSubmatch(target.Expr, -1) {
-				by := strings.Split(strings.ReplaceAll(g[1], " ", ""), ",")
-				for _, label := range by {
-					require.Contains(t, has, label, target.Expr)
+				grouping := strings.Split(strings.ReplaceAll(g[1], " ", ""), ",")
+				for _, label := range grouping {
+					require.Contains(t, labelNames, label, target.Expr)
 				}
-				has = by
+				labelNames = grouping
 			}
 			if !grouping.MatchString(target.Expr) && oneLine.MatchString(target.Expr) {
-				has = nil
+				labelNames = nil
 			}
 			for _, l := range inLegend.FindAllStringSubmatch(target.LegendFormat, -1) {
-				require.Contains(t, has, l[1], "%s: legend %s", p.Title, target.LegendFormat)
+				require.Contains(t, labelNames, l[1], "%s: legend %s", p.Title, target.LegendFormat)
 			}
 			if len(p.Targets) > 1 {
 				require.NotEmpty(t, target.LegendFormat, "%s: which of its queries a line is", p.Title)

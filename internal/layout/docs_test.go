@@ -12,38 +12,39 @@ import (
 	"tributary/internal/pagetest"
 )
 
-// naming is how documents name what proves them: a package in backquotes and a colon, tests of it, and parts of tests behind a slash. What
-// stands before the next package, semicolon or cell is of that package; without one a test may be of any.
+// naming is the form in which documents name the tests of a statement: a package in backquotes and a colon, tests of
+// it, and subtests after a slash. A package applies until the next package, semicolon or cell; without a package, a
+// test may be of any.
 var naming = regexp.MustCompile("`([a-z0-9/]+)`: ?|\\b((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*)(?:/([^|;,.]+))?|[|;.]")
 
 // TestDocsNameTests holds that the tests exist that documents name as proof.
 func TestDocsNameTests(t *testing.T) {
 	pages, err := pagetest.Pages(top)
 	require.NoError(t, err)
-	all := tests(t, top)
+	testsByName := tests(t, top)
 	for _, page := range pages {
 		file := filepath.Join(top, page)
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		of := ""
+		folder := ""
 		for _, m := range naming.FindAllStringSubmatch(string(text), -1) {
 			pkg, name, part := m[1], m[2], strings.TrimSpace(m[3])
 			if name == "" {
-				of = pkg
+				folder = pkg
 				continue
 			}
-			found := all[name] != nil
-			if of != "" && found {
-				_, found = all[name][of]
+			exists := testsByName[name] != nil
+			if folder != "" && exists {
+				_, exists = testsByName[name][folder]
 			}
-			if part != "" && found {
-				found = false
-				for in, text := range all[name] {
-					found = found || (of == "" || of == in) && strings.Contains(text, `"`+part+`"`)
+			if part != "" && exists {
+				exists = false
+				for directory, text := range testsByName[name] {
+					exists = exists || (folder == "" || folder == directory) && strings.Contains(text, `"`+part+`"`)
 				}
 			}
-			if !found {
-				t.Errorf("%s names %s, which is not there (package %q)", file, m[0], of)
+			if !exists {
+				t.Errorf("%s names %s, which is not there (package %q)", file, m[0], folder)
 			}
 		}
 	}

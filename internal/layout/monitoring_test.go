@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMonitoring holds rules, their tests, what to do about them, and the dashboard together: all metrics are there, and each alert has
-// both.
+// TestMonitoring compares rules, their tests, the runbook and the dashboard: all metrics exist, and each alert has a
+// test and an entry in the runbook.
 func TestMonitoring(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile("../../docs/" + file)
@@ -20,13 +20,13 @@ func TestMonitoring(t *testing.T) {
 		return string(text)
 	}
 	metrics, runbooks, tests := read("metrics.md"), read("monitoring.md"), read("monitoring/rules_test.yaml")
-	known := func(text, where string) {
+	requireMetric := func(text, where string) {
 		for _, name := range regexp.MustCompile(`\btributary_[a-z_]+\b`).FindAllString(text, -1) {
 			require.Contains(t, metrics, "`"+regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, "")+"`", where)
 		}
 	}
-	known(runbooks, "monitoring.md")
-	known(tests, "rules_test.yaml")
+	requireMetric(runbooks, "monitoring.md")
+	requireMetric(tests, "rules_test.yaml")
 
 	var rules struct {
 		Groups []struct {
@@ -43,14 +43,14 @@ func TestMonitoring(t *testing.T) {
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			alerts++
-			known(r.Expr, r.Alert)
+			requireMetric(r.Expr, r.Alert)
 			require.Equal(t, "file:///usr/share/doc/tributary/docs/monitoring.md#"+strings.ToLower(r.Alert), r.Annotations.Runbook)
 			require.Contains(t, runbooks, "\n## "+r.Alert+"\n")
 			require.Contains(t, tests, "- name: "+r.Alert+" fires\n")
 			require.Contains(t, tests, "- name: "+r.Alert+" does not\n")
 		}
 	}
-	require.Equal(t, alerts, strings.Count(runbooks, "\n## "), "what to do about an alert that there is not")
+	require.Equal(t, alerts, strings.Count(runbooks, "\n## "), "the runbook has an alert that does not exist")
 
 	var dashboard struct {
 		Panels []struct {
@@ -67,7 +67,7 @@ func TestMonitoring(t *testing.T) {
 		ids[p.ID] = true
 		require.Equal(t, p.Type != "row", len(p.Targets) > 0, p.Title)
 		for _, target := range p.Targets {
-			known(target.Expr, p.Title)
+			requireMetric(target.Expr, p.Title)
 		}
 	}
 	require.Greater(t, alerts, 10)

@@ -30,18 +30,18 @@ func TestIndex(t *testing.T) {
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(top, "docs/README.md"))
 	require.NoError(t, err)
-	has := make(map[string]bool)
+	listed := make(map[string]bool)
 	for _, link := range linked.FindAllStringSubmatch(string(text), -1) {
-		has[path.Join("docs", link[1])] = true
+		listed[path.Join("docs", link[1])] = true
 	}
 	for _, page := range pages {
-		if page != "README.md" && page != "docs/README.md" && !has[page] {
+		if page != "README.md" && page != "docs/README.md" && !listed[page] {
 			t.Errorf("docs/README.md has no line for %s", page)
 		}
 	}
 }
 
-// TestLinks holds that what pages link to in the repository is there, and so is the heading.
+// TestLinks checks that the targets of links in pages exist, headings included.
 func TestLinks(t *testing.T) {
 	pages, err := pagetest.Pages(top)
 	require.NoError(t, err)
@@ -98,19 +98,19 @@ func leads(t *testing.T, page, link string) string {
 	return ""
 }
 
-// prose returns the lines of a page without what is code, and what can be linked to in it.
+// prose returns the lines of a page without code, and its link targets.
 func prose(t *testing.T, page string) (lines []string, anchors map[string]bool) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(top, page))
 	require.NoError(t, err)
 	anchors = make(map[string]bool)
-	within := false
+	inCode := false
 	for line := range strings.SplitSeq(string(text), "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
-			within = !within
+			inCode = !inCode
 			line = ""
 		}
-		if within {
+		if inCode {
 			line = ""
 		}
 		if m := titled.FindStringSubmatch(line); m != nil {

@@ -143,7 +143,7 @@ func TestWordingCountsWords(t *testing.T) {
 	require.Equal(t, 7, counted.lines)
 }
 
-func ratio(part, whole int) float64 { return float64(part) / float64(max(whole, 1)) }
+func ratio(part, total int) float64 { return float64(part) / float64(max(total, 1)) }
 
 func wordSet(text string) map[string]bool {
 	set := make(map[string]bool)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSourcesStartWorkersInOneWay holds that nothing in the sources and in the client that they use starts a goroutine but by
-// package worker, which recovers: a panic is a failure of its source, and never the end of the process.
+// TestSourcesStartWorkersInOneWay: sources and their client start goroutines only by package worker, which recovers: a
+// panic is a failure of its source, and never the end of the process.
 func TestSourcesStartWorkersInOneWay(t *testing.T) {
 	files := token.NewFileSet()
 	for _, root := range []string{"../../sources", "../../adsc"} {
@@ -33,7 +33,7 @@ func TestSourcesStartWorkersInOneWay(t *testing.T) {
 				case *ast.GoStmt:
 					require.Fail(t, "use package worker", "%s starts a goroutine", files.Position(n.Pos()))
 				case *ast.SelectorExpr:
-					if of, ok := n.X.(*ast.Ident); ok && of.Name == "sync" && n.Sel.Name == "WaitGroup" {
+					if identifier, ok := n.X.(*ast.Ident); ok && identifier.Name == "sync" && n.Sel.Name == "WaitGroup" {
 						require.Fail(t, "use package worker", "%s has a WaitGroup", files.Position(n.Pos()))
 					}
 				}

@@ -21,7 +21,7 @@ const relay = "spiffe://example.org/relay"
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		name               string
-		certificate, trust string // what is wrong with it
+		certificate, trust string // the expected error
 	}{
 		{"spiffe://", "", ""},
 		{relay, "", "is an identity; a trust domain is spiffe://example.org"},
@@ -30,14 +30,14 @@ func TestNames(t *testing.T) {
 		{"spiffe://example.org/a//b", "path cannot contain empty segments", "path cannot contain empty segments"},
 		{"spiffe://example.org/", "path cannot have a trailing slash", "path cannot have a trailing slash"},
 	} {
-		for what, got := range map[string]struct {
+		for want, got := range map[string]struct {
 			err  error
 			want string
 		}{"certificate": {spiffe.CheckCertificate(c.name), c.certificate}, "trust": {spiffe.CheckTrust(c.name), c.trust}} {
 			if got.want == "" {
-				require.NoError(t, got.err, "%s as %s", c.name, what)
+				require.NoError(t, got.err, "%s as %s", c.name, want)
 			} else {
-				require.ErrorContains(t, got.err, got.want, "%s as %s", c.name, what)
+				require.ErrorContains(t, got.err, got.want, "%s as %s", c.name, want)
 			}
 		}
 	}
@@ -50,8 +50,8 @@ func TestNames(t *testing.T) {
 }
 
 func TestAPI_AddressFromEnvironment(t *testing.T) {
-	own, server := testutil.NewAuthority(t), spiffetest.New(t)
-	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
+	authority, server := testutil.NewAuthority(t), spiffetest.New(t)
+	server.Give(authority, nil, spiffetest.Sign(authority, relay, time.Time{}))
 	t.Setenv("SPIFFE_ENDPOINT_SOCKET", server.Address())
 	_, err := spiffe.New("").Ask(t.Context())
 	require.NoError(t, err)
@@ -61,78 +61,78 @@ func TestAPI_AddressFromEnvironment(t *testing.T) {
 }
 
 func TestCredentials_CertificateByName(t *testing.T) {
-	own, server := testutil.NewAuthority(t), spiffetest.New(t)
-	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}), spiffetest.Sign(own, relay+"/2", time.Time{}))
-	said, err := spiffe.New(server.Address()).Ask(t.Context())
+	authority, server := testutil.NewAuthority(t), spiffetest.New(t)
+	server.Give(authority, nil, spiffetest.Sign(authority, relay, time.Time{}), spiffetest.Sign(authority, relay+"/2", time.Time{}))
+	answer, err := spiffe.New(server.Address()).Ask(t.Context())
 	require.NoError(t, err)
 	for name, want := range map[string]string{spiffe.Scheme: relay, relay: relay, relay + "/2": relay + "/2"} {
-		c, err := said.Certificate(name)
+		c, err := answer.Certificate(name)
 		require.NoError(t, err)
 		require.Equal(t, want, c.Leaf.URIs[0].String())
 	}
-	_, err = said.Certificate(relay + "/3")
+	_, err = answer.Certificate(relay + "/3")
 	require.EqualError(t, err, "the Workload API does not give this process spiffe://example.org/relay/3; it gives "+
 		"spiffe://example.org/relay, spiffe://example.org/relay/2")
 }
 
-// Who signs for one trust domain speaks for no other, although both are trusted.
+// The authority of one trust domain signs for no other, although both are trusted.
 func TestCredentials_VerifyByTrustDomain(t *testing.T) {
-	own, other, foreign, server := testutil.NewAuthority(t), testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
-	server.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, relay, time.Time{}))
-	said, err := spiffe.New(server.Address()).Ask(t.Context())
+	authority, second, foreign, server := testutil.NewAuthority(t), testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
+	server.Give(authority, spiffetest.Domains{"spiffe://other.test": second}, spiffetest.Sign(authority, relay, time.Time{}))
+	answer, err := spiffe.New(server.Address()).Ask(t.Context())
 	require.NoError(t, err)
-	of := func(by *testutil.Authority, id string, notAfter time.Time) []*x509.Certificate {
-		return []*x509.Certificate{spiffetest.Sign(by, id, notAfter).Leaf}
+	certificate := func(issuer *testutil.Authority, id string, notAfter time.Time) []*x509.Certificate {
+		return []*x509.Certificate{spiffetest.Sign(issuer, id, notAfter).Leaf}
 	}
 	for _, c := range []struct {
-		what, trust string
+		name, trust string
 		chain       []*x509.Certificate
 		want        string
 	}{
-		{"ours", spiffe.Scheme, of(own, "spiffe://example.org/a", time.Time{}), ""},
-		{"ours by name", "spiffe://example.org", of(own, "spiffe://example.org/a", time.Time{}), ""},
-		{"a federated one", spiffe.Scheme, of(other, "spiffe://other.test/a", time.Time{}), ""},
+		{"ours", spiffe.Scheme, certificate(authority, "spiffe://example.org/a", time.Time{}), ""},
+		{"ours by name", "spiffe://example.org", certificate(authority, "spiffe://example.org/a", time.Time{}), ""},
+		{"a federated one", spiffe.Scheme, certificate(second, "spiffe://other.test/a", time.Time{}), ""},
 		{
-			"a federated one, and ours alone is trusted", "spiffe://example.org", of(other, "spiffe://other.test/a", time.Time{}),
+			"a federated one, and ours alone is trusted", "spiffe://example.org", certificate(second, "spiffe://other.test/a", time.Time{}),
 			"spiffe://other.test/a is not of the trust domain spiffe://example.org",
 		},
 		{
-			"ours, signed by another domain", spiffe.Scheme, of(other, "spiffe://example.org/a", time.Time{}),
+			"ours, signed by another domain", spiffe.Scheme, certificate(second, "spiffe://example.org/a", time.Time{}),
 			"certificate signed by unknown authority",
 		},
-		{"another, signed by ours", spiffe.Scheme, of(own, "spiffe://other.test/a", time.Time{}), "certificate signed by unknown authority"},
+		{"another, signed by ours", spiffe.Scheme, certificate(authority, "spiffe://other.test/a", time.Time{}), "certificate signed by unknown authority"},
 		{
-			"a foreign domain", spiffe.Scheme, of(foreign, "spiffe://foreign.test/a", time.Time{}),
+			"a foreign domain", spiffe.Scheme, certificate(foreign, "spiffe://foreign.test/a", time.Time{}),
 			`no X.509 bundle for trust domain "foreign.test"`,
 		},
-		{"expired", spiffe.Scheme, of(own, "spiffe://example.org/a", time.Now().Add(-time.Minute)), "expired"},
-		{"no SPIFFE ID", spiffe.Scheme, []*x509.Certificate{own.Sign(&x509.Certificate{}).Leaf}, "certificate contains no URI SAN"},
+		{"expired", spiffe.Scheme, certificate(authority, "spiffe://example.org/a", time.Now().Add(-time.Minute)), "expired"},
+		{"no SPIFFE ID", spiffe.Scheme, []*x509.Certificate{authority.Sign(&x509.Certificate{}).Leaf}, "certificate contains no URI SAN"},
 		{"nothing", spiffe.Scheme, nil, "there is no certificate"},
 	} {
-		err := said.Verify(c.trust, c.chain)
+		err := answer.Verify(c.trust, c.chain)
 		if c.want == "" {
-			require.NoError(t, err, c.what)
+			require.NoError(t, err, c.name)
 		} else {
-			require.ErrorContains(t, err, c.want, c.what)
+			require.ErrorContains(t, err, c.want, c.name)
 		}
 	}
 }
 
-// What was said last serves on while the API is away, as long as it is valid.
+// The last answer serves on while the API is away, as long as it is valid.
 func TestAPI_UnreachableKeepsLastCredentials(t *testing.T) {
-	own, server := testutil.NewAuthority(t), spiffetest.New(t)
+	authority, server := testutil.NewAuthority(t), spiffetest.New(t)
 	api := spiffe.New(server.Address())
 	_, err := api.Ask(t.Context())
 	require.ErrorContains(t, err, "gives this process no identity (no identity issued): is it registered there?")
 
-	one := spiffetest.Sign(own, relay, time.Time{})
-	server.Give(own, nil, one)
+	signed := spiffetest.Sign(authority, relay, time.Time{})
+	server.Give(authority, nil, signed)
 	first, err := api.Ask(t.Context())
 	require.NoError(t, err)
-	server.Give(own, nil, one)
-	again, err := api.Ask(t.Context())
+	server.Give(authority, nil, signed)
+	repeated, err := api.Ask(t.Context())
 	require.NoError(t, err)
-	require.Same(t, first, again, "what is said twice is one")
+	require.Same(t, first, repeated, "a repeated certificate counts once")
 
 	server.Stop()
 	last, err := api.Ask(t.Context())
@@ -142,7 +142,7 @@ func TestAPI_UnreachableKeepsLastCredentials(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be reached")
 
 	server.Start()
-	server.Give(own, nil, spiffetest.Sign(own, relay, time.Now().Add(-time.Second)))
+	server.Give(authority, nil, spiffetest.Sign(authority, relay, time.Now().Add(-time.Second)))
 	_, err = api.Ask(t.Context())
 	require.NoError(t, err, "whoever is shown it says that it has expired")
 	server.Stop()
@@ -151,8 +151,8 @@ func TestAPI_UnreachableKeepsLastCredentials(t *testing.T) {
 }
 
 func TestAPI_RunFollowsChanges(t *testing.T) {
-	own, other, server := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
-	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
+	authority, other, server := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
+	server.Give(authority, nil, spiffetest.Sign(authority, relay, time.Time{}))
 	api := spiffe.New(server.Address())
 	first, err := api.Ask(t.Context())
 	require.NoError(t, err)
@@ -169,17 +169,17 @@ func TestAPI_RunFollowsChanges(t *testing.T) {
 		}, 20*time.Second, 5*time.Millisecond)
 		return now
 	}
-	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
+	server.Give(authority, nil, spiffetest.Sign(authority, relay, time.Time{}))
 	second := last(first)
 	require.True(t, second.SameTrust(first))
-	server.Give(own, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(own, relay, time.Time{}))
+	server.Give(authority, spiffetest.Domains{"spiffe://other.test": other}, spiffetest.Sign(authority, relay, time.Time{}))
 	third := last(second)
 	require.False(t, third.SameTrust(second))
 
 	server.Stop()
 	require.Eventually(t, func() bool { _, err := api.Last(); return err != nil }, 20*time.Second, 5*time.Millisecond)
 	server.Start()
-	server.Give(own, nil, spiffetest.Sign(own, relay, time.Time{}))
+	server.Give(authority, nil, spiffetest.Sign(authority, relay, time.Time{}))
 	last(third)
 	stop()
 	<-ended

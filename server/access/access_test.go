@@ -45,7 +45,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestSubjects compares subjects name by name: what one value contains is no name.
+// TestSubjects compares subjects name by name: part of a value is no name.
 func TestSubjects(t *testing.T) {
 	for _, c := range []struct {
 		pattern, subject string
@@ -103,7 +103,7 @@ func TestSubjects(t *testing.T) {
 	require.False(t, (Match{Subject: {"CN=*,O=E"}}).Subsumes(Match{Subject: {"*,O=E"}}))
 }
 
-// TestMatch_CertificateSubjects has certificates that are close to what a pattern asks for.
+// TestMatch_CertificateSubjects has certificates that nearly match a pattern.
 func TestMatch_CertificateSubjects(t *testing.T) {
 	cn, c, o, ou := asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 6}, asn1.ObjectIdentifier{2, 5, 4, 10},
 		asn1.ObjectIdentifier{2, 5, 4, 11}
@@ -170,9 +170,9 @@ func TestMatch(t *testing.T) {
 	socket := identity.FromConnection(&net.UnixAddr{Net: "unix"}, nil)
 	id := "sidecar~1"
 	for _, c := range []struct {
-		who  Match
-		i    *identity.Identity
-		want bool
+		match Match
+		i     *identity.Identity
+		want  bool
 	}{
 		{Match{}, socket, true},
 		{Match{Socket: {"*"}}, socket, true},
@@ -191,9 +191,9 @@ func TestMatch(t *testing.T) {
 		{Match{Token: {"ci"}, Node: {"router~*"}}, web, false},
 		{Match{Token: {"x"}, Node: {"sidecar~*"}}, web, false},
 	} {
-		require.Equal(t, c.want, Rules{{Match: c.who}}.Find(c.i, id) != nil, "%+v", c.who)
-		delete(c.who, Node)
-		require.Equal(t, Rules{{Match: c.who}}.Find(c.i, id) != nil, Rules{{Match: c.who}}.admit(c.i), "%+v", c.who)
+		require.Equal(t, c.want, Rules{{Match: c.match}}.Find(c.i, id) != nil, "%+v", c.match)
+		delete(c.match, Node)
+		require.Equal(t, Rules{{Match: c.match}}.Find(c.i, id) != nil, Rules{{Match: c.match}}.admit(c.i), "%+v", c.match)
 	}
 	rules := Rules{{Match: Match{Node: {"router~*"}}, Place: "1"}, {Match: Match{Token: {"ci"}}, Place: "2"}}
 	require.Equal(t, "2", rules.Find(web, "").Place, "without a node ID")
@@ -209,15 +209,15 @@ func TestRights_ServicesNeedANamedRight(t *testing.T) {
 	require.True(t, NewRights(Permissions{}).AllowsService(Channelz))
 	a := NewRights(Permissions{Namespaces: []string{"a"}, Services: []string{Reflection}})
 	require.True(t, a.AllowsService(Reflection))
-	require.False(t, a.AllowsService(Channelz), "it shows who is connected, of all namespaces")
+	require.False(t, a.AllowsService(Channelz), "it shows the clients of all namespaces")
 }
 
 func TestRights_EnvoyTypes(t *testing.T) {
 	for _, envoyType := range envoyTypes {
 		name, url := envoyType[0], envoyType[1]
 		a := NewRights(Permissions{Types: []string{name}})
-		for _, other := range envoyTypes {
-			require.Equal(t, other[1] == url, a.AllowsType(other[1]))
+		for _, typeURL := range envoyTypes {
+			require.Equal(t, typeURL[1] == url, a.AllowsType(typeURL[1]))
 		}
 		require.False(t, a.AllowsType(xds.RuntimeURL))
 	}
@@ -225,17 +225,17 @@ func TestRights_EnvoyTypes(t *testing.T) {
 	require.True(t, NewRights(Permissions{Kinds: []string{"ServiceEntry"}}).AllowsType(xds.RuntimeURL))
 }
 
-func texts(t *rapid.T, what string, from []string) []string {
-	return rapid.SliceOfN(rapid.SampledFrom(from), 0, 3).Draw(t, what)
+func texts(t *rapid.T, label string, from []string) []string {
+	return rapid.SliceOfN(rapid.SampledFrom(from), 0, 3).Draw(t, label)
 }
 
-func anAllow(t *rapid.T, what string) Permissions {
+func anAllow(t *rapid.T, label string) Permissions {
 	globs := []string{"*", "a*", "*b", "ab", "a", "b", ""}
 	return Permissions{
-		Kinds:      texts(t, what+" kinds", []string{"*", "Service*", "*Entry", "ServiceEntry", "WorkloadEntry", "VirtualService"}),
-		Namespaces: texts(t, what+" namespaces", globs),
-		Sources:    texts(t, what+" sources", globs), Types: texts(t, what+" types", []string{"*", "clusters", "c*", "routes"}),
-		Services: texts(t, what+" services", []string{"*", "reflection", "channelz"}),
+		Kinds:      texts(t, label+" kinds", []string{"*", "Service*", "*Entry", "ServiceEntry", "WorkloadEntry", "VirtualService"}),
+		Namespaces: texts(t, label+" namespaces", globs),
+		Sources:    texts(t, label+" sources", globs), Types: texts(t, label+" types", []string{"*", "clusters", "c*", "routes"}),
+		Services: texts(t, label+" services", []string{"*", "reflection", "channelz"}),
 	}
 }
 
@@ -244,9 +244,9 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, y := NewRights(anAllow(t, "x")), NewRights(anAllow(t, "y"))
 		differ := ""
-		see := func(what string, x, y bool) {
+		see := func(label string, x, y bool) {
 			if y != x {
-				differ = what
+				differ = label
 			}
 		}
 		for _, ns := range []string{"", "a", "b", "ab", "aab"} {
@@ -275,15 +275,15 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 
 // TestPolicy_DuringReload: while the sources change, only clients with the same rights by the rules before and after are served.
 func TestPolicy_DuringReload(t *testing.T) {
-	prod, more := NewRights(Permissions{Namespaces: []string{"prod"}}), NewRights(Permissions{Namespaces: []string{"prod", "test"}})
+	prod, wider := NewRights(Permissions{Namespaces: []string{"prod"}}), NewRights(Permissions{Namespaces: []string{"prod", "test"}})
 	rules := func(rights *Rights) Rules { return Rules{{Match: Match{Node: {"web"}}, Rights: rights}} }
 	for name, c := range map[string]struct {
 		previous, next Rules
 		want           error
 	}{
 		"same rights":            {rules(prod), rules(NewRights(Permissions{Namespaces: []string{"prod"}})), nil},
-		"more":                   {rules(prod), rules(more), errRightsChanged},
-		"less":                   {rules(more), rules(prod), errRightsChanged},
+		"more":                   {rules(prod), rules(wider), errRightsChanged},
+		"less":                   {rules(wider), rules(prod), errRightsChanged},
 		"everything before":      {nil, rules(prod), errRightsChanged},
 		"everything afterwards":  {rules(prod), nil, errRightsChanged},
 		"everything by no rules": {nil, rules(nil), nil},
@@ -311,17 +311,17 @@ func (rules Rules) rightsOf(t *testing.T, node string) string {
 
 // TestMatch_Subsumes: a rule after one that subsumes it decides no client.
 func TestMatch_Subsumes(t *testing.T) {
-	list := func(t *rapid.T, what string) []string {
-		return texts(t, what, []string{"a", "b", "a*", "*b", "*", "ab"})
+	list := func(t *rapid.T, label string) []string {
+		return texts(t, label, []string{"a", "b", "a*", "*b", "*", "ab"})
 	}
-	anyone := func(t *rapid.T, what string) (w Match) {
-		w = Match{SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Node: list(t, what+" node")}
-		w[CIDR] = rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "::/0"}), 0, 2).Draw(t, what+" cidr")
-		if rapid.Bool().Draw(t, what+" socket") {
+	anyone := func(t *rapid.T, label string) (w Match) {
+		w = Match{SPIFFE: list(t, label+" uri"), Token: list(t, label+" token"), Node: list(t, label+" node")}
+		w[CIDR] = rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "::/0"}), 0, 2).Draw(t, label+" cidr")
+		if rapid.Bool().Draw(t, label+" socket") {
 			w[Socket] = []string{"*"}
 		}
-		if rapid.Bool().Draw(t, what+" jwt") {
-			w[JWT], w[JWTIssuer], w[JWTAudience] = []string{"*"}, list(t, what+" issuer"), list(t, what+" audience")
+		if rapid.Bool().Draw(t, label+" jwt") {
+			w[JWT], w[JWTIssuer], w[JWTAudience] = []string{"*"}, list(t, label+" issuer"), list(t, label+" audience")
 		}
 		return w
 	}

@@ -88,9 +88,9 @@ func TestGuard_ProofChanges(t *testing.T) {
 	require.NoError(t, err)
 	everyone := Rules{{}}
 	for name, c := range map[string]struct {
-		file string // its new content
-		none bool   // the configuration has no tokens now
-		want codes.Code
+		file    string // its new content
+		removed bool   // the configuration has no tokens now
+		want    codes.Code
 	}{
 		"unchanged":         {line, false, codes.OK},
 		"revoked":           {"", false, codes.Unauthenticated},
@@ -104,15 +104,15 @@ func TestGuard_ProofChanges(t *testing.T) {
 		require.NoError(t, err)
 		guard := NewGuard(Policy{Rules: everyone, Authenticator: proofs}, slog.New(slog.DiscardHandler), nil)
 		ctx := openStream(t, guard, adsMethod, token)
-		without := openStream(t, guard, adsMethod, "")
+		rejected := openStream(t, guard, adsMethod, "")
 		require.NoError(t, os.WriteFile(file, []byte(c.file), 0o600))
-		if c.none {
+		if c.removed {
 			guard.Set(Policy{Rules: everyone})
 		} else if proofs.Refresh() {
 			guard.Recheck()
 		}
 		require.Equal(t, c.want, status.Code(context.Cause(ctx)), name)
-		require.NoError(t, context.Cause(without), "%s: a client without a token goes on", name)
+		require.NoError(t, context.Cause(rejected), "%s: a client without a token goes on", name)
 	}
 }
 

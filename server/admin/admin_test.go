@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is everything that the server looks at.
 type world struct {
-	released []string // by whom
+	released []string // the caller
 	memstore.Table
 	shadows   []aggregate.Shadow
 	competing []conflicts.Conflict
@@ -45,9 +45,9 @@ type world struct {
 	config    fakeConfig
 	serving   map[resource.Key][]sources.Serving
 	merged    *aggregate.Merged // of any key
-	// excluding is what is left out under any key.
+	// excluding has excluded objects, under any key.
 	excluding []sources.Excluded
-	// leavingOut is by what is asked for, and keys.
+	// leavingOut has omitted instances, by query and keys.
 	leavingOut map[string][]sources.LeftOut
 }
 
@@ -60,8 +60,8 @@ func (w *world) Sources() []aggregate.SourceStatus          { return nil }
 func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }
 func (w *world) Conflicts() []conflicts.Conflict            { return w.competing }
 
-func (w *world) LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut {
-	return w.leavingOut[fmt.Sprint(asked, keys)]
+func (w *world) LeavingOut(query string, keys ...resource.Key) []sources.LeftOut {
+	return w.leavingOut[fmt.Sprint(query, keys)]
 }
 
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
@@ -123,12 +123,12 @@ func TestReady_NamesUnreadSources(t *testing.T) {
 
 	w.sources[1].Synced = true
 	status, body = get(t, s, "/-/ready")
-	assert.Equal(t, http.StatusServiceUnavailable, status, "what was read is not served before it is merged")
+	assert.Equal(t, http.StatusServiceUnavailable, status, "an object that was read is not served before it is merged")
 	assert.Contains(t, body, "merged")
 
 	w.MarkSynced()
 	status, body = get(t, s, "/-/ready")
-	assert.Equal(t, http.StatusOK, status, "a source that fails later changes nothing")
+	assert.Equal(t, http.StatusOK, status, "a later failure of a source changes no answer")
 	assert.Equal(t, "ok\n", body)
 
 	s.Drain()
@@ -140,16 +140,16 @@ func TestReady_NamesUnreadSources(t *testing.T) {
 }
 
 func TestSeen(t *testing.T) {
-	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	changed := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	w := &world{}
-	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1").WithSeen(at), entry(t, "ratings", "rules", "a.yaml:9")}, nil)
+	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1").WithSeen(changed), entry(t, "ratings", "rules", "a.yaml:9")}, nil)
 	_, body := get(t, newServer(w), "/debug/seen?kind=se")
 	assert.JSONEq(t, `{"shop/reviews": "2026-03-01T12:00:00Z"}`, body)
 	status, _ := get(t, newServer(w), "/debug/seen?kind=cheese")
 	assert.Equal(t, http.StatusBadRequest, status)
 }
 
-// Who asks for a kind that there is not, or of a page that is about all, is not given something else.
+// A query for an unknown kind, or for an object on a page without parameters, gets an error.
 func TestConfigz_UnknownKind(t *testing.T) {
 	w := &world{}
 	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
@@ -193,18 +193,18 @@ func TestConfigz_FormatOfIstiod(t *testing.T) {
 }
 
 func TestSyncz(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	w := &world{}
 	_, body := get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, "[]", body)
 
 	w.clients = []xds.ClientStatus{
-		{StreamID: 1, Peer: "127.0.0.1:5", Connected: at}, // nothing asked for yet
+		{StreamID: 1, Peer: "127.0.0.1:5", Connected: begin}, // no client has subscribed yet
 		{
-			StreamID: 7, Node: &corev3.Node{Id: "n1"}, Peer: "127.0.0.1:6", Connected: at, Delta: true,
+			StreamID: 7, Node: &corev3.Node{Id: "n1"}, Peer: "127.0.0.1:6", Connected: begin, Delta: true,
 			Types: []xds.TypeStatus{{
-				TypeURL: "a/v1/B", Wildcard: true, SentVersion: "v2", SentNonce: "2", SentAt: at,
-				AckedVersion: "v1", AckedNonce: "1", AckedAt: at, NackNonce: "2", NackError: "no <such> field", NackAt: at,
+				TypeURL: "a/v1/B", Wildcard: true, SentVersion: "v2", SentNonce: "2", SentAt: begin,
+				AckedVersion: "v1", AckedNonce: "1", AckedAt: begin, NackNonce: "2", NackError: "no <such> field", NackAt: begin,
 				Responses: 2, Nacks: 1,
 			}},
 		},
@@ -223,14 +223,14 @@ func TestSyncz(t *testing.T) {
 }
 
 func TestSourcesQuarantineAndConflicts(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	first, second := entry(t, "reviews", "rules", "a.yaml:1"), entry(t, "reviews", "more", "b.yaml:1")
 	w := &world{
 		sources: []sources.Status{{
-			Name: "rules", Since: at,
+			Name: "rules", Since: begin,
 			Quarantined: []sources.Quarantined{{
 				Ref:   resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "g"},
-				Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: at,
+				Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: begin,
 			}},
 			Conflicts: []sources.Conflict{{
 				Ref: resource.Ref{Kind: resource.Sidecar, Namespace: "shop", Name: "s"}, Winner: "a.yaml:5", Losers: []string{"c.yaml:2"},
@@ -297,7 +297,7 @@ func TestMetrics(t *testing.T) {
 	assert.Contains(t, body, "go_goroutines")
 }
 
-func TestPagesAreReadOnly(t *testing.T) {
+func TestPages_AreReadOnly(t *testing.T) {
 	s := newServer(&world{})
 	for _, path := range []string{"/-/ready", "/debug/configz", "/debug/pprof/"} {
 		rec := httptest.NewRecorder()

@@ -47,18 +47,18 @@ func TestHandler_AuthorizesChanges(t *testing.T) {
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
 		return w.Code, w.Header().Get("WWW-Authenticate")
 	}
-	here, socket, there := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.UnixAddr{Net: "unix"}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+	loopback, socket, remote := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.UnixAddr{Net: "unix"}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
 	for _, c := range []struct {
 		local     net.Addr
 		mind      error
 		code      int
 		challenge string
 	}{
-		{here, status.Error(codes.Unauthenticated, "no"), 200, ""},
+		{loopback, status.Error(codes.Unauthenticated, "no"), 200, ""},
 		{socket, status.Error(codes.Unauthenticated, "no"), 200, ""},
-		{there, nil, 200, ""},
-		{there, status.Error(codes.Unauthenticated, "no"), 401, "Bearer"},
-		{there, status.Error(codes.PermissionDenied, "no"), 403, ""},
+		{remote, nil, 200, ""},
+		{remote, status.Error(codes.Unauthenticated, "no"), 401, "Bearer"},
+		{remote, status.Error(codes.PermissionDenied, "no"), 403, ""},
 		{nil, status.Error(codes.Unauthenticated, "no"), 401, "Bearer"},
 	} {
 		before := n
@@ -69,7 +69,7 @@ func TestHandler_AuthorizesChanges(t *testing.T) {
 		require.Equal(t, code == 200, n > before)
 	}
 	require.Equal(t, []string{"10.1.2.3", "Bearer x"}, shown)
-	code, _ := ask(http.MethodGet, there)
+	code, _ := ask(http.MethodGet, remote)
 	require.Equal(t, http.StatusMethodNotAllowed, code, "there is nothing to read there, which is said to all")
 }
 

@@ -17,12 +17,12 @@ type fakeConfig struct {
 	status  admin.ConfigStatus
 	reloads int
 	refuses string
-	by      string // of the last reload
+	caller  string // of the last reload
 }
 
 func (c *fakeConfig) Status() admin.ConfigStatus { return c.status }
-func (c *fakeConfig) Reload(_ context.Context, by string) (string, error) {
-	c.by = by
+func (c *fakeConfig) Reload(_ context.Context, caller string) (string, error) {
+	c.caller = caller
 	if c.refuses != "" {
 		return "", errors.New(c.refuses)
 	}
@@ -45,7 +45,7 @@ func TestReload(t *testing.T) {
 	status, body := post(t, s, "/-/reload", http.Header{})
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "a.yaml is in force\n", body)
-	assert.Equal(t, "somebody, from 192.0.2.1:1234", w.config.by)
+	assert.Equal(t, "somebody, from 192.0.2.1:1234", w.config.caller)
 
 	w.config.refuses = "a.yaml:1:1: no"
 	status, body = post(t, s, "/-/reload", http.Header{})
@@ -59,9 +59,9 @@ func TestReload(t *testing.T) {
 
 func TestHandler_RefusesPostsOfOtherOrigins(t *testing.T) {
 	w := &world{}
-	status, said := post(t, newServer(w), "/-/reload", http.Header{"Origin": {"https://elsewhere.example"}, "Sec-Fetch-Site": {"cross-site"}})
+	status, output := post(t, newServer(w), "/-/reload", http.Header{"Origin": {"https://elsewhere.example"}, "Sec-Fetch-Site": {"cross-site"}})
 	assert.Equal(t, "POST /-/reload comes from a web page of https://elsewhere.example, and is done only for pages of example.com, and for "+
-		"programs that send no Origin\n", said)
+		"programs that send no Origin\n", output)
 	assert.Equal(t, http.StatusForbidden, status)
 	assert.Zero(t, w.config.reloads)
 }

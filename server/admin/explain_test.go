@@ -45,9 +45,9 @@ func golden(t *testing.T, name, got string) {
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // viewOf is a view of sources that are synced.
-func viewOf(t *testing.T, all ...aggregate.Source) *aggregate.View {
+func viewOf(t *testing.T, sources ...aggregate.Source) *aggregate.View {
 	t.Helper()
-	view := aggregate.New(all...)
+	view := aggregate.New(sources...)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -65,16 +65,16 @@ func viewOf(t *testing.T, all ...aggregate.Source) *aggregate.View {
 	return view
 }
 
-// shop is a server of a merged view: two sources, of which one is in trouble, and three clients.
+// shop is a server of a merged view: two sources, one of which fails, and three clients.
 func shop(t *testing.T) *admin.Server {
 	t.Helper()
 	rules, dc1 := &memstore.Table{}, &memstore.Table{}
 	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
 	rules.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "ratings.yaml:1")}, nil)
 	spec := &networking.ServiceEntry{Hosts: []string{"reviews.example"}, Ports: []*networking.ServicePort{{Number: 80}}}
-	other, err := resource.New(resource.Meta{Key: reviews.Key(), Origin: resource.Origin{Source: "dc1", Place: "dc1 service reviews"}}, spec)
+	merged, err := resource.New(resource.Meta{Key: reviews.Key(), Origin: resource.Origin{Source: "dc1", Place: "dc1 service reviews"}}, spec)
 	require.NoError(t, err)
-	dc1.Apply([]*resource.Resource{other}, nil)
+	dc1.Apply([]*resource.Resource{merged}, nil)
 	rules.MarkSynced()
 	dc1.MarkSynced()
 
@@ -155,7 +155,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What has no effect on Envoys is counted, listed and explained.
+// Settings without an effect on Envoys are counted, listed and explained.
 func TestWithoutEffect(t *testing.T) {
 	table := &memstore.Table{}
 	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
@@ -186,7 +186,7 @@ func TestWithoutEffect(t *testing.T) {
 	assert.Contains(t, body, "spec.x has no effect on Envoys")
 }
 
-// What clients reject is named on the page of all, and where an object is explained that changed before.
+// Rejected resources appear on the page of all clients, and in the explanation of an object that changed before.
 func TestRejected(t *testing.T) {
 	web := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "web"}
 	object, err := resource.New(resource.Meta{Key: web}, &networking.VirtualService{Hosts: []string{"web"}})
@@ -194,9 +194,9 @@ func TestRejected(t *testing.T) {
 	table := &memstore.Table{}
 	table.Apply([]*resource.Resource{object}, nil)
 	table.MarkSynced()
-	rejects := func(id string, at time.Time) xds.ClientStatus {
+	rejects := func(id string, moment time.Time) xds.ClientStatus {
 		return xds.ClientStatus{Node: &corev3.Node{Id: id}, Peer: "10.0.0.1:5", Types: []xds.TypeStatus{
-			{TypeURL: xds.RouteURL, Rejected: []xds.Rejection{{Name: "80", Version: "v2", Acked: "v1", Revision: 7, Error: "too large", Since: at}}},
+			{TypeURL: xds.RouteURL, Rejected: []xds.Rejection{{Name: "80", Version: "v2", Acked: "v1", Revision: 7, Error: "too large", Since: moment}}},
 			{TypeURL: "networking.istio.io/v1alpha3/ServiceEntry", Rejected: []xds.Rejection{{Name: "shop/" + id, Error: "no"}}},
 		}}
 	}
@@ -221,11 +221,11 @@ func TestRejected(t *testing.T) {
 		},
 	})
 	_, body := get(t, s, "/debug/rejected")
-	var all []admin.Rejected
-	require.NoError(t, json.Unmarshal([]byte(body), &all))
-	require.Len(t, all, 3)
-	assert.Equal(t, []conflicts.Ref{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "early"}}, all[0].Changed)
-	route := all[2] // after what was rejected since the zero time
+	var list []admin.Rejected
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	require.Len(t, list, 3)
+	assert.Equal(t, []conflicts.Ref{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "early"}}, list[0].Changed)
+	route := list[2] // after the rejections since the zero time
 	assert.Equal(t, admin.Rejected{
 		TypeURL: xds.RouteURL, Resource: "80", Version: "v2", Acked: "v1", Error: "too large", Node: "early", Peer: "10.0.0.1:5", Since: noon,
 		Clients: 2,
@@ -234,7 +234,7 @@ func TestRejected(t *testing.T) {
 	var st admin.Status
 	_, body = get(t, s, "/debug/status")
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	assert.Equal(t, all, st.Rejected)
+	assert.Equal(t, list, st.Rejected)
 	last := st.Troubles()[len(st.Troubles())-1]
 	assert.Equal(t, "early at 10.0.0.1:5 and 1 more rejects RouteConfiguration 80: too large; "+
 		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
@@ -242,13 +242,14 @@ func TestRejected(t *testing.T) {
 	assert.Contains(t, body, "too large")
 }
 
-// What one client or one address rejects hides nothing that others reject, however much it is; what most addresses reject comes first.
+// The rejections of one client or one address hide none of others, whatever their number; resources that most addresses
+// reject come first.
 func TestRejected_ClientsTakeTurns(t *testing.T) {
 	const thing = "example.com/v1/Thing"
-	client := func(peer string, at time.Time, names ...string) xds.ClientStatus {
+	client := func(peer string, moment time.Time, names ...string) xds.ClientStatus {
 		rejected := xds.TypeStatus{TypeURL: thing}
 		for _, name := range names {
-			rejected.Rejected = append(rejected.Rejected, xds.Rejection{Name: name, Version: "of " + peer, Error: "no", Since: at})
+			rejected.Rejected = append(rejected.Rejected, xds.Rejection{Name: name, Version: "of " + peer, Error: "no", Since: moment})
 		}
 		return xds.ClientStatus{Node: &corev3.Node{Id: peer}, Peer: peer, Types: []xds.TypeStatus{rejected}}
 	}
@@ -281,21 +282,21 @@ func TestRejected_ClientsTakeTurns(t *testing.T) {
 	}
 	assert.Equal(t, 1, position["n000"])
 	assert.Equal(t, 2, position["other address"])
-	assert.Equal(t, 53, position["same address"], "after what the other connections of its address reject")
+	assert.Equal(t, 53, position["same address"], "after the rejections of other connections of its address")
 	troubles := st.Troubles()
 	assert.Equal(t, "clients reject 103 more resources that are not listed", troubles[len(troubles)-1].Text)
 }
 
 func TestCauses(t *testing.T) {
-	some := []conflicts.Ref{{Kind: "A", Name: "a"}}
+	refs := []conflicts.Ref{{Kind: "A", Name: "a"}}
 	for want, r := range map[string]admin.Rejected{
 		"the client has acknowledged no version of it":                                   {Incomplete: true},
-		"the client has acknowledged no version of it; it is made of A a":                {Changed: some, Incomplete: true},
+		"the client has acknowledged no version of it; it is made of A a":                {Changed: refs, Incomplete: true},
 		"the changes since the client last acknowledged it are unknown":                  {Acked: "v", Incomplete: true},
 		"no object of it changed since the client last acknowledged it":                  {Acked: "v"},
-		"changed since the client last acknowledged it: A a":                             {Acked: "v", Changed: some},
-		"changed since the client last acknowledged it: A a, and perhaps others earlier": {Acked: "v", Changed: some, Incomplete: true},
-		"changed since the client last acknowledged it: A a, A a, A a, A a, A a, others": {Acked: "v", Changed: slices.Repeat(some, 6)},
+		"changed since the client last acknowledged it: A a":                             {Acked: "v", Changed: refs},
+		"changed since the client last acknowledged it: A a, and perhaps others earlier": {Acked: "v", Changed: refs, Incomplete: true},
+		"changed since the client last acknowledged it: A a, A a, A a, A a, A a, others": {Acked: "v", Changed: slices.Repeat(refs, 6)},
 	} {
 		assert.Equal(t, want, r.Causes())
 	}
@@ -312,7 +313,7 @@ func TestExplain_ExcludedByTransform(t *testing.T) {
 func TestExplain_HeldObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
 	hold := &guard.Status{ID: "h1", Why: "60 of 100 objects", Since: noon}
-	gone := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
+	absent := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
 	w := &world{
 		sources: []sources.Status{
 			{
@@ -320,7 +321,7 @@ func TestExplain_HeldObject(t *testing.T) {
 				Quarantined: []sources.Quarantined{broken, broken},
 			},
 		},
-		serving: map[resource.Key][]sources.Serving{gone: {{
+		serving: map[resource.Key][]sources.Serving{absent: {{
 			Source: "rules", Held: true, Unread: "permission denied", Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},
 		}}},
 	}
@@ -338,8 +339,8 @@ func TestExplain_HeldObject(t *testing.T) {
 	}
 	check("kind=se&namespace=shop&name=gone")
 	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}
-	check("host=gone.example") // by what the sources call it
-	w.sources[0].Quarantined[0] = sources.Quarantined{Ref: resource.Ref(gone), Reason: "bad"}
+	check("host=gone.example") // by their names in the sources
+	w.sources[0].Quarantined[0] = sources.Quarantined{Ref: resource.Ref(absent), Reason: "bad"}
 	_, body := get(t, newServer(w), "/debug/explain?host=gone.example")
 	var e admin.Explanation
 	require.NoError(t, json.Unmarshal([]byte(body), &e))

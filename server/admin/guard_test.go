@@ -16,7 +16,7 @@ import (
 )
 
 // Release implements admin.Sources.
-func (w *world) Release(name, hold, by string) (objects, endpoints int, err error) {
+func (w *world) Release(name, hold, caller string) (objects, endpoints int, err error) {
 	for i, src := range w.sources {
 		switch {
 		case src.Name != name:
@@ -25,7 +25,7 @@ func (w *world) Release(name, hold, by string) (objects, endpoints int, err erro
 		case hold != "" && hold != src.Held.ID:
 			return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrOtherHold)
 		default:
-			w.released = append(w.released, by)
+			w.released = append(w.released, caller)
 			w.sources[i].Held = nil
 			return src.Held.Objects, src.Held.Endpoints, nil
 		}
@@ -34,22 +34,22 @@ func (w *world) Release(name, hold, by string) (objects, endpoints int, err erro
 }
 
 func TestGuard(t *testing.T) {
-	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	hold := &guard.Status{ID: "h1", Since: since, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	hold := &guard.Status{ID: "h1", Since: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
 	s := newServer(w)
 
 	status, body := get(t, s, "/debug/guard")
 	require.Equal(t, http.StatusOK, status)
-	var all []admin.Guarded
-	require.NoError(t, json.Unmarshal([]byte(body), &all))
-	require.Equal(t, []admin.Guarded{{Source: "a", Status: *hold}}, all)
+	var list []admin.Guarded
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	require.Equal(t, []admin.Guarded{{Source: "a", Status: *hold}}, list)
 
 	_, body = get(t, s, "/debug/status")
 	var st admin.Status
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
 	assert.Equal(t, 1, st.Holds)
-	assert.Equal(t, &admin.Hold{ID: hold.ID, Since: since, Why: hold.Why, Objects: 60, Endpoints: 120}, st.Sources[0].Hold)
+	assert.Equal(t, &admin.Hold{ID: hold.ID, Since: begin, Why: hold.Why, Objects: 60, Endpoints: 120}, st.Sources[0].Hold)
 
 	for _, want := range []struct {
 		query  string

@@ -16,24 +16,24 @@ import (
 // A list is written as the whole would be, one element at a time.
 func TestWriteList_OneElementAtATime(t *testing.T) {
 	for n := range 4 {
-		all := []any{}
+		values := []any{}
 		for i := range n {
-			all = append(all, clientType{TypeURL: "a <b>", Names: i, Exchanges: Exchanges{Acked: &Exchange{Nonce: "1"}}})
+			values = append(values, clientType{TypeURL: "a <b>", Names: i, Exchanges: Exchanges{Acked: &Exchange{Nonce: "1"}}})
 		}
-		var whole, list bytes.Buffer
-		e := json.NewEncoder(&whole)
+		var complete, list bytes.Buffer
+		e := json.NewEncoder(&complete)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
-		require.NoError(t, e.Encode(all))
+		require.NoError(t, e.Encode(values))
 		require.NoError(t, writeList(&list, func(yield func(any) bool) {
-			for i, v := range all {
+			for i, v := range values {
 				require.Equal(t, i, bytes.Count(list.Bytes(), []byte("type_url")), "the one before is written")
 				if !yield(v) {
 					return
 				}
 			}
 		}))
-		require.Equal(t, whole.String(), list.String())
+		require.Equal(t, complete.String(), list.String())
 	}
 }
 
@@ -52,9 +52,9 @@ func TestWriteState_OneObjectAtATime(t *testing.T) {
 		require.NoError(t, writeState(&page, state, true))
 		require.JSONEq(t, string(want), page.String())
 		for writes := range 2 * n {
-			gone := leaves(writes)
-			require.ErrorIs(t, writeState(&gone, state, true), io.ErrClosedPipe)
-			require.Zero(t, gone)
+			closed := leaves(writes)
+			require.ErrorIs(t, writeState(&closed, state, true), io.ErrClosedPipe)
+			require.Zero(t, closed)
 		}
 	}
 }

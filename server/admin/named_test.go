@@ -21,10 +21,11 @@ import (
 	"tributary/sources"
 )
 
-// TestExplain_AddressOrRegistryName explains what has an address, or was made of what a registry knows by a name, and what of it is left out.
+// TestExplain_AddressOrRegistryName explains the objects with an address, or with a name in a registry, and the
+// instances that are left out.
 func TestExplain_AddressOrRegistryName(t *testing.T) {
 	table := &memstore.Table{}
-	made := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
+	newObject := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
 		r, err := resource.New(resource.Meta{
 			Key: resource.Key{Kind: kind, Namespace: "dubbo", Name: name}, Annotations: annotations,
 			Origin: resource.Origin{Source: "rpc"},
@@ -33,17 +34,17 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		return r
 	}
 	table.Apply([]*resource.Resource{
-		made(resource.ServiceEntry, "demo", map[string]string{"tributary/dubbo-interface": "com.acme.Demo", "owner": "com.acme.Other"},
+		newObject(resource.ServiceEntry, "demo", map[string]string{"tributary/dubbo-interface": "com.acme.Demo", "owner": "com.acme.Other"},
 			&networking.ServiceEntry{
 				Hosts: []string{"demo.rpc"}, Addresses: []string{"240.240.0.1"},
 				Endpoints: []*networking.WorkloadEntry{{Address: "10.2.0.2"}, {Address: "2001:db8::8"}},
 			}),
-		made(resource.WorkloadEntry, "vm", nil, &networking.WorkloadEntry{Address: "10.2.0.2"}),
-		made(resource.AuthorizationPolicy, "deny-all", nil, &security.AuthorizationPolicy{Action: security.AuthorizationPolicy_DENY}),
+		newObject(resource.WorkloadEntry, "vm", nil, &networking.WorkloadEntry{Address: "10.2.0.2"}),
+		newObject(resource.AuthorizationPolicy, "deny-all", nil, &security.AuthorizationPolicy{Action: security.AuthorizationPolicy_DENY}),
 	}, nil)
 	table.MarkSynced()
-	out := func(what string) []sources.LeftOut {
-		return []sources.LeftOut{{Source: "rpc", Group: "com.acme.Demo", What: what, Of: "com.acme.Demo", Why: "weight 0"}}
+	out := func(name string) []sources.LeftOut {
+		return []sources.LeftOut{{Source: "rpc", Group: "com.acme.Demo", What: name, Of: "com.acme.Demo", Why: "weight 0"}}
 	}
 	demo := fmt.Sprint([]resource.Key{{Kind: resource.ServiceEntry, Namespace: "dubbo", Name: "demo"}})
 	w := &world{
@@ -56,10 +57,10 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		Version: "v1.2.3", View: viewOf(t, aggregate.Source{Name: "rpc", Reader: table}), Sources: w, Clients: w, Config: &w.config,
 		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
 	})
-	for asked, want := range map[string]struct {
+	for query, want := range map[string]struct {
 		why     string
 		objects []string
-		left    string
+		omitted string
 		unread  int
 	}{
 		"demo.rpc":       {"1 object references demo.rpc", []string{"demo"}, "10.2.0.3:20880", 0},
@@ -73,22 +74,22 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		"10.2.0.5":       {"no object references 10.2.0.5", nil, "10.2.0.5:20880", 0},
 		"10.2.0.20":      {"no object references 10.2.0.20", nil, "", 0},
 	} {
-		_, body := get(t, s, "/debug/explain?host="+url.QueryEscape(asked))
+		_, body := get(t, s, "/debug/explain?host="+url.QueryEscape(query))
 		var e admin.Explanation
 		require.NoError(t, json.Unmarshal([]byte(body), &e))
-		assert.Equal(t, want.why, e.Why, asked)
+		assert.Equal(t, want.why, e.Why, query)
 		var objects []string
 		for _, o := range e.Objects {
 			objects = append(objects, o.Object.Name)
 			assert.Equal(t, o.Object.Kind == resource.AuthorizationPolicy, strings.Contains(o.Content, "action: DENY"),
 				"the content of a policy: %q", o.Content)
 		}
-		assert.ElementsMatch(t, want.objects, objects, asked)
-		left := ""
+		assert.ElementsMatch(t, want.objects, objects, query)
+		omitted := ""
 		for _, l := range e.LeftOut {
-			left += l.What
+			omitted += l.What
 		}
-		assert.Equal(t, want.left, left, asked)
-		assert.Len(t, e.Unread, want.unread, asked)
+		assert.Equal(t, want.omitted, omitted, query)
+		assert.Len(t, e.Unread, want.unread, query)
 	}
 }

@@ -31,7 +31,7 @@ import (
 	"tributary/server/xds"
 )
 
-// indexed is what the index of a server with everything names.
+// indexed has the index of a server with all features.
 func indexed(t *testing.T) (*admin.Server, []admin.Page) {
 	w := &world{}
 	s := admin.New(admin.Options{
@@ -44,20 +44,19 @@ func indexed(t *testing.T) (*admin.Server, []admin.Page) {
 	return s, index
 }
 
-// TestIndex holds that what the index names is there, by that method and no other, and that its parameters are those that the package
-// reads.
+// TestIndex: each page of the index exists, by its method only, and has the parameters that the package reads.
 func TestIndex(t *testing.T) {
 	s, index := indexed(t)
 	var documented, read []string
 	for _, p := range index {
-		for method, there := range map[string]bool{http.MethodGet: p.Method == http.MethodGet, http.MethodPost: p.Method == http.MethodPost} {
-			if there && p.Path == "/debug/pprof/" {
+		for method, allowed := range map[string]bool{http.MethodGet: p.Method == http.MethodGet, http.MethodPost: p.Method == http.MethodPost} {
+			if allowed && p.Path == "/debug/pprof/" {
 				continue // its own tests are not ours
 			}
 			rec := httptest.NewRecorder()
 			s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, p.Path, nil))
 			assert.NotEqual(t, "404 page not found\n", rec.Body.String(), p.Path)
-			assert.Equal(t, there, rec.Code != http.StatusMethodNotAllowed, "%s %s: %d", method, p.Path, rec.Code)
+			assert.Equal(t, allowed, rec.Code != http.StatusMethodNotAllowed, "%s %s: %d", method, p.Path, rec.Code)
 		}
 		for _, param := range p.Parameters {
 			require.NotEmpty(t, param.About, "%s of %s", param.Name, p.Path)
@@ -152,9 +151,9 @@ func TestHistory_JSON(t *testing.T) {
 		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
 		Registry: admin.NewRegistry("v1.2.3"), History: remembers{r},
 	})
-	for path, of := range map[string]string{"/debug/history?details=true&": `"new":{`, "/debug/history/at?": `"objects":[{`} {
+	for path, part := range map[string]string{"/debug/history?details=true&": `"new":{`, "/debug/history/at?": `"objects":[{`} {
 		_, body := getCompact(t, s, path)
-		assert.Contains(t, body, of)
+		assert.Contains(t, body, part)
 		assert.Contains(t, body, `"spec":{"hosts":["reviews.example"]`)
 		assert.NotContains(t, body, `"body"`)
 		_, body = getCompact(t, s, path+"encoded=true")
@@ -163,7 +162,7 @@ func TestHistory_JSON(t *testing.T) {
 	}
 }
 
-// TestExpected_InvalidNode asks what an Envoy should have without a node, and with an invalid one.
+// TestExpected_InvalidNode requests the expected configuration without a node, and with an invalid one.
 func TestExpected_InvalidNode(t *testing.T) {
 	w := &world{}
 	s := admin.New(admin.Options{

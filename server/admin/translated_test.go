@@ -31,12 +31,12 @@ func TestExplain_TranslatedClients(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &e))
 		return e.Translated
 	}
-	const here = "kind=se&namespace=shop&name=reviews"
+	const query = "kind=se&namespace=shop&name=reviews"
 	client := func(node string, types ...xds.TypeStatus) {
 		w.clients = append(w.clients, xds.ClientStatus{Node: &corev3.Node{Id: node}, Peer: "10.0.0.1:5", Types: types})
 	}
 	client("istiod", xds.TypeStatus{TypeURL: "networking.istio.io/v1/ServiceEntry"})
-	require.Nil(t, explained(here))
+	require.Nil(t, explained(query))
 
 	for i := range 20 {
 		client(fmt.Sprint("synced", i), xds.TypeStatus{TypeURL: xds.ClusterURL, Synced: true})
@@ -47,7 +47,7 @@ func TestExplain_TranslatedClients(t *testing.T) {
 		TypeURL: xds.ListenerURL, SentNonce: "1", NackNonce: "1",
 		NackError: "no", NackAt: noon,
 	})
-	got := explained(here)
+	got := explained(query)
 	require.Equal(t, 22, got.Clients)
 	require.Equal(t, 20, got.Synced)
 	require.Len(t, got.Some, 10)

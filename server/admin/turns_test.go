@@ -61,8 +61,8 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 2, running, "requests of this machine do not wait for others")
 
-		gone, leave := context.WithCancel(fromAway)
-		ask(gone)
+		canceled, leave := context.WithCancel(fromAway)
+		ask(canceled)
 		leave()
 		synctest.Wait()
 		require.Equal(t, map[int]int{http.StatusOK: 1}, answered, "a client that is gone waits no longer; a recorder says 200")
@@ -78,9 +78,9 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 }
 
 // gone is a client that has closed its connection.
-type gone struct{ http.ResponseWriter }
+type closedWriter struct{ http.ResponseWriter }
 
-func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestTurns_ClientLeaves(t *testing.T) {
 	const many = 10_000
@@ -97,7 +97,7 @@ func TestTurns_ClientLeaves(t *testing.T) {
 		}
 	}
 	n := 0
-	require.Error(t, writeObjects(gone{}, objects(&n)))
+	require.Error(t, writeObjects(closedWriter{}, objects(&n)))
 	require.Less(t, n, many/10, "of a page whose connection is closed")
 
 	n = 0
@@ -111,7 +111,7 @@ func TestTurns_ClientLeaves(t *testing.T) {
 	require.Less(t, n, many/10, "of a request that was canceled")
 }
 
-// unread is a client that reads nothing until its write deadline, or until it is released.
+// unread is a client that does not read until its write deadline, or until it is released.
 type unread struct {
 	*httptest.ResponseRecorder
 
@@ -119,7 +119,7 @@ type unread struct {
 	deadline time.Time
 }
 
-func (w *unread) SetWriteDeadline(at time.Time) error { w.deadline = at; return nil }
+func (w *unread) SetWriteDeadline(deadline time.Time) error { w.deadline = deadline; return nil }
 
 func (w *unread) Write(b []byte) (int, error) {
 	late := time.NewTimer(time.Until(w.deadline))
@@ -144,8 +144,8 @@ func TestTurns_SlowReader(t *testing.T) {
 				var asking sync.WaitGroup
 				for range 2 * pagesPerConnection {
 					asking.Go(func() {
-						own := *slow
-						h.ServeHTTP(&own, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
+						second := *slow
+						h.ServeHTTP(&second, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
 					})
 				}
 				synctest.Wait()
