@@ -377,7 +377,10 @@ func TestNew_RefusesInvalidConfig(t *testing.T) {
 		"no subscription": {adsc.Config{Addresses: []string{"h:1"}}, "no subscriptions"},
 		"no handler":      {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{TypeURL: typeA}}}, "has no handler"},
 		"no type":         {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{{Handler: accept}}}, "without a type URL"},
-		"type repeated":   {adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{sub, sub}}, "two subscriptions to " + typeA},
+		"type repeated": {
+			adsc.Config{Addresses: []string{"h:1"}, Subscriptions: []adsc.Subscription{sub, sub}},
+			"two subscriptions to " + typeA,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adsc.New(c.cfg)

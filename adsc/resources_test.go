@@ -111,7 +111,8 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 
 			w.reject = errRefused
 			send <- []*anypb.Any{cluster("c")}
-			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "rejected v1"}, w.states(adsc.ClusterType), "a rejected response changes no resource")
+			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "rejected v1"}, w.states(adsc.ClusterType),
+				"a rejected response changes no resource")
 			require.ErrorIs(t, w.client.Resources(adsc.ClusterType)[2].Err, errRefused)
 			w.reject = &adsc.RejectedError{Names: []string{"c"}, Err: errRefused}
 			send <- []*anypb.Any{cluster("c"), cluster("a")}

@@ -19,7 +19,8 @@ import (
 // ones if the API is away.
 func TestTLS_OfWorkloadAPI(t *testing.T) {
 	authority, otherAuthority, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
-	api.Give(authority, spiffetest.Domains{"spiffe://other.test": otherAuthority}, spiffetest.Sign(authority, "spiffe://example.org/client", time.Time{}))
+	api.Give(authority, spiffetest.Domains{"spiffe://other.test": otherAuthority},
+		spiffetest.Sign(authority, "spiffe://example.org/client", time.Time{}))
 	server := func(issuer *testutil.Authority, id string) string {
 		return serve(t, answering(t), grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),

@@ -114,7 +114,9 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 			"want one of " + istiodID + "2",
 		},
 		"with a SPIFFE id of another authority": {
-			address, adsc.TLS{CACertificates: otherAuthority.PEM, SubjectAltNames: []string{istiodID}}, "no trusted authority signed its certificate",
+			address,
+			adsc.TLS{CACertificates: otherAuthority.PEM, SubjectAltNames: []string{istiodID}},
+			"no trusted authority signed its certificate",
 		},
 		"of an unknown authority": {address, adsc.TLS{CACertificates: otherAuthority.PEM}, "no trusted authority signed its certificate"},
 		"of none of the system's": {address, adsc.TLS{}, "no trusted authority signed its certificate"},

@@ -21,7 +21,8 @@ spec: {hosts: [reviews.shop], resolution: DNS, ports: [{number: %d, name: http}]
 	return resource.Decode("example.yaml", []byte(text), resource.Options{})[0].Resource
 }
 
-// Two tables are merged into one view, which a program embeds as a ConfigStoreController. The source with the higher precedence wins.
+// Two tables are merged into one view, which a program embeds as a ConfigStoreController. The source with the higher
+// precedence wins.
 func Example() {
 	var files, registry memstore.Table
 	files.Apply([]*resource.Resource{reviewsOn(80)}, nil)

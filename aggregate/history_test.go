@@ -100,7 +100,8 @@ func testHistory(t *rapid.T) {
 	for _, kind := range []resource.Kind{resource.Gateway, resource.ServiceEntry} {
 		controller.RegisterEventHandler(kind, func(old, new *resource.Resource, event memstore.Event) {
 			c := memstore.Change{Old: old, New: new}
-			if handled, ok := seen[c.Key()]; ok != (old != nil) || handled != storetest.Content(old) || c.Event() != event || resource.Equal(old, new) {
+			if handled, ok := seen[c.Key()]; ok != (old != nil) || handled != storetest.Content(old) || c.Event() != event ||
+				resource.Equal(old, new) {
 				t.Errorf("event %d of %s from %q to %q, when handlers knew %q", event, c.Key(), storetest.Content(old), storetest.Content(new), handled)
 			}
 			if got := controller.Get(c.Key()); !resource.Equal(got, new) { // no change happens meanwhile

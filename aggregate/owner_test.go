@@ -24,7 +24,8 @@ func servedHosts(view *View) map[string][]string {
 	return m
 }
 
-// TestHostNames_DoNotCollideWithMultiHostNames has a host that is spelt as the name of an entry with several hosts could be.
+// TestHostNames_DoNotCollideWithMultiHostNames has a host that is spelt as the name of an entry with several hosts
+// could be.
 func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 	several := []string{"a.example", "b.example"}
 	hash := fnv.New32a()
@@ -51,8 +52,8 @@ func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 	}
 }
 
-// TestServiceName_HasOneOwner has three services that get the same name: two without a host, which lenient sources accept, and one of a host. The
-// owner of the name follows from the present services and not from the order of events.
+// TestServiceName_HasOneOwner has three services that get the same name: two without a host, which lenient sources
+// accept, and one of a host. The owner of the name follows from the present services and not from the order of events.
 func TestServiceName_HasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
 	named := object(t, resource.ServiceEntry, "n", "x", 0, withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))

@@ -40,8 +40,8 @@ func merging(name string, store *memstore.Store) Source {
 	return Source{Name: name, Reader: store, Merge: &Merge{}}
 }
 
-// TestEndpointListedTwice_DoesNotChangeView checks that the view does not change when another source lists the same endpoint, and when
-// it no longer does.
+// TestEndpointListedTwice_DoesNotChangeView checks that the view does not change when another source lists the same
+// endpoint, and when it no longer does.
 func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
@@ -65,7 +65,8 @@ func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 	})
 }
 
-// TestMergedEntry_UpdatedAcrossSources checks that the merged entry is updated, never deleted and added, while any source lists it.
+// TestMergedEntry_UpdatedAcrossSources checks that the merged entry is updated, never deleted and added, while any
+// source lists it.
 func TestMergedEntry_UpdatedAcrossSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()
@@ -135,8 +136,8 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 	})
 }
 
-// TestMergeEndsWhileAnotherIsUnread_KeepsServing takes the setting away from a source in the very configuration that gives it to one that
-// is not read yet, and may have the same hosts.
+// TestMergeEndsWhileAnotherIsUnread_KeepsServing takes the setting away from a source in the very configuration that
+// gives it to one that is not read yet, and may have the same hosts.
 func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, late := memstore.New(), memstore.New(), memstore.New()
@@ -164,8 +165,8 @@ func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 	})
 }
 
-// TestReadSource_MissingObjectsWaitForOtherSources reads a source with changed settings, without the objects that another one will have
-// once it is read.
+// TestReadSource_MissingObjectsWaitForOtherSources reads a source with changed settings, without the objects that
+// another one will have once it is read.
 func TestReadSource_MissingObjectsWaitForOtherSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, replacement := memstore.New(), memstore.New(), memstore.New()
@@ -200,7 +201,8 @@ func memberNames(members []Member) (names []string) {
 	return names
 }
 
-// TestUnreadableEntry_ServedUnchanged checks that entries that cannot be decoded are served by precedence, under their own keys.
+// TestUnreadableEntry_ServedUnchanged checks that entries that cannot be decoded are served by precedence, under their
+// own keys.
 func TestUnreadableEntry_ServedUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := memstore.New(), memstore.New()

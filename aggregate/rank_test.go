@@ -68,7 +68,8 @@ func TestRanks_FollowPrecedence(t *testing.T) {
 	})
 }
 
-// TestExplain_EarlierSourceHasHost has a registry, without times, claim the host of an earlier source's object with a time, however late.
+// TestExplain_EarlierSourceHasHost has a registry, without times, claim the host of an earlier source's object with a
+// time, however late.
 func TestExplain_EarlierSourceHasHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const host = "payments.prod.svc.cluster.local"

@@ -152,7 +152,8 @@ func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 		b.Apply([]*resource.Resource{gateway("w", "b2"), gateway("v", "b2")}, nil)
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b2", "ns/v": "b2"}, "b goes on")
 		b.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
-		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"}, "an object that b deletes is gone, but not another source's")
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"},
+			"an object that b deletes is gone, but not another source's")
 
 		// Now it comes first, so that its objects win.
 		second := view.SetSources(source("b", b), source("c", c))

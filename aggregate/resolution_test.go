@@ -62,8 +62,9 @@ func TestMixedResolutions(t *testing.T) {
 	}
 }
 
-// TestAnyValidEntries_MergeIntoValidOnes checks that any valid entries merge into valid ones; that each is merged, or refused with a reason, and only
-// then lacks endpoints; and that none is refused that could be merged, nor because of one without endpoints.
+// TestAnyValidEntries_MergeIntoValidOnes checks that any valid entries merge into valid ones; that each is merged, or
+// refused with a reason, and only then lacks endpoints; and that none is refused that could be merged, nor because of
+// one without endpoints.
 func TestAnyValidEntries_MergeIntoValidOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := rapid.SampledFrom([][]string{{"a.example"}, {"a.example"}, {"a.example", "b.example"}, {"*.example"}}).Draw(t, "hosts")

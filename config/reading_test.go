@@ -41,7 +41,8 @@ func TestReading(t *testing.T) {
 				"locality: a/b",
 			},
 			[]string{
-				"transform: {namespaces: {a: b}}", "validation: warn", "subscribedResources: [Gateway]", "revision: blue", "nodeMetadata: {a: b}", "nodeID: me",
+				"transform: {namespaces: {a: b}}", "validation: warn", "subscribedResources: [Gateway]",
+				"revision: blue", "nodeMetadata: {a: b}", "nodeID: me",
 			},
 		},
 		{

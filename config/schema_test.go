@@ -138,7 +138,10 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 		case scheme.Kind == "":
 		case config.Schemes()[first].Kind == scheme.Kind: // which goes without saying
 			sameKind := &jsonschema.Schema{Pattern: kindIs(scheme.Kind)}
-			address = &jsonschema.Schema{Pattern: address.Pattern, AnyOf: []*jsonschema.Schema{{Not: &jsonschema.Schema{Pattern: `[?&]kind=`}}, sameKind}}
+			address = &jsonschema.Schema{
+				Pattern: address.Pattern,
+				AnyOf:   []*jsonschema.Schema{{Not: &jsonschema.Schema{Pattern: `[?&]kind=`}}, sameKind},
+			}
 		default:
 			address.AllOf = []*jsonschema.Schema{{Pattern: kindIs(scheme.Kind)}}
 		}

@@ -11,8 +11,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A connection that is open when a policy changes keeps the policies that it had. With --drain-strategy immediate, Envoy ends it with the
-// next answer, and a client's next request meets the new policy.
+// A connection that is open when a policy changes keeps the policies that it had. With --drain-strategy immediate,
+// Envoy ends it with the next answer, and a client's next request meets the new policy.
 func TestOpenConnectionsKeepTheirPolicies(t *testing.T) {
 	t.Parallel()
 	for _, immediate := range []bool{false, true} {

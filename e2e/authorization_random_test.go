@@ -188,7 +188,8 @@ func (r randomPolicies) request(tokens map[string]randomToken) randomRequest {
 	return req
 }
 
-// authorization is Istio's documentation of its policies, evaluated: policies of one workload, and whether it verifies tokens.
+// authorization is Istio's documentation of its policies, evaluated: policies of one workload, and whether it verifies
+// tokens.
 type authorization struct {
 	policies []*security.AuthorizationPolicy
 	verifies bool
@@ -411,7 +412,8 @@ func TestRandomPolicies(t *testing.T) {
 	}
 }
 
-// startStatic runs an Envoy with the listeners that gateways of all namespaces are served. Each has an address of its own, and answers 200.
+// startStatic runs an Envoy with the listeners that gateways of all namespaces are served. Each has an address of its
+// own, and answers 200.
 func startStatic(t *testing.T, ads string, models []authorization) {
 	t.Helper()
 	static := &bootstrapv3.Bootstrap_StaticResources{}

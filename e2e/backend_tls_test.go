@@ -18,8 +18,8 @@ import (
 	"tributary/internal/testutil"
 )
 
-// TestBackendTLSPolicy holds, with a real Envoy, that a BackendTLSPolicy accepts only certificates of its CA for its hostname, or one of
-// its subjectAltNames instead.
+// TestBackendTLSPolicy holds, with a real Envoy, that a BackendTLSPolicy accepts only certificates of its CA for its
+// hostname, or one of its subjectAltNames instead.
 func TestBackendTLSPolicy(t *testing.T) {
 	t.Parallel()
 	authority, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)

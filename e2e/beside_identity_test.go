@@ -242,7 +242,8 @@ func admitsAny(m proto.Message) bool {
 	return true
 }
 
-// sockets returns the transport sockets of a message, by the paths of their fields. If any name would do, trust domains are left out.
+// sockets returns the transport sockets of a message, by the paths of their fields. If any name would do, trust domains
+// are left out.
 func sockets(m proto.Message, anyName bool) map[string]string {
 	fields := make(map[string]string)
 	for path, v := range fixture.Flatten(m) {

@@ -35,8 +35,8 @@ func originations() (documents []string) {
 	return documents
 }
 
-// TestOriginationBesideIstiod compares, for each combination of TLS settings, which servers the clusters of a gateway accept. A sidecar
-// with a credential connects in the clear behind istiod, and with TLS here.
+// TestOriginationBesideIstiod compares, for each combination of TLS settings, which servers the clusters of a gateway
+// accept. A sidecar with a credential connects in the clear behind istiod, and with TLS here.
 func TestOriginationBesideIstiod(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder

@@ -13,13 +13,14 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// newer matches the lines that every mesh has beside istiod 1.31: its defaults changed, and it has the Service of the API server. It also
-// keeps the client's protocol on a detected port with h2UpgradePolicy.
+// newer matches the lines that every mesh has beside istiod 1.31: its defaults changed, and it has the Service of the
+// API server. It also keeps the client's protocol on a detected port with h2UpgradePolicy.
 var newer = regexp.MustCompile(`\.(track_remaining: tributary has|common_lb_config\.healthy_panic_threshold: istiod has set|` +
 	`max_connections_to_accept_per_socket_event: istiod has set)|kubernetes\.default\.svc|_443: istiod has it$|` +
 	`\.fields\{workload\}\.string_value: |^cluster outbound\|9007\|\|pooled\.example\.typed_extension_protocol_options`)
 
-// TestShapesBesideIstiod compares Envoys' resources with those of each istiod, for shapes of services that people reported: one file each.
+// TestShapesBesideIstiod compares Envoys' resources with those of each istiod, for shapes of services that people
+// reported: one file each.
 func TestShapesBesideIstiod(t *testing.T) {
 	t.Parallel()
 	fixture.EachIstiod(t, func(t *testing.T, version fixture.IstiodVersion) {

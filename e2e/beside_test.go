@@ -96,8 +96,8 @@ func routesElsewhere(lines []string) func(line string) bool {
 	}
 }
 
-// withoutChecks removes the health checks of clusters, which istiod leaves to its agents: a cluster that has one has endpoints of another
-// name, which must be there.
+// withoutChecks removes the health checks of clusters, which istiod leaves to its agents: a cluster that has one has
+// endpoints of another name, which must be there.
 func withoutChecks(i *fixture.Inventory) {
 	for name, c := range i.Clusters {
 		if len(c.GetHealthChecks()) == 0 {
@@ -136,7 +136,8 @@ func withoutMutual(i *fixture.Inventory) {
 	}
 }
 
-// leadsNowhere says whether a line is about a filter chain that leads, in istiod, to a cluster of a shared host that istiod does not have.
+// leadsNowhere says whether a line is about a filter chain that leads, in istiod, to a cluster of a shared host that
+// istiod does not have.
 func leadsNowhere(istiod *fixture.Inventory, line string, shared []string) bool {
 	m := chainTo.FindStringSubmatch(line)
 	return m != nil && istiod.Clusters[m[1]] == nil && slices.ContainsFunc(shared,
@@ -162,8 +163,8 @@ func sortChains(i *fixture.Inventory) {
 	}
 }
 
-// eachDomain has virtual hosts of gateways be one for each domain: istiod makes one of those that have the same routes. Of servers that
-// redirect, it takes hosts with their namespaces for domains.
+// eachDomain has virtual hosts of gateways be one for each domain: istiod makes one of those that have the same routes.
+// Of servers that redirect, it takes hosts with their namespaces for domains.
 func eachDomain(i *fixture.Inventory) {
 	for name, r := range i.Routes {
 		if !strings.HasPrefix(name, "http") {
@@ -381,7 +382,8 @@ func TestCornersBesideIstiod(t *testing.T) {
 	besideIstiod(t, "testdata/corners")
 }
 
-// The resources are equal with several VirtualServices of one host, and with those bound to several Gateways that share a port, too.
+// The resources are equal with several VirtualServices of one host, and with those bound to several Gateways that share
+// a port, too.
 func TestSharedHostsBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/several")

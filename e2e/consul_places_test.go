@@ -12,8 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestConsul_FewerQueriesThanServices has more services than blocking queries. Changes of services without a query become visible by
-// the other queries.
+// TestConsul_FewerQueriesThanServices has more services than blocking queries. Changes of services without a query
+// become visible by the other queries.
 func TestConsul_FewerQueriesThanServices(t *testing.T) {
 	t.Parallel()
 	const services = 40

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// consulTime is within which a change in Consul shows in istiod. It takes 0.2 s on an idle machine, and more where a service changes
-	// several times a second, because such a service is read ever less often.
+	// consulTime is within which a change in Consul shows in istiod. It takes 0.2 s on an idle machine, and more where a
+	// service changes several times a second, because such a service is read ever less often.
 	consulTime = 5 * time.Second
 	// consulGrace is how long a service that has gone stays, in these tests.
 	consulGrace = 2 * time.Second

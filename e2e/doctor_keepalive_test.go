@@ -17,8 +17,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a gRPC server with
-// default settings, which refuses istiod's pings, and something in between that forgets connections.
+// TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a
+// gRPC server with default settings, which refuses istiod's pings, and something in between that forgets connections.
 func TestDoctorKeepalive(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("E2E_NIGHTLY") == "" {

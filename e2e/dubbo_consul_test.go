@@ -96,8 +96,8 @@ func TestDubboConsul(t *testing.T) {
 	holds("a provider of dubbo-go 1.5", want)
 }
 
-// TestDubbo3Consul shows the same of Dubbo 3, which registers with an extension of its own, by default at both levels: the interfaces are
-// read.
+// TestDubbo3Consul shows the same of Dubbo 3, which registers with an extension of its own, by default at both levels:
+// the interfaces are read.
 func TestDubbo3Consul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -218,9 +218,10 @@ func portOf(endpoint string) string {
 	return port
 }
 
-// unlessExpired returns err, unless the catalog knows that the TTL of an instance of a service at one of these ports is over. A restarted
-// agent begins with the whole TTL. A provider that does not say again that it lives, or too late on a busy machine, is lost then, which the
-// catalog learns at once if it had not heard of the check since the restart, and minutes later if it had.
+// unlessExpired returns err, unless the catalog knows that the TTL of an instance of a service at one of these ports is
+// over. A restarted agent begins with the whole TTL. A provider that does not say again that it lives, or too late on a
+// busy machine, is lost then, which the catalog learns at once if it had not heard of the check since the restart, and
+// minutes later if it had.
 func unlessExpired(err error, consul *fixture.Consul, service string, ports ...string) error {
 	if err == nil {
 		return nil

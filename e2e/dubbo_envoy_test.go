@@ -120,8 +120,8 @@ func answersOf(address string, apps []string) error {
 	return nil
 }
 
-// callGreeter calls com.acme.Greeter as a consumer of the dubbo protocol does, over a connection of its own, and returns which application
-// answered.
+// callGreeter calls com.acme.Greeter as a consumer of the dubbo protocol does, over a connection of its own, and
+// returns which application answered.
 func callGreeter(address string) (app string, err error) {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err != nil {

@@ -21,8 +21,8 @@ func demoNode(host string) string {
 	return "/dubbo/" + demo + "/providers/" + url.QueryEscape("dubbo://"+host+":20880/"+demo+"?application=a&interface="+demo)
 }
 
-// TestDubboStall shows that no endpoint goes when ZooKeeper stands still for longer than the sessions of providers and for less than ours:
-// these sessions end when it goes on, and ours does not.
+// TestDubboStall shows that no endpoint goes when ZooKeeper stands still for longer than the sessions of providers and
+// for less than ours: these sessions end when it goes on, and ours does not.
 func TestDubboStall(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)

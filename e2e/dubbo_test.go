@@ -20,7 +20,8 @@ import (
 // dubboTime is within which a change in ZooKeeper shows in istiod. It takes 0.2 s on an idle machine.
 const dubboTime = 10 * time.Second
 
-// greeters returns the endpoints that istiod holds of Dubbo services, by the name of their ServiceEntry: ":port weight application".
+// greeters returns the endpoints that istiod holds of Dubbo services, by the name of their ServiceEntry: ":port weight
+// application".
 func greeters(ctx context.Context, istiod *fixture.Istiod) (map[string][]string, error) {
 	configs, err := istiod.Configs(ctx)
 	if err != nil {
@@ -58,7 +59,8 @@ func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want
 	return err
 }
 
-// TestDubboJava shows that providers of every version, mode, protocol and place of metadata appear in istiod, unmodified.
+// TestDubboJava shows that providers of every version, mode, protocol and place of metadata appear in istiod,
+// unmodified.
 func TestDubboJava(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)

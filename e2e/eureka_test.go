@@ -9,8 +9,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// eurekaTime is within which a change in a Eureka shows in istiod that answers from a cache of a second. It takes three seconds on an idle
-// machine.
+// eurekaTime is within which a change in a Eureka shows in istiod that answers from a cache of a second. It takes three
+// seconds on an idle machine.
 const eurekaTime = 15 * time.Second
 
 // eurekaHold is the hold of suspect instances in these tests.

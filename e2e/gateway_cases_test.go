@@ -18,8 +18,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestGatewayAPICases sends the requests of testdata/gateway-api to a real Envoy as gateway. A file has objects and, after a line of
-// hyphens, requests with the expected answers: METHOD HOST/PATH [HEADER: VALUE; …] => ANSWER.
+// TestGatewayAPICases sends the requests of testdata/gateway-api to a real Envoy as gateway. A file has objects and,
+// after a line of hyphens, requests with the expected answers: METHOD HOST/PATH [HEADER: VALUE; …] => ANSWER.
 func TestGatewayAPICases(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/gateway-api/*.txt")
@@ -90,7 +90,8 @@ func sendCase(t *testing.T, port int, request string) string {
 	return strings.Join(words, " ")
 }
 
-// echo is a backend that answers with its name, the path and the header a. The first request of a path below /cut and /slow gets no answer.
+// echo is a backend that answers with its name, the path and the header a. The first request of a path below /cut and
+// /slow gets no answer.
 func echo(t *testing.T, name string) int {
 	t.Helper()
 	var repeated sync.Map

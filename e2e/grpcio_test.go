@@ -12,9 +12,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A program of another language, on gRPC's C core, resolves a service from tributary by host and port, or by host alone, with the bootstrap
-// that tributary prints; it balances its calls by weight, follows the endpoints, and routes to subsets, and has service back after a
-// restart.
+// A program of another language, on gRPC's C core, resolves a service from tributary by host and port, or by host
+// alone, with the bootstrap that tributary prints; it balances its calls by weight, follows the endpoints, and routes
+// to subsets, and has service back after a restart.
 func TestGRPCIOOnTributary(t *testing.T) {
 	t.Parallel()
 	serverOne, serverTwo := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
@@ -41,8 +41,8 @@ func TestGRPCIOOnTributary(t *testing.T) {
 	mesh.rejectedNothing(t)
 }
 
-// A route moves to a new subset, and the old one is removed in the same commit: the C core, too, is introduced to the cluster first, and no
-// call fails.
+// A route moves to a new subset, and the old one is removed in the same commit: the C core, too, is introduced to the
+// cluster first, and no call fails.
 func TestGRPCIOSubsetMovesOnTributary(t *testing.T) {
 	t.Parallel()
 	ports := []int{healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)}

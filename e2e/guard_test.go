@@ -18,8 +18,8 @@ import (
 // many is how many objects the tests empty a source of: more than the guard lets go.
 const many = 24
 
-// TestGuard_HoldsEmptiedTree shows that emptying a tree by mistake removes no object from istiod: the loss is held and shown, survives
-// a restart of tributary, stops no other change, and takes effect after an operator releases it.
+// TestGuard_HoldsEmptiedTree shows that emptying a tree by mistake removes no object from istiod: the loss is held and
+// shown, survives a restart of tributary, stops no other change, and takes effect after an operator releases it.
 func TestGuard_HoldsEmptiedTree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -63,8 +63,8 @@ func TestGuard_HoldsEmptiedTree(t *testing.T) {
 	assert.Empty(t, heldLosses(t, tributary))
 }
 
-// TestGuard_HoldsTreeEmptiedWhileDown shows that a tree that is emptied while tributary does not run removes no object from istiod
-// either, and that the hold ends by itself, without a response to istiod, when the files are back.
+// TestGuard_HoldsTreeEmptiedWhileDown shows that a tree that is emptied while tributary does not run removes no object
+// from istiod either, and that the hold ends by itself, without a response to istiod, when the files are back.
 func TestGuard_HoldsTreeEmptiedWhileDown(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "rules")
@@ -94,8 +94,8 @@ func TestGuard_HoldsTreeEmptiedWhileDown(t *testing.T) {
 	watch.stop(t)
 }
 
-// TestGuard_PartialHoldPersists shows that a hold goes on over a restart also when so much has come back that the rest alone would not
-// be held.
+// TestGuard_PartialHoldPersists shows that a hold goes on over a restart also when so much has come back that the rest
+// alone would not be held.
 func TestGuard_PartialHoldPersists(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -181,8 +181,8 @@ func TestRestartWithoutDirectory(t *testing.T) {
 	assert.Regexp(t, `(?m)^rules +healthy +25 +0 `, tributary.Ask(t, "status"))
 }
 
-// TestSameKey_FirstSourceWins shows that of two sources with one key istiod has the object of the first, and that of the second after
-// the first drops it, with no moment without the object.
+// TestSameKey_FirstSourceWins shows that of two sources with one key istiod has the object of the first, and that of
+// the second after the first drops it, with no moment without the object.
 func TestSameKey_FirstSourceWins(t *testing.T) {
 	t.Parallel()
 	first, second := t.TempDir(), t.TempDir()

@@ -43,8 +43,9 @@ spec:
 ---
 `
 
-// Connections to a workload are redirected to its Envoy, which hands them on: those to ports of its services, as they come and go while it
-// runs, and those to other ports. Each request to a port of HTTP shows that it came through the Envoy.
+// Connections to a workload are redirected to its Envoy, which hands them on: those to ports of its services, as they
+// come and go while it runs, and those to other ports. Each request to a port of HTTP shows that it came through the
+// Envoy.
 func TestInboundOnTributary(t *testing.T) {
 	if os.Getenv("E2E_INTERCEPTED") == "" {
 		t.Parallel()
@@ -191,8 +192,8 @@ func program(t *testing.T, name string) (port int) {
 
 func atWorkload(port int) string { return fmt.Sprintf("http://%s:%d", workloadAddress, port) }
 
-// cameThrough makes a request to a port of the workload, and says whether it was answered by a program and counted by the Envoy under some
-// name.
+// cameThrough makes a request to a port of the workload, and says whether it was answered by a program and counted by
+// the Envoy under some name.
 func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, program, stats string) error {
 	t.Helper()
 	name := "http." + stats + ";.downstream_rq_2xx"
@@ -218,7 +219,8 @@ func counted(t *testing.T, envoy *fixture.Envoy, name string) string {
 	return text
 }
 
-// keepRequesting makes requests until it is stopped, and then says how many were answered. One that is not fails the test.
+// keepRequesting makes requests until it is stopped, and then says how many were answered. One that is not fails the
+// test.
 func keepRequesting(t *testing.T, url, program string) (stop func() int) {
 	t.Helper()
 	stopped, ended := make(chan struct{}), make(chan struct{})
@@ -248,8 +250,8 @@ func keepRequesting(t *testing.T, url, program string) (stop func() int) {
 	}
 }
 
-// redirectInbound has the workload's address, and connections to it go to the port where an Envoy takes inbound connections, but for those
-// of the Envoy itself.
+// redirectInbound has the workload's address, and connections to it go to the port where an Envoy takes inbound
+// connections, but for those of the Envoy itself.
 func redirectInbound(t *testing.T) {
 	t.Helper()
 	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", workloadAddress + "/32", "dev", "lo"}} {

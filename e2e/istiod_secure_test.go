@@ -12,8 +12,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestSecureIstiod runs the chain istiod (files), tributary, istiod, where both istiods have their default authentication. Certificates and
-// tokens of their root namespace suffice for sources, get, diff and verify; messages name the remedy for others.
+// TestSecureIstiod runs the chain istiod (files), tributary, istiod, where both istiods have their default
+// authentication. Certificates and tokens of their root namespace suffice for sources, get, diff and verify; messages
+// name the remedy for others.
 func TestSecureIstiod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

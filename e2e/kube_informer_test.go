@@ -38,8 +38,8 @@ var informed = map[schema.GroupVersionResource]func() metav1.Object{
 	},
 }
 
-// informers returns how many bytes the objects of a cluster take in the caches of client-go's informers: without types, as `dynamic` has
-// them, and typed.
+// informers returns how many bytes the objects of a cluster take in the caches of client-go's informers: without types,
+// as `dynamic` has them, and typed.
 func informers(t *testing.T, kubeconfig string) (untyped, typed int) {
 	t.Helper()
 	before := heap()

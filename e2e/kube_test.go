@@ -210,8 +210,8 @@ func TestKubeTroubles(t *testing.T) {
 	c.lacks(t, "objects that are not created again go when the hold is released", rule("three"))
 }
 
-// TestKubeCRDWithManyObjects deletes a CRD with objects that the server deletes one by one for a second. The guard holds them
-// all, not only the half that is left.
+// TestKubeCRDWithManyObjects deletes a CRD with objects that the server deletes one by one for a second. The guard
+// holds them all, not only the half that is left.
 func TestKubeCRDWithManyObjects(t *testing.T) {
 	t.Parallel()
 	const number = 300
@@ -271,8 +271,8 @@ endpoints: [{addresses: [%q], zone: a, conditions: {%s}}]
 `, name, port, address, conditions)
 }
 
-// TestKubeServices shows that the Services of two clusters, one of them by its slices and one by its load balancers, are one host for an
-// Envoy that tributary alone serves, and that a rule of a cluster is followed.
+// TestKubeServices shows that the Services of two clusters, one of them by its slices and one by its load balancers,
+// are one host for an Envoy that tributary alone serves, and that a rule of a cluster is followed.
 func TestKubeServices(t *testing.T) {
 	t.Parallel()
 	const host = "reviews.shop.svc.cluster.local"

@@ -19,10 +19,12 @@ import (
 // nacosVersions are those that are run. Each is a large server, so that one runs at a time.
 var nacosVersions = []string{"2.3.2", "3.1.0"}
 
-// nacosTime is within which a change in Nacos shows in istiod. It takes a second on an idle machine, half of it Nacos' own.
+// nacosTime is within which a change in Nacos shows in istiod. It takes a second on an idle machine, half of it Nacos'
+// own.
 const nacosTime = 15 * time.Second
 
-// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry: "address:port weight".
+// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry:
+// "address:port weight".
 func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[string][]string, error) {
 	configs, err := istiod.Configs(ctx)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestRestartUnderLoad counts requests that fail while tributary is stopped by SIGTERM and started again: four callers through Envoy and
-// four of grpc-go see none, and istiod loses no object. Each start delivers a change that was saved while no process ran. Clients that
-// start during a restart wait on the socket that the service manager holds.
+// TestRestartUnderLoad counts requests that fail while tributary is stopped by SIGTERM and started again: four callers
+// through Envoy and four of grpc-go see none, and istiod loses no object. Each start delivers a change that was saved
+// while no process ran. Clients that start during a restart wait on the socket that the service manager holds.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	restarts := 4

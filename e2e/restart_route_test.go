@@ -12,8 +12,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// TestRestartUnderLoad_RouteMoves counts calls of grpc-go that fail although tributary comes back with another cluster: while no process
-// runs, the route moves to a new service and the old one is deleted.
+// TestRestartUnderLoad_RouteMoves counts calls of grpc-go that fail although tributary comes back with another cluster:
+// while no process runs, the route moves to a new service and the old one is deleted.
 func TestRestartUnderLoad_RouteMoves(t *testing.T) {
 	t.Parallel()
 	restarts := 10

@@ -120,7 +120,8 @@ type answer struct {
 	header http.Header
 }
 
-// The same with an unmodified gRPC client, which takes a route into use before its balancer if it is not introduced to the cluster first.
+// The same with an unmodified gRPC client, which takes a route into use before its balancer if it is not introduced to
+// the cluster first.
 func TestGRPCSubsetMovesOnTributary(t *testing.T) {
 	t.Parallel()
 	ports := []int{healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)}

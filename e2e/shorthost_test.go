@@ -15,8 +15,8 @@ import (
 	"tributary/server/xds"
 )
 
-// TestDomainSuffix has rules with short host names read by istiod's own file source, which completes them with its --domain, and by a
-// tributary with that as domainSuffix: sidecars get the same routes and clusters of both.
+// TestDomainSuffix has rules with short host names read by istiod's own file source, which completes them with its
+// --domain, and by a tributary with that as domainSuffix: sidecars get the same routes and clusters of both.
 func TestDomainSuffix(t *testing.T) {
 	t.Parallel()
 	const domain = "mesh.example"
@@ -45,8 +45,8 @@ spec:
 `)
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("domainSuffix", domain))
 	tributary.AwaitReady(t)
-	// Without the service, for a moment, istiod has the host's name alone, and not the one with a dot at the end. Seen twice (1.27.9, on a
-	// busy machine): that moment does not end. Another istiod does not have it.
+	// Without the service, for a moment, istiod has the host's name alone, and not the one with a dot at the end. Seen
+	// twice (1.27.9, on a busy machine): that moment does not end. Another istiod does not have it.
 	sees := func(address string) (routes, clusters map[string]string) {
 		for range 3 {
 			istiod := fixture.NewIstiodWith(t, fmt.Sprintf("configSources: [{address: %q}]\n", address), "--domain", domain)

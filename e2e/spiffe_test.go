@@ -14,8 +14,8 @@ import (
 	"tributary/internal/testutil"
 )
 
-// The certificates of both tiers are from a SPIFFE Workload API, which is a server of ours on a unix socket: it comes late, exchanges the
-// certificates under streams, goes away, and ends the federation with another trust domain.
+// The certificates of both tiers are from a SPIFFE Workload API, which is a server of ours on a unix socket: it comes
+// late, exchanges the certificates under streams, goes away, and ends the federation with another trust domain.
 func TestSPIFFE(t *testing.T) {
 	t.Parallel()
 	authority, foreign, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)

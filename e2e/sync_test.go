@@ -37,7 +37,8 @@ func TestFirstSync(t *testing.T) {
 	}
 }
 
-// TestIstiod_ReceivesEveryKind shows that an object of each kind that istiod requests reaches it, and that its change and its deletion do.
+// TestIstiod_ReceivesEveryKind shows that an object of each kind that istiod requests reaches it, and that its change
+// and its deletion do.
 func TestIstiod_ReceivesEveryKind(t *testing.T) {
 	t.Parallel()
 	fixture.EachIstiod(t, func(t *testing.T, version fixture.IstiodVersion) {
@@ -140,8 +141,8 @@ func TestFileChanges(t *testing.T) {
 	})
 }
 
-// TestSingleChange_Arrives shows that changes arrive which istiod's own config server keeps to itself until something else
-// changes.
+// TestSingleChange_Arrives shows that changes arrive which istiod's own config server keeps to itself until something
+// else changes.
 func TestSingleChange_Arrives(t *testing.T) {
 	t.Parallel()
 	fixture.EachIstiod(t, onlyThisChanges)
@@ -203,7 +204,8 @@ spec: {host: one.mesh.internal, exportTo: ["."], trafficPolicy: {loadBalancer: {
 	}
 }
 
-// TestInvalidChange_KeepsObjects shows that a file that becomes invalid removes no object, is named, and holds up no other file.
+// TestInvalidChange_KeepsObjects shows that a file that becomes invalid removes no object, is named, and holds up no
+// other file.
 func TestInvalidChange_KeepsObjects(t *testing.T) {
 	t.Parallel()
 	good := serviceEntry("one", 80) + "---\n" + serviceEntry("two", 80)
@@ -243,8 +245,8 @@ func TestInvalidChange_KeepsObjects(t *testing.T) {
 	}
 }
 
-// TestInvalidFile_AffectsNoOther shows that a file that was never valid keeps no other object from istiod, nor tributary from its
-// work. (istiod's own file source ends istiod.)
+// TestInvalidFile_AffectsNoOther shows that a file that was never valid keeps no other object from istiod, nor
+// tributary from its work. (istiod's own file source ends istiod.)
 func TestInvalidFile_AffectsNoOther(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// A timeout limits how long Envoy waits for a response: an upload and a websocket take as long as they take, and an endpoint that hangs is
-// ejected, by the timeout of the route or by the deadline of gRPC requests.
+// A timeout limits how long Envoy waits for a response: an upload and a websocket take as long as they take, and an
+// endpoint that hangs is ejected, by the timeout of the route or by the deadline of gRPC requests.
 func TestTimeoutsOnTributary(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond

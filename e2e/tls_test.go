@@ -146,8 +146,8 @@ func TestCertificate_RotatesUnderStreams(t *testing.T) {
 	require.NotContains(t, s.Output(), "client refused")
 }
 
-// A process that may open few files cuts off the clients that are too many, and goes on to read its sources, to serve those it has, and
-// to tell how it is.
+// A process that may open few files cuts off the clients that are too many, and goes on to read its sources, to serve
+// those it has, and to tell how it is.
 func TestMoreClientsThanFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

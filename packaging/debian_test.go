@@ -92,8 +92,8 @@ func TestDebian(t *testing.T) {
 	require.NotContains(t, r.run("getent", "passwd"), "tributary")
 }
 
-// An upgrade from package to package keeps the state and changes of the configuration, and the service goes on with the new program when
-// it restarts. There is no systemd in a folder: the restart by postinstall.sh is not tested here.
+// An upgrade from package to package keeps the state and changes of the configuration, and the service goes on with the
+// new program when it restarts. There is no systemd in a folder: the restart by postinstall.sh is not tested here.
 func TestDebianUpgrade(t *testing.T) {
 	r := debian(t)
 	install := func(version string) {

@@ -150,13 +150,15 @@ func TestDecodeForms(t *testing.T) {
 		{"CRLF", strings.ReplaceAll(entry+"---\n"+fmt.Sprintf(service, "two"), "\n", "\r\n"), 2, ""},
 		{"directive", "%YAML 1.2\n---\n" + entry, 1, ""},
 		{
-			"content on the mark's line", "--- {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" + "--- # comment\n" + entry,
+			"content on the mark's line", "--- {apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: a}}\n" +
+				"--- # comment\n" + entry,
 			2, "",
 		},
 		{"end mark", entry + "...\n" + fmt.Sprintf(service, "two") + "...\n", 2, ""},
 		{"mark in a block scalar", "a: |\n  ---\n", 0, "apiVersion and kind are missing"},
 		{
-			"several values of JSON", `{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}` + "\n---\n" + entry, 2,
+			"several values of JSON",
+			`{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}` + "\n---\n" + entry, 2,
 			"",
 		},
 		{"binary", "\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x90", 0, "x.yaml:1:10: not valid UTF-8"},

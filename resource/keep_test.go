@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Objects of other APIs are kept if their kind and group are named, with the types that kubectl gives to values; others are passed over.
+// Objects of other APIs are kept if their kind and group are named, with the types that kubectl gives to values; others
+// are passed over.
 func TestKeep(t *testing.T) {
 	opts := Options{Keep: "Ingress.networking.k8s.io Service.", ForeignKinds: ForeignError}
 	docs := Decode("a.yaml", []byte(`apiVersion: networking.k8s.io/v1

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// TestServiceEntry_SourceOrderPrecedesTime compares every pair of sources and times as istiod does, by the times that it receives over
-// MCP, through one tier and through two.
+// TestServiceEntry_SourceOrderPrecedesTime compares every pair of sources and times as istiod does, by the times that
+// it receives over MCP, through one tier and through two.
 func TestServiceEntry_SourceOrderPrecedesTime(t *testing.T) {
 	day := func(year int) time.Time { return time.Date(year, 3, 4, 5, 6, 7, 0, time.UTC) }
 	times := []time.Time{{}, day(2015), day(2016), day(2026), day(2040)} // ascending: within a source, no time precedes any

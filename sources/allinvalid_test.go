@@ -24,7 +24,10 @@ func TestFirstRead_WithoutValidObjectIsNone(t *testing.T) {
 		synced bool
 		next   []Content // makes it synced
 	}{
-		{name: "all objects are invalid, and one becomes valid", first: []Content{broken("a", keyed("x")), broken("b", keyed("y"))}, next: []Content{right}},
+		{name: "all objects are invalid, and one becomes valid", first: []Content{
+			broken("a", keyed("x")),
+			broken("b", keyed("y")),
+		}, next: []Content{right}},
 		{name: "all is invalid, and one more comes", first: []Content{broken("a", keyed("x"))}, next: []Content{right}},
 		{name: "all is invalid, and is removed", first: []Content{broken("a", keyed("x"))}, next: []Content{{Group: "a"}}},
 		{

@@ -430,7 +430,8 @@ func TestLastGood_AppliesAcrossGroups(t *testing.T) {
 		"joined with another document whose kind is mistyped": {
 			[][]admitted{
 				{group("a", nil, newObject("x", "1", "a"), newObject("z", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
-				{group("a", nil), group("b", []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"})}, newObject("y", "1", "b"))},
+				{group("a", nil), group("b", []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"})},
+					newObject("y", "1", "b"))},
 			},
 			map[resource.Key]string{x: "a", y: "b"},
 			[]string{x.String()},

@@ -10,8 +10,8 @@ import (
 	"tributary/resource"
 )
 
-// TestLeftOut_FoundByObjectNameAndAddress: instances that a source leaves out are found by an object of the group, or by a name or an
-// address, until the source publishes others.
+// TestLeftOut_FoundByObjectNameAndAddress: instances that a source leaves out are found by an object of the group, or
+// by a name or an address, until the source publishes others.
 func TestLeftOut_FoundByObjectNameAndAddress(t *testing.T) {
 	within(t, Options{}, whatIsLeftOut)
 }

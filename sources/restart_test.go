@@ -90,12 +90,13 @@ func TestRestart_ServesStoredObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		var first time.Time
-		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
-			first = table.Snapshot().Get(keyed("x")).Seen()
-			st := s.Status()[0]
-			require.False(t, st.Stale)
-			require.Nil(t, st.Restored)
-		})
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}, "h": many("h", 20)}),
+			func(s *Supervisor, table *memstore.Table) {
+				first = table.Snapshot().Get(keyed("x")).Seen()
+				st := s.Status()[0]
+				require.False(t, st.Stale)
+				require.Nil(t, st.Restored)
+			})
 		time.Sleep(time.Hour)
 		var log bytes.Buffer
 		registry := prometheus.NewRegistry()

@@ -130,7 +130,10 @@ func BenchmarkOneKeyInManyGroups(b *testing.B) {
 			var contents, empty []admitted
 			for i := range n {
 				g := fmt.Sprintf("g%06d", i)
-				c := Content{Group: g, Resources: []*resource.Resource{newObject("x", "1", g)}, Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}}}
+				c := Content{
+					Group: g, Resources: []*resource.Resource{newObject("x", "1", g)},
+					Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}},
+				}
 				contents, empty = append(contents, admitted{Content: c}), append(empty, admitted{Content: Content{Group: g}})
 			}
 			for b.Loop() {

@@ -183,7 +183,11 @@ func TestConflicts(t *testing.T) {
 				{pa, "istio-system", "y", 1, peer("app", "web")},
 			},
 			want: []conflict{
-				{PeerAuthenticationNamespace, "all workloads of namespace a", []string{"a/old", "a/new"}, "istiod uses a/old, the oldest, and ignores a/new"},
+				{
+					PeerAuthenticationNamespace, "all workloads of namespace a",
+					[]string{"a/old", "a/new"},
+					"istiod uses a/old, the oldest, and ignores a/new",
+				},
 				{PeerAuthenticationWorkloads, "workloads app=web of namespace a", []string{"a/web", "a/web2"}, "ignores a/web2"},
 			},
 		},
@@ -192,10 +196,16 @@ func TestConflicts(t *testing.T) {
 			objects: []obj{
 				{resource.Sidecar, "a", "x", 0, &networking.Sidecar{}},
 				{resource.Sidecar, "a", "y", 0, &networking.Sidecar{}},
-				{resource.Sidecar, "a", "z", 0, &networking.Sidecar{WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"a": "b"}}}},
+				{
+					resource.Sidecar, "a", "z", 0,
+					&networking.Sidecar{WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"a": "b"}}},
+				},
 				{resource.Telemetry, "a", "x", 0, &telemetry.Telemetry{}},
 				{resource.Telemetry, "a", "y", 0, &telemetry.Telemetry{}},
-				{resource.Telemetry, "a", "gw", 0, &telemetry.Telemetry{TargetRefs: []*typev1beta1.PolicyTargetReference{{Kind: "Gateway", Name: "g"}}}},
+				{
+					resource.Telemetry, "a", "gw", 0,
+					&telemetry.Telemetry{TargetRefs: []*typev1beta1.PolicyTargetReference{{Kind: "Gateway", Name: "g"}}},
+				},
 				{resource.Telemetry, "b", "x", 0, &telemetry.Telemetry{Selector: matching("a", "b")}},
 				{resource.Telemetry, "b", "y", 0, &telemetry.Telemetry{Selector: matching("a", "b")}},
 				{resource.ProxyConfig, "a", "x", 0, &networkingv1beta1.ProxyConfig{}},

@@ -17,9 +17,9 @@ const (
 	listeners = "type.googleapis.com/envoy.config.listener.v3.Listener"
 )
 
-// rejectAsEnvoy is a sidecar of its own that asks for all clusters and listeners and for the endpoints of all clusters, and rejects
-// whatever comes as Envoys do: by the name of one of the resources, each time of another. It does so again and again, 100 times a second
-// for each type.
+// rejectAsEnvoy is a sidecar of its own that asks for all clusters and listeners and for the endpoints of all clusters,
+// and rejects whatever comes as Envoys do: by the name of one of the resources, each time of another. It does so again
+// and again, 100 times a second for each type.
 func rejectAsEnvoy(ctx context.Context, r *run, n int) error {
 	s, hangUp, err := r.stream(ctx, n, wire.MethodDelta)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"tributary/bench/wire"
 )
 
-// getPages asks for 250 pages of all objects at once, on one connection of HTTP/2 to the admin port; where there is none, to that of xDS.
+// getPages asks for 250 pages of all objects at once, on one connection of HTTP/2 to the admin port; where there is
+// none, to that of xDS.
 //
 //nolint:staticcheck // http.Transport would open further connections
 func getPages(ctx context.Context, r *run, n int) error {

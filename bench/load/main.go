@@ -1,9 +1,10 @@
 // Load opens many streams to any ADS server, subscribes on each to types as a whole, and measures the responses. The
 // clients acknowledge everything and decode no resource.
 //
-// It prints progress on stderr. At the end it prints the time until the clients had all answers, the traffic, and how changes spread: a
-// change is a version of a type that came after the first answers, and the lag of a client is how much later than the first client it
-// received that version. Servers that send no versions show no changes. It exits with 1 if streams failed or had no answer in time.
+// It prints progress on stderr. At the end it prints the time until the clients had all answers, the traffic, and how
+// changes spread: a change is a version of a type that came after the first answers, and the lag of a client is how
+// much later than the first client it received that version. Servers that send no versions show no changes. It exits
+// with 1 if streams failed or had no answer in time.
 package main
 
 import (
@@ -109,7 +110,8 @@ func (cfg *Config) setMetadata(text string) error {
 	return nil
 }
 
-// setTypes resolves names of types, separated by commas, and has istiod send objects instead of Envoy configuration if some are kinds.
+// setTypes resolves names of types, separated by commas, and has istiod send objects instead of Envoy configuration if
+// some are kinds.
 func (cfg *Config) setTypes(text string) error {
 	envoyTypes := map[string]string{
 		"clusters": xds.ClusterURL, "endpoints": xds.EndpointURL, "listeners": xds.ListenerURL, "routes": xds.RouteURL,

@@ -24,9 +24,9 @@ const (
 	Hosts     = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 )
 
-// Envoys speak on their streams as Envoys do, by delta: they take all clusters and listeners, and ask by name for the endpoints of clusters
-// and the routes of listeners; or on demand, by name for virtual hosts and clusters, too. Only names are looked at. Its exported methods
-// are called by net/rpc.
+// Envoys speak on their streams as Envoys do, by delta: they take all clusters and listeners, and ask by name for the
+// endpoints of clusters and the routes of listeners; or on demand, by name for virtual hosts and clusters, too. Only
+// names are looked at. Its exported methods are called by net/rpc.
 type Envoys struct {
 	received, bytes atomic.Uint64
 

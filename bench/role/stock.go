@@ -7,7 +7,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// stockOptions are those of the example that comes with go-control-plane (internal/example/server.go), which control planes are made of.
+// stockOptions are those of the example that comes with go-control-plane (internal/example/server.go), which control
+// planes are made of.
 func stockOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(1_000_000),

@@ -26,8 +26,8 @@ func fill(t *testing.T, h *History) (free func()) {
 	}
 }
 
-// TestGap_FullDisk loses changes of each kind to a full disk, with and without restarts while it is full, or later. A change that was lost
-// is neither invented by a comparison afterwards, nor is any moment shown without it.
+// TestGap_FullDisk loses changes of each kind to a full disk, with and without restarts while it is full, or later. A
+// change that was lost is neither invented by a comparison afterwards, nor is any moment shown without it.
 func TestGap_FullDisk(t *testing.T) {
 	several := func(from, to int, body string) (puts []*resource.Resource) {
 		for i := from; i < to; i++ {
@@ -97,8 +97,8 @@ func TestGap_FullDisk(t *testing.T) {
 	}
 }
 
-// TestGap_FullDiskAtStart starts a process while the disk is full, which then serves changes that cannot be written. With
-// room again, the history refuses the times of these changes, and counts them.
+// TestGap_FullDiskAtStart starts a process while the disk is full, which then serves changes that cannot be written.
+// With room again, the history refuses the times of these changes, and counts them.
 func TestGap_FullDiskAtStart(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	h := opened(t, dir, DefaultSize, table)

@@ -46,7 +46,8 @@ func onDisk(t testing.TB, dir string) (size int64) {
 	return size
 }
 
-// TestDirectory_SizeLimitOfALargeMesh changes objects of a large mesh for longer than the history can remember: it stays within its size.
+// TestDirectory_SizeLimitOfALargeMesh changes objects of a large mesh for longer than the history can remember: it
+// stays within its size.
 func TestDirectory_SizeLimitOfALargeMesh(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it is work for one goroutine, and slow with the race detector")

@@ -19,7 +19,8 @@ import (
 	"tributary/internal/intake"
 )
 
-// TestPool_NoDeadlock has answers that are half read hold all memory of their source: the oldest goes on, and the others follow.
+// TestPool_NoDeadlock has answers that are half read hold all memory of their source: the oldest goes on, and the
+// others follow.
 func TestPool_NoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := intake.NewPool(intake.Limits{Answer: 100, Memory: 250})
@@ -41,7 +42,8 @@ func TestPool_NoDeadlock(t *testing.T) {
 	})
 }
 
-// TestPool_ManySources has sources that each take as much as they may: all end, within the memory of the process and their shares.
+// TestPool_ManySources has sources that each take as much as they may: all end, within the memory of the process and
+// their shares.
 func TestPool_ManySources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const answer, memory, share = 100 << 20, 300 << 20, 16 << 20
@@ -66,7 +68,8 @@ func TestPool_ManySources(t *testing.T) {
 	})
 }
 
-// TestPool_HeldByOne has one source hold all memory for ever: the small answers of others do not wait, a large one fails in time.
+// TestPool_HeldByOne has one source hold all memory for ever: the small answers of others do not wait, a large one
+// fails in time.
 func TestPool_HeldByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := intake.NewPool(intake.Limits{Answer: 100 << 20, Memory: 200 << 20})
@@ -102,7 +105,8 @@ func TestBegin_Pages(t *testing.T) {
 	require.Zero(t, pool.Taken())
 }
 
-// TestKeep counts what a source keeps: less always fits, what failed counts nothing, and sources do not share the limit.
+// TestKeep counts what a source keeps: less always fits, what failed counts nothing, and sources do not share the
+// limit.
 func TestKeep(t *testing.T) {
 	pool := intake.NewPool(intake.Limits{Objects: 100})
 	one, two := pool.Source(t.Context()), pool.Source(t.Context())
@@ -138,8 +142,8 @@ func TestBound_Slow(t *testing.T) {
 // check is as large as a check of a registry, decoded from two bytes.
 type check struct{ Texts [30]string }
 
-// TestBound_Memory reads 20 compressed answers of 64 MiB at once, whose decoded form would be 200 times as large: the heap stays near the
-// budget.
+// TestBound_Memory reads 20 compressed answers of 64 MiB at once, whose decoded form would be 200 times as large: the
+// heap stays near the budget.
 func TestBound_Memory(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		text := strings.Repeat("{},", 10_000)
@@ -198,7 +202,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestBound_PacesEndlessAnswers has sources read on and on, in one answer or in many: after a burst they are slow, each on its own.
+// TestBound_PacesEndlessAnswers has sources read on and on, in one answer or in many: after a burst they are slow, each
+// on its own.
 func TestBound_PacesEndlessAnswers(t *testing.T) {
 	for name, answers := range map[string]int{"one": 1, "pages": 16, "watch": -16} {
 		synctest.Test(t, func(t *testing.T) {

@@ -166,8 +166,8 @@ func TestFirstSight_LastGoodVersionServes(t *testing.T) {
 	require.False(t, refuses(t, r, "shop"))
 }
 
-// A policy that was never valid is refused in its namespace, and in all if that is not known, whatever its form. A valid version and its
-// deletion end that.
+// A policy that was never valid is refused in its namespace, and in all if that is not known, whatever its form. A
+// valid version and its deletion end that.
 func TestFirstSightOfPolicies(t *testing.T) {
 	for name, text := range sights {
 		t.Run(name, func(t *testing.T) {
@@ -184,8 +184,8 @@ func TestFirstSightOfPolicies(t *testing.T) {
 	}
 }
 
-// A policy that was never valid is refused from the start of the next process on, although its source cannot be read, and until the source
-// is read without it.
+// A policy that was never valid is refused from the start of the next process on, although its source cannot be read,
+// and until the source is read without it.
 func TestFirstSightOutlivesARestart(t *testing.T) {
 	for name, text := range sights {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"tributary/server/xds"
 )
 
-// policies are security objects of each kind, with a mark. The second RequestAuthentication is for a Gateway of their namespace.
+// policies are security objects of each kind, with a mark. The second RequestAuthentication is for a Gateway of their
+// namespace.
 func policies(namespace string) string {
 	return strings.NewReplacer("NS", namespace, "MARK", "mark-"+namespace).Replace(`---
 apiVersion: security.istio.io/v1
@@ -40,8 +41,8 @@ spec: {mtls: {mode: DISABLE}}
 `)
 }
 
-// A client may say that it is in any namespace. It is sent only the policies of those that its rule has, and of the root namespace; where
-// others would apply, everything is refused.
+// A client may say that it is in any namespace. It is sent only the policies of those that its rule has, and of the
+// root namespace; where others would apply, everything is refused.
 func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 	for _, envoys := range []string{"", "envoy: {unenforced: warn}\n"} {
 		dir := t.TempDir()

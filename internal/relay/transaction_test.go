@@ -313,7 +313,8 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 	write(t, dir+"/three/f.yaml", entry("shop", "z", 80))
-	first, two, three := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
+	first, two, three := "name: a, address: 'fs://./one'"+quick,
+		"name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
 	configured(t, dir, first, two, three)
 	r := start(t, dir)
 	clients := subscribeBoth(t, r, never(t, x))

@@ -100,7 +100,10 @@ func TestCredentials_VerifyByTrustDomain(t *testing.T) {
 			"ours, signed by another domain", spiffe.Scheme, certificate(second, "spiffe://example.org/a", time.Time{}),
 			"certificate signed by unknown authority",
 		},
-		{"another, signed by ours", spiffe.Scheme, certificate(authority, "spiffe://other.test/a", time.Time{}), "certificate signed by unknown authority"},
+		{
+			"another, signed by ours", spiffe.Scheme, certificate(authority, "spiffe://other.test/a", time.Time{}),
+			"certificate signed by unknown authority",
+		},
 		{
 			"a foreign domain", spiffe.Scheme, certificate(foreign, "spiffe://foreign.test/a", time.Time{}),
 			`no X.509 bundle for trust domain "foreign.test"`,

@@ -59,7 +59,10 @@ func TestReload(t *testing.T) {
 
 func TestHandler_RefusesPostsOfOtherOrigins(t *testing.T) {
 	w := &world{}
-	status, output := post(t, newServer(w), "/-/reload", http.Header{"Origin": {"https://elsewhere.example"}, "Sec-Fetch-Site": {"cross-site"}})
+	status, output := post(t, newServer(w), "/-/reload", http.Header{
+		"Origin":         {"https://elsewhere.example"},
+		"Sec-Fetch-Site": {"cross-site"},
+	})
 	assert.Equal(t, "POST /-/reload comes from a web page of https://elsewhere.example, and is done only for pages of example.com, and for "+
 		"programs that send no Origin\n", output)
 	assert.Equal(t, http.StatusForbidden, status)

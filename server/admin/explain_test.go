@@ -196,7 +196,10 @@ func TestRejected(t *testing.T) {
 	table.MarkSynced()
 	rejects := func(id string, moment time.Time) xds.ClientStatus {
 		return xds.ClientStatus{Node: &corev3.Node{Id: id}, Peer: "10.0.0.1:5", Types: []xds.TypeStatus{
-			{TypeURL: xds.RouteURL, Rejected: []xds.Rejection{{Name: "80", Version: "v2", Acked: "v1", Revision: 7, Error: "too large", Since: moment}}},
+			{TypeURL: xds.RouteURL, Rejected: []xds.Rejection{{
+				Name: "80", Version: "v2", Acked: "v1", Revision: 7,
+				Error: "too large", Since: moment,
+			}}},
 			{TypeURL: "networking.istio.io/v1alpha3/ServiceEntry", Rejected: []xds.Rejection{{Name: "shop/" + id, Error: "no"}}},
 		}}
 	}

@@ -61,7 +61,10 @@ func crowd() *people {
 	p := &people{}
 	p.knock(1, xds.TypeStatus{TypeURL: "a", Synced: true, SentNonce: "1", AckedNonce: "1", SentVersion: "v", SentAt: sentAt})
 	p.knock(2, xds.TypeStatus{TypeURL: "a", SentNonce: "2", AckedNonce: "1", SentAt: sentAt},
-		xds.TypeStatus{TypeURL: "b", SentNonce: "3", NackNonce: "3", NackError: "no", SentAt: sentAt, NackAt: sentAt}, xds.TypeStatus{TypeURL: "c"})
+		xds.TypeStatus{
+			TypeURL: "b", SentNonce: "3", NackNonce: "3", NackError: "no", SentAt: sentAt,
+			NackAt: sentAt,
+		}, xds.TypeStatus{TypeURL: "c"})
 	p.knock(3, xds.TypeStatus{TypeURL: "istio.io/debug/syncz"})
 	p.clients = append(p.clients, xds.ClientStatus{StreamID: 4}) // it has sent no request yet
 	return p

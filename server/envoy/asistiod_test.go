@@ -65,7 +65,8 @@ spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], ro
 	}
 }
 
-// Without redirection the oldest service of TLS on a port has connections that ask for no server name, or for one that no service has.
+// Without redirection the oldest service of TLS on a port has connections that ask for no server name, or for one that
+// no service has.
 func TestTLSWithoutServerName(t *testing.T) {
 	const firstService = `
 apiVersion: networking.istio.io/v1
@@ -91,7 +92,8 @@ spec: {hosts: [b.example], ports: [{number: 443, name: tls, protocol: TLS}], res
 	require.Len(t, l.GetListenerFilters(), 1)
 }
 
-// Where a policy names the server to ask for, the host of requests has no part in how its certificate is verified, as with istiod.
+// Where a policy names the server to ask for, the host of requests has no part in how its certificate is verified, as
+// with istiod.
 func TestServerNameOfAPolicy(t *testing.T) {
 	for sni, want := range map[string]bool{"": true, "inner.example": false} {
 		resources := dumpText(t, `

@@ -57,8 +57,8 @@ func TestBudget_CountsDelegates(t *testing.T) {
 	}
 }
 
-// Which objects of a namespace are refused depends on the objects alone. The mesh has all others, and of the refused ones earlier
-// versions at most, for as much memory as the limit.
+// Which objects of a namespace are refused depends on the objects alone. The mesh has all others, and of the refused
+// ones earlier versions at most, for as much memory as the limit.
 func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 	const limit = 1 << 20
 	options := Options{ProductBytes: limit, Log: slog.New(slog.DiscardHandler)}
@@ -110,8 +110,8 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 	require.Less(t, accepted, refusals)
 }
 
-// The largest object that does not fit is refused, whatever its name, and the namespaces of others are not concerned. An object that
-// is refused after a change is served as it was.
+// The largest object that does not fit is refused, whatever its name, and the namespaces of others are not concerned.
+// An object that is refused after a change is served as it was.
 func TestBudget_KeepsLastVersion(t *testing.T) {
 	var table memstore.Table
 	put := func(text string) { table.Apply(decoded(t, text), nil) }

@@ -74,8 +74,8 @@ func TestDelegates(t *testing.T) {
 	}, c.WithoutEffect(team(202)))
 }
 
-// As with istiod, each condition of a delegate's route has to lie within one of the route that delegates to it, or it is left out; and
-// names are completed by the namespace of the object that has them.
+// As with istiod, each condition of a delegate's route has to lie within one of the route that delegates to it, or it
+// is left out; and names are completed by the namespace of the object that has them.
 func TestDelegatesAsIstiodMergesThem(t *testing.T) {
 	c := catalogOf(t, `
 apiVersion: networking.istio.io/v1

@@ -85,8 +85,8 @@ func TestMissingBackend_AnswersError(t *testing.T) {
 	}
 }
 
-// Sidecars have routes of Gateway API for a service that they name, if they are in the service's namespace or the client's, which come
-// first: not those of wildcards, nor those of hosts that are no service.
+// Sidecars have routes of Gateway API for a service that they name, if they are in the service's namespace or the
+// client's, which come first: not those of wildcards, nor those of hosts that are no service.
 func TestRoutesOfGatewayAPIOfServices(t *testing.T) {
 	answer := func(name, namespace, host string) string {
 		return derived(name, namespace, "gateway", fmt.Sprintf(`{hosts: [%q], http: [{name: %s, directResponse: {status: 204}}]}`, host, name))

@@ -144,7 +144,8 @@ func TestGatewaysOnSharedPort_ServeRoutesOfBoth(t *testing.T) {
 	require.Equal(t, map[string]string{"shop.internal": "both first second"}, routesOf(t, c, "http.80"))
 }
 
-// Of VirtualServices that have a host, those come first that are exported to the gateway's namespace by name, and of the others the oldest.
+// Of VirtualServices that have a host, those come first that are exported to the gateway's namespace by name, and of
+// the others the oldest.
 func TestGateway_PrefersVirtualServiceExportedByName(t *testing.T) {
 	text := `apiVersion: networking.istio.io/v1
 kind: Gateway

@@ -107,7 +107,8 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
 	change(peers + "istio-system}\nspec: {mtls: {mode: DISABLE}}\n")
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-	require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(0)), "endpoints listed in a ServiceEntry have no namespace, as with istiod")
+	require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(0)),
+		"endpoints listed in a ServiceEntry have no namespace, as with istiod")
 	change(peers + "istio-system}\nspec: {}\n")
 
 	const config = "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: "

@@ -14,8 +14,9 @@ import (
 	"tributary/server/xds"
 )
 
-// BenchmarkAnEndpointChanges is one endpoint of a service that comes and goes while 1,000 clients with redirection are connected: replicas
-// of one service, or each of another one; and, of 10,000 WorkloadEntries that services select, one that comes and goes.
+// BenchmarkAnEndpointChanges is one endpoint of a service that comes and goes while 1,000 clients with redirection are
+// connected: replicas of one service, or each of another one; and, of 10,000 WorkloadEntries that services select, one
+// that comes and goes.
 func BenchmarkAnEndpointChanges(b *testing.B) {
 	const services, each = 1000, 10
 	object := func(kind resource.Kind, name string, labels map[string]string, spec any) *resource.Resource {
@@ -85,8 +86,8 @@ func BenchmarkAnEndpointChanges(b *testing.B) {
 	}
 }
 
-// BenchmarkAPolicyChangesForManySets is a policy of 20 rules that changes, and an endpoint of a service that all clients serve, while there
-// are 1,000 clients with different sets of eight services.
+// BenchmarkAPolicyChangesForManySets is a policy of 20 rules that changes, and an endpoint of a service that all
+// clients serve, while there are 1,000 clients with different sets of eight services.
 func BenchmarkAPolicyChangesForManySets(b *testing.B) {
 	const services, clients, addressesPerClient = 1000, 1000, 8
 	var text strings.Builder

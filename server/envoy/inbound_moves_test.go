@@ -25,8 +25,8 @@ func withAddresses(addresses string, n *corev3.Node) *corev3.Node {
 	return n
 }
 
-// The oldest service decides the protocol of a port, also if the services are of different addresses of the client, and when their ages
-// change.
+// The oldest service decides the protocol of a port, also if the services are of different addresses of the client, and
+// when their ages change.
 func TestPortProtocol_FollowsOldestService(t *testing.T) {
 	service := func(name, protocol, address string, day int) string {
 		text := strings.Replace(serviceAt(name, 80, "{address: "+address+"}"), "protocol: HTTP", "protocol: "+protocol, 1)

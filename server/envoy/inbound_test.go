@@ -53,8 +53,10 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "20"), 10, 64)
 	require.NoError(t, err)
 	nodes := []*corev3.Node{
-		nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), nodeAt("10.0.0.1", node("default", "TPROXY", "")), nodeAt("10.0.0.1", node("shop", "REDIRECT", "")),
-		nodeAt("10.0.0.2", node("shop", "REDIRECT", "")), nodeAt("10.0.0.2", node("default", "NONE", "")), nodeAt("192.0.2.1", node("shop", "REDIRECT", "")),
+		nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), nodeAt("10.0.0.1",
+			node("default", "TPROXY", "")), nodeAt("10.0.0.1", node("shop", "REDIRECT", "")),
+		nodeAt("10.0.0.2", node("shop", "REDIRECT", "")), nodeAt("10.0.0.2",
+			node("default", "NONE", "")), nodeAt("192.0.2.1", node("shop", "REDIRECT", "")),
 	}
 	dualStack := nodeAt("x", node("shop", "REDIRECT", ""))
 	dualStack.Metadata.Fields["INSTANCE_IPS"] = structpb.NewStringValue("10.0.0.2,fd00::1")

@@ -80,7 +80,8 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 	}
 }
 
-// TestCatalog_ManyInvalidObjects checks that thousands of invalid security objects are logged in a few lines, and cost no more than a sort.
+// TestCatalog_ManyInvalidObjects checks that thousands of invalid security objects are logged in a few lines, and cost
+// no more than a sort.
 func TestCatalog_ManyInvalidObjects(t *testing.T) {
 	var keys []resource.Key
 	for i := range 30_000 {

@@ -92,7 +92,8 @@ func (s *sight) Review() {
 			byURL[url] = coll
 			release = append(release, releaseCollection)
 			if s.collections != nil {
-				require.Equal(s, versionsIn(s.collections[i][url]), versionsIn(coll), "a client that moves to another profile gets equal resources first")
+				require.Equal(s, versionsIn(s.collections[i][url]), versionsIn(coll),
+					"a client that moves to another profile gets equal resources first")
 			}
 		}
 		collections = append(collections, byURL)
@@ -130,7 +131,8 @@ func TestSelectedLabels_ComeAndGo(t *testing.T) {
 	s := serve(t, decoded(t, shared+"---"+fmt.Sprintf(gatewayFor, "app: one"))...)
 	router := nodeWith(gatewayNode("default"), "app", "one", "version", "v1", "pod-index", "7")
 	c := s.critic(router, func(string, string, []byte) string { return "" }, xds.ListenerURL)
-	otherGateway := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"), func(string, string, []byte) string { return "" },
+	otherGateway := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"),
+		func(string, string, []byte) string { return "" },
 		xds.ListenerURL)
 	hasListener := func(c *critic) bool {
 		c.mu.Lock()

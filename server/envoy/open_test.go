@@ -23,8 +23,8 @@ import (
 
 // Forbidden requests pass nowhere: these tests hold possible bypasses.
 
-// A server with TLS settings never speaks in the clear, whatever its protocol is called. Istio refuses such a Gateway, but validation: warn
-// serves it, and istiod ends TLS then.
+// A server with TLS settings never speaks in the clear, whatever its protocol is called. Istio refuses such a Gateway,
+// but validation: warn serves it, and istiod ends TLS then.
 func TestServerWithTLS_AlwaysEncrypted(t *testing.T) {
 	for _, protocol := range []string{"TCP", "MONGO", "tls", "HTTPS"} {
 		kind, why := model.KindOf(&networking.Server{

@@ -44,8 +44,8 @@ spec: {host: api.example, trafficPolicy: {portLevelSettings: [{port: {number: 44
 	require.Equal(t, tlsv3.TlsParameters_TLSv1_2, socket.GetCommonTlsContext().GetTlsParams().GetTlsMinimumProtocolVersion())
 }
 
-// The certificate of a server of the mesh has the name of a service account of its endpoints, also in TLS that is not that of the mesh,
-// unless the policy has names. Such clients need no identity.
+// The certificate of a server of the mesh has the name of a service account of its endpoints, also in TLS that is not
+// that of the mesh, unless the policy has names. Such clients need no identity.
 func TestTLSVerifiesServiceAccounts(t *testing.T) {
 	const mesh = `
 apiVersion: core/v1alpha1
@@ -91,8 +91,8 @@ spec:
 	}
 }
 
-// TestUpstreamVerification holds, for each combination of TLS settings, which servers a cluster accepts: by roots, by names and by the host
-// of the request. TestOriginationBesideIstiod compares the same combinations with istiod.
+// TestUpstreamVerification holds, for each combination of TLS settings, which servers a cluster accepts: by roots, by
+// names and by the host of the request. TestOriginationBesideIstiod compares the same combinations with istiod.
 func TestUpstreamVerification(t *testing.T) {
 	const text = `
 apiVersion: networking.istio.io/v1

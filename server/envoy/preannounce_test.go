@@ -154,7 +154,8 @@ func TestAggregatedClusters(t *testing.T) {
 		require.NoError(t, err)
 		return e
 	}
-	const clusterType = `"typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["x","y"]}`
+	const clusterType = `"typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig",` +
+		`"clusters":["x","y"]}`
 	aggregate := entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",` + clusterType + `}}`)
 	require.Equal(t, []string{"x", "y"}, aggregatedClusters(aggregate))
 	require.Empty(t, aggregatedClusters(entry(`{"name":"c","type":"EDS"}`)))

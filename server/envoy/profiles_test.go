@@ -68,8 +68,11 @@ func TestRelevantAttributes_SeparateProfiles(t *testing.T) {
 			`{hosts: [one.internal], exportTo: [a], http: [{directResponse: {status: 200}}]}`), nodeIn("a"), nodeIn("b")},
 		"routes for requests from there": {object("VirtualService", "x",
 			`{hosts: [one.internal], http: [{match: [{sourceNamespace: a}], directResponse: {status: 200}}]}`), nodeIn("a"), nodeIn("b")},
-		"connections from there": {object("VirtualService", "x",
-			`{hosts: [one.internal], tcp: [{match: [{sourceNamespace: a}], route: [{destination: {host: one.internal}}]}]}`), nodeIn("a"), nodeIn("b")},
+		"connections from there": {
+			object("VirtualService", "x",
+				`{hosts: [one.internal], tcp: [{match: [{sourceNamespace: a}], route: [{destination: {host: one.internal}}]}]}`),
+			nodeIn("a"), nodeIn("b"),
+		},
 		"a Sidecar":   {object("Sidecar", "a", `{egress: [{hosts: ["*/*"]}]}`), nodeIn("a"), nodeIn("b")},
 		"a Telemetry": {object("Telemetry", "a", `{accessLogging: [{providers: [{name: envoy}]}]}`), nodeIn("a"), nodeIn("b")},
 		"a rule by locality": {

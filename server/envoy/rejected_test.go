@@ -284,8 +284,8 @@ func (s *served) rejection() (coll *xds.Collection, r xds.Rejection) {
 	return coll, r
 }
 
-// A rejection names the resource, and leads to the objects that have changed since the client acknowledged the resource: no others, and all
-// of them, however often the client rejects it.
+// A rejection names the resource, and leads to the objects that have changed since the client acknowledged the
+// resource: no others, and all of them, however often the client rejects it.
 func TestRejection_NamesChangedObjects(t *testing.T) {
 	first, before := several(t, 3, "before")
 	s := serve(t, first...)

@@ -99,7 +99,8 @@ func (h *hooked) Err() error {
 	return h.Context.Err()
 }
 
-// A client that goes while its scope is brought up to date costs later clients no change, and no translation is left behind.
+// A client that goes while its scope is brought up to date costs later clients no change, and no translation is left
+// behind.
 func TestDepartingClient_LeavesNoTranslations(t *testing.T) {
 	const count = 250
 	s := newSteps(Options{}, services(t, count, "10.0.0.1")...)
@@ -265,7 +266,8 @@ func TestScopeWithoutClients_BoundsStaleHosts(t *testing.T) {
 	require.NotNil(t, clusters.Get("outbound|80||passing-999.internal"))
 }
 
-// Routes with equal virtual hosts are encoded once, however often endpoints have changed in between, and no longer kept than they are used.
+// Routes with equal virtual hosts are encoded once, however often endpoints have changed in between, and no longer kept
+// than they are used.
 func TestEqualRoutes_EncodedOnce(t *testing.T) {
 	const profiles = 10
 	s := newSteps(Options{}, services(t, 20, "10.0.0.1")...)
@@ -311,8 +313,8 @@ func TestUnenforcedObject_LoggedOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(s.log.String(), "ns/deny"))
 }
 
-// When the last object goes that distinguishes a client from others, its streams ask for their collections again: else the types that it
-// asks for later would be of another scope.
+// When the last object goes that distinguishes a client from others, its streams ask for their collections again: else
+// the types that it asks for later would be of another scope.
 func TestRemovedSelector_ReviewsClients(t *testing.T) {
 	s := newSteps(Options{}, decoded(t, shared+"---"+selecting0)...)
 	reviews := 0

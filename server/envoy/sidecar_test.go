@@ -91,7 +91,8 @@ func TestSidecar(t *testing.T) {
 	sidecarKey := func(name, namespace string) resource.Key {
 		return resource.Key{Kind: resource.Sidecar, Namespace: namespace, Name: name}
 	}
-	change("", sidecarKey("some", "shop"), sidecarKey("all", "shop"), sidecarKey("root", "istio-system"), resource.Key{Kind: resource.MeshConfig, Name: "istio"})
+	change("", sidecarKey("some", "shop"), sidecarKey("all", "shop"), sidecarKey("root", "istio-system"),
+		resource.Key{Kind: resource.MeshConfig, Name: "istio"})
 	knows(shop, allClusters, "a.internal:80 b.internal:80 c.internal:80 allow_any")
 	knows(otherNode, allClusters, "a.internal:80 b.internal:80 c.internal:80 allow_any")
 }

@@ -139,7 +139,8 @@ func TestMutualTLS_ReportedForClientWithoutIdentity(t *testing.T) {
 	require.Contains(t, log.String(), "default/mutual")
 }
 
-// Without an identity, redirected connections that have to come by mutual TLS are refused, or accepted in plaintext if that is allowed.
+// Without an identity, redirected connections that have to come by mutual TLS are refused, or accepted in plaintext if
+// that is allowed.
 func TestStrictWithoutAnIdentity(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		table := new(memstore.Table)

@@ -178,8 +178,8 @@ func TestIdleFamilies_DroppedAboveCost(t *testing.T) {
 	require.Empty(t, s.hosts)
 }
 
-// A family that would exceed a limit is refused by its estimate before anything is made; one that would be the only one is made, whatever
-// it costs.
+// A family that would exceed a limit is refused by its estimate before anything is made; one that would be the only one
+// is made, whatever it costs.
 func TestEstimateAboveLimit_RefusedBeforeMaking(t *testing.T) {
 	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10, MaxCostOfHost: 30})
 	makes := 0

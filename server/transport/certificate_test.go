@@ -136,7 +136,10 @@ func TestMismatchedCertificate_NotUsed(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
-		"another key":          {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "key.pem", newPair.Key) }, "private key does not match"},
+		"another key": {
+			func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "key.pem", newPair.Key) },
+			"private key does not match",
+		},
 		"no PEM":               {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "cert.pem", "hello") }, "cert.pem"},
 		"the key is gone":      {func(t *testing.T, dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "key.pem"))) }, "key.pem"},
 		"no certificate of CA": {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
@@ -195,7 +198,10 @@ tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
 	require.Contains(t, log.String(), "it has expired")
 	require.True(t, expired.Status().Expired)
 	require.False(t, expired.Status().Soon, "it has")
-	for remaining, soon := range map[time.Duration]bool{20 * time.Minute: true, time.Hour: false, 20 * 24 * time.Hour: false} { // after two hours
+	for remaining, soon := range map[time.Duration]bool{
+		20 * time.Minute: true, time.Hour: false,
+		20 * 24 * time.Hour: false,
+	} { // after two hours
 		c, _, _ := loaded(t, a.Loopback(now.Add(remaining)), Files{})
 		require.Equal(t, soon, c.Status().Soon, remaining)
 	}

@@ -58,7 +58,8 @@ func newFairServer(t *testing.T, limit int, secure bool) *fairServer {
 	}
 	var listener net.Listener = NewFairListener(fromHosts{lis, s.from}, limit)
 	if secure {
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{testutil.NewAuthority(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
+		listener = tls.NewListener(listener,
+			&tls.Config{Certificates: []tls.Certificate{testutil.NewAuthority(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
 		s.secure = &tls.Config{InsecureSkipVerify: true}
 	}
 	handler := func(_ http.ResponseWriter, r *http.Request) {

@@ -2,8 +2,8 @@
 // (ADS) and per type. It knows nothing of what the resources mean.
 //
 // The unit is the Collection: a type's resources, each encoded once, as an ordered set with a version derived from the
-// content. A program feeds collections with Apply, and a Catalog chooses the collection that a client gets for a type URL.
-// Streams read collections, never the other way round:
+// content. A program feeds collections with Apply, and a Catalog chooses the collection that a client gets for a type
+// URL. Streams read collections, never the other way round:
 //
 //   - A state of a collection is immutable and shares all but the changed pages with its predecessor. A stream remembers
 //     the state that it last sent; the next response is the difference between two states.
@@ -12,5 +12,6 @@
 //   - Nothing is queued. A change wakes a stream; when the stream has sent its current response, it looks at the newest
 //     state. A client that reads slowly, or does not acknowledge, misses intermediate states and delays nobody.
 //
-// The protocol is Envoy's xds_protocol, "The xDS Transport Protocol" (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol).
+// The protocol is Envoy's xds_protocol, "The xDS Transport Protocol"
+// (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol).
 package xds

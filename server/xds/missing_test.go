@@ -11,8 +11,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Requests to an Envoy can make it ask for any number of nonexistent hosts, and Envoy never unsubscribes. It gets an answer for each, and
-// its stream goes on: with many names, with long ones, and when it resumes with all of them.
+// Requests to an Envoy can make it ask for any number of nonexistent hosts, and Envoy never unsubscribes. It gets an
+// answer for each, and its stream goes on: with many names, with long ones, and when it resumes with all of them.
 func TestMissingNames_Forgotten(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	w.set(VHostURL, "80/a", "80/z")

@@ -459,7 +459,8 @@ func (o *orderModel) checkRoutes(routes map[string]string) {
 	for route, cluster := range routes {
 		_, hasCluster := o.types[ClusterURL].resources[cluster]
 		_, endpoints := o.types[EndpointURL].resources[cluster]
-		o.require(hasCluster && endpoints, "route %s leads to %s: the client has the cluster: %t, its endpoints: %t", route, cluster, hasCluster, endpoints)
+		o.require(hasCluster && endpoints, "route %s leads to %s: the client has the cluster: %t, its endpoints: %t",
+			route, cluster, hasCluster, endpoints)
 	}
 }
 
@@ -472,7 +473,8 @@ func (o *orderModel) checkGone() {
 		} else if removedAt, ok := o.removedAt[name]; !ok {
 			o.removedAt[name] = o.now
 		} else {
-			o.require(o.now.Sub(removedAt) < (removalTimeouts+3)*modelAckTimeout, "the client has %s, which is gone since %s", name, o.now.Sub(removedAt))
+			o.require(o.now.Sub(removedAt) < (removalTimeouts+3)*modelAckTimeout, "the client has %s, which is gone since %s",
+				name, o.now.Sub(removedAt))
 		}
 	}
 }
@@ -493,7 +495,8 @@ func (o *orderModel) rest() {
 		case o.stream.idle():
 			o.require(maps.Equal(o.routes, o.routesHad()), "at rest the routes are %v, on the server %v", o.routesHad(), o.routes)
 			if !o.grpc {
-				o.require(len(o.types[ClusterURL].resources) == o.colls[ClusterURL].Len(), "at rest the client has clusters %v", o.types[ClusterURL].resources)
+				o.require(len(o.types[ClusterURL].resources) == o.colls[ClusterURL].Len(), "at rest the client has clusters %v",
+					o.types[ClusterURL].resources)
 			}
 			return
 		default:

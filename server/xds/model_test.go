@@ -139,7 +139,10 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	}
 	for _, url := range modelTypes {
 		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
-		m.types[url] = &modelType{names: map[string]bool{}, resources: map[string]string{}, repeatable: map[string]int{}, knownMissing: map[string]bool{}}
+		m.types[url] = &modelType{
+			names: map[string]bool{}, resources: map[string]string{}, repeatable: map[string]int{},
+			knownMissing: map[string]bool{},
+		}
 	}
 	for range 3 {
 		m.commit()
@@ -153,7 +156,8 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	return m
 }
 
-// modelTypeOf is TypeOf for the things of the model. By name and version, some have interim versions, and some clusters need others.
+// modelTypeOf is TypeOf for the things of the model. By name and version, some have interim versions, and some clusters
+// need others.
 func modelTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
 	if url == ClusterURL {
@@ -500,7 +504,8 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	msg.number, m.cut = m.planned, msg.version == ""
 	for _, version := range msg.puts {
 		clusters := m.stream.types[ClusterURL]
-		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.selection.wildcard, "%s: %s was sent to a client of all clusters",
+		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.selection.wildcard,
+			"%s: %s was sent to a client of all clusters",
 			short(msg.typ), version)
 	}
 	m.inbox = append(m.inbox, msg)
@@ -602,7 +607,8 @@ func (m *model) receiveDelta(ty *modelType, msg *message) {
 	}
 	for _, name := range msg.removed {
 		_, existed := ty.resources[name]
-		m.require(!ty.covers(name) || existed || ty.mayRepeat(name) || !ty.knownMissing[name], "%s: removal of %s is repeated", short(msg.typ), name)
+		m.require(!ty.covers(name) || existed || ty.mayRepeat(name) || !ty.knownMissing[name],
+			"%s: removal of %s is repeated", short(msg.typ), name)
 		delete(ty.resources, name)
 		ty.heard(name, msg)
 		if ty.covers(name) {

@@ -42,7 +42,8 @@ func TestNoisyClient_ReadSlowlyAndServed(t *testing.T) {
 	}
 }
 
-// talker is a client that subscribes to a name, and returns the nonce of the response; or rejects the response of a nonce.
+// talker is a client that subscribes to a name, and returns the nonce of the response; or rejects the response of a
+// nonce.
 func (w *fixture) talker(delta bool) func(nonce, name string) string {
 	conn, rejected := w.conn(), &status.Status{Message: "no"}
 	w.t.Cleanup(func() { _ = conn.Close() })
@@ -80,7 +81,8 @@ func (w *fixture) talker(delta bool) func(nonce, name string) string {
 	}
 }
 
-// A change of names before the client has the last response, as when it finds one name after another, is no no-op; its repetition is.
+// A change of names before the client has the last response, as when it finds one name after another, is no no-op; its
+// repetition is.
 func TestNameChangeBeforeAck_IsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, client: clientState{state: nothing}}
 	names := []string{"a"}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Types with a rank depend on each other: a route uses a cluster, which has endpoints. An aggregated stream sends them in an order in
-// which a client never has a parent without its dependencies.
+// Types with a rank depend on each other: a route uses a cluster, which has endpoints. An aggregated stream sends them
+// in an order in which a client never has a parent without its dependencies.
 //
 //   - The stream brings the types to one cut: the states that the collections had at one moment, between commits. It takes a newer cut
 //     only when the client has all additions of the last one.

@@ -135,8 +135,8 @@ func (k *talk) follow() {
 	k.ack()
 }
 
-// A client by name gets a route to a new cluster when it has the cluster and its endpoints, and keeps the old one until it had time to
-// switch.
+// A client by name gets a route to a new cluster when it has the cluster and its endpoints, and keeps the old one until
+// it had time to switch.
 func TestIntroduction(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
 		k := newTalk(t, delta, false)
@@ -337,7 +337,8 @@ func TestIntroduction_Shared(t *testing.T) {
 	require.Equal(t, versions[0], versions[1])
 }
 
-// Dependencies need not have children: then their own acknowledgement counts. The change also waits for the names that they need.
+// Dependencies need not have children: then their own acknowledgement counts. The change also waits for the names that
+// they need.
 func TestIntroduction_OfDependencyWithoutChildren(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.group = NewGroup(Debounce{})

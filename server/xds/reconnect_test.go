@@ -91,8 +91,8 @@ func TestReconnect_UnknownClustersEnd(t *testing.T) {
 	k.waits() // for the client to ask for the endpoints
 }
 
-// A client that comes back with versions that the server had, by name or with everything, is led on from there: it keeps the content of
-// the old cluster, and a client by name gets the interim route.
+// A client that comes back with versions that the server had, by name or with everything, is led on from there: it
+// keeps the content of the old cluster, and a client by name gets the interim route.
 func TestReconnect_WithServedVersion(t *testing.T) {
 	for _, order := range orders {
 		t.Run(fmt.Sprint(short(order[0]), short(order[1]), short(order[2])), func(t *testing.T) {

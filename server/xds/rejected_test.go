@@ -68,7 +68,8 @@ func (r *rejecting) expect(want ...string) {
 	r.Helper()
 	var lines []string
 	for _, rejection := range r.sub.rejections() {
-		lines = append(lines, fmt.Sprintf("%s@%s after %s of %d: %s", rejection.Name, rejection.Version, rejection.Acked, rejection.Revision, rejection.Error))
+		lines = append(lines, fmt.Sprintf("%s@%s after %s of %d: %s", rejection.Name, rejection.Version, rejection.Acked,
+			rejection.Revision, rejection.Error))
 	}
 	require.Equal(r, want, lines)
 }

@@ -296,8 +296,8 @@ func (ws *slowFixture) Collection(ctx context.Context, node *corev3.Node, typeUR
 	return ws.groupsFixture.Collection(ctx, node, typeURL)
 }
 
-// Review does not wait for the catalog. Commits to a client's old collection meanwhile are never sent to it: it moves from the state that
-// it had.
+// Review does not wait for the catalog. Commits to a client's old collection meanwhile are never sent to it: it moves
+// from the state that it had.
 func TestReview_DoesNotWaitForCatalog(t *testing.T) {
 	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws

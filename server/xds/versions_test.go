@@ -75,8 +75,8 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 	}
 }
 
-// Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if the client adds a
-// wildcard before its removal is sent; the removal is sent once.
+// Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if
+// the client adds a wildcard before its removal is sent; the removal is sent once.
 func TestResumedResource_DeletedIsNeverSent(t *testing.T) {
 	encoded, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
 	require.NoError(t, err)
@@ -150,7 +150,8 @@ func TestVersionWithNames_ResendsAllToWildcard(t *testing.T) {
 	c.expect(testType, "a@1", "b@1")
 }
 
-// A client that resumes with a recent state of a collection is sent the changes since, without a lookup of each version.
+// A client that resumes with a recent state of a collection is sent the changes since, without a lookup of each
+// version.
 func TestResumingFromARecentState(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	name := func() string { return fmt.Sprintf("n%d", r.IntN(200)) }

@@ -136,7 +136,10 @@ func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	now, _, err := source.catalog.checkDigests(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
-	for name, i := range map[string]instances{"web": instanceWithID("1"), "WEB": instanceWithID("1"), "other": instanceOnNode("1", "n2", 5), "third": instanceWithID("1")} {
+	for name, i := range map[string]instances{
+		"web": instanceWithID("1"), "WEB": instanceWithID("1"),
+		"other": instanceOnNode("1", "n2", 5), "third": instanceWithID("1"),
+	} {
 		p.services[name] = &service{name: name, scope: p, instances: i}
 	}
 	p.applyDigests(api.HealthCritical, checkDigests{}, now)

@@ -78,7 +78,10 @@ func newWorld(t *testing.T, domains ...scope) *world {
 		published: map[string][]mapping.Service{}, served: map[string][]*resource.Resource{}, times: map[string]int{}, wait: 5 * time.Minute,
 	}
 	for _, d := range append(domains, scope{}) {
-		w.domains[d] = &fakeDomain{pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{}, indexes: map[string]uint64{}}
+		w.domains[d] = &fakeDomain{
+			pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{},
+			indexes: map[string]uint64{},
+		}
 	}
 	return w
 }

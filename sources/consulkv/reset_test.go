@@ -28,7 +28,8 @@ func filled(c *kvtest.Consul, from, to int) {
 	}
 }
 
-// wipe has Consul lose its data while a query waits: a query that comes later with the old index would be let wait by a real one, too.
+// wipe has Consul lose its data while a query waits: a query that comes later with the old index would be let wait by a
+// real one, too.
 func (r *running) wipe(but ...string) {
 	r.t.Helper()
 	r.await("a query waits", func() bool { return r.consul.Waiting() > 0 })

@@ -187,7 +187,8 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 		return func() bool {
 			families, err := metrics.Gather()
 			require.NoError(t, err)
-			return len(families) == 2 && families[0].GetName() == "tributary_consul_known_leader" && families[0].GetMetric()[0].GetGauge().GetValue() == want
+			return len(families) == 2 && families[0].GetName() == "tributary_consul_known_leader" &&
+				families[0].GetMetric()[0].GetGauge().GetValue() == want
 		}
 	}
 	r := runSource(t, c, Settings{Registerer: metrics})

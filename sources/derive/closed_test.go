@@ -76,7 +76,8 @@ func TestOmittedListener_ServesNoRoutes(t *testing.T) {
 			if variant[2] == "ListenerSet" {
 				put(t, s, v1, "Gateway", variant[1], gateway)
 				if variant[1] != "edge/public" {
-					put(t, s, v1, "Gateway", "edge/public", strings.Replace(gateway, "listeners: [", "allowedListeners: {namespaces: {from: All}}, x: [", 1))
+					put(t, s, v1, "Gateway", "edge/public", strings.Replace(gateway, "listeners: [",
+						"allowedListeners: {namespaces: {from: All}}, x: [", 1))
 				} else {
 					put(t, s, v1, "Gateway", "edge/public", strings.Replace(gateway, "{", "{allowedListeners: {namespaces: {from: All}}, ", 1))
 				}
@@ -163,7 +164,8 @@ func TestReferenceGrant_UnreadFieldGrantsNothing(t *testing.T) {
 	}
 }
 
-// TestTLSRoute_IsolatedByServerName: a server name that another listener of the port is for is not taken by a route of the wider listener.
+// TestTLSRoute_IsolatedByServerName: a server name that another listener of the port is for is not taken by a route of
+// the wider listener.
 func TestTLSRoute_IsolatedByServerName(t *testing.T) {
 	s := derive.NewSet(derive.Options{})
 	const listener = "port: 443, protocol: TLS, tls: {mode: Passthrough}, "
@@ -207,7 +209,8 @@ func TestUnknownMethodType_Refused(t *testing.T) {
 	}
 }
 
-// TestUnreadParentField_ServesNoRequest: a parentRef that may be for one listener only sends no request of others to the backends.
+// TestUnreadParentField_ServesNoRequest: a parentRef that may be for one listener only sends no request of others to
+// the backends.
 func TestUnreadParentField_ServesNoRequest(t *testing.T) {
 	const gateway = "{gatewayClassName: istio, listeners: [{name: inside, port: 80, protocol: HTTP}, " +
 		"{name: outside, port: 81, protocol: HTTP}, " +
@@ -230,8 +233,8 @@ func TestUnreadParentField_ServesNoRequest(t *testing.T) {
 	}
 }
 
-// TestBackendTLS_VerifiesHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of roots that it does
-// not have.
+// TestBackendTLS_VerifiesHostname holds that a BackendTLSPolicy accepts no certificate of another name, and none of
+// roots that it does not have.
 func TestBackendTLS_VerifiesHostname(t *testing.T) {
 	const refs = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]"
 	for validation, want := range map[string]string{
@@ -261,8 +264,8 @@ const (
 	altNames = "subjectAltNames: [{type: Hostname, hostname: b.example}, {type: URI, uri: 'spiffe://c'}]"
 )
 
-// TestBackendTLSPolicy_OfPort holds that a BackendTLSPolicy with a sectionName is for the port of that name only, and that it comes before one of the
-// whole Service there.
+// TestBackendTLSPolicy_OfPort holds that a BackendTLSPolicy with a sectionName is for the port of that name only, and
+// that it comes before one of the whole Service there.
 func TestBackendTLSPolicy_OfPort(t *testing.T) {
 	const service = "{ports: [{name: web, port: 80, protocol: TCP}, {name: secure, port: 443}]}"
 	const entry = "{hosts: [web.shop.svc.cluster.local], resolution: DNS, ports: [{name: web, number: 80}, {name: secure, number: 443}]}"
@@ -316,7 +319,8 @@ func TestBackendTLSPolicy_OfPort(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesOfClients holds which authority verifies the clients of an HTTPS listener: that of its port, or else that of all ports.
+// TestAuthoritiesOfClients holds which authority verifies the clients of an HTTPS listener: that of its port, or else
+// that of all ports.
 func TestAuthoritiesOfClients(t *testing.T) {
 	s := derive.NewSet(derive.Options{})
 	put(t, s, v1, "Gateway", "shop/public", `{gatewayClassName: istio, tls: {frontend: {

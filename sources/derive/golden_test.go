@@ -304,7 +304,8 @@ func adapt(golden []*document) {
 	}
 }
 
-// verifyHostname adds the hostname of a BackendTLSPolicy to the names of certificates, which istiod does not verify without names.
+// verifyHostname adds the hostname of a BackendTLSPolicy to the names of certificates, which istiod does not verify
+// without names.
 func verifyHostname(d *document) {
 	policy, _ := d.Spec["trafficPolicy"].(map[string]any)
 	ports, _ := policy["portLevelSettings"].([]any)
@@ -317,8 +318,8 @@ func verifyHostname(d *document) {
 	}
 }
 
-// adaptRoutes has preflights of foreign origins answered by the gateway, and cut and timed-out tries repeated. istiod sends such preflights
-// to the backend, and repeats no such tries.
+// adaptRoutes has preflights of foreign origins answered by the gateway, and cut and timed-out tries repeated. istiod
+// sends such preflights to the backend, and repeats no such tries.
 func adaptRoutes(d *document) {
 	rules, _ := d.Spec["http"].([]any)
 	for _, rule := range rules {
@@ -331,7 +332,8 @@ func adaptRoutes(d *document) {
 	}
 }
 
-// fillEmptyDestinations puts a host that does not exist into destinations without one, which stand for refused backends.
+// fillEmptyDestinations puts a host that does not exist into destinations without one, which stand for refused
+// backends.
 func fillEmptyDestinations(value any) {
 	switch value := value.(type) {
 	case []any:

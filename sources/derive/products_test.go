@@ -11,8 +11,8 @@ import (
 	"tributary/sources/derive"
 )
 
-// TestBackendTLSPolicy_WithoutChecksRefused: a validation that lacks the hostname or the authorities, or has a field that is not read, accepts
-// no certificate.
+// TestBackendTLSPolicy_WithoutChecksRefused: a validation that lacks the hostname or the authorities, or has a field
+// that is not read, accepts no certificate.
 func TestBackendTLSPolicy_WithoutChecksRefused(t *testing.T) {
 	const ca = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]"
 	const system = "wellKnownCACertificates: System"
@@ -54,8 +54,8 @@ func series(n int, element string) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-// TestProductsOfRoutes: hostnames, listeners and rules multiply. The routes of a namespace that are too many answer 500, and those of
-// others stay.
+// TestProductsOfRoutes: hostnames, listeners and rules multiply. The routes of a namespace that are too many answer
+// 500, and those of others stay.
 func TestProductsOfRoutes(t *testing.T) {
 	for name, tt := range map[string]struct{ hostnames, rules, listeners, routes int }{
 		"hostnames × rules":             {1000, 200, 1, 1},

@@ -14,8 +14,8 @@ import (
 	"tributary/sources/derive"
 )
 
-// refusedRules are rules that cannot be served as they are, by kind of fault. The match of each, if it has one, is meant for requests to
-// /admin.
+// refusedRules are rules that cannot be served as they are, by kind of fault. The match of each, if it has one, is
+// meant for requests to /admin.
 var refusedRules = map[string]string{
 	"filter of an extension":    "ADMIN, filters: [{type: ExtensionRef, extensionRef: {group: a, kind: B, name: c}}], BACKEND",
 	"filter of a newer version": "ADMIN, filters: [{type: ExternalAuth, externalAuth: {}}], BACKEND",
@@ -55,8 +55,8 @@ var refusedRules = map[string]string{
 	"second match":        "matches: [{path: {value: /other}}, {path: {value: /admin}, cookies: [{name: a}]}], BACKEND",
 }
 
-// TestRefusedRulesAnswer holds that requests of a rule that cannot be served go to no less exact rule, older or newer, in the same object
-// or another one, whereas the rest of its object and of the hostname is served.
+// TestRefusedRulesAnswer holds that requests of a rule that cannot be served go to no less exact rule, older or newer,
+// in the same object or another one, whereas the rest of its object and of the hostname is served.
 func TestRefusedRulesAnswer(t *testing.T) {
 	const catchAll = "{backendRefs: [{name: site, port: 80}]}, {matches: [{path: {value: /}}], backendRefs: [{name: site, port: 80}]}"
 	const exact = "{matches: [{path: {type: Exact, value: /health}}], backendRefs: [{name: health, port: 80}]}"

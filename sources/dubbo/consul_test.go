@@ -160,7 +160,8 @@ func TestApplicationsInConsul(t *testing.T) {
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri")
 }
 
-// TestConsulBothLevels_MakeOneEndpoint has a provider at both levels, by default, and a second one of the same host at one.
+// TestConsulBothLevels_MakeOneEndpoint has a provider at both levels, by default, and a second one of the same host at
+// one.
 func TestConsulBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
@@ -190,8 +191,8 @@ func TestModesInConsul(t *testing.T) {
 	}
 }
 
-// TestConsulMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the mapping that Dubbo's
-// extension writes.
+// TestConsulMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the
+// mapping that Dubbo's extension writes.
 func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("dubbo:mapping:com.acme.Demo", "stock,shop")
@@ -280,7 +281,8 @@ func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
 	}}))
 }
 
-// TestConsulInstances_ServeTheirMetadata has an instance that keeps its metadata itself, on the port and by the protocol that its tags name.
+// TestConsulInstances_ServeTheirMetadata has an instance that keeps its metadata itself, on the port and by the
+// protocol that its tags name.
 func TestConsulInstances_ServeTheirMetadata(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
@@ -318,8 +320,8 @@ func TestSettingsOfConsul(t *testing.T) {
 	}
 }
 
-// TestConsulStatus_ExplainsEmptyRegistry has a Consul without anything to serve: without any service, without Dubbo's, and with those that no
-// setting selects.
+// TestConsulStatus_ExplainsEmptyRegistry has a Consul without anything to serve: without any service, without Dubbo's,
+// and with those that no setting selects.
 func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	s := consultest.New(t)
 	b := startInConsul(t, s, patiently())

@@ -95,8 +95,8 @@ func TestInstancesWithoutServices_AreLeftOut(t *testing.T) {
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100", "com-acme-demo.tri 10.0.0.5:50051*100")
 }
 
-// TestConsulInstance_NotReplacedAtSharedAddress has others registered at the host and port of one: something else, and something newer that
-// cannot be read.
+// TestConsulInstance_NotReplacedAtSharedAddress has others registered at the host and port of one: something else, and
+// something newer that cannot be read.
 func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
@@ -114,7 +114,8 @@ func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	b.awaitLeftOut()
 }
 
-// TestNacosInstance_NotReplacedAtSharedAddress has the same there: instances of another cluster at the ip and port of one.
+// TestNacosInstance_NotReplacedAtSharedAddress has the same there: instances of another cluster at the ip and port of
+// one.
 func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Config("shop", "r1", metadataOfShop)

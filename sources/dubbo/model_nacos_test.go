@@ -17,8 +17,8 @@ import (
 	"tributary/sources/nacos/nacostest"
 )
 
-// TestModelInNacos has instances and providers come and go, lose their names in its lists or the whole Nacos its data, and Nacos refuse to
-// tell of some.
+// TestModelInNacos has instances and providers come and go, lose their names in its lists or the whole Nacos its data,
+// and Nacos refuse to tell of some.
 func TestModelInNacos(t *testing.T) {
 	for seed := *modelFirst; seed < *modelFirst+*modelSeeds; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) { nacosModel(t, uint64(seed)) })

@@ -24,8 +24,8 @@ func startInNacos(t *testing.T, server *nacostest.Server, settings Settings) *ri
 	return start(t, zktest.New(), settings, func(s *Source) { s.registry = nacos.New(a, nil, 5*time.Millisecond, time.Minute) })
 }
 
-// TestNacosMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the mappings that Dubbo
-// 3.3.6 for Java and dubbo-go 3.3.2 write.
+// TestNacosMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the
+// mappings that Dubbo 3.3.6 for Java and dubbo-go 3.3.2 write.
 func TestNacosMapping_ServesWithoutMetadata(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Config("demo.GreetService", "mapping", "inst-app")

@@ -325,7 +325,8 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
 	instanceOf(s, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
 	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 0 })
-	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(), "its earlier services stay meanwhile")
+	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(),
+		"its earlier services stay meanwhile")
 	report(s, "/dubbo/metadata", "app", "r3", "b")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
 	instanceOf(s, "app", "10.0.0.2:20880", "0") // it has no services any more
@@ -394,8 +395,8 @@ func TestUnresolvedInstance_StatusNamesReason(t *testing.T) {
 	b.await("it is known", func() bool { return strings.Contains(b.status().Message, "app by the metadata report") })
 }
 
-// TestFallback_StatusNamesReasonOfRevision has three that only count by the interfaces that they register: two for one reason, and one for
-// another.
+// TestFallback_StatusNamesReasonOfRevision has three that only count by the interfaces that they register: two for one
+// reason, and one for another.
 func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 	s := zktest.New()
 	for n, revision := range []string{"r1", "r2", "r3"} {

@@ -432,8 +432,8 @@ func TestRemovedInterfaces_FreeState(t *testing.T) {
 	require.Len(t, r.interfaces, 1)
 }
 
-// TestIPv6InstancesInAGroup has addresses as Java writes them, with colons and without brackets, where interfaces and applications are in
-// one place.
+// TestIPv6InstancesInAGroup has addresses as Java writes them, with colons and without brackets, where interfaces and
+// applications are in one place.
 func TestIPv6InstancesInAGroup(t *testing.T) {
 	s := zktest.New()
 	s.Put("/g/app/fd00:0:0:0:0:0:0:5:20880",

@@ -142,7 +142,8 @@ func TestResolve(t *testing.T) {
 	}{
 		{"v1/sub/f", "v1/sub/f", anchorsTo(anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
 		{"current/sub/f", "v1/sub/f", anchorsTo(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
-		{"abs/f", "v1/sub/f", anchorsTo(anchor{"", "abs"}, anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"abs/f", "v1/sub/f", anchorsTo(anchor{"", "abs"}, anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"},
+			anchor{"v1/sub", "f"}), nil},
 		{"up", "v1", anchorsTo(anchor{"", "up"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"", "current"}), nil},
 		{"dangling", "", anchorsTo(anchor{"", "dangling"}, anchor{"", "v2"}), fs.ErrNotExist},
 		{"current/none/f", "", anchorsTo(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "none"}), fs.ErrNotExist},

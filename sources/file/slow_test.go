@@ -117,8 +117,8 @@ func TestSlowFiles_ServedAfterRelease(t *testing.T) {
 	require.Equal(t, maxLeft+1, l.table.Snapshot().Len())
 }
 
-// A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload waits for them, others
-// are read, and when the mount is back so are they.
+// A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload
+// waits for them, others are read, and when the mount is back so are they.
 func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 	hang := func(l *live) (release func()) {
 		l.patience = 20 * time.Millisecond

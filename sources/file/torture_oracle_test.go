@@ -93,8 +93,8 @@ func (o *oracle) entry(location, path string, above []string, links int, e fs.Di
 	}
 }
 
-// counts says whether a first start on the tree counts as read, where that is known: it does if everything can be read, and does not if
-// something cannot, and no object stands anywhere.
+// counts says whether a first start on the tree counts as read, where that is known: it does if everything can be read,
+// and does not if something cannot, and no object stands anywhere.
 func (o *oracle) counts() (read, certain bool) {
 	if len(o.unsound) == 0 {
 		return true, true

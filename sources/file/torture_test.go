@@ -257,7 +257,8 @@ func (x *torture) awaitTree(ok func(o *oracle, now map[string]served) error) {
 		}
 		if time.Now().After(deadline) {
 			o := ask(x.root)
-			require.Fail(x.t, "the served objects differ from the tree", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
+			require.Fail(x.t, "the served objects differ from the tree",
+				"%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
 				x.t.Name(), err, o.unsound, slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"),
 				strings.Join(x.tree(), "\n"), x.enqueue(askStatus))
 		}

@@ -11,8 +11,8 @@ import (
 	"tributary/sources/presence"
 )
 
-// TestList_RestoredClusterThatGoesOn has a cluster be restored and have later versions than before when it is looked at again. It is known by
-// an object that was gone.
+// TestList_RestoredClusterThatGoesOn has a cluster be restored and have later versions than before when it is looked at
+// again. It is known by an object that was gone.
 func TestList_RestoredClusterThatGoesOn(t *testing.T) {
 	const settle, hold = time.Second, time.Minute
 	now := time.Now()

@@ -20,8 +20,8 @@ import (
 
 const apiGrants = "referencegrants.gateway.networking.k8s.io"
 
-// TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A route that is listed
-// then is served at once.
+// TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A
+// route that is listed then is served at once.
 func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 	var restarted any
 	for name, row := range map[string]struct {
@@ -93,7 +93,8 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 	}
 }
 
-// TestServicesOfOtherNamespaces are followed while a restored cluster lacks an EndpointSlice, and the status tells which objects wait.
+// TestServicesOfOtherNamespaces are followed while a restored cluster lacks an EndpointSlice, and the status tells
+// which objects wait.
 func TestServicesOfOtherNamespaces(t *testing.T) {
 	objects := istio()
 	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
@@ -206,8 +207,8 @@ func TestTimeline(t *testing.T) {
 	})
 }
 
-// TestRestore_ReusesAResourceVersion restores a cluster that then gives the resource version of a lost change to another
-// change of the same object, and is soon ahead of all versions before.
+// TestRestore_ReusesAResourceVersion restores a cluster that then gives the resource version of a lost change to
+// another change of the same object, and is soon ahead of all versions before.
 func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)

@@ -15,7 +15,11 @@ import (
 // TestToken_IsNotSentToRedirects: a server that sends us to another one does not have that get the token.
 func TestToken_IsNotSentToRedirects(t *testing.T) {
 	got := ""
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got += req.Header.Get("Authorization") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		req *http.Request,
+	) {
+		got += req.Header.Get("Authorization")
+	}))
 	defer elsewhere.Close()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, elsewhere.URL+req.URL.Path, http.StatusTemporaryRedirect)

@@ -126,7 +126,8 @@ func TestKindWithoutRights_DelaysNoOther(t *testing.T) {
 	r.serves("ServiceEntry shop/a", "VirtualService shop/v")
 }
 
-// TestStatus_NamesPlacesOfProblems has an object that cannot be read, one that breaks a rule of Istio, and one with a field of a newer version.
+// TestStatus_NamesPlacesOfProblems has an object that cannot be read, one that breaks a rule of Istio, and one with a
+// field of a newer version.
 func TestStatus_NamesPlacesOfProblems(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{"hosts": 7}})
@@ -153,7 +154,8 @@ func virtual(host string) map[string]any {
 	}}
 }
 
-// TestSelection_NamespacesLabelsAndRevision has the namespaces, kinds, labels, revisions and short names of the settings.
+// TestSelection_NamespacesLabelsAndRevision has the namespaces, kinds, labels, revisions and short names of the
+// settings.
 func TestSelection_NamespacesLabelsAndRevision(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	labels := func(kv ...string) map[string]any {
@@ -232,7 +234,8 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 	}
 }
 
-// TestRestoredCluster_HoldsLostObjects: its objects are served, and lost objects stay for the hold, also over a restart of the source.
+// TestRestoredCluster_HoldsLostObjects: its objects are served, and lost objects stay for the hold, also over a restart
+// of the source.
 func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
@@ -253,7 +256,10 @@ func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
 	server.Delete(entries, "shop", "b")
 	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
 	restarted := quick(t, server, Settings{Hold: time.Hour})
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: restarted, Guard: guard.Settings{Off: true}}}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
+		Name: "k", Table: r.table, Source: restarted,
+		Guard: guard.Settings{Off: true},
+	}}))
 	r.says(sources.Degraded, "1 object is held until ")
 	require.NotContains(t, r.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
 	put(server, "shop", "c", 1)

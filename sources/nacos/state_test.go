@@ -197,7 +197,8 @@ type notebook struct {
 func (n *notebook) Kept() []byte     { return n.note }
 func (n *notebook) Keep(note []byte) { n.note = note }
 
-// TestHold_EndsDespiteRepeatedRestarts cuts the connection, restarts tributary, or both, each eight seconds. Whoever left goes after a hold.
+// TestHold_EndsDespiteRepeatedRestarts cuts the connection, restarts tributary, or both, each eight seconds. Whoever
+// left goes after a hold.
 func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
 	for name, c := range map[string]struct {
 		cut, restart bool
@@ -267,7 +268,8 @@ func newRun(t *testing.T, template string, groups ...string) *run {
 	return r
 }
 
-// TestEmptyCluster_Removed has a cluster that is a host of its own lose its last instance, while others of the service have some.
+// TestEmptyCluster_Removed has a cluster that is a host of its own lose its last instance, while others of the service
+// have some.
 func TestEmptyCluster_Removed(t *testing.T) {
 	r := newRun(t, "{cluster}.{service}.{group}", "DEFAULT_GROUP")
 	instanceIn := func(cluster, ip string) client.Instance {

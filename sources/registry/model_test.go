@@ -60,8 +60,8 @@ type world struct {
 	empty     map[svc]time.Time // the time since when a service has no instance
 }
 
-// connected is for how long the registry answered since an instance went missing, at least and at most: a clock that is set while it is
-// away leaves that open.
+// connected is for how long the registry answered since an instance went missing, at least and at most: a clock that is
+// set while it is away leaves that open.
 type connected struct{ least, most time.Duration }
 
 // notebook is the sink of the model.
@@ -151,8 +151,8 @@ func (w *world) read() {
 
 func (w *world) keep() { w.note.text = KeepNote(&w.note, w.machine.Note(), w.note.text) }
 
-// ended checks the ends of holds: no instance stays that was missing for longer, however often the connection was cut and we restarted, and
-// none that lives goes earlier.
+// ended checks the ends of holds: no instance stays that was missing for longer, however often the connection was cut
+// and we restarted, and none that lives goes earlier.
 func (w *world) ended(t require.TestingT, before, now []int) {
 	for i := range 9 {
 		switch _, listed := w.listed[i]; {

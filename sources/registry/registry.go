@@ -1,25 +1,28 @@
-// Package registry is the state machine of registries: it turns listings into content for the sink. A source adds a client, a pure mapping
-// and options.
+// Package registry is the state machine of registries: it turns listings into content for the sink. A source adds a
+// client, a pure mapping and options.
 //
 // # The contract
 //
-// The client delivers complete listings: of one group (Machine.Take) or of the whole registry (Machine.TakeAll). If it cannot read one, the
-// previous content stays, and the source reports why. The mapping turns each instance into offers: a service, an endpoint, and a State
-// (listed, disabled, unreadable or unlisted), with warnings and left-out instances. Hosts is a mapping for services that are hosts with
-// one port each: a source adds the offers and Restore. Naming names hosts for other mappings.
+// The client delivers complete listings: of one group (Machine.Take) or of the whole registry (Machine.TakeAll). If it
+// cannot read one, the previous content stays, and the source reports why. The mapping turns each instance into offers:
+// a service, an endpoint, and a State (listed, disabled, unreadable or unlisted), with warnings and left-out instances.
+// Hosts is a mapping for services that are hosts with one port each: a source adds the offers and Restore. Naming names
+// hosts for other mappings.
 //
-// Only the registry can know whether a missing endpoint has gone. A lost session is a presence.Suspicion, which covers everything
-// from before: the source calls Machine.Leave and Machine.Return. Where a registry has further proofs, as the answers of Eureka's
-// servers about an instance, a function of the source returns how long an unlisted endpoint stays. A source whose function changes its
-// result calls Machine.Reconsider. Machine.Explained says that the registry itself proves the current losses.
+// Only the registry can know whether a missing endpoint has gone. A lost session is a presence.Suspicion, which covers
+// everything from before: the source calls Machine.Leave and Machine.Return. Where a registry has further proofs, as
+// the answers of Eureka's servers about an instance, a function of the source returns how long an unlisted endpoint
+// stays. A source whose function changes its result calls Machine.Reconsider. Machine.Explained says that the registry
+// itself proves the current losses.
 //
-// The machine decides which endpoints are served: a listed one counts at once, a disabled one goes at once, a missing one stays until its
-// hold ends, and a service without endpoints stays for a time. It gives services names and ports (which do not change while endpoints are
-// in doubt), reports left-out instances, and returns the groups that changed (Machine.Contents) and when something changes by itself
-// (Machine.Next). Machine.Restore takes back what an earlier run published. Publish passes all that to the sink.
+// The machine decides which endpoints are served: a listed one counts at once, a disabled one goes at once, a missing
+// one stays until its hold ends, and a service without endpoints stays for a time. It gives services names and ports
+// (which do not change while endpoints are in doubt), reports left-out instances, and returns the groups that changed
+// (Machine.Contents) and when something changes by itself (Machine.Next). Machine.Restore takes back what an earlier
+// run published. Publish passes all that to the sink.
 //
-// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list an instance while they hear from it. After an outage they list too
-// little until all instances have registered again.
+// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list an instance while they hear from it. After an
+// outage they list too little until all instances have registered again.
 //
 // Apart from Publish the package does no I/O and has no clock.
 package registry

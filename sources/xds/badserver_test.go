@@ -21,7 +21,8 @@ import (
 	"tributary/sources"
 )
 
-// Each of the following is a row of the table in README.md, as are those of badinput_test.go. Here a server is good first.
+// Each of the following is a row of the table in README.md, as are those of badinput_test.go. Here a server is good
+// first.
 
 // TestServer_FailsAfterGoodStream has a server misbehave on each stream after a good one.
 func TestServer_FailsAfterGoodStream(t *testing.T) {
@@ -168,7 +169,8 @@ func TestLargeResponse(t *testing.T) {
 	require.Less(t, len(reason), 1000)
 }
 
-// TestMalformedResponse_KeepsResources is about a message that ends in the middle, and about one that is something else, after a good one.
+// TestMalformedResponse_KeepsResources is about a message that ends in the middle, and about one that is something
+// else, after a good one.
 func TestMalformedResponse_KeepsResources(t *testing.T) {
 	good, err := proto.Marshal(&discoveryv3.DiscoveryResponse{
 		TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")},

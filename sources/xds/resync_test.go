@@ -23,7 +23,10 @@ type forgetful struct {
 func (f *forgetful) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	resources := <-f.resources
 	f.resources <- resources
-	if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1", Resources: resources}); err != nil {
+	if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{
+		TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1",
+		Resources: resources,
+	}); err != nil {
 		return err
 	}
 	<-s.Context().Done()

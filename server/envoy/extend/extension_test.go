@@ -125,8 +125,8 @@ func TestPlugin(t *testing.T) {
 		o := object(resource.WasmPlugin, "shop", "a", 0, read(t, &extensionsv1alpha1.WasmPlugin{}, spec))
 		return ForProfile(nil, []*WasmPlugin{&o}, model.Profile{}, knownCluster)
 	}
-	e := plugin(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]}, failStrategy: FAIL_RELOAD,
-vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
+	e := plugin(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]},
+failStrategy: FAIL_RELOAD, vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
 	require.Empty(t, e.Findings)
 	require.Equal(t, "extensions.istio.io/wasmplugin/shop.a", e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetName())
 	got := &httpwasmv3.Wasm{}

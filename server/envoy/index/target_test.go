@@ -54,7 +54,8 @@ var targetClients = map[string]model.Profile{
 	},
 }
 
-// targetMesh has the Gateways that are derived of edge/public and edge/deployed, one that is not derived, and a ServiceEntry.
+// targetMesh has the Gateways that are derived of edge/public and edge/deployed, one that is not derived, and a
+// ServiceEntry.
 func targetMesh(t *testing.T) *Mesh {
 	t.Helper()
 	m := NewMesh()
@@ -102,8 +103,8 @@ func outcomeOf(m *Mesh, kind resource.Kind, p model.Profile) outcome {
 	return ignored
 }
 
-// Each kind of target means the clients that istiod means, and a policy of a target that no Envoy can enforce is never ignored where it is
-// for a client.
+// Each kind of target means the clients that istiod means, and a policy of a target that no Envoy can enforce is never
+// ignored where it is for a client.
 func TestPolicyTargets(t *testing.T) {
 	t.Parallel()
 	const group = "gateway.networking.k8s.io"
@@ -250,7 +251,8 @@ func TestPolicyTargets(t *testing.T) {
 	}
 }
 
-// A policy that comes or goes concerns the hosts on derived Gateways, which clients of other namespaces run without a policy only.
+// A policy that comes or goes concerns the hosts on derived Gateways, which clients of other namespaces run without a
+// policy only.
 func TestPolicyTarget_TouchesGatewayHosts(t *testing.T) {
 	t.Parallel()
 	m := targetMesh(t)

@@ -185,9 +185,14 @@ spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 			Options{},
 			`no subset "v2"`,
 		},
-		"subset exists":        {withHost(entry, "b.example") + withHost(rule, "b.example") + to("{host: b.example, subset: v1}"), Options{}, ""},
-		"subset of a wildcard": {withHost(entry, "b.example") + withHost(rule, "'*.example'") + to("{host: b.example, subset: v1}"), Options{}, ""},
-		"subset of no rule":    {withHost(entry, "b.example") + to("{host: b.example, subset: v1}"), Options{}, "no DestinationRule of b.example"},
+		"subset exists": {withHost(entry, "b.example") + withHost(rule, "b.example") + to("{host: b.example, subset: v1}"), Options{}, ""},
+		"subset of a wildcard": {withHost(entry, "b.example") + withHost(rule,
+			"'*.example'") + to("{host: b.example, subset: v1}"), Options{}, ""},
+		"subset of no rule": {
+			withHost(entry, "b.example") + to("{host: b.example, subset: v1}"),
+			Options{},
+			"no DestinationRule of b.example",
+		},
 		"gateway": {
 			withHost(entry, "b.example") + route + "gateways: [edge/x, mesh], http: [{route: [{destination: {host: b.example}}]}]}",
 			Options{},

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only one filter chain may have a server name and a range of addresses: those of others are left out, and those that Envoy refuses.
+// Only one filter chain may have a server name and a range of addresses: those of others are left out, and those that
+// Envoy refuses.
 func TestUsedMatches(t *testing.T) {
 	m := make(usedMatches)
 	got, ok := m.add([]string{"a", "*.b"}, nil)

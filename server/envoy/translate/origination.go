@@ -13,8 +13,8 @@ import (
 // systemRoots are the default certificates to verify servers by.
 const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
 
-// CanOriginate reports whether a policy asks for TLS that this package can set up. A credential without a folder has neither roots nor a
-// certificate.
+// CanOriginate reports whether a policy asks for TLS that this package can set up. A credential without a folder has
+// neither roots nor a certificate.
 func CanOriginate(tls *networking.ClientTLSSettings) bool {
 	credential, authority := tls.GetCredentialName(), tls.GetCaCertCredentialName()
 	if authority != "" && !model.IsCredential(authority) && !tls.GetInsecureSkipVerify().GetValue() {
@@ -39,7 +39,8 @@ func CannotOriginate(tls *networking.ClientTLSSettings) bool {
 		!CanOriginate(tls)
 }
 
-// upstreamTLS sets up TLS to a cluster of a service by the policy, adds its secrets, and returns the options, which may change.
+// upstreamTLS sets up TLS to a cluster of a service by the policy, adds its secrets, and returns the options, which may
+// change.
 func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
 	client model.Profile, s *model.Service,
 ) *httpv3.HttpProtocolOptions {
@@ -80,7 +81,8 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 	if sni != "" {
 		return options
 	}
-	// Requests may come to an HTTPS port, too, by routes from an HTTP port. Their host is the server name, also for verification.
+	// Requests may come to an HTTPS port, too, by routes from an HTTP port. Their host is the server name, also for
+	// verification.
 	if options == nil {
 		options = http1()
 	}

@@ -108,25 +108,31 @@ func TestLossOfData(t *testing.T) {
 		a    Answer
 		want bool
 	}{
-		"one, while all was well":                            {missing(1), certain, false},
-		"most, while all was well":                           {missing(9, services), certain, false},
-		"all services, while all was well":                   {missing(10, services), certain, true},
-		"all keys, while all was well":                       {missing(10), certain, false},
-		"all keys, in an outage":                             {missing(10, outage), certain, true},
-		"most, in an outage":                                 {missing(6, outage), certain, true},
-		"most, in an outage, and the rest is as it was":      {missing(6, outage, unchanged), certain, false},
-		"half, in an outage":                                 {missing(5, outage), certain, false},
-		"some, and all others were recreated":                {missing(2, remade), certain, true},
-		"some, and some others were recreated":               {missing(2, remade, unchanged), certain, false},
-		"none, and all others were recreated":                {missing(0, remade), certain, false},
-		"some, and another was made when it was not":         {missing(2, unchanged, rewritten), certain, true},
-		"one, of another cluster":                            {missing(1, unchanged, otherCluster), certain, true},
-		"none, of another cluster":                           {missing(0, unchanged, otherCluster), certain, true},
-		"some, at an older index":                            {missing(2), withIndex(4, certain), true},
-		"some, at an older index, and the rest is as it was": {missing(2, unchanged), withIndex(4, certain), true}, // it may be recreated at the same index
-		"most, in an outage, and one other is as it was":     {missing(6, outage, once), certain, true},            // the same
-		"none, at an older index, and all is as it was":      {missing(0, once), withIndex(4, certain), false},     // deletions are forgotten after minutes
-		"none, at an older index, and some was recreated":    {missing(0, unchanged, remade), withIndex(4, certain), true},
+		"one, while all was well":                       {missing(1), certain, false},
+		"most, while all was well":                      {missing(9, services), certain, false},
+		"all services, while all was well":              {missing(10, services), certain, true},
+		"all keys, while all was well":                  {missing(10), certain, false},
+		"all keys, in an outage":                        {missing(10, outage), certain, true},
+		"most, in an outage":                            {missing(6, outage), certain, true},
+		"most, in an outage, and the rest is as it was": {missing(6, outage, unchanged), certain, false},
+		"half, in an outage":                            {missing(5, outage), certain, false},
+		"some, and all others were recreated":           {missing(2, remade), certain, true},
+		"some, and some others were recreated":          {missing(2, remade, unchanged), certain, false},
+		"none, and all others were recreated":           {missing(0, remade), certain, false},
+		"some, and another was made when it was not":    {missing(2, unchanged, rewritten), certain, true},
+		"one, of another cluster":                       {missing(1, unchanged, otherCluster), certain, true},
+		"none, of another cluster":                      {missing(0, unchanged, otherCluster), certain, true},
+		"some, at an older index":                       {missing(2), withIndex(4, certain), true},
+		"some, at an older index, and the rest is as it was": {
+			missing(2, unchanged), withIndex(4, certain),
+			true,
+		}, // it may be recreated at the same index
+		"most, in an outage, and one other is as it was": {missing(6, outage, once), certain, true}, // the same
+		"none, at an older index, and all is as it was": {
+			missing(0, once), withIndex(4, certain),
+			false,
+		}, // deletions are forgotten after minutes
+		"none, at an older index, and some was recreated": {missing(0, unchanged, remade), withIndex(4, certain), true},
 	} {
 		assert.Equal(t, c.want, Reset(c.c, c.a), name)
 	}

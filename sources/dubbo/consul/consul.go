@@ -1,9 +1,10 @@
-// Package consul reads the registrations of Dubbo's providers in a Consul: a service for each interface, with the tag dubbo, the URL in its
-// meta, and the parameters of the URL as tags; and one for each application of Dubbo 3, with the metadata of instances as tags, without the
-// tag dubbo and without meta. consul.go parses these and is pure: no I/O, no clock. registry.go follows Consul.
+// Package consul reads the registrations of Dubbo's providers in a Consul: a service for each interface, with the tag
+// dubbo, the URL in its meta, and the parameters of the URL as tags; and one for each application of Dubbo 3, with the
+// metadata of instances as tags, without the tag dubbo and without meta. consul.go parses these and is pure: no I/O, no
+// clock. registry.go follows Consul.
 //
-// The formats are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6, as observed, and of the code of dubbo-go 1.5.6, the last one that
-// registers in Consul.
+// The formats are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6, as observed, and of the code of dubbo-go 1.5.6, the
+// last one that registers in Consul.
 package consul
 
 import (
@@ -37,8 +38,8 @@ func ParseRegistration(iface string, e *api.ServiceEntry) registry.Registration 
 	return registry.Registration{URL: u}
 }
 
-// urlOf returns the URL in the meta. Some leave it out if it exceeds the 512 characters that Consul allows: then it is made of the tags and
-// the service's address in Consul.
+// urlOf returns the URL in the meta. Some leave it out if it exceeds the 512 characters that Consul allows: then it is
+// made of the tags and the service's address in Consul.
 func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 	if text := e.Service.Meta[metaURL]; text != "" {
 		return provider.ParseURL(text)
@@ -77,8 +78,8 @@ const (
 	Failing
 )
 
-// StateOf returns the state of an instance. Dubbo sends a heartbeat every few seconds. If these stop, Consul writes that into the output of
-// the check. A restarted agent begins with a failing check without output.
+// StateOf returns the state of an instance. Dubbo sends a heartbeat every few seconds. If these stop, Consul writes
+// that into the output of the check. A restarted agent begins with a failing check without output.
 func StateOf(e *api.ServiceEntry) State {
 	switch e.Checks.AggregatedStatus() {
 	case api.HealthPassing, api.HealthWarning:

@@ -1,5 +1,6 @@
-// Package mapping turns Dubbo's providers into Istio's ServiceEntries. It is pure: no I/O, no clock, and, apart from virtual addresses, no
-// memory. Its objects are valid whatever is in a registry, and, apart from virtual addresses, do not depend on the order of registrations.
+// Package mapping turns Dubbo's providers into Istio's ServiceEntries. It is pure: no I/O, no clock, and, apart from
+// virtual addresses, no memory. Its objects are valid whatever is in a registry, and, apart from virtual addresses, do
+// not depend on the order of registrations.
 package mapping
 
 import (
@@ -29,8 +30,8 @@ type Mapper struct {
 
 var _ core.Mapping[ID] = (*Mapper)(nil)
 
-// New returns a mapper. place precedes the name of an interface in messages. Without vips no service gets a virtual address. An error
-// begins with the key at fault.
+// New returns a mapper. place precedes the name of an interface in messages. Without vips no service gets a virtual
+// address. An error begins with the key at fault.
 func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
 	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
@@ -78,7 +79,8 @@ func objectOf(n core.Name, protocol string) string {
 	return n.Object + "." + names.Label(protocol, protocol)
 }
 
-// ServiceOf returns the service to which a provider's ID belongs: the ID without a group or version that is not part of the host.
+// ServiceOf returns the service to which a provider's ID belongs: the ID without a group or version that is not part of
+// the host.
 func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 	if !strings.Contains(m.o.HostTemplate, "{group}") {
 		id.Group = ""
@@ -98,8 +100,8 @@ func (m *Mapper) Place(id ID) string { return m.place + id.Service.Interface }
 // ServicePort implements core.Mapping. Here each protocol has a port instead.
 func (m *Mapper) ServicePort(ID) int { return 0 }
 
-// Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called; only for the last
-// problem says why.
+// Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called;
+// only for the last problem says why.
 func (m *Mapper) Endpoint(p provider.Provider) (e core.Endpoint, ok bool, problem string) {
 	address, err := names.Address(p.Host)
 	if err != nil {
@@ -116,7 +118,8 @@ func (m *Mapper) Endpoint(p provider.Provider) (e core.Endpoint, ok bool, proble
 // Application returns the name of an application as it is in endpoints.
 func Application(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// The annotations with the Dubbo service of a ServiceEntry and the applications of its endpoints. Not every name can be a label.
+// The annotations with the Dubbo service of a ServiceEntry and the applications of its endpoints. Not every name can be
+// a label.
 const (
 	annotationInterface    = "tributary/dubbo-interface"
 	annotationGroup        = "tributary/dubbo-group"
@@ -125,8 +128,9 @@ const (
 	annotationApplications = "tributary/dubbo-applications"
 )
 
-// Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a DestinationRule if one is
-// wanted. One ServiceEntry would not do: instances may lack a protocol, for which Istio would use the service's port.
+// Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a
+// DestinationRule if one is wanted. One ServiceEntry would not do: instances may lack a protocol, for which Istio would
+// use the service's port.
 func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
 	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
 	if !utf8.ValidString(id.Interface + id.Group + id.Version) {
@@ -209,7 +213,8 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 	return a
 }
 
-// Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them apart.
+// Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them
+// apart.
 func (m *Mapper) Restore(published []*resource.Resource) []core.Service[ID] {
 	return core.Restored(published, func(a map[string]string, s core.Service[ID]) []core.Service[ID] {
 		for n, application := range ofRuns(a[annotationApplications], len(s.Endpoints)) {

@@ -13,8 +13,9 @@ import (
 
 // Options are the options of the objects that are made of services. Zero values stand for the defaults.
 type Options struct {
-	// HostTemplate is the host of a service, made of {interface}, {group} and {version}. A missing group or version goes with the '-' or '.'
-	// before it. Without {group} or {version}, services that differ in these share a host. Default: {interface}-{group}-{version}.
+	// HostTemplate is the host of a service, made of {interface}, {group} and {version}. A missing group or version goes
+	// with the '-' or '.' before it. Without {group} or {version}, services that differ in these share a host. Default:
+	// {interface}-{group}-{version}.
 	HostTemplate string
 	// Hosts is core.AnyHosts if registrants may choose hosts of Kubernetes clusters.
 	Hosts string
@@ -24,8 +25,8 @@ type Options struct {
 	ServicePorts map[string]int
 	// LabelParams are parameters of providers that become labels of endpoints.
 	LabelParams []string
-	// VIPs selects services that get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
-	// Default: tcp.
+	// VIPs selects services that get a virtual address: tcp for those with a port whose protocol has no host in it, all,
+	// or none. Default: tcp.
 	VIPs string
 	// Subsets are the subsets of a service's DestinationRule: by version, by group, or none. Default: none.
 	Subsets string

@@ -13,9 +13,9 @@ import (
 	core "tributary/sources/registry"
 )
 
-// rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints (more
-// than one only if these are not part of the host), and lets Envoy warm up new endpoints, as Dubbo's consumers do. Weights do not grow
-// here: the objects depend only on registrations.
+// rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of
+// the endpoints (more than one only if these are not part of the host), and lets Envoy warm up new endpoints, as
+// Dubbo's consumers do. Weights do not grow here: the objects depend only on registrations.
 func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
 	if m.o.Subsets == "" && m.o.WarmUp == 0 {
 		return nil, nil
@@ -53,8 +53,8 @@ func (m *Mapper) subsets(host []core.Service[ID]) (subsets []*networking.Subset)
 	return subsets
 }
 
-// subsetNames gives each of the sorted values its own name: 1.0.0 is 1-0-0. Of several with one name, all but the value that equals it get
-// a hash.
+// subsetNames gives each of the sorted values its own name: 1.0.0 is 1-0-0. Of several with one name, all but the value
+// that equals it get a hash.
 func subsetNames(values []string) map[string]string {
 	labels := map[string]string{}
 	slices.SortStableFunc(values, func(a, b string) int { return names.Distance(a) - names.Distance(b) })

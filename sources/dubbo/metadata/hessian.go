@@ -6,8 +6,8 @@ import (
 	"unicode/utf16"
 )
 
-// A part of hessian2 (http://hessian.caucho.com/doc/hessian-serialization.html): writes strings and a map of strings, reads the values of
-// metadata.
+// A part of hessian2 (http://hessian.caucho.com/doc/hessian-serialization.html): writes strings and a map of strings,
+// reads the values of metadata.
 
 // appendString writes a string. Its length is counted in UTF-16 units.
 func appendString(b []byte, s string) []byte {
@@ -32,8 +32,8 @@ func appendMap(b []byte, pairs ...[2]string) []byte {
 	return append(b, 'Z')
 }
 
-// reader reads hessian2: null, booleans, numbers, strings, lists, maps, objects (as maps of their fields), and references. After an error
-// all that it reads is zero.
+// reader reads hessian2: null, booleans, numbers, strings, lists, maps, objects (as maps of their fields), and
+// references. After an error all that it reads is zero.
 type reader struct {
 	rest    []byte
 	err     error      // the first
@@ -216,8 +216,8 @@ func (r *reader) typeName() {
 	r.string()
 }
 
-// numbers are the encodings of integers of 32 and 64 bits; dubbo-go writes ports as the latter. The tags from first to last stand for the
-// highest bits of a number, of which zero is 0, and more bytes follow.
+// numbers are the encodings of integers of 32 and 64 bits; dubbo-go writes ports as the latter. The tags from first to
+// last stand for the highest bits of a number, of which zero is 0, and more bytes follow.
 var numbers = []struct {
 	first, last, zero byte
 	more              int

@@ -10,8 +10,8 @@ import (
 	"tributary/internal/worker"
 )
 
-// askLimiter bounds how many instances are asked at once. An ask longer than fastTimeout moves to the slow lane if that has room. If it
-// then fails, or if there is no room, the next ask of the address begins in the slow lane.
+// askLimiter bounds how many instances are asked at once. An ask longer than fastTimeout moves to the slow lane if that
+// has room. If it then fails, or if there is no room, the next ask of the address begins in the slow lane.
 type askLimiter struct {
 	fast, slow chan struct{} // one element for each ask under way
 

@@ -1,7 +1,8 @@
-// Package metadata asks Dubbo's instances for their metadata, as Dubbo's own consumers do. By default instances serve it on one of their
-// ports, by a method that depends on version and protocol: see README.md of package dubbo.
+// Package metadata asks Dubbo's instances for their metadata, as Dubbo's own consumers do. By default instances serve
+// it on one of their ports, by a method that depends on version and protocol: see README.md of package dubbo.
 //
-// hessian.go reads and writes hessian2, dubbo.go, triple.go and http.go are the three methods, and limiter.go bounds concurrent asks.
+// hessian.go reads and writes hessian2, dubbo.go, triple.go and http.go are the three methods, and limiter.go bounds
+// concurrent asks.
 package metadata
 
 import (
@@ -37,7 +38,8 @@ var errNothingYet = errors.New("no services registered (yet)")
 // New returns a client.
 func New() *Client { return &Client{limiter: newAskLimiter(), ways: waysOf} }
 
-// Ask asks an instance for its metadata, which has no revision if the answer names none. how names the method that succeeded.
+// Ask asks an instance for its metadata, which has no revision if the answer names none. how names the method that
+// succeeded.
 func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
 	if i.Service == nil {
 		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port,

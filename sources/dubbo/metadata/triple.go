@@ -58,8 +58,9 @@ func overTriple(ctx context.Context, address string, i provider.Instance) (m pro
 	return m, err
 }
 
-// overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf: TripleRequestWrapper{serializeType=1,
-// args=2, argTypes=3} gives TripleResponseWrapper{serializeType=1, data=2, type=3}, with the answer in hessian2.
+// overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf:
+// TripleRequestWrapper{serializeType=1, args=2, argTypes=3} gives TripleResponseWrapper{serializeType=1, data=2,
+// type=3}, with the answer in hessian2.
 func overWrappedTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
 	ctx = grpcmetadata.AppendToOutgoingContext(ctx, "tri-service-group", i.Application, "tri-service-version", "1.0.0")
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "hessian2")
@@ -103,7 +104,8 @@ func parseInfo(message []byte) (m provider.Metadata, err error) {
 	return m, nil
 }
 
-// parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string> params=7}.
+// parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string>
+// params=7}.
 func parseService(message []byte) (s provider.Service, err error) {
 	f, err := protofields.Parse(message)
 	if err != nil {

@@ -60,8 +60,8 @@ func read(category registry.Category) bool {
 	return category == registry.Providers || category == registry.Configurators || category == registry.Consumers
 }
 
-// partOf returns the part that a service named category:interface:version:group is. For a service of an application it is empty. Routers
-// are not read.
+// partOf returns the part that a service named category:interface:version:group is. For a service of an application it
+// is empty. Routers are not read.
 func partOf(name string) registry.Part {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
@@ -170,7 +170,8 @@ func (l *listener) Instances(_, name string, instances []client.Instance, warnin
 // off reports whether an instance is disabled in Nacos itself.
 func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 
-// registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the metadata.
+// registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the
+// metadata.
 func registrationsOf(iface string, instances []client.Instance) (urls []registry.Registration) {
 	for _, i := range instances {
 		params := map[string]string{}

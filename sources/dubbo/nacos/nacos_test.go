@@ -213,7 +213,10 @@ func TestForeignInstances_NotDubbo(t *testing.T) {
 	h.newCalls()
 	off, ill, weightless := instance("10.0.0.2"), instance("10.0.0.3"), instance("10.0.0.4")
 	off.Enabled, ill.Healthy, weightless.Weight = false, false, 0
-	l.Instances("", "orders", []client.Instance{instance("10.0.0.1"), off, ill, weightless, instance("10.0.0.5", "dubbo.endpoints", "{")}, nil, nil)
+	l.Instances("", "orders", []client.Instance{
+		instance("10.0.0.1"), off, ill, weightless,
+		instance("10.0.0.5", "dubbo.endpoints", "{"),
+	}, nil, nil)
 	calls := h.newCalls()
 	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.3:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", calls[0])
 	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", calls[1])

@@ -40,7 +40,8 @@ func (c Configurator) matches(p Provider) bool {
 		want, ok := c.Params[key]
 		return !ok || want == "" || want == "*" || slices.Contains(strings.Split(want, ","), value)
 	}
-	// A rule without a group or version applies to services without one, and * is no wildcard (UrlUtils.isMatch of 2.7.23 and 3.3.6).
+	// A rule without a group or version applies to services without one, and * is no wildcard (UrlUtils.isMatch of 2.7.23
+	// and 3.3.6).
 	if id := newID(p.Interface, c.Params["group"], c.Params["version"]); id != p.ID {
 		return false
 	}
@@ -66,8 +67,8 @@ func (p Provider) at(address string) bool {
 	return err == nil && host == p.Host && port == p.Port
 }
 
-// Configure applies rules to providers. A rule for one address wins over those for all, then the higher priority wins; the order of rules
-// does not matter.
+// Configure applies rules to providers. A rule for one address wins over those for all, then the higher priority wins;
+// the order of rules does not matter.
 func Configure(providers []Provider, rules []Configurator) []Provider {
 	if len(rules) == 0 {
 		return providers

@@ -14,7 +14,8 @@ import (
 	"tributary/internal/names"
 )
 
-// Instance is an instance of an application, as Dubbo 3 registers it. Its revision identifies the metadata that lists its services.
+// Instance is an instance of an application, as Dubbo 3 registers it. Its revision identifies the metadata that lists
+// its services.
 type Instance struct {
 	Application string
 	Host        string
@@ -62,8 +63,8 @@ func OfInstances(text string) bool {
 	return (key == keyEndpoints || key == keyRevision) && value != ""
 }
 
-// ParseInstance parses the content of a node below an application: JSON as Curator writes it. ok is false for an instance that is not
-// Dubbo's; Spring Cloud uses the same place.
+// ParseInstance parses the content of a node below an application: JSON as Curator writes it. ok is false for an
+// instance that is not Dubbo's; Spring Cloud uses the same place.
 func ParseInstance(application string, content []byte) (i Instance, ok bool, err error) {
 	if len(content) > maxText {
 		return Instance{}, false, fmt.Errorf("instance of %d bytes (limit %d)", len(content), maxText)
@@ -86,7 +87,8 @@ func ParseInstance(application string, content []byte) (i Instance, ok bool, err
 	return NewInstance(cmp.Or(application, node.Name), node.Address, number(node.Port), metadata)
 }
 
-// NewInstance returns the instance of an application at an address, given its metadata. ok is false if these are not Dubbo's.
+// NewInstance returns the instance of an application at an address, given its metadata. ok is false if these are not
+// Dubbo's.
 func NewInstance(application, host string, port int, metadata map[string]string) (i Instance, ok bool, err error) {
 	if metadata[keyEndpoints] == "" && metadata[keyRevision] == "" {
 		return Instance{}, false, nil
@@ -130,7 +132,8 @@ func parseEndpoints(list string) (endpoints []Endpoint, err error) {
 	return endpoints, nil
 }
 
-// parseService parses parameters in JSON. dubbo-go writes one object, and versions for Spring Cloud one for each protocol.
+// parseService parses parameters in JSON. dubbo-go writes one object, and versions for Spring Cloud one for each
+// protocol.
 func parseService(params string) *MetadataService {
 	raw := map[string]json.RawMessage{}
 	if json.Unmarshal([]byte(params), &raw) != nil {
@@ -187,8 +190,8 @@ func (i Instance) portOf(protocol string) int {
 	return 0
 }
 
-// Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why other services in the
-// metadata cannot be called.
+// Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why
+// other services in the metadata cannot be called.
 func (i Instance) Offers(m Metadata) (providers []Provider, unreadable []error) {
 	for _, s := range m.Services {
 		p := Provider{

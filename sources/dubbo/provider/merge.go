@@ -17,9 +17,9 @@ type endpoint struct {
 
 func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host, p.Port, p.Path} }
 
-// Merge returns each provider once, in a stable order. Of several registrations at one level the newest wins, verified ones before
-// unverified ones: after a crash the old one stays until its session ends. The parameters of both levels are merged; where both have one,
-// that of the newer registration wins. Of equally old registrations the first wins.
+// Merge returns each provider once, in a stable order. Of several registrations at one level the newest wins, verified
+// ones before unverified ones: after a crash the old one stays until its session ends. The parameters of both levels
+// are merged; where both have one, that of the newer registration wins. Of equally old registrations the first wins.
 func Merge(lists ...[]Provider) []Provider {
 	newest := map[endpoint][]Provider{} // of each level
 	for _, p := range slices.Concat(lists...) {

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMerge_CombinesParametersOfBothLevels has one provider at both levels, which do not say the same: Java registers an instance a
-// moment after its interfaces, with metadata that lack some parameters. p are those of the node of the interface, i those of the metadata.
+// TestMerge_CombinesParametersOfBothLevels has one provider at both levels, which do not say the same: Java registers
+// an instance a moment after its interfaces, with metadata that lack some parameters. p are those of the node of the
+// interface, i those of the metadata.
 func TestMerge_CombinesParametersOfBothLevels(t *testing.T) {
 	const golang = "dubbo-golang-3.3.2"
 	for name, c := range map[string]struct {
@@ -75,8 +76,8 @@ func TestMerge_CombinesParametersOfBothLevels(t *testing.T) {
 	}
 }
 
-// TestMerge_NewestOfLevelCounts has the node of a crashed provider beside that of the new one, which no longer has a weight of its
-// own.
+// TestMerge_NewestOfLevelCounts has the node of a crashed provider beside that of the new one, which no longer has a
+// weight of its own.
 func TestMerge_NewestOfLevelCounts(t *testing.T) {
 	old := Provider{
 		ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1,

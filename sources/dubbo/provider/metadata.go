@@ -77,8 +77,8 @@ func nameOf(service json.RawMessage) string {
 	return " of " + Shorten(text(of.Name))
 }
 
-// ParseMetadata parses MetadataInfo in JSON, as in a metadata report and in answers of instances. skipped names the services that cannot be
-// read.
+// ParseMetadata parses MetadataInfo in JSON, as in a metadata report and in answers of instances. skipped names the
+// services that cannot be read.
 func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
 	if len(content) > maxText {
 		return Metadata{}, nil, fmt.Errorf("metadata of %d bytes (limit %d)", len(content), maxText)
@@ -150,7 +150,8 @@ func (s *Service) complete(key string) {
 	s.Protocol = strings.ToLower(s.Protocol)
 }
 
-// FromURLs makes metadata of the URLs in the answer of a metadata service, which name no revision. skipped names those that cannot be read.
+// FromURLs makes metadata of the URLs in the answer of a metadata service, which name no revision. skipped names those
+// that cannot be read.
 func FromURLs(application string, urls []string) (m Metadata, skipped []string) {
 	m = Metadata{Application: application}
 	var out unreadableServices

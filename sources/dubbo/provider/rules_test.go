@@ -289,7 +289,8 @@ func TestRule11HostOfInstancePortOfService(t *testing.T) {
 	golang.Host = "192.0.2.9" // another one with the same metadata
 	served := golang.Providers(m)
 	require.Len(t, served, 1)
-	require.Equal(t, []any{"192.0.2.9", 29003, "dubbo", uint32(100)}, []any{served[0].Host, served[0].Port, served[0].Protocol, served[0].Weight()})
+	require.Equal(t, []any{"192.0.2.9", 29003, "dubbo", uint32(100)},
+		[]any{served[0].Host, served[0].Port, served[0].Protocol, served[0].Weight()})
 	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g2"}, served[0].ID)
 }
 

@@ -1,5 +1,5 @@
-// Package provider parses what Dubbo's providers register: URLs, instances of applications, their metadata, and the configurators that
-// administrators add. It is pure: no I/O, no clock.
+// Package provider parses what Dubbo's providers register: URLs, instances of applications, their metadata, and the
+// configurators that administrators add. It is pure: no I/O, no clock.
 //
 // The formats are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6 and of dubbo-go 3.3.2, as observed.
 package provider
@@ -27,7 +27,8 @@ type URL struct {
 	Params   map[string]string
 }
 
-// NewURL returns the URL of a registration without one: with its parameters, which it takes over, and the address in the registry.
+// NewURL returns the URL of a registration without one: with its parameters, which it takes over, and the address in
+// the registry.
 func NewURL(iface, host string, port int, params map[string]string) URL {
 	params["interface"] = cmp.Or(params["interface"], iface)
 	return URL{
@@ -48,8 +49,8 @@ func ParseNode(name string) (URL, error) {
 	return ParseURL(text)
 }
 
-// ParseURL parses a URL. Java does not escape values: everything after the first '=' of a parameter is its value, '%', '+', '/', '?' and
-// '#' included. A parameter without '=' has no value.
+// ParseURL parses a URL. Java does not escape values: everything after the first '=' of a parameter is its value, '%',
+// '+', '/', '?' and '#' included. A parameter without '=' has no value.
 func ParseURL(text string) (u URL, err error) {
 	if len(text) > maxText {
 		return URL{}, fmt.Errorf("URL of %d bytes (limit %d)", len(text), maxText)
@@ -86,8 +87,8 @@ func ParseURL(text string) (u URL, err error) {
 	return u, nil
 }
 
-// SplitAddress splits host and port, which may be missing. Java writes IPv6 addresses without brackets: the part after the last colon is
-// the port, as in Java, unless the rest is no address.
+// SplitAddress splits host and port, which may be missing. Java writes IPv6 addresses without brackets: the part after
+// the last colon is the port, as in Java, unless the rest is no address.
 func SplitAddress(address string) (host string, port int, err error) {
 	host = address
 	if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') &&
@@ -107,7 +108,8 @@ func addressOnlyAsAWhole(text, start string) bool {
 	return failure == nil && part != nil
 }
 
-// Shorten makes text of a registry fit for a message. Texts that differ stay different, except that invalid bytes all become "?".
+// Shorten makes text of a registry fit for a message. Texts that differ stay different, except that invalid bytes all
+// become "?".
 func Shorten(text string) string {
 	const most = 120
 	text = strings.ToValidUTF8(text, "?")

@@ -8,8 +8,8 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// Claims holds the registrations of an application by host:port. A stale instance or another framework may use the same address; the best
-// claim wins.
+// Claims holds the registrations of an application by host:port. A stale instance or another framework may use the same
+// address; the best claim wins.
 type Claims map[string]Claim
 
 // Claim is a registration at an address.

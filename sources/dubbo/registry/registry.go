@@ -10,10 +10,11 @@ import (
 
 // Registry is where providers register.
 type Registry interface {
-	// Watch calls to with everything, and with each change, until ctx ends. It returns when everything that it started has ended: an error of
-	// ctx, or why it could not begin.
+	// Watch calls to with everything, and with each change, until ctx ends. It returns when everything that it started has
+	// ended: an error of ctx, or why it could not begin.
 	Watch(ctx context.Context, to Listener, w Wanted) error
-	// Metadata returns the document of a revision of an application in the metadata report, or ErrAbsent. It is called while Watch runs.
+	// Metadata returns the document of a revision of an application in the metadata report, or ErrAbsent. It is called
+	// while Watch runs.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 	// Mapped returns the registry's mapping: the interfaces of each application. It is called while Watch runs.
 	Mapped(ctx context.Context) (interfacesOf map[string][]string, err error)
@@ -50,16 +51,17 @@ type Known struct {
 	Port                   int
 }
 
-// Listener receives the registry's state, not events: each call has the whole of one part. With an error other than Incomplete the part
-// could not be read and its previous content stays. The methods are safe for concurrent use, do not block, and take over their arguments;
-// calls about one part come in order.
+// Listener receives the registry's state, not events: each call has the whole of one part. With an error other than
+// Incomplete the part could not be read and its previous content stays. The methods are safe for concurrent use, do not
+// block, and take over their arguments; calls about one part come in order.
 type Listener interface {
 	// Parts lists all parts; Applications the names of possible applications.
 	Parts(parts []Part, err error)
 	Applications(names []string, err error)
 	// Registered delivers the registrations of a part, or ErrAbsent if there is no such place.
 	Registered(part Part, registrations []Registration, err error)
-	// Instances lists the ids of an application; Instance delivers one, and whether it is Dubbo's. A Failing instance counts as unlisted.
+	// Instances lists the ids of an application; Instance delivers one, and whether it is Dubbo's. A Failing instance
+	// counts as unlisted.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i provider.Instance, dubbo bool, err error)
 	// Others is the number of other services, which are not Dubbo's.
@@ -70,8 +72,9 @@ type Listener interface {
 	Healed(path string)
 }
 
-// Part is the place where providers, consumers or rules register for an interface. An interface may have several parts of one category: the
-// name of a node of ZooKeeper has several spellings, and Nacos has a service for each version and group. Parts are independent.
+// Part is the place where providers, consumers or rules register for an interface. An interface may have several parts
+// of one category: the name of a node of ZooKeeper has several spellings, and Nacos has a service for each version and
+// group. Parts are independent.
 type Part struct {
 	Interface string
 	Category  Category

@@ -67,7 +67,8 @@ func ParseAddress(text string) (a Address, err error) {
 // group returns the path of the registry's group.
 func (a Address) group() string { return a.Root + "/" + a.Group }
 
-// TLS returns the TLS configuration for a connection to a host; a nil TLS means no TLS. It is called each time, since certificates change.
+// TLS returns the TLS configuration for a connection to a host; a nil TLS means no TLS. It is called each time, since
+// certificates change.
 type TLS func(host string) (*tls.Config, error)
 
 // New returns the registry at an address.

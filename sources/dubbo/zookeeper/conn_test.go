@@ -138,8 +138,8 @@ func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (f
 	return first
 }
 
-// TestTLSMismatch_Named has servers with TLS and clients without it, and the other way round: each says no more than that it ends the
-// connection.
+// TestTLSMismatch_Named has servers with TLS and clients without it, and the other way round: each says no more than
+// that it ends the connection.
 func TestTLSMismatch_Named(t *testing.T) {
 	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }
 	firstConnection(t, nil, read, "ended the connection without an answer: it does not serve yet, or requires TLS")

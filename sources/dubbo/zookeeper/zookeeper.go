@@ -69,9 +69,9 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 	return ctx.Err()
 }
 
-// watch reads by one connection, until ctx ends or the connection had no session for as long as one lasts. A connection remembers the
-// newest transaction that it has seen, and servers with older data refuse it, e.g. after ZooKeeper lost its data; they accept a new
-// connection. Our session can be given up: nothing of ours lives in it.
+// watch reads by one connection, until ctx ends or the connection had no session for as long as one lasts. A connection
+// remembers the newest transaction that it has seen, and servers with older data refuse it, e.g. after ZooKeeper lost
+// its data; they accept a new connection. Our session can be given up: nothing of ours lives in it.
 func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bool) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -167,7 +167,8 @@ func (w *watch) turn(ctx context.Context) (release func(), ok bool) {
 	}
 }
 
-// each follows the names below a path, of which a missing one has none, and runs a loop for each name while it is there.
+// each follows the names below a path, of which a missing one has none, and runs a loop for each name while it is
+// there.
 func (w *watch) each(ctx context.Context, path string, selected func(name string) bool,
 	tell func(names []string, err error),
 	loop func(ctx context.Context, name string),
@@ -223,7 +224,8 @@ func (w *watch) interfaces(ctx context.Context) {
 	}, w.iface)
 }
 
-// partOf is one category of a node. Several nodes may be of the same interface, since not everybody encodes its name as Dubbo does.
+// partOf is one category of a node. Several nodes may be of the same interface, since not everybody encodes its name as
+// Dubbo does.
 func partOf(node string, c registry.Category) registry.Part {
 	return registry.Part{Interface: decode(node), Category: c, Node: node}
 }
@@ -286,7 +288,8 @@ func isAddress(id string) bool {
 	return err == nil && port > 0
 }
 
-// vanishedFor is the pause before a vanished node is read again. By then its parent has usually reported that it has gone.
+// vanishedFor is the pause before a vanished node is read again. By then its parent has usually reported that it has
+// gone.
 const vanishedFor = time.Second
 
 // vanished stands in for a watch on nodes that rarely return: ZooKeeper would keep a watch for each.

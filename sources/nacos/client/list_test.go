@@ -22,8 +22,8 @@ func TestServiceList_ReadsEveryPage(t *testing.T) {
 	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
 }
 
-// TestServiceRemovedBetweenPages_HidesNoOther has a name slip from the second page to the first one as another one goes, at the first list
-// of a connection and at a later one; the counts fit.
+// TestServiceRemovedBetweenPages_HidesNoOther has a name slip from the second page to the first one as another one
+// goes, at the first list of a connection and at a later one; the counts fit.
 func TestServiceRemovedBetweenPages_HidesNoOther(t *testing.T) {
 	for name, removedAt := range map[string]int{"at first": 1, "later": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,8 @@ func TestServiceListShorterThanCount_Fails(t *testing.T) {
 	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has no new name")
 }
 
-// TestRelistedService_WasNeverRemoved has a service vanish from the list, and come back, and its own answer is the same all the time.
+// TestRelistedService_WasNeverRemoved has a service vanish from the list, and come back, and its own answer is the same
+// all the time.
 func TestRelistedService_WasNeverRemoved(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))

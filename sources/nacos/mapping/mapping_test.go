@@ -158,7 +158,12 @@ func TestPorts(t *testing.T) {
 		before    registry.Port
 		want      registry.Port
 	}{
-		{"that of most", []client.Instance{instanceAt(81), instanceAt(80), instanceAt(80)}, registry.Port{}, registry.Port{Number: 80, Protocol: "TCP"}},
+		{
+			"that of most",
+			[]client.Instance{instanceAt(81), instanceAt(80), instanceAt(80)},
+			registry.Port{},
+			registry.Port{Number: 80, Protocol: "TCP"},
+		},
 		{
 			"that of most, whatever was before",
 			[]client.Instance{instanceAt(81), instanceAt(80), instanceAt(81)},
@@ -190,7 +195,8 @@ func TestPorts(t *testing.T) {
 			registry.Port{},
 			registry.Port{Number: 81, Protocol: "HTTPS"},
 		},
-		{"of Spring Cloud with TLS that names its protocol", []client.Instance{instanceAt(81, "preserved.register.source", "SPRING_CLOUD", "secure",
+		{"of Spring Cloud with TLS that names its protocol", []client.Instance{instanceAt(81, "preserved.register.source",
+			"SPRING_CLOUD", "secure",
 			"true", "protocol", "tls")}, registry.Port{}, registry.Port{Number: 81, Protocol: "TLS"}},
 		{
 			"of Spring Cloud without TLS",
