@@ -70,7 +70,8 @@ func (s *Server) configDump(w http.ResponseWriter, r *http.Request) error {
 	if !connected {
 		return &failure{
 			http.StatusNotFound,
-			errors.New("Proxy not connected to this Pilot instance. It may be connected to another instance."), //nolint:staticcheck // as istiod
+			//nolint:staticcheck // istiod's text
+			errors.New("Proxy not connected to this Pilot instance. It may be connected to another instance."),
 		}
 	}
 	return writeJSON(w, func(w io.Writer) error {

@@ -84,7 +84,8 @@ func TestRelevantAttributes_SeparateProfiles(t *testing.T) {
 				`{localityLbSetting: {enabled: true}}}]}}]}`) + atA, nodeInRegion("a"), nodeInRegion("b")},
 		"certificates by name": {
 			object("Gateway", "x",
-				`{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`), gatewayWith("/a"),
+				`{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`),
+			gatewayWith("/a"),
 			gatewayWith("/b"),
 		},
 		"certificates of clients by name": {object("DestinationRule", "x",

@@ -435,7 +435,8 @@ func (o *orderModel) apply() {
 				delete(o.direct, route)
 			}
 		} else if version, ok := o.balancerRoutes[route]; ok {
-			o.require(slices.Contains(clustersIn(version), cluster), "route %s leads to %s, a cluster that is missing in the balancer", route, cluster)
+			o.require(slices.Contains(clustersIn(version), cluster), "route %s leads to %s, a cluster that is missing in the balancer",
+				route, cluster)
 		}
 	}
 	o.balancerRoutes = maps.Clone(o.types[RouteURL].resources)

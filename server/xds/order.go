@@ -7,7 +7,7 @@ import (
 )
 
 // Types with a rank depend on each other: a route uses a cluster, which has endpoints. An aggregated stream sends them
-// in an order in which a client never has a parent without its dependencies.
+// so that a client never has a parent without its dependencies.
 //
 //   - The stream brings the types to one cut: the states that the collections had at one moment, between commits. It takes a newer cut
 //     only when the client has all additions of the last one.
@@ -121,7 +121,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 	return nil, responsePlan{}, false
 }
 
-// inUse returns for how long sub, if it is of a type with children, and those must lose nothing, although the
+// inUse returns for how long sub, if it is of a type with children, and those must lose no resource, although the
 // parents are acknowledged. A client that subscribes by name has time to switch: following. A client that resumed
 // has yet to name its other resources, until it subscribes to routes, which come last in delta.
 func (s *subscription) inUse(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {

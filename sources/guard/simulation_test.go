@@ -152,7 +152,8 @@ func newDay(t *testing.T, seed int64, settings Settings) *day {
 		simulated: newSimulated(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), settings),
 		random:    rand.New(rand.NewSource(seed)), //nolint:gosec // a history
 		truth:     make(map[resource.Key]object), deeds: make(map[resource.Key]made),
-		said: make(map[resource.Key]*resource.Resource), established: make(map[resource.Key]bool), addresses: make(map[*resource.Resource][]string),
+		said: make(map[resource.Key]*resource.Resource), established: make(map[resource.Key]bool),
+		addresses: make(map[*resource.Resource][]string),
 	}
 	size := []int{2, 6, 20, 60, 200}[d.random.Intn(5)]
 	for range d.between(1, size) {
