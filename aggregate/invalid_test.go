@@ -37,3 +37,33 @@ func TestView_Invalid(t *testing.T) {
 		require.Equal(t, []resource.Key{key("b")}, view.Snapshot().Invalid())
 	})
 }
+
+// TestView_InvalidOfReadSuccessor replaces a source by a successor with the same invalid key, and adds a source that
+// cannot be read. Once the successor is read, the key goes with its own.
+func TestView_InvalidOfReadSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mark := []resource.Key{{Kind: resource.Unrecognised, Namespace: "ns", Name: "policies.yaml:3"}}
+		a, a2, b := memstore.New(), memstore.New(), memstore.New()
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a})
+		run(t, view)
+		put(a, gateway("g", "1"))
+		a.SetInvalid(mark)
+		a.MarkSynced()
+		synctest.Wait()
+		require.Equal(t, mark, view.Snapshot().Invalid())
+
+		put(a2, gateway("g", "1")) // as Inherit does
+		a2.SetInvalid(mark)
+		view.SetSources(aggregate.Source{Name: "a", Reader: a2}, aggregate.Source{Name: "b", Reader: b})
+		synctest.Wait()
+		a2.MarkSynced() // a was read; b is not
+		synctest.Wait()
+		require.Equal(t, mark, view.Snapshot().Invalid(), "still broken")
+
+		put(a2, gateway("g", "2"))
+		a2.SetInvalid(nil) // repaired
+		synctest.Wait()
+		require.Equal(t, map[string]string{"ns/g": "2"}, contents(view.Snapshot()), "changes of a pass")
+		require.Empty(t, view.Snapshot().Invalid(), "the policy is valid now")
+	})
+}

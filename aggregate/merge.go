@@ -192,10 +192,17 @@ func (v *View) commit(dirty []resource.Key, changedAt time.Time) {
 	v.table.ApplyView(changedAt, winners.puts, winners.deletes, v.invalid())
 }
 
-// invalid returns the keys of all sources without a valid version.
+// invalid returns the keys of all sources without a valid version. A retired source counts until its successor is read.
 func (v *View) invalid() (keys []resource.Key) {
-	for _, s := range v.withRetired() {
+	read := make(map[string]bool)
+	for _, s := range v.sources {
 		keys = append(keys, s.snapshot.Invalid()...)
+		read[s.Name] = s.synced
+	}
+	for _, s := range v.retired {
+		if !read[s.Name] {
+			keys = append(keys, s.snapshot.Invalid()...)
+		}
 	}
 	return keys
 }

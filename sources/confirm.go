@@ -156,6 +156,7 @@ func (l *ledger) restoreRejects(g *group) {
 		g.quarantine = append(g.quarantine, reject.Quarantined)
 	}
 	l.quarantinedCount += len(g.quarantine)
+	l.noteQuarantine(g)
 }
 
 // confirm restores the remarks of a group of source from its print, which still applies.

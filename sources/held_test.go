@@ -344,7 +344,8 @@ func TestConfirmation_CountsOnce(t *testing.T) {
 	require.Equal(t, 1, st.Foreign)
 }
 
-// TestConfirmation_NotByOtherVersionOfProgram: another version of the program validates stored objects by its own rules.
+// TestConfirmation_NotByOtherVersionOfProgram: another version of the program validates stored objects by its own
+// rules.
 func TestConfirmation_NotByOtherVersionOfProgram(t *testing.T) {
 	s := sinkOf(new(memstore.Table), nil)
 	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: []*resource.Resource{newObject("x", "1", "g:1")}}}))
@@ -381,7 +382,8 @@ func TestExplainedLoss_DoesNotJoinHold(t *testing.T) {
 	})
 }
 
-// TestHolds_EndAndLog: the begin and the end of each hold are logged and reported once, and a hold ends at its end time.
+// TestHolds_EndAndLog: the begin and the end of each hold are logged and reported once, and a hold ends at its end
+// time.
 func TestHolds_EndAndLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

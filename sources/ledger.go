@@ -18,7 +18,8 @@ import (
 // objects, and all that is served although the source lacks it: last good versions, held losses and restored objects.
 // It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never to the whole.
 type ledger struct {
-	groups map[string]*group
+	groups      map[string]*group
+	quarantines map[string]*group // the groups with quarantined objects
 	// winners has the resource in force for each key. contenders has, for each key of several groups, all candidates in
 	// order of group: the first is the winner. A last good version wins only if no group has the key.
 	winners        map[resource.Key]candidate
@@ -93,6 +94,7 @@ func newLedger(guard *guard.Guard) *ledger {
 	return &ledger{
 		guard:          guard,
 		groups:         make(map[string]*group),
+		quarantines:    make(map[string]*group),
 		winners:        make(map[resource.Key]candidate),
 		contenders:     make(map[resource.Key]*btree.BTreeG[candidate]),
 		groupsByReject: make(map[resource.Key]*btree.BTreeG[*group]),
@@ -231,6 +233,7 @@ func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousS
 	l.repeatedCount += len(g.repeated) - len(old.repeated)
 	l.warningCount += len(g.warnings) - len(old.warnings)
 	l.foreignCount += g.foreign - old.foreign
+	l.noteQuarantine(g)
 	if len(g.resources)+len(g.quarantine)+len(g.warnings)+len(g.excluded)+g.foreign > 0 {
 		l.groups[g.name] = g
 	} else {
@@ -381,13 +384,22 @@ func (l *ledger) excluding(key resource.Key) (excluded []Excluded) {
 // groupNames returns the names of the groups in order.
 func (l *ledger) groupNames() []string { return slices.Sorted(maps.Keys(l.groups)) }
 
+// noteQuarantine updates quarantines for a group.
+func (l *ledger) noteQuarantine(g *group) {
+	if len(g.quarantine) > 0 {
+		l.quarantines[g.name] = g
+	} else {
+		delete(l.quarantines, g.name)
+	}
+}
+
 // quarantineList returns all quarantined objects, by group.
 func (l *ledger) quarantineList() []Quarantined {
 	if l.quarantinedCount == 0 {
 		return nil
 	}
 	qs := make([]Quarantined, 0, l.quarantinedCount)
-	for _, g := range l.groups {
+	for _, g := range l.quarantines {
 		qs = append(qs, g.quarantine...)
 	}
 	slices.SortStableFunc(qs, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })

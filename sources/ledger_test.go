@@ -327,8 +327,8 @@ func TestLimits_KeepLastGoodVersions(t *testing.T) {
 	}
 }
 
-// TestUnreadableDocument_NamesKeptObjects: a quarantined document names the objects that are served because they may be in
-// it.
+// TestUnreadableDocument_NamesKeptObjects: a quarantined document names the objects that are served because they may be
+// in it.
 func TestUnreadableDocument_NamesKeptObjects(t *testing.T) {
 	l := emptyLedger()
 	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p"), newObject("z", "1", "p")}

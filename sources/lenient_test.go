@@ -12,8 +12,8 @@ import (
 	"tributary/resource"
 )
 
-// TestLenientSource_ServesObjectsThatBreakRules: with `validation: warn`, a broken rule of Istio is a warning, a wrong form is
-// not; and a source that is strict again validates its objects again.
+// TestLenientSource_ServesObjectsThatBreakRules: with `validation: warn`, a broken rule of Istio is a warning, a wrong
+// form is not; and a source that is strict again validates its objects again.
 func TestLenientSource_ServesObjectsThatBreakRules(t *testing.T) {
 	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 		return nil, resource.Errors{{Key: r.Key(), Origin: r.Origin(), Err: errors.New("spec: too new"), Rule: r.Key().Name != "form"}}

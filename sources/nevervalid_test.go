@@ -10,8 +10,8 @@ import (
 	"tributary/resource"
 )
 
-// TestNeverValid_BesideABrokenList has one broken text stand for several objects that were valid. A policy that comes beside
-// it and was never valid is refused.
+// TestNeverValid_BesideABrokenList has one broken text stand for several objects that were valid. A policy that comes
+// beside it and was never valid is refused.
 func TestNeverValid_BesideABrokenList(t *testing.T) {
 	s := sinkOf(new(memstore.Table), nil)
 	policy := func(name string) *resource.Resource {

@@ -293,8 +293,8 @@ func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
 	}
 }
 
-// TestDamagedState_OfHeldPolicies damages the state at random, after policies were gone, held and back in a newer version. An older
-// one is never in force.
+// TestDamagedState_OfHeldPolicies damages the state at random, after policies were gone, held and back in a newer
+// version. An older one is never in force.
 func TestDamagedState_OfHeldPolicies(t *testing.T) {
 	policy := func(name, content string) *resource.Resource {
 		key := keyed(name)
@@ -350,8 +350,8 @@ func TestDamagedState_OfHeldPolicies(t *testing.T) {
 	require.Positive(t, lost)
 }
 
-// TestState_DiskThatRefusesWrites has a disk that refuses writes for a while: all objects are served, and the status shows
-// that a restart would serve fewer.
+// TestState_DiskThatRefusesWrites has a disk that refuses writes for a while: all objects are served, and the status
+// shows that a restart would serve fewer.
 func TestState_DiskThatRefusesWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, registry := t.TempDir(), prometheus.NewPedanticRegistry()
@@ -376,8 +376,8 @@ func TestState_DiskThatRefusesWrites(t *testing.T) {
 	})
 }
 
-// TestAddedSource_IgnoresOldState adds a source to running ones: its state on disk is of a time before it was removed from
-// the configuration.
+// TestAddedSource_IgnoresOldState adds a source to running ones: its state on disk is of a time before it was removed
+// from the configuration.
 func TestAddedSource_IgnoresOldState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

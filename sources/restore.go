@@ -85,6 +85,7 @@ func (s *sink) resume(lastGood *lastgood.State) {
 	})
 	if lastGood.Outdated {
 		s.ledger.markOutdated()
+		s.storeRejects()
 	}
 	s.note = lastGood.Note
 	s.restored = &Restored{Objects: len(lastGood.Resources), Stored: lastGood.Stored}
@@ -95,6 +96,7 @@ func (s *sink) resume(lastGood *lastgood.State) {
 func (s *sink) Inherit(from *sink) {
 	from.mu.Lock()
 	inherited, note, unread, served := from.ledger, from.note, from.unreadPolicies, from.table.Snapshot()
+	absent := from.absentInvalid
 	from.ledger = newLedger(guard.New(guard.Settings{}, memstore.Snapshot{}))
 	from.mu.Unlock()
 
@@ -103,7 +105,8 @@ func (s *sink) Inherit(from *sink) {
 	defer s.mu.Unlock()
 	s.ledger, s.unreadPolicies = inherited, unread
 	s.ledger.markOutdated()
-	s.table.SetInvalid(served.Invalid())
+	s.absentInvalid = absent
+	s.storeRejects()
 	s.updateInvalid()
 	s.table.Apply(slices.Collect(served.All()), nil)
 }

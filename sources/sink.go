@@ -55,7 +55,8 @@ type sink struct {
 	leftOutByGroup map[string][]LeftOut // by group
 	leftOutCount   int                  // of all groups
 	publishes      int
-	lastChange     time.Time // of the table; zero if never
+	absentInvalid  map[resource.Key]string // invalid keys of removed groups, during a hold
+	lastChange     time.Time               // of the table; zero if never
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }
@@ -73,6 +74,7 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 		ledger: newLedger(guard.New(spec.Guard, spec.Table.Snapshot())), stateSince: time.Now(),
 		firstRead: make(chan struct{}), wake: make(chan struct{}, 1), partialStart: spec.Partial,
 		commitLog: newChangeLog(), leftOutByGroup: map[string][]LeftOut{},
+		absentInvalid: map[resource.Key]string{},
 	}
 	if s.memory != nil {
 		s.memory.SetGuard(s)
@@ -323,7 +325,14 @@ func (s *sink) commit(contents []admitted) change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
+	before := make(map[string][]resource.Key)
+	for _, content := range contents {
+		if g := s.ledger.quarantines[content.Group]; g != nil {
+			before[content.Group] = s.unenforcedIn(g)
+		}
+	}
 	c, passes := s.ledger.commit(contents, m)
+	s.noteAbsentInvalid(before)
 	s.recordLeftOut(contents)
 	if c.served, c.holds = s.apply(m, passes); len(c.served) > 0 {
 		s.publishes++
@@ -457,21 +466,6 @@ func logFirst[T any](s *sink, list []T, sort string, log func(T)) {
 		}
 		log(x)
 	}
-}
-
-// updateInvalid tells the table which objects have no valid version; see unenforced. While the guard holds a loss,
-// objects that were invalid stay so, as far as they are gone: they may be part of the loss. The caller holds mu.
-func (s *sink) updateInvalid() {
-	invalid := s.unenforced()
-	if held := s.ledger.guard.Status(); held != nil && held.Objects > 0 {
-		served := s.table.Snapshot()
-		for _, key := range served.Invalid() {
-			if served.Get(key) == nil {
-				invalid = append(invalid, key)
-			}
-		}
-	}
-	s.table.SetInvalid(invalid)
 }
 
 // quarantinedName returns the name of a quarantined object or document.

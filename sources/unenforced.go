@@ -93,13 +93,7 @@ func (s *sink) unenforcedKey(q Quarantined) (key resource.Key, unenforced bool) 
 func (s *sink) printOf(content admitted) lastgood.Print {
 	notes := groupNotes{TextID: content.textID()}
 	if g := s.ledger.groups[content.Group]; g != nil && len(content.Rejects) > 0 {
-		rejects := slices.Clone(g.quarantine)
-		s.ledger.fillServing(rejects)
-		for _, q := range rejects {
-			if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
-				notes.Rejects = append(notes.Rejects, storedReject{q, q.mayRestrict})
-			}
-		}
+		notes.Rejects = s.storedRejects(g)
 	}
 	if len(notes.Rejects) > 0 || notes.TextID != "" { // not to be confirmed, but recognised
 		return lastgood.Print{Notes: encoded(notes)}
@@ -107,13 +101,80 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 	return *cmp.Or(content.print, noPrint)
 }
 
-// unenforced returns the keys of all rejects of security objects that Envoys cannot enforce, and of policies that were
-// never read. The caller holds mu.
-func (s *sink) unenforced() (keys []resource.Key) {
-	for _, q := range s.ledger.quarantineList() {
+// storedRejects returns the rejects of a group that Envoys cannot enforce, for its print. The caller holds mu.
+func (s *sink) storedRejects(g *group) (stored []storedReject) {
+	rejects := slices.Clone(g.quarantine)
+	s.ledger.fillServing(rejects)
+	for _, q := range rejects {
+		if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
+			stored = append(stored, storedReject{q, q.mayRestrict})
+		}
+	}
+	return stored
+}
+
+// storeRejects stores the prints of all groups with rejects that Envoys cannot enforce: those of other settings were
+// dropped. The caller holds mu, or no other method was called.
+func (s *sink) storeRejects() {
+	if s.memory == nil {
+		return
+	}
+	for name, g := range s.ledger.quarantines {
+		if rejects := s.storedRejects(g); len(rejects) > 0 {
+			s.memory.SetPrint(name, lastgood.Print{Notes: encoded(groupNotes{TextID: g.textID, Rejects: rejects})})
+		}
+	}
+}
+
+// unenforcedIn returns the keys of rejects of security objects in a group that Envoys cannot enforce. The caller holds
+// mu.
+func (s *sink) unenforcedIn(g *group) (keys []resource.Key) {
+	for _, q := range g.quarantine {
+		q.LastGoodServes = s.ledger.winners[q.Key()].isLastGood
 		if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
 			keys = append(keys, key)
 		}
+	}
+	return keys
+}
+
+// noteAbsentInvalid records the invalid keys of groups that a commit removed, and forgets those of groups that are
+// there. before has the keys of the groups of the commit. The caller holds mu.
+func (s *sink) noteAbsentInvalid(before map[string][]resource.Key) {
+	for key, name := range s.absentInvalid {
+		if s.ledger.groups[name] != nil {
+			delete(s.absentInvalid, key)
+		}
+	}
+	for name, keys := range before {
+		if s.ledger.groups[name] == nil {
+			for _, key := range keys {
+				s.absentInvalid[key] = name
+			}
+		}
+	}
+}
+
+// updateInvalid tells the table which objects have no valid version; see unenforced. While the guard holds a loss,
+// those of removed groups stay so: they may be part of the loss. The caller holds mu.
+func (s *sink) updateInvalid() {
+	invalid := s.unenforced()
+	if held := s.ledger.guard.Status(); held == nil || held.Objects == 0 {
+		clear(s.absentInvalid)
+	}
+	for key := range s.absentInvalid {
+		if s.table.Snapshot().Get(key) == nil {
+			invalid = append(invalid, key)
+		}
+	}
+	s.table.SetInvalid(invalid)
+}
+
+// unenforced returns the keys of all rejects of security objects that Envoys cannot enforce, and of policies that were
+// never read. The caller holds mu.
+func (s *sink) unenforced() (keys []resource.Key) {
+	for _, g := range s.ledger.quarantines {
+		keys = append(keys, s.unenforcedIn(g)...)
 	}
 	for namespace, why := range s.unreadPolicies {
 		if namespace != "" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
 	telemetry "istio.io/api/telemetry/v1alpha1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 
@@ -51,6 +52,7 @@ type claimant struct {
 	shape string
 	// selector selects the workloads of a DestinationRule, if not all.
 	selector string
+	precedes bool // istiod prefers a Sidecar with an empty selector to those without a selector
 }
 
 // kinds lists the kinds that have competing resources.
@@ -84,7 +86,12 @@ func claimantOf(r *resource.Resource) *claimant {
 	case *networking.DestinationRule:
 		c.destinationRule(spec)
 	case *networking.Sidecar:
+		c.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
 		c.workloads(spec.GetWorkloadSelector().GetLabels())
+	case *networkingv1beta1.ProxyConfig:
+		if labels := spec.GetSelector().GetMatchLabels(); spec.GetSelector() == nil || len(labels) > 0 {
+			c.workloads(labels)
+		}
 	case *telemetry.Telemetry:
 		if spec.GetTargetRef() == nil && len(spec.GetTargetRefs()) == 0 {
 			c.workloads(spec.GetSelector().GetMatchLabels())
@@ -210,6 +217,9 @@ func (c *claimant) rank(rivals []*claimant) string {
 // byAge orders claimants as istiod does: by time of creation, which has the order of sources, then by name and
 // namespace.
 func byAge(a, b *claimant) int {
+	if a.precedes != b.precedes {
+		return map[bool]int{true: -1, false: +1}[a.precedes]
+	}
 	return cmp.Or(
 		a.res.Created().Compare(b.res.Created()),
 		cmp.Compare(a.res.Key().Name, b.res.Key().Name),

@@ -71,7 +71,9 @@ func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 	switch {
 	case c.rule == ServiceEntryShape:
 		claimants = unjoinable(claimants)
-	case c.rule == DestinationRuleNamespace, forWorkloads: // they are in one namespace
+	case forWorkloads:
+		claimants = readTogether(claimants)
+	case c.rule == DestinationRuleNamespace: // they are in one namespace
 	case c.rule == DestinationRuleHost:
 		if sameNamespace(claimants) { // see DestinationRuleNamespace
 			return Conflict{}, false
@@ -88,6 +90,19 @@ func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 		conflict.Objects = append(conflict.Objects, Ref(claimant.res.Key()))
 	}
 	return conflict, true
+}
+
+// revisionLabel names the only istiod that reads an object.
+const revisionLabel = "istio.io/rev"
+
+// readTogether returns the claimants that an istiod reads together with another one.
+func readTogether(claimants []*claimant) []*claimant {
+	revision := func(c *claimant) string { return c.res.Labels()[revisionLabel] }
+	return slices.DeleteFunc(claimants, func(c *claimant) bool {
+		return !slices.ContainsFunc(claimants, func(rival *claimant) bool {
+			return rival != c && (revision(c) == "" || revision(rival) == "" || revision(c) == revision(rival))
+		})
+	})
 }
 
 // message tells how istiod treats claimants, which are in its order.

@@ -44,16 +44,30 @@ func matchSubject(pattern, subject string) bool {
 	return patternErr == nil && err == nil && matchNames(expected, names)
 }
 
-// matchNames compares names with a pattern.
+// matchNames compares names with a pattern. After a mismatch, the last * matches one more name: certificates may have
+// thousands of names.
 func matchNames(pattern, names []string) bool {
-	if len(pattern) == 0 || len(names) == 0 {
-		return len(pattern) == len(names)
+	next, star, starEnd := 0, -1, 0
+	for n := 0; n < len(names); n++ {
+		switch {
+		case next < len(pattern) && pattern[next] == anyNames:
+			star, starEnd = next, n
+			next++
+		case next < len(pattern) && matchName(pattern[next], names[n]):
+			next++
+		case star >= 0:
+			starEnd++
+			next, n = star+1, starEnd
+		default:
+			return false
+		}
 	}
-	if pattern[0] == anyNames {
-		return matchNames(pattern[1:], names[1:]) || matchNames(pattern, names[1:])
-	}
-	matched, err := path.Match(pattern[0], names[0])
-	return matched && err == nil && matchNames(pattern[1:], names[1:])
+	return next == len(pattern)
+}
+
+func matchName(pattern, name string) bool {
+	matched, err := path.Match(pattern, name)
+	return matched && err == nil
 }
 
 // attributeTypes are the object identifiers of the type names.

@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -18,6 +19,9 @@ type Settings struct {
 	Tokens  string // file of hashed tokens; empty accepts no tokens
 	Issuers []Issuer
 }
+
+// maxFileBytes is the largest size of a file.
+const maxFileBytes = 4 << 20
 
 // Authenticator verifies tokens and JWTs with the content of files. It is safe for concurrent use, except for Refresh.
 type Authenticator struct {
@@ -81,6 +85,13 @@ func (a *Authenticator) files() (files []string) {
 
 // load puts the present content of a file in force. Errors do not name the file.
 func (a *Authenticator) load(file string) (changed bool, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return false, errors.Unwrap(err)
+	}
+	if info.Size() > maxFileBytes {
+		return false, fmt.Errorf("more than %d bytes", maxFileBytes)
+	}
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return false, errors.Unwrap(err)

@@ -545,7 +545,7 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 func (st *state) record(now time.Time) []byte {
 	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
 	for _, p := range st.scopes {
-		r := judge.Record{Suspicion: p.suspicion.Back(now)}
+		r := judge.Record{Suspicion: p.suspicion}
 		if p.namesRead || p.fromRecord {
 			r.Index, r.Cluster, r.CreateIndexes = p.listing.Index, p.cluster, p.nodes.accepted
 			r.Names = slices.Sorted(maps.Keys(p.listing.names))

@@ -36,6 +36,9 @@ func (m *memory) recall(published []string, record judge.Record) {
 		m.keys.Put(key, indexes{created: record.CreateIndexes[key]})
 	}
 	m.keys.Hold(record.Held...)
+	if away := m.suspicion.Away; !away.IsZero() { // the hold begins with the first key
+		m.suspicion.End = away.Add(m.resetHold)
+	}
 }
 
 // record returns the note for the next run.

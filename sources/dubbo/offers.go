@@ -110,7 +110,7 @@ func (s *state) settleRules(dubboInterface *interfaceState, now time.Time) {
 			}
 		}
 	}
-	dubboInterface.rules, dubboInterface.heldRules, _ = presence.Fold(dubboInterface.rules, reports,
+	dubboInterface.rules, dubboInterface.heldRules, dubboInterface.rulesDue = presence.Fold(dubboInterface.rules, reports,
 		provider.Configurator.Compare, func(rule knownRule) time.Time {
 			return s.holdUntil(unlisted, rule.FirstListed, rule.Missing)
 		}, now)

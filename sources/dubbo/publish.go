@@ -28,7 +28,8 @@ func (r *run) gather(now time.Time) core.Batch {
 		batch.Synced = ready && complete && !r.synced
 		r.synced = r.synced || batch.Synced
 		batch.Contents = r.contents(now)
-		batch.Next = min(batch.Next, core.Wait(presence.Earlier(r.Next(), r.sidecars.Next()), now))
+		due := presence.Earlier(r.rulesDue(), presence.Earlier(r.Next(), r.sidecars.Next()))
+		batch.Next = min(batch.Next, core.Wait(due, now))
 	}
 	batch.Health = r.health(now)
 	if !r.keepsNotes() {
@@ -61,6 +62,11 @@ func (r *run) contents(now time.Time) []sources.Content {
 	if unread := r.unreadScopes(); expired || !maps.Equal(unread, r.unread) {
 		r.unread = unread
 		r.reconsiderHeld()
+	}
+	for interfaceName, dubboInterface := range r.interfaces {
+		if due := dubboInterface.rulesDue; dubboInterface.settled() && !due.IsZero() && !now.Before(due) {
+			r.changed[interfaceName] = true
+		}
 	}
 	for interfaceName := range r.changed {
 		if r.entry(interfaceName).settled() {
@@ -131,4 +137,14 @@ func (s *state) whyLeftOut(instance *instance) string {
 		return "metadata cannot be read: " + instance.lookup.reason()
 	}
 	return ""
+}
+
+// rulesDue returns when the first hold of a rule ends.
+func (s *state) rulesDue() (due time.Time) {
+	for _, dubboInterface := range s.interfaces {
+		if dubboInterface.settled() {
+			due = presence.Earlier(due, dubboInterface.rulesDue)
+		}
+	}
+	return due
 }

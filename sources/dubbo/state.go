@@ -90,7 +90,8 @@ type interfaceState struct {
 	instances map[*instance]bool // of applications, that serve the interface
 	listed    bool               // the registry listed a part at some time
 	rules     []knownRule
-	heldRules int // rules that the registry no longer lists
+	heldRules int       // rules that the registry no longer lists
+	rulesDue  time.Time // when the first of their holds ends; zero without one
 }
 
 // part has the registrations of a part of an interface.

@@ -2,8 +2,8 @@ package presence
 
 import "time"
 
-// Suspicion is a time when missing items may come back: the source was away, or lost data. The zero value is none. No
-// hold runs while the source is away, since no item can come back then.
+// Suspicion is a time when missing items may come back: the source was away, or lost data. The zero value is none.
+// Between Leave and Back no hold runs, since no item can come back then.
 type Suspicion struct {
 	From time.Time `json:"-"`              // its begin
 	End  time.Time `json:"until,omitzero"` // its end

@@ -102,7 +102,7 @@ func (l *Linter) Analyze() {
 	}
 	failed := 0
 	for _, f := range l.Findings {
-		if f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign {
+		if f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign && !conflicts.Rule(f.Rule).IsError() {
 			failed++
 		}
 	}

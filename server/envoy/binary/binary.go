@@ -20,6 +20,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -245,7 +246,18 @@ func bootstrap(resources []proto.Message) (*bootstrapv3.Bootstrap, error) {
 // withoutSecrets removes the secrets from a transport socket of a cluster: Envoy 1.40 crashes when a static cluster
 // requests secrets before the stream exists.
 func withoutSecrets(socket *corev3.TransportSocket) error {
-	context := &tlsv3.UpstreamTlsContext{}
+	context, wrapper := &tlsv3.UpstreamTlsContext{}, &proxyprotocolv3.ProxyProtocolUpstreamTransport{}
+	if socket.GetTypedConfig().MessageIs(wrapper) {
+		if err := socket.GetTypedConfig().UnmarshalTo(wrapper); err != nil {
+			return err
+		}
+		if err := withoutSecrets(wrapper.GetTransportSocket()); err != nil {
+			return err
+		}
+		config, err := anypb.New(wrapper)
+		socket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
+		return err
+	}
 	if !socket.GetTypedConfig().MessageIs(context) {
 		return nil
 	}

@@ -231,6 +231,8 @@ func sendProxyProtocol(setting *networking.TrafficPolicy_ProxyProtocol, c *clust
 	case c.GetTransportSocket() != nil:
 		c.TransportSocket = wrap(c.GetTransportSocket())
 	case len(c.GetTransportSocketMatches()) == 0:
-		c.TransportSocket = wrap(plaintextSocket())
+		plaintext := plaintextSocket()
+		plaintext.Name = "raw_buffer" // as in istiod
+		c.TransportSocket = wrap(plaintext)
 	}
 }
