@@ -46,7 +46,7 @@ type Client struct {
 	running atomic.Bool
 
 	mu   sync.Mutex
-	subs []*subscription // in the order in which they are requested
+	subs []*subscription // in the order of the requests
 }
 
 // New returns a client, which owns cfg from then on. It does not connect yet.

@@ -7,7 +7,7 @@ import (
 
 // A client that resumes relies on the server to compare its versions. A server that ignores them does not report
 // removals, and the client would keep removed resources for ever. So some time after a resumption the client replaces
-// the stream by one without versions, to which the server sends everything, and compares.
+// the stream by one without versions. The server then sends all resources, and the client compares.
 
 // resume returns the versions of the first request of a delta stream.
 func (s *subscription) resume(now time.Time) map[string]string {
@@ -45,7 +45,8 @@ func (s *subscription) verify(r *Response, rejected rejection) (finished bool, h
 	return finished, healed
 }
 
-// largeVersions is the size of names and versions from which a request may exceed the server's limit, 4 MiB by default.
+// largeVersions is the size of names and versions above which a request may exceed the server's limit, 4 MiB by
+// default.
 const largeVersions = 1 << 20
 
 // dropRefusedVersions makes the next stream request types without versions if their versions may have exceeded the

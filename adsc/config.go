@@ -25,8 +25,8 @@ const (
 	DefaultConnectTimeout = 10 * time.Second
 	// DefaultAnswerTimeout is the time for the first answer on a stream if there are other servers.
 	DefaultAnswerTimeout = 30 * time.Second
-	// DefaultStableAfter is the age of a stream whose end resets the backoff. So a server that accepts a stream and
-	// refuses it a moment later is backed off from like one that is down.
+	// DefaultStableAfter is the age at which the end of a stream resets the backoff. So the client backs off from a server
+	// that accepts a stream and refuses it a moment later, as from one that is down.
 	DefaultStableAfter = 10 * time.Second
 	// DefaultExhaustedWait is the least pause of a server that answered ResourceExhausted.
 	DefaultExhaustedWait = 5 * time.Second

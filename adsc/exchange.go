@@ -52,7 +52,7 @@ func (a *exchange) reply(rejected error) {
 	a.replies = slices.Delete(a.replies, 0, n)
 }
 
-// markDue marks the types whose subscription differs from the last request, in the order of the subscriptions.
+// markDue marks the types with a subscription that differs from the last request, in the order of the subscriptions.
 func (s *stream) markDue() {
 	c := s.client
 	c.mu.Lock()

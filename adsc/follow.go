@@ -28,7 +28,7 @@ var partialTypes = map[string]bool{
 	"type.googleapis.com/envoy.service.runtime.v3.Runtime":                 true,
 }
 
-// parentOf returns the type whose resources refer to resources of typeURL; empty without one.
+// parentOf returns the type of the resources that refer to resources of typeURL; empty without one.
 func parentOf(typeURL string) string {
 	switch typeURL {
 	case EndpointType:
@@ -69,7 +69,7 @@ type references struct {
 	previous map[string][]string
 }
 
-// update applies a response whose resources have these names. first says that it begins a complete set.
+// update applies a response with the resources of these names. first says that it begins a complete set.
 func (rf *references) update(r *Response, first bool, names []string, rejected rejection) {
 	switch {
 	case first:

@@ -33,7 +33,7 @@ func (s *stream) receive(message *answer) error {
 	return err
 }
 
-// expire ends the waits whose deadline has passed.
+// expire ends the waits that are past their deadline.
 func (s *stream) expire(now time.Time) {
 	for len(s.waits) > 0 && !s.waits[0].deadline.After(now) {
 		w := s.waits[0]

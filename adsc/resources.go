@@ -84,7 +84,7 @@ func (rs resources) byNames(names []string) []*requestedResource {
 	return list
 }
 
-// update applies a response whose resources have these names, except for rejected ones, and returns the names of
+// update applies a response with the resources of these names, except for rejected ones, and returns the names of
 // resources that became absent. first says that the response begins a complete set.
 func (rs resources) update(r *Response, first bool, names []string, rejected rejection) (absent []string) {
 	if len(rs) == 0 {

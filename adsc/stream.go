@@ -62,8 +62,8 @@ func (s *stream) wantsFallback(err error) bool {
 	return errors.Is(err, errUnversioned) || !s.answered && codeOf(err) == codes.Unimplemented
 }
 
-// lasted reports whether the stream, which ended with err, was open long enough to count as a success, even if the
-// server sent nothing.
+// lasted reports whether the stream, which ended with err, was open long enough to count as a success, even without any
+// response.
 func (s *stream) lasted(err error) bool {
 	return !s.opened.IsZero() && time.Since(s.opened) >= s.client.cfg.StableAfter && !errors.Is(err, errSilent)
 }

@@ -82,7 +82,7 @@ func (s *subscription) replaceSelection(w selection) {
 	s.resources.request(w.names, s.versions)
 }
 
-// due reports whether a server whose last request was this one needs another one.
+// due reports whether a server needs another request after this last one.
 func (s *subscription) due(sent selection) bool {
 	return !sent.equal(s.selection) || !sent.equal(s.keptSelection)
 }

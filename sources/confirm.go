@@ -43,8 +43,8 @@ func (s *sink) Confirm(group, mark string) bool {
 	return true
 }
 
-// fingerprint returns the print by which the content is confirmed later. Content with rejects or repeated keys has
-// none: such a group may hold other objects than its content.
+// fingerprint returns the print that confirms the content later. Content with rejects or repeated keys has none: such a
+// group may hold other objects than its content.
 func (a *admitted) fingerprint(j admissionRules) lastgood.Print {
 	first, repeated := split(a.Resources)
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
@@ -97,7 +97,7 @@ type storedReject struct {
 	MayRestrict bool `json:"mayRestrict,omitempty"`
 }
 
-// textID returns the identity of the text if it has rejects that may be any object, else nothing.
+// textID returns the identity of the text if it has rejects that may be any object, else "".
 func (a *admitted) textID() string {
 	if slices.ContainsFunc(a.Rejects, func(r Reject) bool { return !r.isIdentified() }) {
 		return a.Text

@@ -7,8 +7,8 @@ import (
 	"tributary/resource"
 )
 
-// Texts are the settings by which the texts of a source are decoded, in the words of the configuration. Empty fields
-// have the default.
+// Texts are the settings for decoding the texts of a source, in the words of the configuration. Empty fields have the
+// default.
 type Texts struct {
 	DefaultNamespace string // of objects that name none; "default"
 	UnknownFields    string // "error" (the default) refuses an object with an unknown field, "warn" ignores the field

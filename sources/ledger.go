@@ -126,7 +126,7 @@ func (l *ledger) commit(contents []admitted, m guard.Moment) (change, guard.Chan
 	return c, l.guard.Judge(m, c.Commit)
 }
 
-// previousStates has the states that the keys of a call had before it, in the order in which the call met them.
+// previousStates has the states that the keys of a call had before it, in the order of the call.
 type previousStates struct {
 	keys   []resource.Key
 	states map[resource.Key]keyState

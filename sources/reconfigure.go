@@ -8,7 +8,7 @@ import (
 	"tributary/internal/worker"
 )
 
-// Reconfigure replaces the sources by those of specs. With an error, it changes nothing.
+// Reconfigure replaces the sources by those of specs. With an error, it changes no source.
 //
 // The name identifies a source, whatever else changes. If its Source changed, that ends, and the new one starts in its
 // place. With the same table, published, quarantined, held and stored objects stay. A new table begins with all of

@@ -41,7 +41,7 @@ func (k sameNameIndex) hasName(g *group, key resource.Key) bool {
 	return names[withoutNamespace(key)]
 }
 
-// rejects are the rejects of a group, indexed by the objects of which they may be a version.
+// rejects are the rejects of a group, indexed by the objects that they may be a version of.
 type rejects struct {
 	keys                 map[resource.Key]bool // of identified objects
 	keysWithoutNamespace map[resource.Key]bool // likewise, in any namespace
@@ -141,8 +141,8 @@ func (s *unidentifiedRejects) groupFor(key resource.Key) *group {
 	return s.first
 }
 
-// noteHeldLosses notes objects that the source lost and the guard holds, and of which a reject of the group may be a
-// version.
+// noteHeldLosses notes objects that the source lost and the guard holds, if a reject of the group may be a version of
+// them.
 func (l *ledger) noteHeldLosses(group string, before *previousStates) {
 	g := l.groups[group]
 	if g == nil {
@@ -205,8 +205,8 @@ func (l *ledger) restoreLastGood(
 
 // replacementFor returns the group with a reject that may be a new version of key, or nil, and whether it certainly is
 // one. Other settings of the source may have given the object another namespace: then a reject counts in any namespace,
-// unless the group now has or excludes an object of this kind and name. After a restart, the settings by which an
-// object was made are unknown.
+// unless the group now has or excludes an object of this kind and name. After a restart, the settings that made an
+// object are unknown.
 func (l *ledger) replacementFor(
 	key resource.Key, previous keyState, suspects unidentifiedRejects, names sameNameIndex,
 ) (keeper *group, sure bool) {

@@ -32,7 +32,7 @@ func (s *sink) Unread(why map[string]string) {
 }
 
 // Serving returns the condition of an object at each source where it is held, unreadable, uncertain or has warnings, in
-// the order in which the sources were added.
+// the order of the sources.
 func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 	for _, r := range s.list() {
 		serving := r.sink.serving(key)
@@ -65,8 +65,8 @@ func (s *sink) serving(key resource.Key) (serving Serving) {
 	return serving
 }
 
-// stale reports whether served objects may be out of date: the source is unreadable, or has not been read as a whole
-// yet and objects of an earlier run are served. The caller holds mu.
+// stale reports whether served objects may be out of date: the source is unreadable, or was not read as a whole yet and
+// objects of an earlier run are served. The caller holds mu.
 func (s *sink) stale() bool {
 	if s.synced {
 		return s.health.State == Unreachable || s.health.State == Denied

@@ -185,7 +185,7 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	}
 }
 
-// admitted is content whose resources are all valid and name their source.
+// admitted is content with valid resources only, which name their source.
 type admitted struct {
 	Content
 	warned   map[resource.Key][]string // warnings of validation

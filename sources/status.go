@@ -19,7 +19,7 @@ type Status struct {
 	Since   time.Time `json:"since"` // when the state last changed
 	// Synced says that the source has been read once as a whole. It stays true when the source fails later.
 	Synced bool `json:"synced"`
-	// Stale says that served objects may be out of date: the source is unreadable, or has not been read as a whole yet and
+	// Stale says that served objects may be out of date: the source is unreadable, or was not read as a whole yet and
 	// objects of an earlier run are served.
 	Stale    bool      `json:"stale,omitempty"`
 	Restored *Restored `json:"restored,omitempty"` // the state of an earlier run; nil without one

@@ -23,8 +23,8 @@ import (
 type Options struct {
 	Log     *slog.Logger          // default: none
 	Metrics prometheus.Registerer // default: none
-	// NewBackOff makes the policy by which one source is restarted. The default waits from half a second up to a
-	// minute, doubling, with jitter. It begins again after a run of more than a minute.
+	// NewBackOff makes the policy for restarts of one source. The default waits from half a second up to a minute,
+	// doubling, with jitter. It begins again after a run of more than a minute.
 	NewBackOff func() backoff.BackOff
 	// Happened receives the events of sources, in words for people; may be nil. It must not block.
 	Happened func(event, source, text string)

@@ -10,7 +10,8 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// PolicyReader is an optional interface of a Sink, for sources that can name namespaces whose policies they never read.
+// PolicyReader is an optional interface of a Sink, for sources that can name namespaces with policies that they never
+// read.
 type PolicyReader interface {
 	// UnreadPolicies replaces the reasons why policies were never read, by namespace; the empty one stands for all. Envoys
 	// of these namespaces refuse all requests. Call it before Synced.

@@ -1,5 +1,5 @@
 // Package conflicts finds objects of different names that claim the same thing, such as a host, and tells how istiod
-// treats them. It serves explanations only, and has no effect on what is served.
+// treats them. It serves explanations only, and has no effect on served objects.
 package conflicts
 
 import (
@@ -19,8 +19,8 @@ type Rule string
 const (
 	// ServiceEntryPort: two ServiceEntries have the same host and port, and some namespace sees both.
 	ServiceEntryPort Rule = "service-entry-port"
-	// ServiceEntryShape: two ServiceEntries of a namespace have the same host and different ports, and differ in what
-	// istiod wants equal before it joins them.
+	// ServiceEntryShape: two ServiceEntries of a namespace have the same host and different ports, and differ in fields
+	// that must be equal before istiod joins them.
 	ServiceEntryShape Rule = "service-entry-shape"
 	// VirtualServiceMesh: two VirtualServices have the same host for sidecars, and some namespace sees both.
 	VirtualServiceMesh Rule = "virtual-service-mesh"
@@ -54,7 +54,7 @@ type Conflict struct {
 	Rule    Rule   `json:"rule"`
 	Host    string `json:"host,omitempty"` // none for workloads
 	Subject string `json:"subject"`        // such as a host and port, or a host on a gateway
-	Objects []Ref  `json:"objects"`        // in the order in which istiod considers them: by age, name and namespace
+	Objects []Ref  `json:"objects"`        // in istiod's order: by age, name and namespace
 	Message string `json:"message"`        // istiod's behaviour
 }
 

@@ -117,7 +117,7 @@ func (x *Index) On(host string) (keys []resource.Key) {
 	return keys
 }
 
-// NamesOf returns the names by which a resource can name host: "a.b", "*.b", "*".
+// NamesOf returns the names that a resource can give a host: "a.b", "*.b", "*".
 func NamesOf(host string) []string {
 	names := []string{host}
 	for rest, hasLabels := host, true; hasLabels; {

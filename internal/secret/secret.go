@@ -52,8 +52,8 @@ const Mark = "<secret>"
 // Parameter matches, in the query of an address, a parameter that is named as a secret, its name first.
 var Parameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|secret|credential|key)[a-z_.-]*=)[^&\s"'<>]+`)
 
-// PublicParameters are the parameters of addresses whose values are shown. The value of every other parameter may be a
-// secret.
+// PublicParameters are the parameters of addresses that are shown with their value. The value of every other parameter
+// may be a secret.
 var PublicParameters = []string{
 	"backup", "context", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session",
 	"timeout",

@@ -155,7 +155,7 @@ func Nearest(mistyped string, names []string) string {
 	return nearest
 }
 
-// Suggestion returns the end of a message about an unknown name: the nearest name, or nothing.
+// Suggestion returns the end of a message about an unknown name: the nearest name, or "".
 func Suggestion(mistyped string, names []string) string {
 	if guess := Nearest(mistyped, names); guess != "" {
 		return " (did you mean " + guess + "?)"

@@ -105,20 +105,20 @@ func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r
 }
 
 // look returns the first object with key in a value, and the versions of all others; broken ones have none.
-func (p *place) look(kvKey string, value []byte, key resource.Key) (found *resource.Resource, others []string) {
+func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, others []string) {
 	for _, doc := range resource.Decode(kvKey, value, p.decode) {
 		switch {
 		case doc.Resource == nil:
 			others = append(others, "")
-		case doc.Key == key && found == nil:
-			found = doc.Resource
+		case doc.Key == key && object == nil:
+			object = doc.Resource
 		case doc.Key == key:
 			others = append(others, doc.Resource.Version())
 		default:
 			others = append(others, doc.Key.String()+" "+doc.Resource.Version())
 		}
 	}
-	return found, others
+	return object, others
 }
 
 // replaceJSON is replace for keys in JSON. It refuses values with several objects.

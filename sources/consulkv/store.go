@@ -115,13 +115,13 @@ func (p *place) entryOf(pair *api.KVPair) entry {
 }
 
 // Rejects returns the objects of the store that cannot be decoded.
-func (s *Store) Rejects() (all []sources.Reject) {
+func (s *Store) Rejects() (rejects []sources.Reject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.mirror.entries {
-		all = append(all, e.rejects...)
+		rejects = append(rejects, e.rejects...)
 	}
-	return all
+	return rejects
 }
 
 // Version returns the version of an object, for Update and Delete; empty without one.

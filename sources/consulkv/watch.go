@@ -110,15 +110,15 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 		return l, c, err
 	}
 	// The rights to the missing keys were checked after the list, so only a later list can be trusted.
-	asked, anonymous := missing, l.anonymous
-	if err = p.mayRead(ctx, anonymous, asked); err == nil {
+	queried, anonymous := missing, l.anonymous
+	if err = p.mayRead(ctx, anonymous, queried); err == nil {
 		err = look(p.all(ctx))
 	}
 	if err = cmp.Or(err, p.refusal(c, l)); err != nil {
 		return l, c, err
 	}
 	more := slices.ContainsFunc(missing, func(key string) bool {
-		_, former := slices.BinarySearch(asked, key)
+		_, former := slices.BinarySearch(queried, key)
 		return !former
 	})
 	if more || l.anonymous != anonymous { // the rights to these are unknown; this cannot repeat for long
@@ -213,8 +213,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // A blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for
-// an index that it has not reached. A proxy or a slow connection may hold the query meanwhile. So another request
-// checks Consul.
+// an index beyond its own. A proxy or a slow connection may hold the query meanwhile. So another request checks Consul.
 
 // pulse is the state of the server that answers stale queries.
 type pulse struct {
@@ -239,7 +238,7 @@ type waiting struct {
 	end   context.CancelFunc // nil between queries
 	index uint64             // of the query
 	back  bool               // the last pulse had an older index
-	again bool               // the query was ended
+	ended bool               // the query was ended
 }
 
 // begin returns the context of a query with index; end ends it, and reports whether felt has ended it, for a new query.
@@ -247,13 +246,13 @@ func (w *waiting) begin(ctx context.Context, index uint64) (query context.Contex
 	query, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.end, w.index, w.back, w.again = cancel, index, false, false
+	w.end, w.index, w.back, w.ended = cancel, index, false, false
 	return query, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.end = nil
 		cancel()
-		return w.again
+		return w.ended
 	}
 }
 
@@ -263,7 +262,7 @@ func (w *waiting) felt(now pulse) {
 	defer w.mu.Unlock()
 	back := now.KnownLeader && now.index < w.index && w.end != nil
 	if back && w.back {
-		w.again = true
+		w.ended = true
 		w.end()
 	}
 	w.back = back

@@ -64,7 +64,7 @@ func (s *Set) derive() sources.Content {
 	return sources.Content{Group: Group, Resources: resources, Warnings: warnings, Unserved: unserved}
 }
 
-// The annotations by which istiod recognises objects of the Gateway API, and applies that API's semantics.
+// The annotations of objects of the Gateway API, as istiod sets them, so that it applies that API's semantics.
 const (
 	gatewaySemantics = resource.GatewaySemantics
 	routeSemantics   = "internal.istio.io/route-semantics"

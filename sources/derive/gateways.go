@@ -342,7 +342,7 @@ func (d *derivation) readGrants() {
 	}
 }
 
-// ungranted returns why the object may not refer to another one, or nothing. References within a namespace are always
+// ungranted returns why the object may not refer to another one, or "". References within a namespace are always
 // allowed.
 func (n node) ungranted(ref resource.Key) string {
 	from, wanted := resource.Key{Kind: n.Kind, Namespace: n.Namespace},

@@ -169,7 +169,7 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 
 // place selects the current objects: of several with one key the first in the order of groups, and the last good
 // version of a missing object if a reject may be a new version of it. Such a reject has its key, or is too broken to
-// have one and is in the same group, or in one to which the object may have moved. place marks the rejects with a last
+// have one and is in the same group, or in one that the object may have moved to. place marks the rejects with a last
 // good version, and returns the place of one without, if any.
 func (s *Set) place() (warnings []string, unknown string) {
 	missing, names := s.placed, slices.Sorted(maps.Keys(s.groups))

@@ -159,8 +159,8 @@ func (s *state) problems() (texts []string, everything bool, first error) {
 	return append(texts, registry.First(services, "services")...), everything, first
 }
 
-// nothing names a group without served services, and the skipped ones; empty without such a group. Nacos gives the same
-// answer for missing groups and for empty ones.
+// nothing is the content of a group without served services, with the skipped ones; empty if there is no such group.
+// Nacos gives the same answer for missing groups and for empty ones.
 func (s *state) nothing(place string) string {
 	if services, _ := s.Services(); services > 0 {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// pattern is text in which each * stands for any characters, or none.
+// pattern is text with stars: each stands for any characters, or none.
 type pattern struct {
 	text  string
 	parts []string // between the stars

@@ -37,7 +37,7 @@ type Settings struct {
 type Selector struct {
 	// The object is of one of these kinds.
 	Kinds []string `json:"kinds,omitempty"`
-	// Its namespace matches one of these patterns, in which * is any characters.
+	// Its namespace matches one of these patterns; * is any characters.
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Its name matches one of these patterns.
 	Names []string `json:"names,omitempty"`
@@ -50,7 +50,7 @@ type Selector struct {
 
 // Host renames the hosts that match a pattern.
 type Host struct {
-	// Pattern of the hosts, in which * is any characters, such as *.service.consul.
+	// Pattern of the hosts, such as *.service.consul; * is any characters.
 	Match string `json:"match"`
 	// Their new name, such as {1}.mesh.internal. {1} stands for the text of the first * of the pattern, and so on.
 	To string `json:"to"`
@@ -58,7 +58,7 @@ type Host struct {
 
 // Change drops and adds entries of a map. An added entry replaces one with the same key.
 type Change struct {
-	// Patterns of keys to drop, in which * is any characters.
+	// Patterns of keys to drop; * is any characters.
 	Drop []string `json:"drop,omitempty"`
 	// Keys and values to add.
 	Add map[string]string `json:"add,omitempty"`

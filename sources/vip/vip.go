@@ -1,9 +1,9 @@
 // Package vip gives hosts virtual addresses that stay the same.
 //
-// A service whose protocol does not carry a host, such as TCP, needs an address of its own for a sidecar to tell it
-// apart. istiod allocates addresses for ServiceEntries of Kubernetes only. Here, an address is a hash of the host, so
-// that several tributaries and restarts agree without communication. A rare host with a used address gets the next free
-// one; that depends on the order of the two hosts, and is stored in a file.
+// A service of a protocol without hosts, such as TCP, needs an address of its own so that a sidecar can distinguish it.
+// istiod allocates addresses for ServiceEntries of Kubernetes only. Here, an address is a hash of the host, so that
+// several tributaries and restarts agree without communication. A rare host with a used address gets the next free one;
+// that depends on the order of the two hosts, and is stored in a file.
 package vip
 
 import (
@@ -20,7 +20,7 @@ import (
 // two (one chance in 30) want the same address, where in a /16 seven or eight do.
 var Default = netip.MustParsePrefix("241.0.0.0/8")
 
-// istio is the range from which istiod allocates.
+// istio is the range of the addresses that istiod allocates.
 var istio = netip.MustParsePrefix("240.240.0.0/16")
 
 // minHostBits is the size of the smallest range: 256 addresses.

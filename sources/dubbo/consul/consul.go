@@ -47,7 +47,7 @@ func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 	return provider.NewURL(iface, names.Host(cmp.Or(e.Service.Address, e.Node.Address)), e.Service.Port, params(e.Service.Tags)), nil
 }
 
-// Instance returns the instance of an application, whose metadata are tags; ok is false if it is not Dubbo's.
+// Instance returns the instance of an application, with tags as its metadata; ok is false if it is not Dubbo's.
 func Instance(application string, e *api.ServiceEntry) (i provider.Instance, ok bool, err error) {
 	host := cmp.Or(e.Service.Address, e.Node.Address)
 	i, ok, err = provider.NewInstance(application, host, e.Service.Port, params(e.Service.Tags))
@@ -59,13 +59,13 @@ func Instance(application string, e *api.ServiceEntry) (i provider.Instance, ok 
 
 // params returns the tags of the form key=value.
 func params(tags []string) map[string]string {
-	all := map[string]string{}
+	metadata := map[string]string{}
 	for _, tag := range tags {
 		if key, value, ok := strings.Cut(tag, "="); ok && key != "" {
-			all[key] = value
+			metadata[key] = value
 		}
 	}
-	return all
+	return metadata
 }
 
 // State is the state of an instance by its checks.
@@ -74,7 +74,7 @@ type State int
 // The states.
 const (
 	Serving    State = iota // it takes calls
-	Unverified              // not heard from since its agent started, or since it registered: that proves nothing
+	Unverified              // without a heartbeat since its agent started, or since it registered: that proves no failure
 	Failing
 )
 

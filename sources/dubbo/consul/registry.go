@@ -30,7 +30,7 @@ func (f Filter) matches(name string, levels provider.Levels) bool {
 		levels&provider.OfApplications != 0 && f.Applications != nil && f.Applications(name)
 }
 
-// Registry is a Consul in which Dubbo's providers register. It is a publisher of Consul's own source, which decides
+// Registry is a Consul with registrations of Dubbo's providers. It is a publisher of Consul's own source, which decides
 // which answers to trust.
 type Registry struct {
 	source *consul.Source

@@ -55,7 +55,7 @@ func localityOf(p provider.Provider) string {
 }
 
 // serviceAccountOf returns the service account that a provider names; it switches mTLS on. The namespace must be that
-// of the ServiceEntry, in which Istio takes it to be.
+// of the ServiceEntry, as Istio assumes.
 func (m *Mapper) serviceAccountOf(p provider.Provider) string {
 	account := p.Params[aerakiServiceAccount]
 	if n := p.Params[aerakiNamespace]; n != "" && n != m.o.Namespace || !names.IsDNSLabel(account) {

@@ -68,7 +68,7 @@ func (id ID) parts() []core.Part {
 	}
 }
 
-// mainProtocol is the one whose object has the bare name.
+// mainProtocol is the protocol of the object with the bare name.
 const mainProtocol = "dubbo"
 
 // objectOf returns the name of the object of a protocol. n.Object has no dot, so that the names are distinct.
@@ -79,8 +79,7 @@ func objectOf(n core.Name, protocol string) string {
 	return n.Object + "." + names.Label(protocol, protocol)
 }
 
-// ServiceOf returns the service to which a provider's ID belongs: the ID without a group or version that is not part of
-// the host.
+// ServiceOf returns the service of a provider's ID: the ID without a group or version that is not part of the host.
 func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 	if !strings.Contains(m.o.HostTemplate, "{group}") {
 		id.Group = ""
@@ -129,8 +128,8 @@ const (
 )
 
 // Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a
-// DestinationRule if one is wanted. One ServiceEntry would not do: instances may lack a protocol, for which Istio would
-// use the service's port.
+// DestinationRule if one is wanted. One ServiceEntry would not do: for instances without a protocol, Istio would use
+// the service's port.
 func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
 	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
 	if !utf8.ValidString(id.Interface + id.Group + id.Version) {

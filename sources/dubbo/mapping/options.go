@@ -25,8 +25,8 @@ type Options struct {
 	ServicePorts map[string]int
 	// LabelParams are parameters of providers that become labels of endpoints.
 	LabelParams []string
-	// VIPs selects services that get a virtual address: tcp for those with a port whose protocol has no host in it, all,
-	// or none. Default: tcp.
+	// VIPs selects services that get a virtual address: tcp for those with a port of a protocol without hosts, all, or
+	// none. Default: tcp.
 	VIPs string
 	// Subsets are the subsets of a service's DestinationRule: by version, by group, or none. Default: none.
 	Subsets string
@@ -42,7 +42,7 @@ const (
 	subsetsGroup   = "group"
 )
 
-// maxWarmUp is the longest time for which an endpoint has less than its share.
+// maxWarmUp is the longest time during which an endpoint has less than its share.
 const maxWarmUp = 24 * time.Hour
 
 // WithDefaults returns the options with defaults for those that are not set.

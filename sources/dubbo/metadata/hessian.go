@@ -38,7 +38,7 @@ type reader struct {
 	rest    []byte
 	err     error      // the first
 	classes [][]string // the fields of each
-	seen    []any      // the targets of references: lists, maps and objects, in the order in which they begin
+	seen    []any      // the targets of references: lists, maps and objects, in the order of their begins
 	values  int        // read so far
 }
 
@@ -217,7 +217,7 @@ func (r *reader) typeName() {
 }
 
 // numbers are the encodings of integers of 32 and 64 bits; dubbo-go writes ports as the latter. The tags from first to
-// last stand for the highest bits of a number, of which zero is 0, and more bytes follow.
+// last stand for the highest bits of a number (zero: 0), and more bytes follow.
 var numbers = []struct {
 	first, last, zero byte
 	more              int

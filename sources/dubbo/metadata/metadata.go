@@ -80,7 +80,7 @@ func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (
 	return provider.Metadata{}, "", errors.Join(reasons...)
 }
 
-// waysOf returns the methods by which an instance with a metadata service may answer.
+// waysOf returns the methods that an instance with a metadata service may answer by.
 func waysOf(i provider.Instance) []way {
 	if i.Service.Protocol != "tri" {
 		// dubbo-go answers the first one only.

@@ -29,7 +29,7 @@ func ParseAddress(address string) (Address, error) { return client.ParseAddress(
 // Interval is how often the names of services are listed.
 const Interval = 2 * time.Second
 
-// Registry is a Nacos in which Dubbo's providers register.
+// Registry is a Nacos with registrations of Dubbo's providers.
 type Registry struct {
 	client   *client.Client
 	group    string
@@ -170,8 +170,8 @@ func (l *listener) Instances(_, name string, instances []client.Instance, warnin
 // off reports whether an instance is disabled in Nacos itself.
 func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 
-// registrationsOf returns the registrations of the instances of an interface's service: URLs, whose parameters are the
-// metadata.
+// registrationsOf returns the registrations of the instances of an interface's service: URLs with the metadata as
+// parameters.
 func registrationsOf(iface string, instances []client.Instance) (urls []registry.Registration) {
 	for _, i := range instances {
 		params := map[string]string{}

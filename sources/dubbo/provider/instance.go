@@ -26,7 +26,7 @@ type Instance struct {
 	Timestamp   int64 // in milliseconds
 	Off         bool  // it is to have no calls
 	Unverified  bool  // see Provider
-	// Failing says why the registry wants no calls to it: it serves nothing. Empty if it is healthy.
+	// Failing says why the registry wants no calls to it. Empty if it is healthy.
 	Failing string
 
 	// Service is the instance's own metadata service; nil if it names none.
@@ -54,7 +54,7 @@ const (
 	keyService   = "dubbo.metadata-service.url-params"
 )
 
-// InstanceTag is an example of a tag for which OfInstances is true.
+// InstanceTag is an example of a tag that makes OfInstances true.
 const InstanceTag = keyRevision + "=…"
 
 // OfInstances reports whether a text key=value is metadata that only Dubbo's instances have.

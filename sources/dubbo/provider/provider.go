@@ -38,7 +38,7 @@ const (
 type ID struct {
 	Interface string
 	Group     string
-	Version   string // empty for 0.0.0, which is what no version means
+	Version   string // empty for 0.0.0, the absence of a version
 }
 
 // String returns the ID as Dubbo writes it: group/interface:version.
@@ -137,7 +137,7 @@ func milliseconds(text string) int64 {
 // DefaultWeight is the weight of a provider that sets none.
 const DefaultWeight = 100
 
-// maxWeight keeps sums of weights within what Envoy takes.
+// maxWeight keeps sums of weights within Envoy's limit.
 const maxWeight = 1_000_000
 
 // Weight returns the share of calls of p; 0 if p is disabled.

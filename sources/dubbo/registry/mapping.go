@@ -11,7 +11,7 @@ const (
 	maxMapping = 64 << 20 // bytes in memory
 )
 
-// costOfName is the memory of an application's name besides its bytes.
+// costOfName is the memory of an application's name in addition to its bytes.
 const costOfName = 64
 
 // Mapping collects the interfaces of each application.

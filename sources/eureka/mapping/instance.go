@@ -102,15 +102,15 @@ func (m *Mapper) idOf(vip, application string) (id ID) {
 // addressOf returns the address of an instance: the preferred one, or else the other one, with a warning if the
 // preferred one is invalid.
 func (m *Mapper) addressOf(instance wire.Instance) (address string, warnings []string, err error) {
-	preferred, other := instance.IP, instance.HostName
+	preferred, alternative := instance.IP, instance.HostName
 	if m.options.AddressFrom == fromHostName {
-		preferred, other = other, preferred
+		preferred, alternative = alternative, preferred
 	}
 	if address, err = names.Address(preferred); err == nil {
 		return address, nil, nil
 	}
 	err = fmt.Errorf("address %q: %w", preferred, err)
-	fallback, failure := names.Address(other)
+	fallback, failure := names.Address(alternative)
 	if failure != nil {
 		return "", nil, err
 	}
@@ -159,7 +159,7 @@ func parseVIPs(list, application string) (addresses []virtualAddress, warnings [
 	return addresses, warnings
 }
 
-// amazonZone matches a zone whose name contains its region.
+// amazonZone matches a zone that contains the name of its region.
 var amazonZone = regexp.MustCompile(`^([a-z]+(?:-[a-z]+)+-[0-9]+)[a-z]$`)
 
 // localityOf returns region/zone. A zone without a region is the first part.

@@ -90,7 +90,7 @@ func New(options Options, vips registry.VIPs) (*Mapper, error) {
 }
 
 // ID identifies a service: a host, with its plain or its secure port. App is empty if hosts do not distinguish
-// applications, and VIP if they distinguish nothing else.
+// applications, and VIP if they distinguish neither.
 type ID struct {
 	VIP, App string
 	Secure   bool
@@ -179,7 +179,8 @@ func (m *Mapper) Entries(host []registry.Service[ID]) (objects []*resource.Resou
 }
 
 // Restore implements registry.Mapping. If an earlier template did not distinguish applications, the first application
-// stands for all of them; if it distinguished nothing else, the application's name is the virtual address.
+// stands for all of them; if it did not distinguish virtual addresses either, the application's name is the virtual
+// address.
 func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
 	type services = []registry.Service[ID]
 	return registry.Restored(published, func(annotations map[string]string, service registry.Service[ID]) services {

@@ -24,7 +24,7 @@ const MaxInstances = 100_000
 // Answer is the answer to a request for all applications, or for recent changes.
 type Answer struct {
 	Instances []Instance // sorted by key, without duplicates
-	Nameless  int        // instances whose key cannot be read
+	Nameless  int        // instances with an unreadable key
 	Why       error      // the reason for the first of them
 }
 
@@ -52,7 +52,7 @@ const (
 	Unknown      = "UNKNOWN"
 )
 
-// Deleted is the action of an instance that deregistered or whose lease expired.
+// Deleted is the action of an instance that deregistered, or after its lease expired.
 const Deleted = "DELETED"
 
 // Instance is an instance of an application. Names of applications are in upper case. Times are in milliseconds; zero
