@@ -79,7 +79,7 @@ func (r *run) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			r.mu.Lock()
-			record := r.record(time.Now())
+			record := r.record()
 			r.mu.Unlock()
 			r.publisher.Keep(record)
 			return
@@ -144,7 +144,7 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 	}
 	if st.recordChanged || now.Sub(st.recordedAt) >= indexRecordInterval {
 		st.recordChanged, st.recordedAt = false, now
-		changes.record = st.record(now)
+		changes.record = st.record()
 	}
 	changes.Health = st.health(now)
 	return changes

@@ -542,7 +542,7 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 }
 
 // record returns the record for the next run.
-func (st *state) record(now time.Time) []byte {
+func (st *state) record() []byte {
 	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
 	for _, p := range st.scopes {
 		r := judge.Record{Suspicion: p.suspicion}

@@ -12,8 +12,9 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestRule_GoesAfterItsOwnHold: a rule is missing after a first outage. A second, short outage begins shortly before the end of its hold: "An item
-// that was missing before has no new hold: its own goes on" (presence.Suspicion.Deadline).
+// TestRule_GoesAfterItsOwnHold: a rule is missing after a first outage. A second, short outage begins shortly before
+// the end of its hold: "An item that was missing before has no new hold: its own goes on"
+// (presence.Suspicion.Deadline).
 func TestRule_GoesAfterItsOwnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
