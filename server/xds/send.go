@@ -14,17 +14,8 @@ import (
 // the first one it waits for a start slot, which it holds until no response is due.
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
-	defer retry.Stop()
-	limiter := &s.server.startLimiter
-	var slot *startSlot
-	var queued <-chan struct{} // signals a slot while the stream waits for one
-	defer func() {
-		slot.end()
-		if queued != nil {
-			limiter.turns.GiveUp(s.host, queued)
-		}
-	}()
-	started := limiter.turns == nil
+	start := streamStart{limiter: &s.server.startLimiter, host: s.host, done: s.server.startLimiter.turns == nil}
+	defer start.end()
 	asking, stopAsking := context.WithCancel(ctx)
 	var reviewing <-chan error // the result of asking the catalog; until then no response is sent
 	defer s.reviewers.Wait()
@@ -44,36 +35,30 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		}
 		switch {
 		case reviewing != nil:
-			if queued != nil { // other streams start meanwhile
-				limiter.turns.GiveUp(s.host, queued)
-				queued = nil
-			}
-		case started:
-			slot.work()
+			start.giveUp() // other streams start meanwhile
+		case start.done:
+			start.slot.work()
 			if runHeavy(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
 				return ended(ctx)
 			}
 			s.freeCompared()
-			slot.wait()
-		case queued == nil && s.due():
-			if queued = limiter.turns.Queue(s.host); queued == nil {
-				slot, started = limiter.newSlot(), true
+			start.slot.wait()
+		case start.queued == nil && s.due():
+			if start.request() {
 				continue
 			}
 		}
-		if queued != nil {
+		if start.queued != nil {
 			wakeup = nil // changes are sent when the stream starts
+		}
+		if wait > 0 {
+			retry.Reset(wait)
 		}
 		if out != nil {
 			if err := s.grpc.SendMsg(out); err != nil {
 				return err
 			}
-		}
-		if wait > 0 {
-			retry.Reset(wait)
-		}
-		if out != nil { // more may be due
-			select {
+			select { // more may be due
 			case err := <-received:
 				if s.halfClosed = err == nil; !s.halfClosed {
 					return err
@@ -86,8 +71,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			}
 			continue
 		}
-		slot.end()
-		slot = nil
+		start.pause()
 		select {
 		case err := <-received:
 			if s.halfClosed = err == nil; !s.halfClosed {
@@ -101,12 +85,51 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			if reviewing = nil; err != nil && ctx.Err() == nil {
 				return err
 			}
-		case <-queued:
-			slot, started, queued = limiter.newSlot(), true, nil
+		case <-start.queued:
+			start.begin()
 		case <-wakeup:
 		case <-retry.C:
 		}
 	}
+}
+
+// streamStart is the start of a stream, which needs a slot of the limiter.
+type streamStart struct {
+	limiter *startLimiter
+	host    string
+	queued  <-chan struct{} // signals a slot while the stream waits for one
+	slot    *startSlot      // nil while the stream does not work
+	done    bool            // the stream has started
+}
+
+// request starts the stream if a slot is free, and reports whether it did; else it queues the stream.
+func (s *streamStart) request() (started bool) {
+	if s.queued = s.limiter.turns.Queue(s.host); s.queued == nil {
+		s.begin()
+	}
+	return s.done
+}
+
+func (s *streamStart) begin() { s.slot, s.done, s.queued = s.limiter.newSlot(), true, nil }
+
+// giveUp leaves the queue.
+func (s *streamStart) giveUp() {
+	if s.queued != nil {
+		s.limiter.turns.GiveUp(s.host, s.queued)
+		s.queued = nil
+	}
+}
+
+// end leaves the queue and gives the slot back.
+func (s *streamStart) end() {
+	s.giveUp()
+	s.pause()
+}
+
+// pause gives the slot back.
+func (s *streamStart) pause() {
+	s.slot.end()
+	s.slot = nil
 }
 
 // ended returns the status of a stream whose context has ended. An interceptor that ends a context gives the status as

@@ -191,16 +191,7 @@ func (r *run) catchUp(ctx context.Context) (isIncomplete bool, err error) {
 		return false, err
 	}
 	before := maps.Clone(r.troubles)
-	maps.DeleteFunc(r.troubles, func(p string, _ trouble) bool {
-		_, busy := r.busy[p]
-		return !busy && isCovered(r.pending, p)
-	})
-	for p, err := range seen.blocked {
-		r.troubles[p] = trouble{err: err, unread: true}
-	}
-	for p, err := range seen.refused {
-		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory below a link in a circle is empty
-	}
+	r.noteTroubles(seen)
 	clear(r.pending)
 	complete := !missed || !patient // removals come before Synced, for the guard
 	var contents []sources.Content
@@ -215,6 +206,35 @@ func (r *run) catchUp(ctx context.Context) (isIncomplete bool, err error) {
 		}
 		contents = append(contents, r.noteLoaded(f, before[f.path])...)
 	}
+	contents = append(contents, r.removeFiles(deleted, results)...)
+	for _, p := range young {
+		r.enqueue(p, false)
+	}
+	r.publish(contents)
+	if complete && !r.synced && len(r.unread()) == 0 {
+		r.synced = true
+		r.sink.Synced()
+	}
+	r.report()
+	return len(r.pending) > 0, nil
+}
+
+// noteTroubles replaces the troubles of the paths that are pending by those of a sighting.
+func (r *run) noteTroubles(seen sighting) {
+	maps.DeleteFunc(r.troubles, func(p string, _ trouble) bool {
+		_, busy := r.busy[p]
+		return !busy && isCovered(r.pending, p)
+	})
+	for p, err := range seen.blocked {
+		r.troubles[p] = trouble{err: err, unread: true}
+	}
+	for p, err := range seen.refused {
+		r.troubles[p] = trouble{err: err, unread: Reads(path.Base(p))} // a directory below a link in a circle is empty
+	}
+}
+
+// removeFiles forgets deleted files, and returns their empty contents.
+func (r *run) removeFiles(deleted []string, results []loaded) (contents []sources.Content) {
 	for _, p := range deleted {
 		if slices.ContainsFunc(results, func(f loaded) bool { return f.path == p && !errors.Is(f.err, errBlank) }) {
 			continue // it was blank, and is being written
@@ -226,16 +246,7 @@ func (r *run) catchUp(ctx context.Context) (isIncomplete bool, err error) {
 		}
 		contents = append(contents, sources.Content{Group: p})
 	}
-	for _, p := range young {
-		r.enqueue(p, false)
-	}
-	r.publish(contents)
-	if complete && !r.synced && len(r.unread()) == 0 {
-		r.synced = true
-		r.sink.Synced()
-	}
-	r.report()
-	return len(r.pending) > 0, nil
+	return contents
 }
 
 // removeBlank counts blank files with the same stamp as empty. It returns the doubtful ones, which may have changed.
