@@ -53,11 +53,10 @@ func unknownField() *securityv1beta1.Rule {
 	return r
 }
 
-// A rule with an untranslatable condition allows no traffic, and denies at least the traffic that it describes.
-func TestUntranslatableRulesDeny(t *testing.T) {
-	small := model.Profile{Role: model.Ingress}
+// untranslatable are rules with a condition that cannot be translated.
+func untranslatable() map[string]*securityv1beta1.Rule {
 	long := strings.Repeat("long-name-", 6)
-	for name, rule := range map[string]*securityv1beta1.Rule{
+	return map[string]*securityv1beta1.Rule{
 		"address":                source(&securityv1beta1.Source{IpBlocks: []string{"10.0.0.1", "10.0.0.300"}}),
 		"range":                  source(&securityv1beta1.Source{NotRemoteIpBlocks: []string{"10.0.0.0/33"}}),
 		"zone":                   source(&securityv1beta1.Source{IpBlocks: []string{"fe80::1%eth0"}}),
@@ -76,7 +75,14 @@ func TestUntranslatableRulesDeny(t *testing.T) {
 		"claim":                  condition("request.auth.claims", "1"),
 		"metadata":               condition("experimental.envoy.filters.a", "1"),
 		"destination":            condition("destination.ip", "here"),
-	} {
+	}
+}
+
+// A rule with an untranslatable condition allows no traffic, and denies at least the traffic that it describes.
+func TestUntranslatableRulesDeny(t *testing.T) {
+	small := model.Profile{Role: model.Ingress}
+	long := strings.Repeat("long-name-", 6)
+	for name, rule := range untranslatable() {
 		allowed := translatePolicy(&securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{rule}}, small)
 		http, tcp := enforcedRules(t, allowed)
 		require.Equal(t, rbacv3.RBAC_ALLOW, http.GetAction(), name)
@@ -197,4 +203,48 @@ func TestHTTPProvider_ClosesConnections(t *testing.T) {
 	dry := securedBy(t, objects, config)
 	require.Empty(t, dry.HTTP)
 	require.Len(t, dry.Findings, 1)
+}
+
+// TestHTTPProvider_UntranslatableRulesCloseConnections: the provider cannot decide on connections, so that a rule that may
+// apply to them closes them. A rule, or an alternative of it, about requests does not apply to them.
+func TestHTTPProvider_UntranslatableRulesCloseConnections(t *testing.T) {
+	config := asks(&httpProvider{Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000})
+	rules := untranslatable()
+	rules["alternatives"] = &securityv1beta1.Rule{To: []*securityv1beta1.Rule_To{
+		{Operation: &securityv1beta1.Operation{Methods: []string{"GET"}}},
+		{Operation: &securityv1beta1.Operation{Ports: []string{"9000"}}},
+	}}
+	rules["field of a newer version"] = unknownField()
+	rules["requests only"] = operation(&securityv1beta1.Operation{Methods: []string{"GET"}})
+	key := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "foo", Name: "a"}
+	for name, closes := range map[string]bool{
+		"address": true, "zone": true, "port": true, "large expression": true, "key": true, "metadata": true,
+		"destination": true, "alternatives": true, "field of a newer version": true, "requests only": false,
+	} {
+		m := newMesh(t, "", config)
+		policy, err := resource.New(resource.Meta{Key: key}, &securityv1beta1.AuthorizationPolicy{
+			Action: securityv1beta1.AuthorizationPolicy_CUSTOM, Rules: []*securityv1beta1.Rule{rules[name]},
+			ActionDetail: &securityv1beta1.AuthorizationPolicy_Provider{
+				Provider: &securityv1beta1.AuthorizationPolicy_ExtensionProvider{Name: "default"},
+			},
+		})
+		require.NoError(t, err)
+		require.NoError(t, m.Set(key, policy, make(map[string]struct{})))
+		client := workload()
+		client.Large = false
+		secured := m.Security(client, nil)
+		require.Len(t, secured.HTTP, 2, name)
+		if !closes {
+			require.Empty(t, secured.TCP, name)
+			continue
+		}
+		require.Len(t, secured.TCP, 1, name)
+		var tcp rbactcpv3.RBAC
+		require.NoError(t, secured.TCP[0].GetTypedConfig().UnmarshalTo(&tcp))
+		require.Equal(t, rbacv3.RBAC_DENY, tcp.GetRules().GetAction(), name)
+		require.Len(t, tcp.GetRules().GetPolicies(), 1, name)
+		for _, finding := range secured.Findings {
+			require.NotContains(t, finding.Why, "the rule allows no traffic", name)
+		}
+	}
 }

@@ -63,9 +63,12 @@ type condition struct {
 type ruleContext struct {
 	*builder
 	tcp bool // for connections other than HTTP
-	// strict drops a rule with an untranslatable condition. Otherwise the rule applies without that condition.
+	// strict drops a rule with an untranslatable condition, so that it allows no traffic. Otherwise the rule applies
+	// without that condition.
 	strict bool
-	place  model.Place
+	// onlyConnections drops alternatives about requests.
+	onlyConnections bool
+	place           model.Place
 }
 
 var errHTTP = errors.New("only requests have it")
@@ -80,7 +83,7 @@ func (f matcherForm[M]) matchAll(r *ruleContext, conditions []condition) (*M, er
 				parts = append(parts, f.negate(matched))
 			case matched != nil:
 				parts = append(parts, matched)
-			case r.strict && err != nil:
+			case err != nil && (r.strict || r.onlyConnections && errors.Is(err, errHTTP)):
 				return nil, fmt.Errorf("%s: %w", condition.key, err)
 			case err != nil && !errors.Is(err, errHTTP):
 				r.findings.Note(r.place, "%s: %v: the rule applies whatever the value is", condition.key, err)
@@ -169,6 +172,9 @@ func (r *ruleContext) translateRule(rule *securityv1beta1.Rule) (*rbacv3.Policy,
 			{"paths", operation.GetPaths(), operation.GetNotPaths()},
 			{"destination.port", operation.GetPorts(), operation.GetNotPorts()},
 		}, toConditions...))
+		if r.isDropped(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -185,13 +191,22 @@ func (r *ruleContext) translateRule(rule *securityv1beta1.Rule) (*rbacv3.Policy,
 			{"remote.ip", source.GetRemoteIpBlocks(), source.GetNotRemoteIpBlocks()},
 			{"source.ip", source.GetIpBlocks(), source.GetNotIpBlocks()},
 		}, fromConditions...))
+		if r.isDropped(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
 		policy.Principals = append(policy.Principals, matched)
 	}
+	if len(policy.GetPermissions()) == 0 || len(policy.GetPrincipals()) == 0 {
+		return nil, errHTTP
+	}
 	return policy, nil
 }
+
+// isDropped reports whether an alternative with an error is dropped because it is about requests.
+func (r *ruleContext) isDropped(err error) bool { return r.onlyConnections && errors.Is(err, errHTTP) }
 
 // atLeastOne returns the parts of a rule, or an empty one without conditions.
 func atLeastOne[M any](parts []*M) []*M {
