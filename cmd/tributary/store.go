@@ -209,7 +209,7 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w; %d of %d objects were looked after before", err, i, len(objects))
+			return fmt.Errorf("%w; %d of %d objects were done before", err, i, len(objects))
 		}
 		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", title(o.Key()), outcome, suffix); err != nil {
 			return err

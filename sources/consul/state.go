@@ -91,7 +91,7 @@ type service struct {
 
 // trouble is a failed read.
 type trouble struct {
-	state   sources.State // Unreachable or Denied
+	state   sources.State // Unreachable, Denied or Degraded
 	message string
 	request bool // the request or the answer is at fault, and not the connection
 }

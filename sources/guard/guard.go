@@ -29,7 +29,7 @@ type Change struct {
 type Commit struct {
 	Change
 
-	Explained bool
+	Explained bool // see sources.Content.Explained
 	// Withdrawn are further deletions, of objects that may not be served any longer, even if they are held.
 	Withdrawn []resource.Key
 }

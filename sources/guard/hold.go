@@ -68,8 +68,8 @@ type hold struct {
 	changed []resource.Key                       // changed in held, and not yet in Guard.changed
 }
 
-// identify returns a short id for a hold that began at since. It differs from last, the id of the hold before, even if
-// both began at the same time.
+// holdID returns a short ID for a hold. It differs from last, the ID of the hold before, even if both began at the same
+// time.
 func holdID(begun time.Time, last string) string {
 	n := begun.UnixMilli()
 	if before, err := strconv.ParseInt(last, 36, 64); err == nil && before >= n && before-n < 1000 {
