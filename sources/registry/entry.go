@@ -49,13 +49,15 @@ func newPorts(configured int) *ports {
 	return &ports{uint32(configured), map[uint32]int{}, map[uint32]int{}, map[string]int{}} //nolint:gosec // checked
 }
 
-// add adds an instance with its own port, the one that it wants for the service, and its protocol. Zero is not counted.
+// add adds an instance with its own port, the one that it wants for the service, and its protocol. Zero and "" are not
+// counted.
 func (p *ports) add(port, wanted uint32, protocol string) {
 	p.counts[port]++
 	p.wanted[wanted]++
 	p.protocols[protocol]++
 	delete(p.counts, 0)
 	delete(p.wanted, 0)
+	delete(p.protocols, "")
 }
 
 // port returns the port of the service; without instances the previous one.

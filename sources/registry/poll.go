@@ -100,8 +100,9 @@ func NewPollCounts(prefix string, further ...*sources.Counter) *PollCounts {
 	return counts
 }
 
-// Poller is one run of a source that is polled. The first catalog, and the first one after an error, begin a suspicion:
-// instances may not have registered again yet. Only Run and Poll do I/O. Its loop owns it.
+// Poller is one run of a source that is polled. The first catalog, and the first one after an error, begin a suspicion
+// of the instances that were listed before, which may not have registered again yet. Only Run and Poll do I/O. Its loop
+// owns it.
 type Poller[ID ServiceID[ID]] struct {
 	*Machine[ID]
 	PollOptions[ID]
@@ -113,7 +114,7 @@ type Poller[ID ServiceID[ID]] struct {
 	health   sources.Health // the last one
 }
 
-// NewPoller returns a poller without content. Call Begin before Run.
+// NewPoller returns a poller without content. Call Begin first, unless Run is used.
 func NewPoller[ID ServiceID[ID]](options PollOptions[ID]) *Poller[ID] {
 	poller := &Poller[ID]{PollOptions: options}
 	if poller.Selects == nil {

@@ -132,7 +132,8 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 	asksTCP := asksHTTP && askTCPFilter != nil
 	onHTTP := b.build(askingPolicies, ruleContext{}, rbacv3.RBAC_DENY).enforced
 	// A provider of HTTP decides on requests only: rules about these do not apply to connections.
-	onTCP := b.build(askingPolicies, ruleContext{tcp: true, onlyConnections: asksHTTP && !asksTCP}, rbacv3.RBAC_DENY).enforced
+	connections := ruleContext{tcp: true, onlyConnections: asksHTTP && !asksTCP}
+	onTCP := b.build(askingPolicies, connections, rbacv3.RBAC_DENY).enforced
 	if asksHTTP {
 		http = append(http, ruleSet{shadow: onHTTP, prefix: askedStatPrefix}.httpFilter(),
 			model.HTTPFilter(askHTTP, askHTTPFilter))
