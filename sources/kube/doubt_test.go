@@ -130,7 +130,7 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	service("shop", "api")
 	r.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
 	r.says(sources.Degraded, apiSlices+": 1 object is held until ")
-	r.says(sources.Degraded, "until then, stored objects of 1 of them wait")
+	r.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
 	require.Equal(t, 1, endpoints())
 	service("bank", "new")
 	service("shop", "last")
