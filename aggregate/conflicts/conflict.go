@@ -98,7 +98,7 @@ const revisionLabel = "istio.io/rev"
 // readTogether returns the claimants that an istiod reads together with another one.
 func readTogether(claimants []*claimant) []*claimant {
 	revision := func(c *claimant) string { return c.res.Labels()[revisionLabel] }
-	return slices.DeleteFunc(claimants, func(c *claimant) bool {
+	return slices.DeleteFunc(slices.Clone(claimants), func(c *claimant) bool {
 		return !slices.ContainsFunc(claimants, func(rival *claimant) bool {
 			return rival != c && (revision(c) == "" || revision(rival) == "" || revision(c) == revision(rival))
 		})
