@@ -124,6 +124,9 @@ func FromBody(meta Meta, body []byte) *Resource {
 // Key returns the identity of the resource.
 func (r *Resource) Key() Key { return r.key }
 
+// RevisionLabel restricts an object to one revision of Istio.
+const RevisionLabel = "istio.io/rev"
+
 // Labels returns the labels, which must not be modified.
 func (r *Resource) Labels() map[string]string { return r.labels }
 

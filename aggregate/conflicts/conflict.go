@@ -92,12 +92,9 @@ func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 	return conflict, true
 }
 
-// revisionLabel names the only istiod that reads an object.
-const revisionLabel = "istio.io/rev"
-
 // readTogether returns the claimants that an istiod reads together with another one.
 func readTogether(claimants []*claimant) []*claimant {
-	revision := func(c *claimant) string { return c.res.Labels()[revisionLabel] }
+	revision := func(c *claimant) string { return c.res.Labels()[resource.RevisionLabel] }
 	return slices.DeleteFunc(slices.Clone(claimants), func(c *claimant) bool {
 		return !slices.ContainsFunc(claimants, func(rival *claimant) bool {
 			return rival != c && (revision(c) == "" || revision(rival) == "" || revision(c) == revision(rival))

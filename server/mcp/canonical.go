@@ -54,7 +54,7 @@ func (c *Catalog) countAttributes(keys []resource.Key, snap memstore.Snapshot, i
 		if r == nil {
 			return
 		}
-		for _, property := range []attribute{{revision: r.Labels()[revisionLabel]}, {namespace: r.Key().Namespace}} {
+		for _, property := range []attribute{{revision: r.Labels()[resource.RevisionLabel]}, {namespace: r.Key().Namespace}} {
 			added = added || c.attributes[property] == 0
 			if c.attributes[property] += difference; c.attributes[property] == 0 {
 				delete(c.attributes, property)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func serviceEntry(t require.TestingT, ns, name, rev, host string) *resource.Resource {
 	labels := map[string]string{}
 	if rev != "" {
-		labels[revisionLabel] = rev
+		labels[resource.RevisionLabel] = rev
 	}
 	r, err := resource.New(
 		resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: ns, Name: name}, Labels: labels},

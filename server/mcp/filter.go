@@ -22,8 +22,6 @@ const (
 	metadataNamespaces = "NAMESPACES"     // of tributary: a list of namespaces, or a string with commas between them
 )
 
-const revisionLabel = "istio.io/rev"
-
 // filter selects the resources for a client. Revision and namespaces, which the client chooses, always admit
 // cluster-scoped resources.
 type filter struct {
@@ -96,7 +94,7 @@ func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*re
 }
 
 func (f filter) matches(r *resource.Resource) bool {
-	if revision := r.Labels()[revisionLabel]; f.revision != "" && revision != "" && revision != f.revision {
+	if revision := r.Labels()[resource.RevisionLabel]; f.revision != "" && revision != "" && revision != f.revision {
 		return false
 	}
 	if !f.rights.AllowsObject(r) {

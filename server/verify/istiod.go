@@ -131,7 +131,7 @@ func classify(object *resource.Resource, counterpart *Stored) (Class, string) {
 
 // whyMissing returns the likely reason why istiod lacks an object. kinds has the kinds of istiod's objects.
 func whyMissing(object *resource.Resource, kinds map[resource.Kind]bool) string {
-	if revision := object.Labels()[revisionLabel]; revision != "" && revision != "default" {
+	if revision := object.Labels()[resource.RevisionLabel]; revision != "" && revision != "default" {
 		return fmt.Sprintf("it is labelled for the revision %s", revision)
 	}
 	if _, err := resource.LenientMetadata(resource.Validate(object)); err != nil {
@@ -142,9 +142,6 @@ func whyMissing(object *resource.Resource, kinds map[resource.Kind]bool) string 
 	}
 	return "it may be on its way; if it stays so, istiod or a proxy in between has dropped it"
 }
-
-// revisionLabel restricts an object to one revision of Istio.
-const revisionLabel = "istio.io/rev"
 
 // CommandAgent is the user agent of the program's commands, and their name in the node ID unless a flag sets it.
 const CommandAgent = "tributary-cli"

@@ -35,7 +35,7 @@ func (r *run) readRules() {
 // rule decodes an object, if there is one.
 func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (c sources.Content) {
 	var docs []resource.Document
-	rev, origin := m.Labels["istio.io/rev"], r.origin(string(kind), m)
+	rev, origin := m.Labels[resource.RevisionLabel], r.origin(string(kind), m)
 	if object != nil && (r.settings.Revision == "" || rev == "" || rev == r.settings.Revision) {
 		docs = resource.Decode(".json", object, r.decode)
 	}

@@ -422,7 +422,7 @@ func TestUnknownFields_Kept(t *testing.T) {
 
 func TestRevision_SelectsResources(t *testing.T) {
 	labelled := func(rev string) func(*mcpv1alpha1.Resource) {
-		return func(m *mcpv1alpha1.Resource) { m.Metadata.Labels = map[string]string{revisionLabel: rev} }
+		return func(m *mcpv1alpha1.Resource) { m.Metadata.Labels = map[string]string{resource.RevisionLabel: rev} }
 	}
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("blue")),

@@ -15,9 +15,6 @@ import (
 	"tributary/resource"
 )
 
-// revisionLabel is the label of resources that belong to one revision of Istio.
-const revisionLabel = "istio.io/rev"
-
 // istiodNamespace is where istiod has objects that it read from files that name no namespace. It sends them as "/name".
 const istiodNamespace = "default"
 
@@ -103,7 +100,7 @@ func decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
 
 // isForRevision reports whether r applies to a revision of Istio. All resources apply without a revision.
 func isForRevision(r *resource.Resource, revision string) bool {
-	label := r.Labels()[revisionLabel]
+	label := r.Labels()[resource.RevisionLabel]
 	return revision == "" || label == "" || label == revision
 }
 
