@@ -40,10 +40,9 @@ func DecodeAgain(path string, data []byte, opts Options, earlier *Decoded) ([]Do
 func (d *Decoded) Size() int { return d.size }
 
 // contentOf identifies the text of a chunk.
-func contentOf(c chunk) (sum [16]byte) {
-	all := sha256.Sum256(c.text)
-	copy(sum[:], all[:])
-	return sum
+func contentOf(c chunk) [16]byte {
+	sum := sha256.Sum256(c.text)
+	return [16]byte(sum[:16])
 }
 
 // decodePart is decodeYAML for a text that may be known. It returns the result to keep, if any.

@@ -44,22 +44,17 @@ func newBudget(text []byte) *budget {
 	return &budget{maxAliased: maxAliased + aliasedPerByte*int64(len(text))}
 }
 
-// object counts one more, and reports the number.
-func (b *budget) object() int64 { return b.objects.Add(1) }
-
-// spend counts a node behind an alias, and reports whether the budget allows it.
-func (b *budget) spend(cost int) bool { return b.aliased.Add(int64(cost)) <= b.maxAliased }
-
-// object counts one more of the text and of the part at hand, and returns the number in the text.
-func (f *file) object() int64 {
+// countObject counts one more of the text and of the part at hand, and returns the number in the text.
+func (f *file) countObject() int64 {
 	f.objects++
-	return f.budget.object()
+	return f.budget.objects.Add(1)
 }
 
-// spend is that of the budget. It notes an alias: its nodes may count for more another time.
+// spend counts a node behind an alias, and reports whether the budget allows it. It notes the alias: its nodes may
+// count for more another time.
 func (f *file) spend(cost int) bool {
 	f.aliased = true
-	return f.budget.spend(cost)
+	return f.budget.aliased.Add(int64(cost)) <= f.budget.maxAliased
 }
 
 // exceeded reports whether a part of the text was refused for the cost of the rest.

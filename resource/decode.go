@@ -11,14 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 
-	"tributary/internal/yamldoc"
-
 	"tributary/internal/words"
+	"tributary/internal/worker"
+	"tributary/internal/yamldoc"
 )
 
 // Severity is the effect of a finding on the object.
@@ -110,7 +109,7 @@ func newFile(path string, data []byte, opts Options) file {
 
 func (f file) decode(data []byte) []Document {
 	if limit := cmp.Or(f.opts.MaxBytes, defaultMaxBytes); len(data) > limit {
-		f.addBroken(&syntaxError{line: 1, message: fmt.Sprintf("larger than %d bytes", limit)}, 0, data)
+		f.addBroken(&yamldoc.Fault{Line: 1, Message: fmt.Sprintf("larger than %d bytes", limit)}, 0, data)
 		return f.docs
 	}
 	data = bytes.TrimPrefix(data, byteOrderMark)
@@ -138,46 +137,24 @@ func (f file) decodeAll(chunks []chunk, processors int) []Document {
 	batches := slices.Collect(slices.Chunk(chunks, 64))
 	docs := make([][]Document, len(batches))
 	var parts sync.Mutex
-	var next atomic.Int64
-	work := func() {
+	worker.Each(len(batches), processors, func(i int) {
 		f := f
-		f.scanner = scanners.Get().(*scanner)
+		f.docs, f.scanner = nil, scanners.Get().(*scanner)
 		defer scanners.Put(f.scanner)
-		for i := next.Add(1) - 1; i < int64(len(batches)); i = next.Add(1) - 1 {
-			f.docs = nil
-			for _, c := range batches[i] {
-				if f.parts == nil {
-					f.decodeYAML(c)
-					continue
-				}
-				sum := contentOf(c)
-				if p, ok := f.decodePart(c, sum); ok {
-					parts.Lock()
-					f.parts[sum] = p
-					parts.Unlock()
-				}
+		for _, c := range batches[i] {
+			if f.parts == nil {
+				f.decodeYAML(c)
+				continue
 			}
-			docs[i] = f.docs
+			sum := contentOf(c)
+			if p, ok := f.decodePart(c, sum); ok {
+				parts.Lock()
+				f.parts[sum] = p
+				parts.Unlock()
+			}
 		}
-	}
-	var others sync.WaitGroup
-	var panicked atomic.Pointer[any]
-	guarded := func() {
-		defer func() {
-			if v := recover(); v != nil {
-				panicked.Store(&v)
-			}
-		}()
-		work()
-	}
-	for range min(processors, len(batches)) - 1 {
-		others.Go(guarded)
-	}
-	guarded()
-	others.Wait()
-	if v := panicked.Load(); v != nil {
-		panic(*v) // where the caller can recover
-	}
+		docs[i] = f.docs
+	})
 	return slices.Concat(docs...)
 }
 
@@ -196,7 +173,7 @@ type file struct {
 
 func (f *file) decodeYAML(c chunk) {
 	if c.fault != "" {
-		f.addBroken(&syntaxError{line: 1, message: c.fault}, c.line-1, c.text)
+		f.addBroken(&yamldoc.Fault{Line: 1, Message: c.fault}, c.line-1, c.text)
 		return
 	}
 	if root := f.scanner.scan(c.text); root != nil {
@@ -209,10 +186,13 @@ func (f *file) decodeYAML(c chunk) {
 		}
 		return
 	}
-	root, err := c.parse()
+	root, fault := yamldoc.Parse(c.text)
 	switch {
-	case err != nil:
-		f.addBroken(err, c.line-1, c.text)
+	case fault != nil:
+		if fault.Message == yamldoc.TextBehind {
+			fault.Message += "; documents are separated by lines of ---"
+		}
+		f.addBroken(fault, c.line-1, c.text)
 	case root != nil:
 		f.add(root, c.line-1, within{})
 	}
@@ -221,7 +201,7 @@ func (f *file) decodeYAML(c chunk) {
 // decodeJSON reads one value after another, until one is broken.
 func (f *file) decodeJSON(data []byte) {
 	if line, col, ok := yamldoc.FirstInvalid(data); ok {
-		f.addBroken(&syntaxError{line, col, "not valid UTF-8; is this a text file?"}, 0, data)
+		f.addBroken(&yamldoc.Fault{Line: line, Column: col, Message: "not valid UTF-8; is this a text file?"}, 0, data)
 		return
 	}
 	tree := newJSONTree(data)
@@ -240,16 +220,16 @@ func (f *file) decodeJSON(data []byte) {
 }
 
 // addBroken adds a text that is no document.
-func (f *file) addBroken(e *syntaxError, base int, text []byte) {
-	place := fmt.Sprintf("%s:%d", f.path, base+e.line)
-	if e.column > 0 {
-		place = fmt.Sprintf("%s:%d", place, e.column)
+func (f *file) addBroken(fault *yamldoc.Fault, base int, text []byte) {
+	line := base + fault.Line
+	place := fmt.Sprintf("%s:%d", f.path, line)
+	if fault.Column > 0 {
+		place = fmt.Sprintf("%s:%d", place, fault.Column)
 	}
 	doc := Document{
-		Line: base + e.line,
+		Line: line,
 		Errors: Errors{{
-			Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line,
-			column: e.column,
+			Origin: Origin{Place: place}, Err: errors.New(fault.Message), line: line, column: fault.Column,
 		}},
 		MayRestrict: looksRestricting(text),
 	}
@@ -274,7 +254,7 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 	}
 	doc := Document{Line: base + root.Line}
 	head := &envelope{}
-	switch n := f.object(); {
+	switch n := f.countObject(); {
 	case n > maxObjects+1:
 		return // which has been said
 	case n > maxObjects:

@@ -95,10 +95,13 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 		d.fail(root, "apiVersion is missing")
 	case len(d.errs) == 0:
 		if isForeign(apiVersion, kind) {
+			head.foreign = true
+			head.meta.Key = d.nameOf(metadata)
+			head.meta.Key.Kind = Kind(kind)
 			if d.keeps(apiVersion, kind) {
-				d.keep(root, apiVersion, kind, metadata, head)
+				d.keep(root, apiVersion, head)
 			} else {
-				d.passOver(apiVersionNode, apiVersion, kind, metadata, head)
+				d.passOver(apiVersionNode, apiVersion, kind)
 			}
 			return head
 		}
@@ -189,9 +192,11 @@ func (d *decoder) metadata(root, metadata *yaml.Node, head *envelope) {
 					head.meta.Annotations = d.strings(name, value)
 					delete(head.meta.Annotations, lastApplied)
 				case "creationTimestamp":
-					if created := d.timestamp(name, value); created.After(lastRank) { // else it would be a rank
-						head.meta.Created = created
-					}
+					d.read(name, value, func(n *yaml.Node) {
+						if created, _ := d.time(value, n); created.After(lastRank) { // else it would be a rank
+							head.meta.Created = created
+						}
+					})
 				default:
 					if !slices.Contains(metadataNoise, name) {
 						d.unknown(entries[i], metadataFields)
@@ -292,13 +297,6 @@ func (d *decoder) strings(name string, value *yaml.Node) (m map[string]string) {
 	return m
 }
 
-// timestamp reads the field name, a time in RFC 3339 form; null, as kubectl writes it for an object yet to be made, is
-// the zero time.
-func (d *decoder) timestamp(name string, value *yaml.Node) (t time.Time) {
-	d.read(name, value, func(n *yaml.Node) { t, _ = d.time(value, n) })
-	return t
-}
-
 // time returns the time in a node of target n.
 func (d *decoder) time(node, n *yaml.Node) (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339Nano, n.Value)
@@ -360,11 +358,8 @@ func isForeign(apiVersion, kind string) bool {
 	return true
 }
 
-// passOver only reads the name of a foreign object.
-func (d *decoder) passOver(at *yaml.Node, apiVersion, kind string, metadata *yaml.Node, head *envelope) {
-	head.foreign = true
-	head.meta.Key = d.nameOf(metadata)
-	head.meta.Key.Kind = Kind(kind)
+// passOver reports a foreign object, as the options say.
+func (d *decoder) passOver(at *yaml.Node, apiVersion, kind string) {
 	const not = "%s of %s is not of Istio's API, and is not served"
 	format, args := not, []any{kind, apiVersion}
 	if group, _, _ := strings.Cut(apiVersion, "/"); group == gatewayAPI && Kind(kind) == Gateway {
@@ -390,10 +385,7 @@ func (d *decoder) keeps(apiVersion, kind string) bool {
 }
 
 // keep reads all of a foreign object.
-func (d *decoder) keep(root *yaml.Node, apiVersion, kind string, metadata *yaml.Node, head *envelope) {
-	head.foreign = true
-	head.meta.Key = d.nameOf(metadata)
-	head.meta.Key.Kind = Kind(kind)
+func (d *decoder) keep(root *yaml.Node, apiVersion string, head *envelope) {
 	object := &structpb.Struct{}
 	d.wellKnown(object.ProtoReflect(), root, root)
 	text, err := json.Marshal(object.AsMap())

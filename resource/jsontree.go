@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/yamldoc"
 )
 
 // jsonTree parses JSON values into the nodes that the YAML parser would make of them, with line and column, so that all
@@ -28,7 +30,7 @@ func newJSONTree(text []byte) *jsonTree {
 }
 
 // next returns the next value of the text, or nil at its end.
-func (t *jsonTree) next() (*yaml.Node, *syntaxError) {
+func (t *jsonTree) next() (*yaml.Node, *yamldoc.Fault) {
 	node, err := t.value(0)
 	switch {
 	case errors.Is(err, io.EOF) && node == nil:
@@ -43,7 +45,7 @@ func (t *jsonTree) next() (*yaml.Node, *syntaxError) {
 	default:
 		return node, nil
 	}
-	return nil, &syntaxError{t.line, t.column(), err.Error()}
+	return nil, &yamldoc.Fault{Line: t.line, Column: t.column(), Message: err.Error()}
 }
 
 // value returns the next value. At the end of the text it returns io.EOF, and a node only if that was within a value.

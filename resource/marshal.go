@@ -59,10 +59,10 @@ func document(r *Resource) (*yaml.Node, error) {
 		put(meta, "namespace", text(r.key.Namespace))
 	}
 	if len(r.labels) > 0 {
-		put(meta, "labels", textMap(r.labels))
+		put(meta, "labels", sortedMapping(r.labels, text))
 	}
 	if len(r.annotations) > 0 {
-		put(meta, "annotations", textMap(r.annotations))
+		put(meta, "annotations", sortedMapping(r.annotations, text))
 	}
 	if created := r.Own(); !created.IsZero() {
 		put(meta, "creationTimestamp", text(created.Format(time.RFC3339Nano)))
@@ -106,12 +106,12 @@ func messageNode(m protoreflect.Message) *yaml.Node {
 func fieldNode(fd protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
 	switch {
 	case fd.IsMap():
-		entries := make(map[string]*yaml.Node, v.Map().Len())
+		entries := make(map[string]protoreflect.Value, v.Map().Len())
 		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-			entries[k.String()] = scalarNode(fd.MapValue(), v)
+			entries[k.String()] = v
 			return true
 		})
-		return sortedMapping(entries)
+		return sortedMapping(entries, func(v protoreflect.Value) *yaml.Node { return scalarNode(fd.MapValue(), v) })
 	case fd.IsList():
 		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 		for i := range v.List().Len() {
@@ -188,18 +188,10 @@ func put(n *yaml.Node, key string, value *yaml.Node) {
 	n.Content = append(n.Content, text(key), value)
 }
 
-func sortedMapping(entries map[string]*yaml.Node) *yaml.Node {
+func sortedMapping[V any](entries map[string]V, nodeOf func(V) *yaml.Node) *yaml.Node {
 	n := mapping()
 	for _, k := range slices.Sorted(maps.Keys(entries)) {
-		put(n, k, entries[k])
-	}
-	return n
-}
-
-func textMap(m map[string]string) *yaml.Node {
-	n := mapping()
-	for _, k := range appendSortedKeys(nil, m) {
-		put(n, k, text(m[k]))
+		put(n, k, nodeOf(entries[k]))
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,20 +39,19 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode %s: unknown kind", r.key)
 	}
-	message := string(schema.Message)
-	bodySize := sizeText(anyTypeURL, len(typePrefix)+len(message)) + sizeText(anyValue, len(r.body))
-	if schema.Bare {
-		return appendAny(make([]byte, 0, bodySize), message, r.body), nil
+	var space [3][1024]byte // spares allocations for most
+	head := appendText(space[0][:0], anyTypeURL, typePrefix, string(schema.Message))
+	if len(r.body) > 0 {
+		head = appendHeader(head, anyValue, len(r.body))
 	}
-	var space [1024]byte // spares an allocation for most
-	meta := appendMetadata(space[:0], r)
-	size := sizeMessage(resourceMetadata, len(meta)) + sizeMessage(resourceBody, bodySize)
-	b := make([]byte, 0, sizeMessage(anyTypeURL, len(MCPTypeURL))+sizeMessage(anyValue, size))
-	b = appendText(b, anyTypeURL, MCPTypeURL)
-	b = appendHeader(b, anyValue, size)
-	b = append(appendHeader(b, resourceMetadata, len(meta)), meta...)
-	b = appendHeader(b, resourceBody, bodySize)
-	return appendAny(b, message, r.body), nil
+	if !schema.Bare {
+		meta := appendMetadata(space[1][:0], r)
+		value := append(appendHeader(space[2][:0], resourceMetadata, len(meta)), meta...)
+		value = append(appendHeader(value, resourceBody, len(head)+len(r.body)), head...)
+		head = appendText(space[0][:0], anyTypeURL, MCPTypeURL)
+		head = append(appendHeader(head, anyValue, len(value)+len(r.body)), value...)
+	}
+	return bytes.Join([][]byte{head, r.body}, nil), nil
 }
 
 // appendMetadata appends the fields of an istio.mcp.v1alpha1.Metadata.
@@ -142,14 +142,6 @@ func sansVersion(name string) string {
 
 // The following functions omit empty fields, as protobuf does.
 
-// sizeText is for a string or bytes.
-func sizeText(num protowire.Number, size int) int {
-	if size == 0 {
-		return 0
-	}
-	return sizeMessage(num, size)
-}
-
 // appendText is for a string given in parts.
 func appendText(b []byte, num protowire.Number, parts ...string) []byte {
 	size := 0
@@ -166,25 +158,11 @@ func appendText(b []byte, num protowire.Number, parts ...string) []byte {
 	return b
 }
 
-// appendAny appends the fields of an Any.
-func appendAny(b []byte, message string, value []byte) []byte {
-	b = appendText(b, anyTypeURL, typePrefix, message)
-	if len(value) == 0 {
-		return b
-	}
-	return append(appendHeader(b, anyValue, len(value)), value...)
-}
-
 func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
-}
-
-// sizeMessage is for messages that are set, though they may be empty.
-func sizeMessage(num protowire.Number, size int) int {
-	return protowire.SizeTag(num) + protowire.SizeBytes(size)
 }
 
 // appendHeader begins a message or string of size bytes.
@@ -199,7 +177,7 @@ func appendMap(b []byte, num protowire.Number, m map[string]string) []byte {
 	}
 	var space [16]string // spares an allocation
 	for _, k := range appendSortedKeys(space[:0], m) {
-		b = appendHeader(b, num, sizeMessage(mapKey, len(k))+sizeMessage(mapValue, len(m[k])))
+		b = appendHeader(b, num, 2+protowire.SizeBytes(len(k))+protowire.SizeBytes(len(m[k]))) // a tag has one byte
 		b = append(appendHeader(b, mapKey, len(k)), k...)
 		b = append(appendHeader(b, mapValue, len(m[k])), m[k]...)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -227,47 +228,18 @@ func (d *decoder) value(v *structpb.Value, node, n *yaml.Node) {
 	}
 }
 
-// maxSeconds is the longest duration, of about 10,000 years.
-const maxSeconds = 315_576_000_000
-
+// duration reads a duration in Go's form ("1m30s", "100ms", "1.5s"), which Istio's API server and istiod take, or in
+// protobuf's: a decimal number of seconds up to about 10,000 years.
 func (d *decoder) duration(v *durationpb.Duration, node, n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
-		if seconds, nanos, ok := parseDuration(n.Value); ok {
-			v.Seconds, v.Nanos = seconds, nanos
+		duration, err := time.ParseDuration(n.Value)
+		if err == nil && strings.ContainsAny(n.Value, "smh") { // "0" is one for Go alone
+			v.Seconds, v.Nanos = int64(duration/time.Second), int32(duration%time.Second)
+			return
+		}
+		if protojson.Unmarshal(strconv.AppendQuote(nil, n.Value), v) == nil {
 			return
 		}
 	}
 	d.fail(node, `want a duration such as "1.5s", got %s`, d.describe(n))
 }
-
-// parseDuration reads a duration in protobuf's form, a decimal number of seconds with up to nine digits of fraction, or
-// in Go's ("1m30s", "100ms"), which Istio's API server and istiod take too.
-func parseDuration(s string) (seconds int64, nanos int32, ok bool) {
-	number, isSeconds := strings.CutSuffix(s, "s")
-	whole, fraction, _ := strings.Cut(number, ".")
-	unsigned := strings.TrimLeft(whole, "+-")
-	if isSeconds && len(fraction) <= 9 && len(whole)-len(unsigned) <= 1 && len(unsigned)+len(fraction) > 0 &&
-		isDigits(unsigned) && isDigits(fraction) && (len(unsigned) < 2 || unsigned[0] != '0') {
-		var err error
-		if unsigned != "" {
-			if seconds, err = strconv.ParseInt(unsigned, 10, 64); err != nil || seconds > maxSeconds {
-				return 0, 0, false
-			}
-		}
-		if fraction != "" {
-			n, _ := strconv.ParseInt((fraction + "000000000")[:9], 10, 32) // nine digits fit
-			nanos = int32(n)
-		}
-		if whole[:len(whole)-len(unsigned)] == "-" {
-			seconds, nanos = -seconds, -nanos
-		}
-		return seconds, nanos, true
-	}
-	duration, err := time.ParseDuration(s)
-	if err != nil || !strings.ContainsAny(s, "smh") { // "0" is one for Go alone
-		return 0, 0, false
-	}
-	return int64(duration / time.Second), int32(duration % time.Second), true
-}
-
-func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"tributary/internal/names"
 )
 
 // The rules of Kubernetes for names, labels and annotations (k8s.io/apimachinery/pkg/util/validation, with which a test
@@ -18,7 +20,7 @@ func checkName(name string) error {
 		return fmt.Errorf("%q… is longer than 253 characters", name[:40])
 	}
 	for label := range strings.SplitSeq(name, ".") {
-		if !isDNSLabel(label) {
+		if label == "" || names.Clean(label) != label {
 			return fmt.Errorf("%q is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside "+
 				"each '.'", name)
 		}
@@ -42,7 +44,7 @@ func CheckNamespace(namespace string) error {
 	if len(namespace) > 63 {
 		return fmt.Errorf("%q… is longer than 63 characters", namespace[:40])
 	}
-	if !isDNSLabel(namespace) {
+	if !names.IsDNSLabel(namespace) {
 		return fmt.Errorf("%q is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
 			namespace)
 	}
@@ -85,7 +87,7 @@ func CheckLabelValue(v string) error {
 	switch {
 	case len(v) > 63:
 		return errors.New("longer than 63 characters")
-	case v != "" && !isLabelText(v):
+	case v != "" && !names.IsLabelText(v):
 		return fmt.Errorf("%q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at "+
 			"either end", v)
 	}
@@ -107,24 +109,9 @@ func CheckLabelKey(key string) error {
 	switch {
 	case len(name) > 63:
 		return fmt.Errorf("key %q… is longer than 63 characters", key[:40])
-	case !isLabelText(name):
+	case !names.IsLabelText(name):
 		return fmt.Errorf("%q is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
 			key)
 	}
 	return nil
-}
-
-// isDNSLabel reports whether s consists of a-z, 0-9 and '-', with none of the latter at either end.
-func isDNSLabel(s string) bool {
-	return isLabelText(s) && strings.ToLower(s) == s && !strings.ContainsAny(s, "_.")
-}
-
-// isLabelText reports whether s consists of letters, digits, '-', '_' and '.', with a letter or digit at either end.
-func isLabelText(s string) bool {
-	for i := range len(s) {
-		if inner := i > 0 && i < len(s)-1; !isWord(s[i]) && !(inner && strings.IndexByte("-_.", s[i]) >= 0) {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -86,7 +86,7 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 // routes of a delegate multiply by the routes that delegate to it; lookup returns the object of a key, or nil.
 func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
 	if r == nil || r.Key().Kind != ServiceEntry && r.Key().Kind != VirtualService ||
-		countFields(r.body, hostsField) < 2 && (r.Key().Kind == ServiceEntry || !delegates(r.body)) {
+		CountFields(r.body, hostsField) < 2 && (r.Key().Kind == ServiceEntry || !delegates(r.body)) {
 		return 0
 	}
 	spec, err := r.Spec()
@@ -108,7 +108,7 @@ func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
 // Selection returns the workload selector of a ServiceEntry, and how many endpoints it makes of a workload. It returns
 // nil for other objects.
 func Selection(r *Resource) (labels map[string]string, endpoints int64) {
-	if r == nil || r.Key().Kind != ServiceEntry || countFields(r.body, selectorField) == 0 {
+	if r == nil || r.Key().Kind != ServiceEntry || CountFields(r.body, selectorField) == 0 {
 		return nil, 0
 	}
 	spec, err := r.Spec()
@@ -191,8 +191,8 @@ const (
 	delegateField = 20 // of an HTTPRoute
 )
 
-// countFields returns how many fields of a number an encoded message has.
-func countFields(body []byte, number protowire.Number) (count int) {
+// CountFields returns how many fields of a number an encoded message has, up to the first error.
+func CountFields(body []byte, number protowire.Number) (count int) {
 	for range fields(body, number) {
 		count++
 	}
@@ -202,7 +202,7 @@ func countFields(body []byte, number protowire.Number) (count int) {
 // delegates reports whether an encoded VirtualService has a route that delegates.
 func delegates(body []byte) bool {
 	for route := range fields(body, httpField) {
-		if value, size := protowire.ConsumeBytes(route); size > 0 && countFields(value, delegateField) > 0 {
+		if value, size := protowire.ConsumeBytes(route); size > 0 && CountFields(value, delegateField) > 0 {
 			return true
 		}
 	}

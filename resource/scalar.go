@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,7 +217,7 @@ func integerText(n *yaml.Node) (string, bool) {
 		return strings.ReplaceAll(n.Value, "_", ""), true
 	case n.Tag == "!!float":
 		return integral(strings.ReplaceAll(n.Value, "_", ""))
-	case n.Tag == "!!str" && isJSONNumber(n.Value):
+	case n.Tag == "!!str" && jsonNumber.MatchString(n.Value):
 		if strings.ContainsAny(n.Value, ".eE") {
 			return integral(n.Value)
 		}
@@ -272,7 +273,7 @@ func floatOf(n *yaml.Node) (float64, bool) {
 		case "-Infinity":
 			return math.Inf(-1), true
 		}
-		if isJSONNumber(n.Value) {
+		if jsonNumber.MatchString(n.Value) {
 			return parseFloat(n.Value)
 		}
 	}
@@ -284,36 +285,8 @@ func parseFloat(s string) (float64, bool) {
 	return f, err == nil
 }
 
-// isJSONNumber reports whether s is a number as JSON writes them.
-func isJSONNumber(s string) bool {
-	digits := func() bool {
-		rest := strings.TrimLeft(s, "0123456789")
-		n := len(s) - len(rest)
-		s = rest
-		return n > 0
-	}
-	s = strings.TrimPrefix(s, "-")
-	if strings.HasPrefix(s, "0") {
-		s = s[1:]
-	} else if !digits() {
-		return false
-	}
-	if strings.HasPrefix(s, ".") {
-		if s = s[1:]; !digits() {
-			return false
-		}
-	}
-	if s != "" && (s[0] == 'e' || s[0] == 'E') {
-		s = s[1:]
-		if s != "" && (s[0] == '+' || s[0] == '-') {
-			s = s[1:]
-		}
-		if !digits() {
-			return false
-		}
-	}
-	return s == ""
-}
+// jsonNumber matches a number as JSON writes them.
+var jsonNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$`)
 
 // base64Of returns the bytes that n stands for: base64, of the standard or the URL alphabet, padded or not.
 func base64Of(n *yaml.Node) ([]byte, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config/validation/agent"
 )
@@ -20,39 +21,48 @@ func isShort(host string) bool {
 	return err != nil
 }
 
-// shortHosts calls f with each field of spec that istiod completes if it holds a short host name.
-func shortHosts(spec proto.Message, f func(field string, host *string)) {
-	destination := func(field string, d *networking.Destination) {
-		if d != nil {
-			f(field+".host", &d.Host)
-		}
+// hostFields are the fields that istiod completes if they hold a short host name.
+var hostFields = map[protoreflect.FullName]bool{
+	"istio.networking.v1alpha3.DestinationRule.host": true,
+	"istio.networking.v1alpha3.VirtualService.hosts": true,
+	"istio.networking.v1alpha3.Destination.host":     true, // of routes and mirrors
+}
+
+// replaceHosts replaces each of hostFields in a spec by the result of f, which gets its path and value.
+func replaceHosts(spec proto.Message, f func(field, host string) string) {
+	switch spec.(type) {
+	case *networking.DestinationRule, *networking.VirtualService:
+		replaceTexts(spec.ProtoReflect(), hostFields, "", f)
 	}
-	routes := func(kind string, i int, all []*networking.RouteDestination) {
-		for k, d := range all {
-			destination(fmt.Sprintf("%s[%d].route[%d].destination", kind, i, k), d.Destination)
+}
+
+// replaceTexts replaces some fields of m, and of the messages in it, by the results of f, which gets the path and the
+// value of each.
+func replaceTexts(
+	m protoreflect.Message, fields map[protoreflect.FullName]bool, path string, f func(field, text string) string,
+) {
+	descriptors := m.Descriptor().Fields()
+	for i := range descriptors.Len() {
+		fd := descriptors.Get(i)
+		isText := fields[fd.FullName()]
+		if fd.IsMap() || !isText && fd.Message() == nil || !m.Has(fd) {
+			continue
 		}
-	}
-	switch spec := spec.(type) {
-	case *networking.DestinationRule:
-		f("host", &spec.Host)
-	case *networking.VirtualService:
-		for i := range spec.Hosts {
-			f(fmt.Sprintf("hosts[%d]", i), &spec.Hosts[i])
-		}
-		for i, route := range spec.Http {
-			for k, d := range route.Route {
-				destination(fmt.Sprintf("http[%d].route[%d].destination", i, k), d.Destination)
+		visit := func(field string, v protoreflect.Value) protoreflect.Value {
+			if isText {
+				return protoreflect.ValueOfString(f(field, v.String()))
 			}
-			destination(fmt.Sprintf("http[%d].mirror", i), route.Mirror)
-			for k, d := range route.Mirrors {
-				destination(fmt.Sprintf("http[%d].mirrors[%d].destination", i, k), d.Destination)
-			}
+			replaceTexts(v.Message(), fields, field+".", f)
+			return v
 		}
-		for i, route := range spec.Tcp {
-			routes("tcp", i, route.Route)
+		field := path + fd.JSONName()
+		if !fd.IsList() {
+			m.Set(fd, visit(field, m.Get(fd)))
+			continue
 		}
-		for i, route := range spec.Tls {
-			routes("tls", i, route.Route)
+		list := m.Mutable(fd).List()
+		for n := range list.Len() {
+			list.Set(n, visit(fmt.Sprintf("%s[%d]", field, n), list.Get(n)))
 		}
 	}
 }
@@ -61,12 +71,13 @@ func shortHosts(spec proto.Message, f func(field string, host *string)) {
 // came over MCP has no domain: "reviews" in namespace shop becomes "reviews.shop", and not
 // "reviews.shop.svc.cluster.local" as it would of the same object in Kubernetes (observed: istiod 1.27.9).
 func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
-	shortHosts(spec, func(field string, host *string) {
-		if isShort(*host) && !strings.ContainsAny(*host, "*/") {
-			warnings = append(warnings, errorOf(r, "%w", fmt.Errorf(
-				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, *host,
-				*host+"."+r.key.Namespace)))
+	replaceHosts(spec, func(field, host string) string {
+		if isShort(host) && !strings.ContainsAny(host, "*/") {
+			warnings = append(warnings, errorOf(r,
+				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, host,
+				host+"."+r.key.Namespace))
 		}
+		return host
 	})
 	return warnings
 }
@@ -90,10 +101,11 @@ func completeHosts(meta Meta, spec proto.Message, suffix string) {
 	if meta.Annotations[RouteSemantics] == "gateway" {
 		return
 	}
-	shortHosts(spec, func(_ string, host *string) {
-		if isShort(*host) {
-			*host += "." + meta.Key.Namespace + ".svc." + suffix
+	replaceHosts(spec, func(_, host string) string {
+		if isShort(host) {
+			host += "." + meta.Key.Namespace + ".svc." + suffix
 		}
+		return host
 	})
 }
 

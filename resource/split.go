@@ -66,22 +66,12 @@ func blank(text []byte) bool {
 			continue
 		}
 		line = bytes.TrimLeft(line, " \t\r\n")
-		if len(line) > 0 && line[0] != '#' || endsWithin(line) {
+		// The parser also sees the line breaks that other programs do not know.
+		if len(line) > 0 && line[0] != '#' || bytes.ContainsAny(line, "\u0085\u2028\u2029") {
 			return false
 		}
 	}
 	return true
-}
-
-// endsWithin reports whether the parser sees several lines in a line: it has line breaks that other programs do not
-// know.
-func endsWithin(line []byte) bool {
-	for _, end := range []string{"\u0085", "\u2028", "\u2029"} {
-		if bytes.Contains(line, []byte(end)) {
-			return true
-		}
-	}
-	return false
 }
 
 // parseJSON returns the values of a JSON document, which may be several one after another. It returns nil for another
@@ -100,23 +90,4 @@ func (c chunk) parseJSON() (roots []*yaml.Node) {
 		}
 		roots = append(roots, root)
 	}
-}
-
-// parse returns the root of the document, or nil if it is empty. Lines of its nodes count from the start of the chunk.
-func (c chunk) parse() (*yaml.Node, *syntaxError) {
-	root, fault := yamldoc.Parse(c.text)
-	if fault != nil {
-		e := &syntaxError{fault.Line, fault.Column, fault.Message}
-		if e.message == yamldoc.TextBehind {
-			e.message += "; documents are separated by lines of ---"
-		}
-		return nil, e
-	}
-	return root, nil
-}
-
-// syntaxError says why a text could not be parsed. Line counts from the start of the text; column is 0 if unknown.
-type syntaxError struct {
-	line, column int
-	message      string
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"debug/elf"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	mesh "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config"
@@ -259,55 +261,29 @@ func AddressIn(text string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), err == nil
 }
 
+// addressFields are the fields with IP addresses that Envoy reads.
+var addressFields = map[protoreflect.FullName]bool{
+	"istio.networking.v1alpha3.ServiceEntry.addresses":                 true,
+	"istio.networking.v1alpha3.WorkloadEntry.address":                  true,
+	"istio.networking.v1alpha3.Server.bind":                            true, // of a Gateway
+	"istio.networking.v1alpha3.IstioEgressListener.bind":               true,
+	"istio.networking.v1alpha3.IstioIngressListener.bind":              true,
+	"istio.networking.v1alpha3.TLSMatchAttributes.destination_subnets": true,
+	"istio.networking.v1alpha3.L4MatchAttributes.destination_subnets":  true,
+}
+
 // checkZones returns an error for each address in spec that has a zone. Istio's validation accepts these.
 func checkZones(r *Resource, spec proto.Message) (errs Errors) {
-	check := func(text, field string, indexes ...any) {
+	if !bytes.ContainsRune(r.body, '%') {
+		return nil
+	}
+	replaceTexts(spec.ProtoReflect(), addressFields, "spec.", func(field, text string) string {
 		if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
-			errs = append(errs, errorOf(r, "%w", fmt.Errorf("spec.%s: %q has a zone, which Envoy rejects: write the address "+
-				"without %q",
-				fmt.Sprintf(field, indexes...), text, "%"+a.Zone())))
+			errs = append(errs, errorOf(r, "%s: %q has a zone, which Envoy rejects: write the address without %q", field, text,
+				"%"+a.Zone()))
 		}
-	}
-	switch spec := spec.(type) {
-	case *networking.ServiceEntry:
-		for i, a := range spec.GetAddresses() {
-			check(a, "addresses[%d]", i)
-		}
-		for i, e := range spec.GetEndpoints() {
-			check(e.GetAddress(), "endpoints[%d].address", i)
-		}
-	case *networking.WorkloadEntry:
-		check(spec.GetAddress(), "address")
-	case *networking.WorkloadGroup:
-		check(spec.GetTemplate().GetAddress(), "template.address")
-	case *networking.Gateway:
-		for i, s := range spec.GetServers() {
-			check(s.GetBind(), "servers[%d].bind", i)
-		}
-	case *networking.Sidecar:
-		for i, e := range spec.GetEgress() {
-			check(e.GetBind(), "egress[%d].bind", i)
-		}
-		for i, in := range spec.GetIngress() {
-			check(in.GetBind(), "ingress[%d].bind", i)
-		}
-	case *networking.VirtualService:
-		subnets := func(kind string, route, match int, all []string) {
-			for n, a := range all {
-				check(a, kind+"[%d].match[%d].destinationSubnets[%d]", route, match, n)
-			}
-		}
-		for i, route := range spec.GetTls() {
-			for k, m := range route.GetMatch() {
-				subnets("tls", i, k, m.GetDestinationSubnets())
-			}
-		}
-		for i, route := range spec.GetTcp() {
-			for k, m := range route.GetMatch() {
-				subnets("tcp", i, k, m.GetDestinationSubnets())
-			}
-		}
-	}
+		return text
+	})
 	return errs
 }
 

@@ -1,8 +1,6 @@
 package names
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 )
@@ -17,14 +15,11 @@ const (
 	// MaxInstances bounds the names.
 	MaxInstances = 500
 
-	instanceLength = 16
+	instanceLength = 2 * hashed
 )
 
 // Instance returns the public ID of an instance. It does not reveal the name.
-func Instance(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return hex.EncodeToString(sum[:instanceLength/2])
-}
+func Instance(name string) string { return Hash(name) }
 
 // JoinInstances makes a text of IDs.
 func JoinInstances(ids []string) string { return strings.Join(ids[:min(len(ids), MaxInstances)], " ") }

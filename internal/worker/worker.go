@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 )
 
 // Group is a number of goroutines that end together. Make it with New.
@@ -55,6 +56,28 @@ func (g *Group) Wait() error {
 func (g *Group) Stop() {
 	g.cancel(nil)
 	g.workers.Wait()
+}
+
+// Each calls work for 0 … count-1 on a number of processors. It panics if one of the calls does.
+func Each(count, processors int, work func(i int)) {
+	if processors = min(processors, count); processors < 2 {
+		for i := range count {
+			work(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	group, _ := New(context.Background())
+	for range processors {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
+				work(i)
+			}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		panic(err)
+	}
 }
 
 // Panic is the error that a panic becomes.

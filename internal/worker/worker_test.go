@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,16 @@ func TestDo(t *testing.T) {
 	first := worker.Do(func() error { panic("no") })
 	require.EqualError(t, first, "panic: no")
 	require.Same(t, first, worker.Do(func() error { panic(first) }), "it is passed on as it was")
+}
+
+func TestEach(t *testing.T) {
+	for _, processors := range []int{1, 3} {
+		var calls [10]atomic.Int32
+		worker.Each(len(calls), processors, func(i int) { calls[i].Add(1) })
+		for i := range calls {
+			require.Equal(t, int32(1), calls[i].Load())
+		}
+		require.Panics(t, func() { worker.Each(2, processors, func(int) { panic("no") }) })
+	}
+	worker.Each(0, 3, func(int) { t.Error("there is no call") })
 }

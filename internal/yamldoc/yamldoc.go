@@ -205,20 +205,10 @@ func FirstInvalid(text []byte) (line, column int, found bool) {
 	if utf8.Valid(text) {
 		return 0, 0, false
 	}
-	line = 1
-	for l := range bytes.Lines(text) {
-		if !utf8.Valid(l) {
-			column = 1
-			for len(l) > 0 {
-				r, size := utf8.DecodeRune(l)
-				if r == utf8.RuneError && size == 1 {
-					break
-				}
-				l, column = l[size:], column+1
-			}
-			return line, column, true
-		}
-		line++
+	valid := 0
+	for r, size := utf8.DecodeRune(text); r != utf8.RuneError || size > 1; r, size = utf8.DecodeRune(text[valid:]) {
+		valid += size
 	}
-	return line, 1, true // not reached: a break is not part of any rune
+	start := bytes.LastIndexByte(text[:valid], '\n') + 1
+	return bytes.Count(text[:start], []byte{'\n'}) + 1, utf8.RuneCount(text[start:valid]) + 1, true
 }
