@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"adsc":                {},
 	"sources":             {"resource", "memstore", "sources/guard", "sources/lastgood", "sources/transform"},
 	"sources/guard":       {"resource", "memstore"},
-	"sources/lastgood":    {"resource", "memstore"},
+	"sources/lastgood":    {"resource", "memstore", "sources/guard"},
 	"sources/transform":   {"resource"},
 	"sources/file":        {"resource", "sources", "sources/derive"},
 	"sources/xds":         {"resource", "sources", "adsc"},

@@ -208,28 +208,28 @@ func (g *Guard) pass(m Moment, c Change) Change {
 	for _, r := range c.Puts {
 		note(r.Key(), r)
 	}
-	for kind, n := range g.counts.kinds {
-		if n > g.peak.kinds[kind] || g.recent.sum.kinds[kind] == 0 {
-			g.peak.kinds[kind] = n
-		}
-	}
-	if g.counts.objects > g.peak.objects || g.recent.sum.objects == 0 {
-		g.peak.objects = g.counts.objects
-	}
+	g.updatePeak()
 	return c
 }
 
 // forget forgets losses older than a window. There is no hold.
 func (g *Guard) forget(now time.Time) {
 	g.recent.forget(now.Add(-g.settings.Window))
-	for kind := range g.peak.kinds {
-		if g.recent.sum.kinds[kind] == 0 {
-			g.peak.kinds[kind] = g.counts.kinds[kind]
+	g.updatePeak()
+}
+
+// updatePeak keeps the peak where losses are recent, and else begins it with the present numbers.
+func (g *Guard) updatePeak() {
+	peak := g.counts.clone()
+	for kind, n := range g.peak.kinds {
+		if g.recent.sum.kinds[kind] != 0 {
+			peak.kinds[kind] = max(peak.kinds[kind], n)
 		}
 	}
-	if g.recent.sum.objects == 0 {
-		g.peak.objects = g.counts.objects
+	if g.recent.sum.objects != 0 {
+		peak.objects = max(peak.objects, g.peak.objects)
 	}
+	g.peak = peak
 }
 
 // presentWithoutSurplus counts the table without the surplus endpoints of held objects.
@@ -245,7 +245,8 @@ func (g *Guard) presentWithoutSurplus() tally {
 func (g *Guard) measure(losses []loss, puts []*resource.Resource, before memstore.Snapshot) lossCheck {
 	c := lossCheck{lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak}
 	for _, l := range losses {
-		c.losing.add(l.key.Kind, l.objects(), l.endpoints())
+		objects, lost := g.hold.notYetHeld(l)
+		c.losing.add(l.key.Kind, objects, lost)
 	}
 	for _, r := range puts {
 		if before.Get(r.Key()) == nil {

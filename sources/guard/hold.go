@@ -60,12 +60,11 @@ type hold struct {
 	lastJoined time.Time // when an unexplained or too large loss last joined; see Guard.join
 	notJoined  window    // losses that did not join
 
-	held    *btree.BTreeG[loss]                  // by key; every key is in the table
-	missing map[string]map[resource.Key]struct{} // keys the source lacks, by the group that had them
-	sum     tally                                // over held
-	surplus int                                  // endpoints of held objects that they did not have before the loss
-	served  int                                  // the sum of loss.held; sum has less where new endpoints came
-	changed []resource.Key                       // changed in held, and not yet in Guard.changed
+	held    *btree.BTreeG[loss] // by key; every key is in the table
+	sum     tally               // over held
+	surplus int                 // endpoints of held objects that they did not have before the loss
+	served  int                 // the sum of loss.held; sum has less where new endpoints came
+	changed []resource.Key      // changed in held, and not yet in Guard.changed
 }
 
 // holdID returns a short ID for a hold. It differs from last, the ID of the hold before, even if both began at the same
@@ -109,13 +108,7 @@ func (h *hold) split(losses []loss, before memstore.Snapshot, c Change) (passes 
 // desired object if possible.
 func (h *hold) add(l loss) *resource.Resource {
 	h.cancel(l.key)
-	l.served = l.original
-	if l.desired != nil {
-		if joined := union(l.desired, l.original); joined != nil {
-			l.served = joined
-		}
-	}
-	l.held = heldEndpoints(l.desired, l.original)
+	l.served, l.held = l.merge()
 	if h.held == nil {
 		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 },
 			btree.Options{NoLocks: true})
@@ -138,24 +131,6 @@ func (h *hold) count(l loss, sign int) {
 	h.sum.add(l.key.Kind, sign*l.objects(), sign*l.endpoints())
 	h.served += sign * l.held
 	h.surplus += sign * (endpoints(l.served) - endpoints(l.original))
-	if l.desired != nil {
-		return
-	}
-	group := l.original.Origin().Group
-	keys := h.missing[group]
-	switch {
-	case sign < 0:
-		if delete(keys, l.key); len(keys) == 0 {
-			delete(h.missing, group)
-		}
-	case keys == nil:
-		if h.missing == nil {
-			h.missing = make(map[string]map[resource.Key]struct{})
-		}
-		h.missing[group] = map[resource.Key]struct{}{l.key: {}}
-	default:
-		keys[l.key] = struct{}{}
-	}
 }
 
 func (h *hold) get(key resource.Key) (loss, bool) {

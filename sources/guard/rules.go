@@ -71,11 +71,11 @@ func (t tally) clone() tally {
 	return tally{kinds, t.objects, t.endpoints}
 }
 
-// plus returns the sum of both.
-func (t tally) plus(o tally) tally {
-	sum := tally{maps.Clone(t.kinds), t.objects, t.endpoints + o.endpoints}
+// plus returns the sum of both, or with the sign -1 the difference.
+func (t tally) plus(o tally, sign int) tally {
+	sum := tally{maps.Clone(t.kinds), t.objects, t.endpoints + sign*o.endpoints}
 	for kind, n := range o.kinds {
-		sum.add(kind, n, 0)
+		sum.add(kind, sign*n, 0)
 	}
 	return sum
 }
@@ -92,7 +92,7 @@ type lossCheck struct {
 // exceeded returns the reason to hold a loss, or "" if it passes. It considers only kinds and totals that the commit
 // itself reduces.
 func (s Settings) exceeded(c lossCheck) string {
-	lost, total := c.losing.plus(c.lostRecently), c.present.plus(c.lostRecently)
+	lost, total := c.losing.plus(c.lostRecently, 1), c.present.plus(c.lostRecently, 1)
 	exceeds := func(counted string, lost, present int) string {
 		if lost <= *s.Min || float64(lost) <= s.Share*float64(present) {
 			return ""

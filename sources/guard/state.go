@@ -54,8 +54,9 @@ func (g *Guard) State(now time.Time) []byte {
 	return state
 }
 
-// Loss is a held loss: the object before it, and as the source wants it, which is nil if the object is gone.
-type Loss = struct{ Previous, Desired *resource.Resource }
+// Loss is a held loss: the object before it, and as the source wants it, which is nil if the object is gone. The served
+// object may combine both.
+type Loss struct{ Previous, Desired *resource.Resource }
 
 // Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be
 // read, it returns an error and holds the losses in a new hold.

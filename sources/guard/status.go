@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"slices"
 	"time"
 
 	"tributary/resource"
@@ -64,14 +63,11 @@ func (g *Guard) HeldDeletion(key resource.Key) *resource.Resource {
 
 // HeldDeletions returns, by key, the served objects of a group that the source lacks.
 func (g *Guard) HeldDeletions(group string) (served []*resource.Resource) {
-	if g.hold == nil {
-		return nil
+	for _, l := range g.hold.firstLosses(g.hold.size()) {
+		if l.desired == nil && l.original.Origin().Group == group {
+			served = append(served, l.served)
+		}
 	}
-	for key := range g.hold.missing[group] {
-		l, _ := g.hold.get(key)
-		served = append(served, l.served)
-	}
-	slices.SortFunc(served, func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
 	return served
 }
 

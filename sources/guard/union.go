@@ -6,73 +6,60 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 )
 
-// union returns desired with the missing endpoints of original appended: new endpoints are served, and lost endpoints
-// stay. It returns nil if a ServiceEntry cannot have both.
-func union(desired, original *resource.Resource) *resource.Resource {
-	next, ok := entryOf(desired)
-	if !ok {
-		return nil
+// merge returns the object to serve for a loss, and the number of endpoints that are only served because of the hold:
+// those of the original that desired lacks. New endpoints are served, and lost endpoints stay, unless a ServiceEntry
+// cannot have both; then the original is served.
+func (l loss) merge() (served *resource.Resource, held int) {
+	next, isEntry := entryOf(l.desired)
+	old, wasEntry := entryOf(l.original)
+	if !isEntry || !wasEntry {
+		return l.original, max(0, l.endpoints())
 	}
-	old, ok := entryOf(original)
-	if !ok || next.Resolution != old.Resolution || next.WorkloadSelector != nil {
-		return nil
+	lost := without(old.Endpoints, identities(next))
+	if next.Resolution != old.Resolution || next.WorkloadSelector != nil {
+		return l.original, len(lost)
 	}
 	ports := make(map[string]bool, len(next.Ports))
 	for _, p := range next.Ports {
 		ports[p.Name] = true
 	}
-	present := make(map[string]bool, len(next.Endpoints))
-	for _, e := range next.Endpoints {
-		present[identity(e)] = true
-	}
-	for _, e := range old.Endpoints {
-		if present[identity(e)] {
-			continue
-		}
-		e = proto.CloneOf(e)
+	for _, e := range lost {
 		maps.DeleteFunc(e.Ports, func(name string, _ uint32) bool { return !ports[name] }) // of removed ports
-		next.Endpoints = append(next.Endpoints, e)
 	}
-	r, err := resource.New(desired.Meta(), next)
+	next.Endpoints = append(next.Endpoints, lost...)
+	r, err := resource.New(l.desired.Meta(), next)
+	if err == nil {
+		_, err = resource.LenientMetadata(resource.Validate(r))
+	}
 	if err != nil {
-		return nil
+		return l.original, len(lost)
 	}
-	if _, err := resource.LenientMetadata(resource.Validate(r)); err != nil {
-		return nil
-	}
-	return r
+	return r, len(lost)
 }
 
-// heldEndpoints counts the endpoints of original that desired lacks. New endpoints do not count.
-func heldEndpoints(desired, original *resource.Resource) (held int) {
-	if desired == nil {
-		return endpoints(original)
-	}
-	next, nextOK := entryOf(desired)
-	old, oldOK := entryOf(original)
-	if !nextOK || !oldOK {
-		return max(0, endpoints(original)-endpoints(desired))
-	}
-	remaining := make(map[string]bool, len(next.Endpoints))
-	for _, e := range next.Endpoints {
-		remaining[identity(e)] = true
-	}
-	for _, e := range old.Endpoints {
-		if !remaining[identity(e)] {
-			held++
-		}
-	}
-	return held
+// without returns the endpoints with other identities.
+func without(endpoints []*networking.WorkloadEntry, excluded map[string]bool) []*networking.WorkloadEntry {
+	return slices.DeleteFunc(endpoints, func(e *networking.WorkloadEntry) bool { return excluded[identity(e)] })
 }
 
+func identities(entry *networking.ServiceEntry) map[string]bool {
+	ids := make(map[string]bool, len(entry.Endpoints))
+	for _, e := range entry.Endpoints {
+		ids[identity(e)] = true
+	}
+	return ids
+}
+
+// entryOf decodes a ServiceEntry, which the caller owns. The resource may be nil.
 func entryOf(r *resource.Resource) (*networking.ServiceEntry, bool) {
+	if r == nil {
+		return nil, false
+	}
 	spec, err := r.Spec()
 	if err != nil {
 		return nil, false // the source reported it
@@ -99,20 +86,5 @@ func endpoints(r *resource.Resource) int {
 	if r == nil || r.Key().Kind != resource.ServiceEntry {
 		return 0
 	}
-	n := 0
-	for b := r.Body(); len(b) > 0; {
-		field, wire, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return n // not a message; validation reports it
-		}
-		value := protowire.ConsumeFieldValue(field, wire, b[tag:])
-		if value < 0 {
-			return n
-		}
-		if field == serviceEntryEndpoints {
-			n++
-		}
-		b = b[tag+value:]
-	}
-	return n
+	return resource.CountFields(r.Body(), serviceEntryEndpoints)
 }

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +22,13 @@ type keyLoss struct {
 	lastLoss          time.Time // when it last lost something
 	missing           bool
 	previous, present int // endpoints
+}
+
+func (l keyLoss) objects() int {
+	if l.missing {
+		return 1
+	}
+	return 0
 }
 
 type queueEntry struct {
@@ -100,11 +109,7 @@ func (w *window) remove(key resource.Key) {
 }
 
 func (w *window) count(kind resource.Kind, l keyLoss, sign int) {
-	objects := 0
-	if l.missing {
-		objects = sign
-	}
-	w.sum.add(kind, objects, sign*(l.previous-l.present))
+	w.sum.add(kind, sign*l.objects(), sign*(l.previous-l.present))
 }
 
 // summary sums the losses per step of time, oldest first.
@@ -123,23 +128,11 @@ func (w *window) summary(step time.Duration) []lossSum {
 		add(sum.At, sum.Kind, sum.Objects, sum.Endpoints)
 	}
 	for key, l := range w.byKey {
-		objects := 0
-		if l.missing {
-			objects = 1
-		}
-		add(l.lastLoss, key.Kind, objects, l.previous-l.present)
+		add(l.lastLoss, key.Kind, l.objects(), l.previous-l.present)
 	}
-	sums := make([]lossSum, 0, len(bySlot))
-	for _, sum := range bySlot {
-		sums = append(sums, sum)
-	}
-	slices.SortFunc(sums, func(a, b lossSum) int {
-		if c := a.At.Compare(b.At); c != 0 {
-			return c
-		}
-		return resource.Key{Kind: a.Kind}.Compare(resource.Key{Kind: b.Kind})
+	return slices.SortedFunc(maps.Values(bySlot), func(a, b lossSum) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Kind, b.Kind))
 	})
-	return sums
 }
 
 // restore adds the losses of an earlier run. Those in the future, as the clock stepped back, count as of now.

@@ -13,17 +13,18 @@ import (
 
 	"tributary/internal/disk"
 	"tributary/resource"
+	"tributary/sources/guard"
 )
 
 // State is the stored state of a source.
 type State struct {
-	Resources []*resource.Resource  // by key; origins have the group
-	Guard     []byte                // the state of the deletion guard; nil if there was none
-	Held      map[resource.Key]Held // of Resources
-	Note      []byte                // private notes of the source, or nil
-	Prints    map[string]Print      // by group; they may belong to another state than Resources
-	Stored    time.Time             // the time of the commit
-	Outdated  bool                  // other settings than those of SetReading made the objects
+	Resources []*resource.Resource        // by key; origins have the group
+	Guard     []byte                      // the state of the deletion guard; nil if there was none
+	Held      map[resource.Key]guard.Loss // of Resources
+	Note      []byte                      // private notes of the source, or nil
+	Prints    map[string]Print            // by group; they may belong to another state than Resources
+	Stored    time.Time                   // the time of the commit
+	Outdated  bool                        // other settings than those of SetReading made the objects
 
 	damagedParts int   // number of damaged parts
 	firstDamage  int64 // its offset
@@ -78,7 +79,7 @@ func (s *Store) read() (*State, error) {
 
 // parse reads the content of the file.
 func (s *Store) parse(reader *disk.Reader) (*State, error) {
-	state := &State{Held: make(map[resource.Key]Held), Prints: make(map[string]Print)}
+	state := &State{Held: make(map[resource.Key]guard.Loss), Prints: make(map[string]Print)}
 	records, err := state.readCommits(reader)
 	if err != nil {
 		return nil, err
@@ -94,9 +95,18 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 			values[entry.key] = entry.value
 			continue
 		}
-		if err := state.add(entry, s.source); err != nil {
+		key, err := decodeKey(entry.key)
+		if err != nil {
 			return nil, err
 		}
+		object, held, err := decodeObject(key, entry.value, s.source)
+		if err != nil {
+			return nil, err
+		}
+		if held != nil {
+			state.Held[key] = *held
+		}
+		state.Resources = append(state.Resources, object)
 	}
 	if state.damagedParts > 0 { // a group may lack objects that its print covers
 		for key := range values {
@@ -111,11 +121,13 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 			state.Prints[key[1:]] = decodePrint(value)
 		}
 	}
-	if reading := s.values.get(keyReading); !bytes.Equal(reading, values[keyReading]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reading := s.values[keyReading]; !bytes.Equal(reading, values[keyReading]) {
 		state.Outdated = true
 		values = map[string][]byte{keyReading: reading, keyNote: state.Note}
 	}
-	s.values.restore(values)
+	s.values, s.dirty = values, make(map[string]resource.Key)
 	return state, nil
 }
 
@@ -154,21 +166,4 @@ func (k *State) readCommits(reader *disk.Reader) (records []record, err error) {
 		return nil, errDamaged
 	}
 	return records[:committed], nil
-}
-
-// add decodes an object of a source.
-func (k *State) add(entry record, source string) error {
-	key, err := decodeKey(entry.key)
-	if err != nil {
-		return err
-	}
-	object, held, err := decodeObject(key, entry.value, source)
-	if err != nil {
-		return err
-	}
-	if held != nil {
-		k.Held[key] = *held
-	}
-	k.Resources = append(k.Resources, object)
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"tributary/internal/disk"
 	"tributary/resource"
+	"tributary/sources/guard"
 )
 
 // record is a key with a value, or without one for a deletion. A constant below is the first byte of the key. A commit
@@ -215,11 +216,11 @@ func encodeObject(served, previous, desired *resource.Resource, held bool) []byt
 }
 
 // decodeObject decodes an object of a source and its held loss, which may be nil.
-func decodeObject(key resource.Key, value []byte, source string) (served *resource.Resource, held *Held, err error) {
+func decodeObject(key resource.Key, value []byte, source string) (served *resource.Resource, held *guard.Loss, err error) {
 	decoding := &decoder{rest: value}
 	served = decoding.resource(key, source, 0)
 	if decoding.number() != 0 {
-		held = &Held{Previous: decoding.resource(key, source, 0), Desired: decoding.resource(key, source, 0)}
+		held = &guard.Loss{Previous: decoding.resource(key, source, 0), Desired: decoding.resource(key, source, 0)}
 		if held.Previous == nil {
 			held.Previous = served
 		}

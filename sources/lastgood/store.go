@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -34,10 +33,6 @@ type Guard interface {
 	Held(key resource.Key) (previous, desired *resource.Resource, held bool)
 }
 
-// Held is a held loss: the object before it, and the one that the source wants, which is nil for a deletion. The served
-// object may combine both.
-type Held = struct{ Previous, Desired *resource.Resource }
-
 // unguarded is the guard of a source without one.
 type unguarded struct{}
 
@@ -57,9 +52,10 @@ type Store struct {
 	ownDir  func() error  // locks the directory, before a file is made or removed there
 	maxSize int64         // of the file in bytes, for tests; 0 for any
 	wake    chan struct{} // for Run; holds one
-	values  values
 
 	mu             sync.Mutex
+	values         map[string][]byte       // of the records other than objects
+	dirty          map[string]resource.Key // keys of records to write, which may be objects; the zero Key for values
 	guard          Guard
 	status         Status
 	resumeState    *State            // for Run to go on with, or nil
@@ -83,6 +79,7 @@ func newStore(path, source string, log *slog.Logger) *Store {
 		path: path, source: source, log: log, now: time.Now,
 		ownDir: func() error { return os.MkdirAll(filepath.Dir(path), 0o700) },
 		wake:   make(chan struct{}, 1), guard: unguarded{}, status: Status{File: path},
+		values: make(map[string][]byte), dirty: make(map[string]resource.Key),
 	}
 }
 
@@ -94,7 +91,7 @@ func (s *Store) Status() Status {
 }
 
 // SetReading sets the identity of the settings that make the objects, before Load and Run.
-func (s *Store) SetReading(reading string) { s.values.set(keyReading, []byte(reading)) }
+func (s *Store) SetReading(reading string) { s.set(keyReading, []byte(reading)) }
 
 // SetGuard sets the guard. The store keeps its state.
 func (s *Store) SetGuard(guard Guard) {
@@ -113,25 +110,25 @@ func (s *Store) Touch() {
 
 // SetHeld makes the store ask its guard for the held losses of objects, and write them. It does not block.
 func (s *Store) SetHeld(keys []resource.Key) {
-	changed := make(map[string]resource.Key, len(keys))
+	s.mu.Lock()
 	for _, key := range keys {
-		changed[recordKey(key)] = key
+		s.dirty[recordKey(key)] = key
 	}
-	s.values.markDirty(changed)
+	s.mu.Unlock()
 	s.Touch()
 }
 
 // SetNote replaces the private notes of a source, which it gets at the next start. The store owns note from now on.
 // SetNote does not block.
 func (s *Store) SetNote(note []byte) {
-	if s.values.set(keyNote, note) {
+	if s.set(keyNote, note) {
 		s.Touch()
 	}
 }
 
 // SetPrint stores the print of a group, or deletes it with a zero one. It does not block.
 func (s *Store) SetPrint(group string, groupPrint Print) {
-	if s.values.set(keyPrint+group, groupPrint.encode()) {
+	if s.set(keyPrint+group, groupPrint.encode()) {
 		s.Touch()
 	}
 }
@@ -230,72 +227,16 @@ func (s *Store) Forget() error {
 	return nil
 }
 
-// values has the values of records other than objects, and the keys of records to write, which may be objects. It is
-// safe for concurrent use.
-type values struct {
-	mu        sync.Mutex
-	byKey     map[string][]byte
-	dirtyKeys map[string]resource.Key // the zero Key for values
-}
-
 // set sets a value, or deletes it with an empty one, and reports whether it changed.
-func (v *values) set(key string, value []byte) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if bytes.Equal(v.byKey[key], value) {
+func (s *Store) set(key string, value []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(s.values[key], value) {
 		return false
 	}
-	if v.byKey == nil {
-		v.byKey = make(map[string][]byte)
+	if s.values[key] = value; len(value) == 0 {
+		delete(s.values, key)
 	}
-	if v.byKey[key] = value; len(value) == 0 {
-		delete(v.byKey, key)
-	}
-	v.addDirty(map[string]resource.Key{key: {}})
+	s.dirty[key] = resource.Key{}
 	return true
-}
-
-// restore sets the values of a file.
-func (v *values) restore(values map[string][]byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.byKey, v.dirtyKeys = values, nil
-}
-
-// markDirty adds keys to write.
-func (v *values) markDirty(keys map[string]resource.Key) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.addDirty(keys)
-}
-
-func (v *values) addDirty(keys map[string]resource.Key) {
-	if v.dirtyKeys == nil {
-		v.dirtyKeys = make(map[string]resource.Key, len(keys))
-	}
-	maps.Copy(v.dirtyKeys, keys)
-}
-
-// takeDirty returns and clears the keys to write.
-func (v *values) takeDirty() map[string]resource.Key {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	keys := v.dirtyKeys
-	v.dirtyKeys = nil
-	if keys == nil {
-		keys = make(map[string]resource.Key)
-	}
-	return keys
-}
-
-func (v *values) get(key string) []byte {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.byKey[key]
-}
-
-func (v *values) clone() map[string][]byte {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return maps.Clone(v.byKey)
 }

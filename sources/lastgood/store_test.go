@@ -20,6 +20,7 @@ import (
 	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/sources/guard"
 )
 
 func key(i int) resource.Key {
@@ -171,7 +172,7 @@ func TestFollowsInBatches(t *testing.T) {
 // fakeGuard is a guard as the store sees it.
 type fakeGuard struct {
 	state []byte
-	held  map[resource.Key]Held
+	held  map[resource.Key]guard.Loss
 }
 
 func (g *fakeGuard) State() []byte { return g.state }
@@ -413,9 +414,9 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		s := newStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)), "rules", nil)
-		guard := &fakeGuard{held: make(map[resource.Key]Held)}
+		fake := &fakeGuard{held: make(map[resource.Key]guard.Loss)}
 		prints := make(map[string]Print)
-		s.SetGuard(guard)
+		s.SetGuard(fake)
 		table := syncedTable()
 		w := s.writer()
 		defer func() { w.close() }()
@@ -435,7 +436,7 @@ func TestHistories(t *testing.T) {
 				table.Apply(puts, deletes)
 			case "guard":
 				state := rapid.SampledFrom([][]byte{nil, []byte("1"), []byte("2")}).Draw(t, "state")
-				guard.state = state
+				fake.state = state
 			case "held":
 				k := key(rapid.IntRange(0, 99).Draw(t, "held"))
 				text := func(label string) *resource.Resource {
@@ -445,11 +446,11 @@ func TestHistories(t *testing.T) {
 				}
 				switch rapid.IntRange(0, 2).Draw(t, "how") {
 				case 0:
-					delete(guard.held, k)
+					delete(fake.held, k)
 				case 1:
-					guard.held[k] = Held{Previous: text("was")}
+					fake.held[k] = guard.Loss{Previous: text("was")}
 				default:
-					guard.held[k] = Held{Previous: text("was"), Desired: text("said")}
+					fake.held[k] = guard.Loss{Previous: text("was"), Desired: text("said")}
 				}
 				s.SetHeld([]resource.Key{k})
 			case "print":
@@ -468,9 +469,9 @@ func TestHistories(t *testing.T) {
 				state, err := s.Load()
 				require.NoError(t, err)
 				requireState(t, table, state)
-				require.Equal(t, guard.state, state.Guard)
+				require.Equal(t, fake.state, state.Guard)
 				for r := range table.Snapshot().All() {
-					held, ok := guard.held[r.Key()]
+					held, ok := fake.held[r.Key()]
 					expected, loaded := state.Held[r.Key()]
 					require.Equal(t, ok, loaded)
 					require.Equal(t, expected, held)
@@ -484,7 +485,7 @@ func TestHistories(t *testing.T) {
 				if state != nil {
 					_, now := table.Apply(state.Resources, nil)
 					s.Continue(state, now.Revision())
-					guard.state, guard.held, prints = state.Guard, state.Held, state.Prints
+					fake.state, fake.held, prints = state.Guard, state.Held, state.Prints
 				}
 				w = s.writer()
 			}

@@ -49,11 +49,16 @@ func (w *writer) follow(table memstore.Reader) (written bool, err error) {
 	w.mu.Lock()
 	guard := w.guard
 	w.mu.Unlock()
-	w.values.set(keyGuard, guard.State()) // after Changes: it covers losses up to that snapshot
-	dirty := w.values.takeDirty()
+	w.set(keyGuard, guard.State()) // after Changes: it covers losses up to that snapshot
+	w.mu.Lock()
+	dirty := w.dirty
+	w.dirty = make(map[string]resource.Key)
+	w.mu.Unlock()
 	defer func() {
 		if err != nil {
-			w.values.markDirty(dirty)
+			w.mu.Lock()
+			maps.Copy(w.dirty, dirty)
+			w.mu.Unlock()
 		}
 	}()
 	if !complete || !w.file.IsOpen() || w.file.Check() != nil ||
@@ -69,7 +74,9 @@ func (w *writer) follow(table memstore.Reader) (written bool, err error) {
 	}
 	var frames []byte
 	for _, key := range slices.Sorted(maps.Keys(dirty)) {
-		value := w.values.get(key)
+		w.mu.Lock()
+		value := w.values[key]
+		w.mu.Unlock()
 		if object := snapshot.Get(dirty[key]); object != nil {
 			value = objectValue(object, guard)
 		}
@@ -109,7 +116,10 @@ func (w *writer) rebuild(snapshot memstore.Snapshot, guard Guard) error {
 				return err
 			}
 		}
-		for key, value := range w.values.clone() {
+		w.mu.Lock()
+		values := maps.Clone(w.values)
+		w.mu.Unlock()
+		for key, value := range values {
 			if err := writeRecord(record{key, value}); err != nil {
 				return err
 			}

@@ -3,9 +3,6 @@ package guard
 import (
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-	networking "istio.io/api/networking/v1alpha3"
-
 	"tributary/resource"
 )
 
@@ -17,23 +14,20 @@ import (
 func (g *Guard) join(m Moment, losses []loss, c Commit) []loss {
 	active := g.hold
 	active.notJoined.forget(m.Now.Add(-g.settings.Window))
-	growing := slices.DeleteFunc(slices.Clone(losses),
-		func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost == 0 })
-	if !c.Explained && len(growing) == 0 || c.Explained && m.Now.Sub(active.lastJoined) < g.settings.Window {
+	if !c.Explained {
+		grows := func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost > 0 }
+		if slices.ContainsFunc(losses, grows) {
+			active.lastJoined = m.Now
+		}
 		return losses
 	}
-	numbers := g.measure(nil, c.Puts, m.Served)
-	for _, l := range growing {
-		objects, lost := active.notYetHeld(l)
-		numbers.losing.add(l.key.Kind, objects, lost)
+	if m.Now.Sub(active.lastJoined) < g.settings.Window {
+		return losses
 	}
+	numbers := g.measure(losses, c.Puts, m.Served)
 	numbers.lostRecently = active.notJoined.sum
-	numbers.present = numbers.present.clone() // as if the held losses were applied
-	for kind, n := range active.sum.kinds {
-		numbers.present.add(kind, -n, 0)
-	}
-	numbers.present.endpoints -= active.sum.endpoints
-	if !c.Explained || g.settings.exceeded(numbers) != "" {
+	numbers.present = numbers.present.plus(active.sum, -1) // as if the held losses were applied
+	if g.settings.exceeded(numbers) != "" {
 		active.lastJoined = m.Now
 		return losses
 	}
@@ -55,7 +49,7 @@ func (g *Guard) join(m Moment, losses []loss, c Commit) []loss {
 	return held
 }
 
-// notYetHeld counts the part of a loss that is not held yet.
+// notYetHeld counts the part of a loss that is not held yet. Without a hold it is the whole.
 func (h *hold) notYetHeld(l loss) (objects, lost int) {
 	heldLoss, held := h.get(l.key)
 	if !held {
@@ -67,27 +61,22 @@ func (h *hold) notYetHeld(l loss) (objects, lost int) {
 // minusLost returns original without the endpoints that previous has and desired lacks; desired may be nil. If an
 // object cannot be decoded, it returns original.
 func minusLost(original, previous, desired *resource.Resource) *resource.Resource {
-	spec, ok := entryOf(original)
+	remaining, ok := entryOf(original)
 	lostEntry, isEntry := entryOf(previous)
 	if !ok || !isEntry {
 		return original
 	}
-	lost := make(map[string]bool, len(lostEntry.Endpoints))
-	for _, e := range lostEntry.Endpoints {
-		lost[identity(e)] = true
-	}
+	lost := identities(lostEntry)
 	if desired != nil {
 		desiredEntry, isEntry := entryOf(desired)
 		if !isEntry {
 			return original
 		}
-		for _, e := range desiredEntry.Endpoints {
-			delete(lost, identity(e))
+		for id := range identities(desiredEntry) {
+			delete(lost, id)
 		}
 	}
-	remaining := proto.CloneOf(spec)
-	remaining.Endpoints = slices.DeleteFunc(remaining.Endpoints,
-		func(e *networking.WorkloadEntry) bool { return lost[identity(e)] })
+	remaining.Endpoints = without(remaining.Endpoints, lost)
 	r, err := resource.New(original.Meta(), remaining)
 	if err != nil {
 		return original
