@@ -42,7 +42,7 @@ type sighting struct {
 }
 
 // fleeting reports whether path is missing in a way that seldom lasts: it is empty, or below a link in a circle.
-func (s sighting) fleeting(path string) bool { return s.emptied[path] || isBehind(s.refused, path) }
+func (s sighting) fleeting(path string) bool { return s.emptied[path] || isCovered(s.refused, path) }
 
 // compare returns the files to read after a sighting of paths, and the missing ones: neither seen nor below an
 // unreadable path. Paths that are true are read even if their stamp is the same. Both results are in order.
@@ -50,7 +50,7 @@ func compare(files *btree.Map[string, fileState], paths map[string]bool, seen si
 	check := func(p string, k fileState) {
 		s, exists := seen.files[p]
 		switch {
-		case !exists && !isBehind(seen.blocked, p):
+		case !exists && !isCovered(seen.blocked, p):
 			missing = append(missing, p)
 		case exists && (s != k.stamp || k.doubtful || paths[p]):
 			read = append(read, p)
@@ -92,33 +92,18 @@ func inOrder(paths []string) []string {
 	return slices.Compact(paths)
 }
 
-// covered reports whether paths has p or a directory above it.
-func isCovered(paths map[string]bool, p string) bool {
-	for {
+// isCovered reports whether paths has p or a directory above it.
+func isCovered[V any](paths map[string]V, p string) bool {
+	for len(paths) > 0 {
 		if _, ok := paths[p]; ok {
 			return true
 		}
 		if p == "" {
-			return false
+			break
 		}
 		p = parentOf(p)
 	}
-}
-
-// behind reports whether p or a directory above it is blocked.
-func isBehind(blocked map[string]error, p string) bool {
-	if len(blocked) == 0 {
-		return false
-	}
-	for {
-		if blocked[p] != nil {
-			return true
-		}
-		if p == "" {
-			return false
-		}
-		p = parentOf(p)
-	}
+	return false
 }
 
 // grace has the times when files were first missing. A file is deleted only if two looks, at least a while apart, both

@@ -26,24 +26,24 @@ type Settings struct {
 	sources.Texts
 	// QuietDelay is the time without changes before changes are read. A file that is missing for less does not count as
 	// deleted. Default: 100ms.
-	QuietDelay time.Duration `yaml:"quietDelay,omitempty"`
+	QuietDelay time.Duration
 	// MaxDelay limits the wait of changes for quiet. Default: 1s.
-	MaxDelay time.Duration `yaml:"maxDelay,omitempty"`
+	MaxDelay time.Duration
 	// RescanInterval is the interval of full looks, for file systems without events. Default: 30s.
-	RescanInterval time.Duration `yaml:"rescanInterval,omitempty"`
+	RescanInterval time.Duration
 	// EmptyGrace is the time that the objects of a file stay while it is empty, or below a link in a circle: a file is
 	// empty until the program that writes it is done. Default: 10s.
-	EmptyGrace time.Duration `yaml:"emptyGrace,omitempty"`
+	EmptyGrace time.Duration
 	// PartialStart lets a start without earlier state go on though a directory cannot be read or a link leads nowhere.
 	// Otherwise the source is not synced until all was read once.
-	PartialStart bool `yaml:"partialStart,omitempty"`
+	PartialStart bool
 	// FollowLinks follows symbolic links that lead out of the root. Otherwise anyone who can write to the directory could
 	// publish files that only this program may read.
-	FollowLinks bool `yaml:"followLinks,omitempty"`
+	FollowLinks bool
 	// MaxFileBytes limits the size of one file. Default: 64 MiB.
-	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
+	MaxFileBytes int64
 	// Derive converts Ingresses and objects of Gateway API to Istio's objects; nil ignores them.
-	Derive *derive.Options `yaml:"derive,omitempty"`
+	Derive *derive.Options
 }
 
 // withDefaults returns the settings with the defaults filled in, or an error that names the key at fault.

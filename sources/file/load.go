@@ -41,12 +41,6 @@ type parser func(
 // digest identifies the content of a file; the zero value is that of no file.
 type digest [16]byte
 
-func digestOf(data []byte) (d digest) {
-	sum := sha256.Sum256(data)
-	copy(d[:], sum[:])
-	return d
-}
-
 // loaded is the result of reading one file.
 type loaded struct {
 	path    string
@@ -97,7 +91,8 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 		f.err = errBlank
 		return data[:0]
 	}
-	f.state.sum = digestOf(data)
+	sum := sha256.Sum256(data)
+	f.state.sum = digest(sum[:16])
 	if f.state.sum == before.sum {
 		return data[:0]
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tributary/internal/worker"
@@ -17,17 +18,18 @@ type pool struct {
 	wake    chan struct{} // has a value when takeFinished has files
 	workers *worker.Group // never waited for: readers of abandoned files may outlive the source
 
-	mu        sync.Mutex
-	done      []loaded
-	abandoned int // abandoned files that are not done
+	abandoned atomic.Int64 // abandoned files that are not done
+
+	mu   sync.Mutex
+	done []loaded
 }
 
 const (
 	// maxReplaced is the limit of abandoned files whose worker is replaced: each still needs a processor. Beyond it, a
 	// batch ends when its workers have ended, and the next batch reads the other files.
-	maxLeft = 16
+	maxReplaced = 16
 	// maxAbandoned is the limit of abandoned files: all files hang when a mount does.
-	mostLeft = 4 * maxLeft
+	maxAbandoned = 4 * maxReplaced
 )
 
 var errBusy = errors.New("too many files take too long at once: it is read when some of them are done")
@@ -63,7 +65,7 @@ func (p *pool) readAll(
 		read: read, patience: patience, progress: make(chan struct{}, 1),
 		files: files, running: make(map[int]time.Time),
 	}
-	if !p.tooMany() {
+	if p.abandoned.Load() < maxAbandoned {
 		b.workers = min(runtime.GOMAXPROCS(0), len(files))
 	}
 	for range b.workers {
@@ -97,7 +99,7 @@ func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.D
 		}
 		delete(b.running, i)
 		b.files[i] = loaded{path: b.files[i].path, late: true}
-		if p.abandon() {
+		if p.abandoned.Add(1) <= maxReplaced {
 			p.workers.Go(func() { p.work(ctx, b) })
 		} else {
 			b.workers--
@@ -109,20 +111,6 @@ func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.D
 		}
 	}
 	return len(b.running) > 0 || b.next < len(b.files) && ctx.Err() == nil, wait
-}
-
-// abandon counts one more abandoned file, and reports whether its worker may be replaced.
-func (p *pool) abandon() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.abandoned++
-	return p.abandoned <= maxLeft
-}
-
-func (p *pool) tooMany() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.abandoned >= mostLeft
 }
 
 // work reads one file after another, until all are begun, ctx ends, or its file was abandoned.
@@ -161,18 +149,17 @@ func (p *pool) work(ctx context.Context, b *batch) {
 
 // readOne reads a file. A panic is an error of the file.
 func (b *batch) readOne(f *loaded, buf []byte) (again []byte) {
-	defer func() {
-		if v := recover(); v != nil {
-			f.err, f.content = fmt.Errorf("read %s: panic: %v", f.path, v), nil
-		}
-	}()
-	return b.read(f, buf)
+	err := worker.Do(func() error { again = b.read(f, buf); return nil })
+	if err != nil {
+		f.err, f.content = fmt.Errorf("read %s: %w", f.path, err), nil
+	}
+	return again
 }
 
 // deliver delivers an abandoned file.
 func (p *pool) deliver(f loaded) {
+	p.abandoned.Add(-1)
 	p.mu.Lock()
-	p.abandoned--
 	p.done = append(p.done, f)
 	p.mu.Unlock()
 	wakeUp(p.wake)

@@ -372,14 +372,14 @@ func (r *run) finish() bool {
 
 // reportRoot reports that the root cannot be read.
 func (r *run) reportRoot(err error) {
+	health := sources.Health{State: sources.Unreachable, Message: err.Error()}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		r.sink.Report(sources.Health{State: sources.Denied, Message: err.Error()})
+		health.State = sources.Denied
 	case errors.Is(err, fs.ErrNotExist):
-		r.sink.Report(sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s does not exist", r.root)})
-	default:
-		r.sink.Report(sources.Health{State: sources.Unreachable, Message: err.Error()})
+		health.Message = r.root + " does not exist"
 	}
+	r.sink.Report(health)
 }
 
 // trouble is the reason why a path cannot be read.

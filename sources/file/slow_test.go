@@ -106,15 +106,15 @@ func TestSlowFiles_ServedAfterRelease(t *testing.T) {
 	l := prepare(t)
 	release := l.hampered("slow.example.com")
 	l.write("zzz.yaml", entry("z", "z1.example.com"))
-	for i := range maxLeft {
+	for i := range maxReplaced {
 		l.write(string(rune('a'+i))+".yaml", entry(string(rune('a'+i))+"x", "slow.example.com"))
 	}
 	l.startSynced()
 	require.Equal(t, "z1.example.com", l.host("z"))
-	l.awaitQuarantined(maxLeft)
+	l.awaitQuarantined(maxReplaced)
 	release()
 	l.awaitQuarantined(0)
-	require.Equal(t, maxLeft+1, l.table.Snapshot().Len())
+	require.Equal(t, maxReplaced+1, l.table.Snapshot().Len())
 }
 
 // A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload
@@ -123,7 +123,7 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 	hang := func(l *live) (release func()) {
 		l.patience = 20 * time.Millisecond
 		release = l.hampered("slow")
-		for i := range maxLeft + 4 {
+		for i := range maxReplaced + 4 {
 			l.write(fmt.Sprintf("f%02d.yaml", i), "# slow\n"+entry(fmt.Sprintf("f%02d", i), "f.example.com"))
 		}
 		l.write("z.yaml", entry("z", "z.example.com"))
@@ -135,7 +135,7 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
 		l.awaitHost("z", "z.example.com")
 		release()
-		l.await("all are served", func() bool { return l.table.Snapshot().Len() == maxLeft+5 })
+		l.await("all are served", func() bool { return l.table.Snapshot().Len() == maxReplaced+5 })
 	})
 	t.Run("does not hold up the end", func(t *testing.T) {
 		l := prepare(t)

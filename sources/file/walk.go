@@ -21,7 +21,7 @@ type walker struct {
 
 	seen  sighting
 	dirs  map[string]*dir // by path; nil for other paths
-	links map[string]bool // paths of links
+	links map[string]bool // paths of links, and the root
 }
 
 // dir is a directory on the way.
@@ -49,7 +49,7 @@ func takeSighting(
 			files: make(map[string]stamp), blocked: make(map[string]error),
 			refused: make(map[string]error), emptied: make(map[string]bool),
 		},
-		dirs: make(map[string]*dir), links: make(map[string]bool),
+		dirs: make(map[string]*dir), links: map[string]bool{"": true},
 	}
 	watch.beginLook()
 	watch.prune(paths)
@@ -61,7 +61,7 @@ func takeSighting(
 	if fi.Mode().IsRegular() {
 		w.seen.single = true
 		w.file(filepath.Base(root), fi)
-		watch.forget(map[string]bool{"": true}, w.isDir, w.isLink)
+		watch.forget(map[string]bool{"": true}, w.dirs, w.links)
 		return w.seen, nil
 	}
 	w.dirs[""] = &dir{real: real}
@@ -75,15 +75,9 @@ func takeSighting(
 			}
 		}
 	}
-	watch.forget(paths, w.isDir, w.isLink)
+	watch.forget(paths, w.dirs, w.links)
 	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
 }
-
-// isDir reports whether a path of the look is a directory.
-func (w *walker) isDir(path string) bool { return w.dirs[path] != nil }
-
-// isLink reports whether a path of the look is a link or the root.
-func (w *walker) isLink(path string) bool { return path == "" || w.links[path] }
 
 // enterRoot finds the root, and watches it, even if it does not exist.
 func (w *walker) enterRoot() (string, fs.FileInfo, error) {

@@ -203,23 +203,23 @@ func (w *watcher) watchAnchors(path string, anchors []anchor) (news bool) {
 }
 
 // forget ends the watches for paths and all below them, except for existing directories and links.
-func (w *watcher) forget(paths map[string]bool, isDir, isLink func(path string) bool) {
-	dirs := w.directories(paths)
+func (w *watcher) forget(paths map[string]bool, dirs map[string]*dir, links map[string]bool) {
+	watched := w.directories(paths)
 	for p := range paths {
-		if !dirs[p] && !isLink(p) {
+		if !watched[p] && !links[p] {
 			w.watchAnchors(p, nil)
 		}
 	}
-	if len(dirs) == 0 {
+	if len(watched) == 0 {
 		return
 	}
 	for p := range w.dirs {
-		if isCovered(dirs, p) && !isDir(p) {
+		if isCovered(watched, p) && dirs[p] == nil {
 			w.leave(p)
 		}
 	}
 	for p := range w.anchors {
-		if isCovered(dirs, p) && !isLink(p) {
+		if isCovered(watched, p) && !links[p] {
 			w.watchAnchors(p, nil)
 		}
 	}
