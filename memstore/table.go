@@ -146,15 +146,12 @@ type draft struct {
 	// Of the current commit.
 	base    Snapshot
 	changes []Change
-	index   map[resource.Key]int // where changes has a key; nil if only one key can change
+	index   map[resource.Key]int // where changes has a key
 }
 
 // begin starts a commit of at most size changes on top of base.
 func (d *draft) begin(base Snapshot, size int) {
-	d.base, d.changes, d.index = base, nil, nil
-	if size > 1 {
-		d.index = make(map[resource.Key]int, size)
-	}
+	d.base, d.changes, d.index = base, nil, make(map[resource.Key]int, size)
 }
 
 func (d *draft) put(r *resource.Resource) {
@@ -216,9 +213,7 @@ func (d *draft) record(key resource.Key, c Change) {
 		d.changes[i] = c
 		return
 	}
-	if d.index != nil {
-		d.index[key] = len(d.changes)
-	}
+	d.index[key] = len(d.changes)
 	d.changes = append(d.changes, c)
 }
 

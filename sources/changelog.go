@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
@@ -14,10 +14,8 @@ import (
 // changeLog logs one line for each commit that changes the served objects of a source: their number, names and places.
 // A busy source gets one line a second, with the number of commits that have none.
 type changeLog struct {
-	limiter *rate.Limiter
-
-	mu       sync.Mutex
-	unlogged int // commits without a line since the last one
+	limiter  *rate.Limiter
+	unlogged atomic.Int64 // commits without a line since the last one
 }
 
 func newChangeLog() *changeLog { return &changeLog{limiter: rate.NewLimiter(1, 20)} }
@@ -30,10 +28,11 @@ func (l *changeLog) logChanges(log *slog.Logger, changes []memstore.Change, attr
 	if len(changes) == 0 {
 		return
 	}
-	unlogged, say := l.next()
-	if !say {
+	if !l.limiter.Allow() {
+		l.unlogged.Add(1)
 		return
 	}
+	unlogged := l.unlogged.Swap(0)
 	var counts [3]int // added, updated, deleted
 	var named, places []string
 	for i, c := range changes {
@@ -65,16 +64,4 @@ func (l *changeLog) logChanges(log *slog.Logger, changes []memstore.Change, attr
 		attrs = append(attrs, "commits_before", unlogged)
 	}
 	log.Info("source changed", attrs...)
-}
-
-// next reports whether a commit gets a line, and how many had none since the last line.
-func (l *changeLog) next() (unlogged int, say bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.limiter.Allow() {
-		l.unlogged++
-		return 0, false
-	}
-	unlogged, l.unlogged = l.unlogged, 0
-	return unlogged, true
 }

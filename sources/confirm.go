@@ -3,11 +3,11 @@ package sources
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strconv"
 
+	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources/lastgood"
 )
@@ -62,21 +62,13 @@ func sumOf(mark string, j admissionRules, rs []*resource.Resource, notes string)
 		return sum
 	}
 	h := sha256.New()
-	buf := make([]byte, 0, 512)
-	add := func(texts ...string) {
-		buf = buf[:0]
-		for _, t := range texts {
-			buf = append(binary.AppendUvarint(buf, uint64(len(t))), t...)
-		}
-		h.Write(buf)
-	}
+	add := func(texts ...string) { h.Write([]byte(names.Join(texts...))) }
 	add(program, mark, j.transform.Identity(), strconv.FormatBool(j.lenient), notes)
 	for _, r := range rs {
 		key, origin := r.Key(), r.Origin()
 		add(string(key.Kind), key.Namespace, key.Name, r.Version(), origin.Place, origin.Rules)
 	}
-	copy(sum[:], h.Sum(buf[:0]))
-	return sum
+	return [16]byte(h.Sum(nil))
 }
 
 // groupNotes are the remarks about the content of a group, stored with the print.

@@ -16,7 +16,8 @@ import (
 
 // ledger has the state of one source: the resources of each group, the candidate in force for each key, the quarantined
 // objects, and all that is served although the source lacks it: last good versions, held losses and restored objects.
-// It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never to the whole.
+// It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never to the
+// whole; unidentified rejects during a hold cost in proportion to the held losses.
 type ledger struct {
 	groups      map[string]*group
 	quarantines map[string]*group // the groups with quarantined objects

@@ -139,20 +139,20 @@ func (s *sink) Synced() {
 		close(s.firstRead)
 		s.log.Info("source synced")
 	}
-	s.report(Health{State: Healthy}, func(now State) bool { return now == Starting })
+	s.report(Health{State: Healthy}, true)
 }
 
 // Report implements Sink.
 func (s *sink) Report(h Health) {
-	s.report(h, func(State) bool { return true })
+	s.report(h, false)
 }
 
-// report changes the health if the current state allows that. It logs a change of state, and not a change of the
-// message.
-func (s *sink) report(h Health, allowed func(now State) bool) {
+// report changes the health; isFirst says that only a source that starts takes it. It logs a change of state, and not a
+// change of the message.
+func (s *sink) report(h Health, isFirst bool) {
 	s.mu.Lock()
 	old := s.health
-	if !allowed(old.State) {
+	if isFirst && old.State != Starting {
 		s.mu.Unlock()
 		return
 	}
@@ -524,24 +524,11 @@ func (s *sink) fillStatus(st *Status, lists bool) {
 // inParallel calls f for 0 … n-1, on all processors if n is large.
 func inParallel(n int, f func(i int)) {
 	const worth = 64
-	workers := runtime.GOMAXPROCS(0)
-	if n < worth || workers == 1 {
-		for i := range n {
-			f(i)
-		}
-		return
+	processors := runtime.GOMAXPROCS(0)
+	if n < worth {
+		processors = 1
 	}
-	g, _ := worker.New(context.Background())
-	for w := range workers {
-		g.Go(func() {
-			for i := w; i < n; i += workers {
-				f(i)
-			}
-		})
-	}
-	if err := g.Wait(); err != nil {
-		panic(err) // of f
-	}
+	worker.Each(n, processors, f)
 }
 
 // isAllInvalid reports whether the source has objects, but no valid, excluded, kept or held one. If all objects are

@@ -190,12 +190,7 @@ func Hint(err error, secure bool) error {
 	}
 	message := err.Error()
 	says := func(signs ...string) bool {
-		for _, sign := range signs {
-			if strings.Contains(message, sign) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(message, sign) })
 	}
 	switch {
 	case secure && says("first record does not look like a TLS handshake", "gave HTTP response to HTTPS client"):

@@ -103,11 +103,9 @@ const (
 // failure.
 func (t *Table) Run(ctx context.Context, path string, report func(error)) {
 	wait := func(d time.Duration) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(d):
 		}
 	}
 	for ctx.Err() == nil {
