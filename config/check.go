@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,9 +144,7 @@ func scheme(address string) string {
 
 // checkParameters rejects an address with refusedParameters.
 func (d *decoder) checkParameters(address, key string) {
-	_, query, _ := strings.Cut(address, "?")
-	values, _ := url.ParseQuery(query) // the source reports a malformed query
-	for _, parameter := range slices.Sorted(maps.Keys(values)) {
+	for _, parameter := range sortedKeys(parametersIn(address)) {
 		if reason := refusedParameters[scheme(address)][strings.ToLower(parameter)]; reason != "" {
 			d.problem(key, "the parameter %s %s", parameter, reason)
 		}
@@ -158,9 +155,7 @@ func (d *decoder) checkParameters(address, key string) {
 func (d *decoder) warnParameters(sources []Source) {
 	for i := range sources {
 		effective, ignored := effectiveParameters[scheme(sources[i].Address)], ignoredParameters[scheme(sources[i].Address)]
-		_, query, _ := strings.Cut(sources[i].Address, "?")
-		values, _ := url.ParseQuery(query) // checkSource reported a malformed query
-		for _, parameter := range slices.Sorted(maps.Keys(values)) {
+		for _, parameter := range sortedKeys(parametersIn(sources[i].Address)) {
 			reason, guess := ignored[parameter], words.Nearest(parameter, effective)
 			switch {
 			case slices.Contains(effective, parameter):

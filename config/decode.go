@@ -75,6 +75,13 @@ func (d *decoder) problemAt(position Problem, format string, args ...any) {
 	d.problems = append(d.problems, position)
 }
 
+// checkOneOf notes a problem with a value that is neither empty nor allowed.
+func (d *decoder) checkOneOf(key, value string, allowed ...string) {
+	if value != "" && !slices.Contains(allowed, value) {
+		d.problem(key, "want %s, got %q", strings.Join(allowed, " or "), value)
+	}
+}
+
 // warn notes a value that is valid and probably a mistake.
 func (d *decoder) warn(key, format string, args ...any) {
 	position := d.place(key)

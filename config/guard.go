@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"tributary/sources/guard"
 	"tributary/sources/transform"
@@ -37,10 +36,9 @@ func (g *Guard) UnmarshalText(text []byte) error {
 }
 
 // Settings returns the settings as package guard takes them.
-func (g Guard) Settings() guard.Settings {
-	return guard.Settings{
-		Off: g.Off, Share: float64(g.Share), Min: g.Min, Window: time.Duration(g.Window), HoldFor: time.Duration(g.HoldFor),
-	}
+func (g Guard) Settings() (settings guard.Settings) {
+	assign(&settings, g)
+	return settings
 }
 
 func (d *decoder) checkGuard(g Guard, key string) {

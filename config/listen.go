@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"slices"
@@ -66,9 +67,7 @@ func (d *decoder) checkListen(l *Listen, dir string) {
 	type address struct{ key, value string }
 	var listeners []address
 	check := func(key, fallback string, a *string) {
-		if *a == "" {
-			*a = fallback
-		}
+		*a = cmp.Or(*a, fallback)
 		if err := process.CheckAddress(*a); err != nil {
 			d.problem(key, "%v", err)
 			return
@@ -141,13 +140,8 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 	default:
 		d.problem(key+".clientAuth", "want none, optional or require, got %q", t.ClientAuth)
 	}
-	switch t.MinVersion {
-	case "":
-		t.MinVersion = "1.2"
-	case "1.2", "1.3":
-	default:
-		d.problem(key+".minVersion", "want 1.2 or 1.3, got %q", t.MinVersion)
-	}
+	t.MinVersion = cmp.Or(t.MinVersion, "1.2")
+	d.checkOneOf(key+".minVersion", t.MinVersion, "1.2", "1.3")
 }
 
 // checkWorkloadAPI notes problems of the settings for a Workload API.

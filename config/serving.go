@@ -149,18 +149,10 @@ func (d *decoder) checkServing(c *Config) {
 	if memory > 0 && (answer < 0 || memory/2 < answer) {
 		d.problem("limits.answerMemory", "want at least twice limits.answerBytes, %d, got %d", answer, memory)
 	}
-	if c.Compression == "" {
-		c.Compression = CompressionGzip
-	}
-	if c.Compression != CompressionGzip && c.Compression != CompressionNone {
-		d.problem("compression", "want gzip or none, got %q", c.Compression)
-	}
-	if u := c.Envoy.Unenforced; u != "" && u != UnenforcedRefuse && u != UnenforcedWarn {
-		d.problem("envoy.unenforced", "want refuse or warn, got %q", u)
-	}
-	if f := c.Envoy.WeakeningFilters; f != "" && f != FiltersOfAny && f != FiltersOfRoot {
-		d.problem("envoy.weakeningFilters", "want any or root, got %q", f)
-	}
+	c.Compression = cmp.Or(c.Compression, CompressionGzip)
+	d.checkOneOf("compression", c.Compression, CompressionGzip, CompressionNone)
+	d.checkOneOf("envoy.unenforced", c.Envoy.Unenforced, UnenforcedRefuse, UnenforcedWarn)
+	d.checkOneOf("envoy.weakeningFilters", c.Envoy.WeakeningFilters, FiltersOfAny, FiltersOfRoot)
 	v := reflect.ValueOf(*l)
 	for i := range v.NumField() {
 		key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
@@ -174,10 +166,7 @@ func (d *decoder) checkServing(c *Config) {
 	if b.Quiet < 0 {
 		d.problem("debounce.quiet", "want 0 or more, got %s", b.Quiet)
 	}
-	if b.Max == 0 {
-		b.Max = 10 * b.Quiet
-	}
-	if b.Max < b.Quiet {
+	if b.Max = cmp.Or(b.Max, 10*b.Quiet); b.Max < b.Quiet {
 		d.problem("debounce.max", "want at least debounce.quiet, which is %s, got %s", b.Quiet, b.Max)
 	}
 }
@@ -190,9 +179,7 @@ type History struct {
 }
 
 func (d *decoder) checkHistory(h *History) {
-	if h.Bytes == 0 {
-		h.Bytes = history.DefaultSize
-	}
+	h.Bytes = cmp.Or(h.Bytes, history.DefaultSize)
 	if h.Bytes != -1 && h.Bytes < history.LeastSize {
 		d.problem("history.bytes", "want at least %d, or -1 for no history, got %d", history.LeastSize, h.Bytes)
 	}

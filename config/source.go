@@ -97,7 +97,7 @@ func (s *Source) PartialStart() bool {
 // names with kinds.
 func schemeOf(address string) (s Scheme, name string, exists bool) {
 	name, rest, _ := strings.Cut(address, "://")
-	kind := kindIn(rest)
+	kind := parametersIn(rest).Get("kind")
 	for _, s := range Schemes() {
 		if slices.Contains(s.Names, name) && (kind == "" || s.Kind == kind || len(kindsOf(name)) == 0) {
 			return s, name, true
@@ -111,10 +111,8 @@ func checkKind(name, rest string) error {
 	if len(kindsOf(name)) == 0 {
 		return nil
 	}
-	_, query, _ := strings.Cut(rest, "?")
-	values, _ := url.ParseQuery(query) // the source reports malformed parameters
 	want := strings.Join(kindsOf(name), " or ")
-	for parameter, given := range values {
+	for parameter, given := range parametersIn(rest) {
 		switch {
 		case !strings.EqualFold(parameter, "kind"):
 		case parameter != "kind":
@@ -128,10 +126,11 @@ func checkKind(name, rest string) error {
 	return nil
 }
 
-func kindIn(address string) string {
+// parametersIn returns the parameters of an address. The source reports malformed ones.
+func parametersIn(address string) url.Values {
 	_, query, _ := strings.Cut(address, "?")
-	values, _ := url.ParseQuery(query) // the source reports malformed parameters
-	return values.Get("kind")
+	values, _ := url.ParseQuery(query)
+	return values
 }
 
 // kindsOf returns the kinds that the addresses of a name may have.
@@ -228,9 +227,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	if s.Name != "" && !sourceName.MatchString(s.Name) {
 		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", s.Name)
 	}
-	if s.Validation != "" && s.Validation != ValidationEnforce && s.Validation != ValidationWarn {
-		d.problem(key+".validation", "want %s or %s, got %q", ValidationEnforce, ValidationWarn, s.Validation)
-	}
+	d.checkOneOf(key+".validation", s.Validation, ValidationEnforce, ValidationWarn)
 	name, rest, ok := strings.Cut(s.Address, "://")
 	scheme, _, exists := schemeOf(s.Address)
 	switch {
@@ -243,7 +240,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	case !exists && len(kindsOf(name)) > 0:
 		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q",
 			strings.Join(kindsOf(name), " or "), name,
-			kindsOf(name)[0], kindIn(rest))
+			kindsOf(name)[0], parametersIn(rest).Get("kind"))
 		return
 	case !exists:
 		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, words.Suggestion(name, schemeNames()),

@@ -118,16 +118,6 @@ func connectionLimit(l config.Limits, descriptors int, log *slog.Logger) int {
 // open opens all ports before any part runs, so that a port in use is reported at once. sockets are open already, by
 // the names of listeners in the log.
 func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
-	open := func(name, key, address string) (net.Listener, error) {
-		if lis := sockets[name]; lis != nil {
-			return lis, nil
-		}
-		lis, err := process.Listen(ctx, address)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.At(key), err)
-		}
-		return lis, nil
-	}
 	defer func() {
 		if err == nil {
 			return
@@ -138,18 +128,27 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 			}
 		}
 	}()
-	if cfg.Listen.XDS != config.ListenOff {
-		if d.xds, err = open("xds", "listen.xds", cfg.Listen.XDS); err != nil {
-			return err
-		}
-	}
+	secure := config.ListenOff
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsSecure, err = open("xdsTLS", "listen.xdsTLS.address", l.Address); err != nil {
-			return err
-		}
+		secure = l.Address
 	}
-	if d.admin, err = open("admin", "listen.admin", cfg.Listen.Admin); err != nil {
-		return err
+	for _, port := range []struct {
+		listener           *net.Listener
+		name, key, address string
+	}{
+		{&d.xds, "xds", "listen.xds", cfg.Listen.XDS},
+		{&d.xdsSecure, "xdsTLS", "listen.xdsTLS.address", secure},
+		{&d.admin, "admin", "listen.admin", cfg.Listen.Admin},
+	} {
+		if port.address == config.ListenOff {
+			continue
+		}
+		if *port.listener = sockets[port.name]; *port.listener != nil {
+			continue
+		}
+		if *port.listener, err = process.Listen(ctx, port.address); err != nil {
+			return fmt.Errorf("%s: %w", cfg.At(port.key), err)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
 		if lis := sockets[name]; lis != d.xds && lis != d.xdsSecure && lis != d.admin {

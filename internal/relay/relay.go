@@ -33,6 +33,7 @@ import (
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/lastgood"
+	"tributary/sources/vip"
 )
 
 // The times of the shutdown, which takes at most 5 seconds: streams end in slices over drainOver, and the remaining
@@ -56,7 +57,7 @@ type Relay struct {
 	grpc       *grpc.Server
 	health     *health.Server
 	admin      *admin.Server
-	vips       vips
+	vips       *vip.Table       // or nil
 	history    *history.History // or nil
 	endStartup func()           // restores normal garbage collection
 	manager    *process.Manager
@@ -122,11 +123,11 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.view = aggregate.New()
 	hops := mcp.NewHops(rand.Text())
 	var err error
-	if r.vips, err = openVIPs(cfg, state, opts.Log); err != nil {
+	if r.vips, err = openVIPs(cfg, state); err != nil {
 		return nil, err
 	}
 	r.sources = newSourceSet(parts{
-		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table,
+		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips,
 		log: opts.Log,
 	})
 	if _, err := r.sources.configure(cfg.ConfigSources); err != nil {

@@ -47,7 +47,6 @@ type sourceSet struct {
 	active []*activeSource // in order of the configuration
 
 	mu         sync.Mutex
-	xds        []xdsSource     // the clients of xDS servers among active
 	oldRemoved <-chan struct{} // of the last reload, see activation; nil before the first
 	retired    []*activeSource // removed sources with files
 }
@@ -202,7 +201,7 @@ func (f *sourceSet) replace(next []*activeSource, oldRemoved <-chan struct{}) {
 		}
 		return err == nil
 	})
-	f.active, f.xds = next, xdsSources(next)
+	f.active = next
 	if f.state == nil {
 		return
 	}
@@ -293,30 +292,18 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 	return s.New(p)
 }
 
-// xdsSource is a source that is the client of an xDS server.
-type xdsSource struct {
-	name   string
-	source interface{ Standing() *upstream.Standing }
-}
-
-// xdsSources returns the active sources that are clients of an xDS server.
-func xdsSources(active []*activeSource) (clients []xdsSource) {
-	for _, f := range active {
-		if s, ok := f.source.(*upstream.Source); ok {
-			clients = append(clients, xdsSource{f.config.Name, s})
-		}
-	}
-	return clients
-}
-
 // upstreams returns the state of this program as a client of other servers, in the form of CSDS.
 func (f *sourceSet) upstreams() (configs []*statusv3.ClientConfig) {
 	f.mu.Lock()
-	clients := f.xds
+	active := f.active
 	f.mu.Unlock()
-	for _, client := range clients {
-		if standing := client.source.Standing(); standing != nil {
-			configs = append(configs, clientConfig(client.name, standing))
+	for _, a := range active {
+		client, isClient := a.source.(interface{ Standing() *upstream.Standing })
+		if !isClient {
+			continue
+		}
+		if standing := client.Standing(); standing != nil {
+			configs = append(configs, clientConfig(a.config.Name, standing))
 		}
 	}
 	return configs

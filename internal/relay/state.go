@@ -82,34 +82,21 @@ func userStateDir(file string) (string, error) {
 	return filepath.Join(base, "tributary", fmt.Sprintf("%.40s-%x", name, digest[:8])), nil
 }
 
-// vips are the virtual addresses that sources give to their services, and the file that remembers them.
-type vips struct {
-	table *vip.Table // nil if they are switched off
-	path  string     // empty for none
-	log   *slog.Logger
-}
+// vipsFile is the file of a state directory with the virtual addresses.
+const vipsFile = "virtual-addresses"
 
-// openVIPs reads the saved addresses. All sources share them, since a mesh has a single space of addresses.
-func openVIPs(cfg *config.Config, state *lastgood.Dir, log *slog.Logger) (vips, error) {
-	v := vips{log: log}
+// openVIPs reads the saved addresses. All sources share them, since a mesh has a single space of addresses. The table is
+// nil if they are switched off.
+func openVIPs(cfg *config.Config, state *lastgood.Dir) (*vip.Table, error) {
 	prefix, ok := cfg.VIPs()
 	if !ok {
-		return v, nil
+		return nil, nil //nolint:nilnil // nil gives no addresses
 	}
-	var err error
-	if v.table, err = vip.New(prefix); err != nil || state == nil {
-		return v, err
+	table, err := vip.New(prefix)
+	if err == nil && state != nil {
+		err = table.Load(filepath.Join(state.Path(), vipsFile))
 	}
-	v.path = filepath.Join(state.Path(), "virtual-addresses")
-	return v, v.table.Load(v.path)
-}
-
-// run writes new addresses, until ctx ends.
-func (v vips) run(ctx context.Context) {
-	if v.table == nil || v.path == "" {
-		return
-	}
-	v.table.Run(ctx, v.path, func(err error) { v.log.Warn("virtual addresses are not remembered", "err", err) })
+	return table, err
 }
 
 // openHistory opens the history of earlier runs. It returns nil if history is switched off.
@@ -126,7 +113,11 @@ func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, 
 func (r *Relay) write(ctx context.Context) error {
 	var writers sync.WaitGroup
 	writers.Go(func() { r.sources.sweep(ctx) })
-	writers.Go(func() { r.vips.run(ctx) })
+	if r.vips != nil && r.state != nil {
+		path := filepath.Join(r.state.Path(), vipsFile)
+		failed := func(err error) { r.log.Warn("virtual addresses are not remembered", "err", err) }
+		writers.Go(func() { r.vips.Run(ctx, path, failed) })
+	}
 	if r.history != nil {
 		writers.Go(func() { _ = r.history.Run(ctx) }) // it never fails
 	}
