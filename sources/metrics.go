@@ -24,32 +24,40 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	upDesc          = desc("source_up", "Whether reads of the source succeed, at least in part.")
-	syncedDesc      = desc("source_synced", "Whether the source has been read as a whole once.")
-	staleDesc       = desc("source_stale", "Whether served objects may be out of date: the source cannot be read, or not yet.")
+	upDesc     = desc("source_up", "Whether reads of the source succeed, at least in part.")
+	syncedDesc = desc("source_synced", "Whether the source has been read as a whole once.")
+	staleDesc  = desc("source_stale",
+		"Whether served objects may be out of date: the source cannot be read, or not yet.")
 	storedDesc      = desc("source_stored", "Whether the objects of the source can be written to the state directory.")
 	objectsDesc     = desc("source_objects", "Resources of the source that are in force.", "kind")
 	quarantinedDesc = desc("source_quarantined", "Invalid resources and documents of the source, which are not served.")
-	conflictsDesc   = desc("source_conflicts", "Resources of the source that are not served, since another one has their key.")
-	foreignDesc     = desc("source_foreign_objects", "Objects of other APIs than Istio's, which are ignored.")
-	warningsDesc    = desc("source_warnings", "Warnings about what the source read.")
-	leftOutDesc     = desc("source_left_out", "Instances that are not served, since they are disabled or invalid.")
-	ageDesc         = desc("source_age_seconds", "Seconds since the source last confirmed its content; 0 while reads succeed.")
-	publishesDesc   = desc("source_publishes_total", "Commits by the source.")
-	publishedDesc   = desc("source_last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
-	restartsDesc    = desc("source_restarts_total", "Restarts of the source after it failed.")
+	conflictsDesc   = desc("source_conflicts",
+		"Resources of the source that are not served, since another one has their key.")
+	foreignDesc  = desc("source_foreign_objects", "Objects of other APIs than Istio's, which are ignored.")
+	warningsDesc = desc("source_warnings", "Warnings about what the source read.")
+	leftOutDesc  = desc("source_left_out", "Instances that are not served, since they are disabled or invalid.")
+	ageDesc      = desc("source_age_seconds",
+		"Seconds since the source last confirmed its content; 0 while reads succeed.")
+	publishesDesc = desc("source_publishes_total", "Commits by the source.")
+	publishedDesc = desc("source_last_publish_timestamp_seconds",
+		"When the source last committed, in seconds since 1970.")
+	restartsDesc = desc("source_restarts_total", "Restarts of the source after it failed.")
 
 	heldObjectsDesc   = desc("guard_held_objects", "Objects that the source no longer has, and that are held in force.")
-	heldEndpointsDesc = desc("guard_held_endpoints", "Endpoints that the source no longer has, and that are held in force.")
-	holdsDesc         = desc("guard_holds_total", "Losses of the source that were held.")
+	heldEndpointsDesc = desc("guard_held_endpoints",
+		"Endpoints that the source no longer has, and that are held in force.")
+	holdsDesc = desc("guard_holds_total", "Losses of the source that were held.")
 )
 
 var (
-	stateDesc = desc("source_state", "The state of the source: 1 for the current one, 0 for the others. A degraded source is "+
-		"read in part, or keeps objects without confirmation.", "state")
-	unconfirmedDesc = desc("source_unconfirmed", "Services, instances, keys or objects that the source's system no longer "+
-		"lists, and that are served without confirmation.")
-	untilDesc = desc("source_unconfirmed_until_timestamp_seconds", "When these stop being served, in seconds since 1970.")
+	stateDesc = desc("source_state",
+		"The state of the source: 1 for the current one, 0 for the others. A degraded source is "+
+			"read in part, or keeps objects without confirmation.", "state")
+	unconfirmedDesc = desc("source_unconfirmed",
+		"Services, instances, keys or objects that the source's system no longer "+
+			"lists, and that are served without confirmation.")
+	untilDesc = desc("source_unconfirmed_until_timestamp_seconds",
+		"When these stop being served, in seconds since 1970.")
 )
 
 // Describe implements prometheus.Collector.

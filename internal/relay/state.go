@@ -85,8 +85,8 @@ func userStateDir(file string) (string, error) {
 // vipsFile is the file of a state directory with the virtual addresses.
 const vipsFile = "virtual-addresses"
 
-// openVIPs reads the saved addresses. All sources share them, since a mesh has a single space of addresses. The table is
-// nil if they are switched off.
+// openVIPs reads the saved addresses. All sources share them, since a mesh has a single space of addresses. The table
+// is nil if they are switched off.
 func openVIPs(cfg *config.Config, state *lastgood.Dir) (*vip.Table, error) {
 	prefix, ok := cfg.VIPs()
 	if !ok {

@@ -76,7 +76,7 @@ func minusLost(original, previous, desired *resource.Resource) *resource.Resourc
 			delete(lost, id)
 		}
 	}
-	remaining.Endpoints = without(remaining.Endpoints, lost)
+	remaining.Endpoints = dropIdentities(remaining.Endpoints, lost)
 	r, err := resource.New(original.Meta(), remaining)
 	if err != nil {
 		return original

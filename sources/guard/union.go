@@ -20,7 +20,7 @@ func (l loss) merge() (served *resource.Resource, held int) {
 	if !isEntry || !wasEntry {
 		return l.original, max(0, l.endpoints())
 	}
-	lost := without(old.Endpoints, identities(next))
+	lost := dropIdentities(old.Endpoints, identities(next))
 	if next.Resolution != old.Resolution || next.WorkloadSelector != nil {
 		return l.original, len(lost)
 	}
@@ -42,8 +42,8 @@ func (l loss) merge() (served *resource.Resource, held int) {
 	return r, len(lost)
 }
 
-// without returns the endpoints with other identities.
-func without(endpoints []*networking.WorkloadEntry, excluded map[string]bool) []*networking.WorkloadEntry {
+// dropIdentities returns the endpoints with other identities.
+func dropIdentities(endpoints []*networking.WorkloadEntry, excluded map[string]bool) []*networking.WorkloadEntry {
 	return slices.DeleteFunc(endpoints, func(e *networking.WorkloadEntry) bool { return excluded[identity(e)] })
 }
 

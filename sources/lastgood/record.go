@@ -216,7 +216,9 @@ func encodeObject(served, previous, desired *resource.Resource, held bool) []byt
 }
 
 // decodeObject decodes an object of a source and its held loss, which may be nil.
-func decodeObject(key resource.Key, value []byte, source string) (served *resource.Resource, held *guard.Loss, err error) {
+func decodeObject(
+	key resource.Key, value []byte, source string,
+) (served *resource.Resource, held *guard.Loss, err error) {
 	decoding := &decoder{rest: value}
 	served = decoding.resource(key, source, 0)
 	if decoding.number() != 0 {
