@@ -47,9 +47,9 @@ func TestNullInAList(t *testing.T) {
 		require.ErrorContains(t, err, "not Consul's", answer)
 		require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
 		if answer == "[null]" {
-			_, _, err = c.checkDigests(t.Context(), local, "critical", query{})
+			_, _, err = c.changeItems(t.Context(), local, "critical", query{})
 			require.ErrorContains(t, err, "not Consul's")
-			_, _, err = c.checkDigests(t.Context(), local, nodesQuery, query{})
+			_, _, err = c.changeItems(t.Context(), local, nodesQuery, query{})
 			require.ErrorContains(t, err, "not Consul's")
 		}
 	}

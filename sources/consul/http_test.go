@@ -95,7 +95,7 @@ func TestAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, listing{
 		names: map[string][]string{"web/a b": {}}, unselected: []string{"skipped"},
-		Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true,
+		Answer: judge.Answer{Index: 12, Confirming: true, Anonymous: true},
 	}, l)
 	r, err := client.service(t.Context(), scope{}, "web/a b", query{})
 	require.NoError(t, err)

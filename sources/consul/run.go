@@ -124,7 +124,7 @@ const (
 // data.
 func (r *run) watchServers(ctx context.Context, p *catalogScope) {
 	var last *trouble
-	for wait := serverInterval; sleep(ctx, wait); {
+	for wait := serverInterval; registry.Sleep(ctx, wait); {
 		failure, err := r.readServers(ctx, p)
 		wait = serverInterval
 		if err != nil {
@@ -205,7 +205,7 @@ func (r *run) identifyCluster(ctx context.Context, s *service, answer *reading) 
 	loses := s.loses(*answer, meaningOf(s.instances, s.wasRead, *answer))
 	r.mu.Unlock()
 	if loses {
-		answer.cluster, err = r.readCluster(ctx, s.scope)
+		answer.Cluster, err = r.readCluster(ctx, s.scope)
 	}
 	return err
 }
@@ -218,7 +218,7 @@ func (r *run) identifyClusterOfNames(ctx context.Context, p *catalogScope, l *li
 	if !first && !loses {
 		return nil
 	}
-	if l.cluster, err = r.readCluster(ctx, p); ctx.Err() == nil && !loses {
+	if l.Cluster, err = r.readCluster(ctx, p); ctx.Err() == nil && !loses {
 		return nil // optional
 	}
 	return err

@@ -55,8 +55,8 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 }
 
 // felt notes whether Consul has a leader.
-func (r *run) felt(now pulse) {
-	r.vitals.Set(r.place.prefix, now.Pulse)
+func (r *run) felt(now dial.Pulse) {
+	r.vitals.Set(r.place.prefix, now)
 	r.mu.Lock()
 	former := r.missedPulses > 1
 	if r.missedPulses++; now.KnownLeader {

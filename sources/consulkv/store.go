@@ -14,6 +14,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
@@ -62,7 +63,7 @@ func (s *Store) Run(ctx context.Context) {
 		_ = s.place.follow(ctx, newMemory(s.place.resetHold), follower{
 			took:   s.take,
 			failed: func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) },
-			felt:   func(pulse) {},
+			felt:   func(dial.Pulse) {},
 		})
 	})
 	s.Controller.Run(ctx)
@@ -77,11 +78,13 @@ func (s *Store) Refresh(ctx context.Context) error {
 	s.mu.Lock()
 	before := s.mirror.index
 	s.mu.Unlock()
-	l, err := s.place.all(ctx)
-	if err == nil && len(l.pairs) == 0 {
-		if err = s.place.refusal(judge.Compared{}, l); err == nil {
-			err = s.place.mayRead(ctx, l.anonymous, nil)
-		}
+	l, err := s.place.list(ctx, confirmed)
+	switch {
+	case err != nil || len(l.pairs) > 0:
+	case judge.Judge(judge.Compared{}, l.Answer) == judge.Foreign:
+		err = dial.ErrForeign
+	default:
+		err = s.place.mayRead(ctx, l.Anonymous, nil)
 	}
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)

@@ -99,7 +99,7 @@ func (s *Store) open(ctx context.Context, object resource.Key) (*api.KVPair, err
 
 // get reads a key and updates the mirror. A missing key has no index.
 func (s *Store) get(ctx context.Context, key string) (*api.KVPair, error) {
-	pair, meta, err := s.place.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	pair, meta, err := s.place.client.KV().Get(key, confirmed.WithContext(ctx))
 	if err != nil {
 		return nil, s.failed(ctx, "read", key, err)
 	}

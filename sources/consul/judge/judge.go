@@ -30,6 +30,10 @@ type Answer struct {
 	Leaderless bool
 	// Late says that the server has not heard of its leader for too long: its data is of that age.
 	Late bool
+	// Anonymous says that no token was sent. Consul does not flag data that it hides from anonymous requests.
+	Anonymous bool
+	// Cluster is the identity of the cluster; empty if it was not read, or is unknown.
+	Cluster string
 }
 
 // Compared is the difference between the items of an answer and the baseline: the last ones accepted.
