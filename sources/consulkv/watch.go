@@ -13,7 +13,6 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
-	"tributary/sources/presence"
 	"tributary/sources/registry"
 )
 
@@ -22,18 +21,6 @@ type listing struct {
 	judge.Answer
 	read  time.Time   // when
 	pairs api.KVPairs // in order of keys
-	// reset says that earlier indexes have no meaning: Consul was restored or wiped, or has forgotten deletions.
-	reset bool
-	// held are the keys that Consul lacks, and that stay because of the suspicion.
-	held      []string
-	suspicion presence.Suspicion
-}
-
-// follower handles the results of following a prefix.
-type follower struct {
-	took   func(listing)    // the state of the prefix, at first and after each change
-	failed func(error)      // every failure
-	felt   func(dial.Pulse) // the state of Consul, again and again, on another goroutine
 }
 
 // blockingQuery is the query for changes.
@@ -42,26 +29,25 @@ type blockingQuery struct {
 	index atomic.Uint64 // 0 if it does not block
 }
 
-// follow calls f until ctx ends, and returns ctx's error.
-func (p *place) follow(ctx context.Context, m *memory, f follower) error {
+// follow publishes the keys until ctx ends, and returns ctx's error.
+func (r *run) follow(ctx context.Context) error {
 	pulses, ctx := worker.New(ctx)
 	defer pulses.Stop()
-	var query blockingQuery
-	pulses.Go(func() { p.watchPulse(ctx, &query, f.felt) })
-	err := p.read(ctx, m, &query, f)
+	pulses.Go(func() { r.watchPulse(ctx) })
+	err := r.read(ctx)
 	pulses.Stop()
 	return cmp.Or(pulses.Wait(), err)
 }
 
-func (p *place) read(ctx context.Context, m *memory, query *blockingQuery, f follower) error {
-	retry := p.newBackOff()
+func (r *run) read(ctx context.Context) error {
+	retry := r.place.newBackOff()
 	outage := false
 	for index := uint64(0); ; {
-		query.index.Store(index)
-		queryContext, end := query.Begin(ctx)
-		l, c, err := p.believed(queryContext, m, index, outage)
+		r.query.index.Store(index)
+		queryContext, end := r.query.Begin(ctx)
+		l, c, err := r.believed(queryContext, index, outage)
 		end()
-		interrupted, wait := query.Take(), p.gap
+		interrupted, wait := r.query.Take(), r.place.gap
 		index = 0 // after a failure, so that the next query returns at once when it is over
 		switch {
 		case ctx.Err() != nil:
@@ -69,11 +55,11 @@ func (p *place) read(ctx context.Context, m *memory, query *blockingQuery, f fol
 		case err == nil:
 			retry.Reset()
 			outage = false
-			m.take(&l, c)
-			f.took(l)
+			r.memory.take(l, c)
+			r.publish(l)
 			index = dial.NextIndex(0, l.Index)
 		case !interrupted:
-			f.failed(err)
+			r.report(r.place.stateOf(err))
 			outage = true
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		}
@@ -85,16 +71,16 @@ func (p *place) read(ctx context.Context, m *memory, query *blockingQuery, f fol
 
 // believed waits until the prefix has changed since index, or for some minutes, and returns a trusted listing, and its
 // difference from the last trusted state.
-func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared,
-	err error,
-) {
+func (r *run) believed(
+	ctx context.Context, index uint64, outage bool,
+) (l listing, c judge.Compared, err error) {
 	var missing, readable []string // missing keys, and those that are certainly not hidden
-	q := &api.QueryOptions{WaitIndex: index, WaitTime: m.wait(p.wait, time.Now())}
+	q := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
 	for checked, anonymous := false, false; ; {
-		if l, err = p.list(ctx, q); err != nil {
+		if l, err = r.place.list(ctx, q); err != nil {
 			return l, c, err
 		}
-		c, missing = m.compare(l, outage)
+		c, missing = r.memory.compare(l, outage)
 		verdict := judge.Judge(c, l.Answer)
 		hidden := func(key string) bool { return !slices.Contains(readable, key) }
 		switch {
@@ -108,7 +94,7 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 			return l, c, nil
 		default:
 			// Only a list after the check of the rights can be trusted.
-			if err = p.mayRead(ctx, l.Anonymous, missing); err != nil {
+			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil {
 				return l, c, err
 			}
 			checked, anonymous, readable = true, l.Anonymous, missing
@@ -180,19 +166,19 @@ func (p *place) list(ctx context.Context, q *api.QueryOptions) (listing, error) 
 // watchPulse ends a blocking query if Consul is behind its index twice in a row: a server that lags may be once. A
 // blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for an
 // index beyond its own. A proxy or a slow connection may hold the query meanwhile.
-func (p *place) watchPulse(ctx context.Context, query *blockingQuery, felt func(dial.Pulse)) {
+func (r *run) watchPulse(ctx context.Context) {
 	wasBehind := false
-	for registry.Sleep(ctx, p.pulseEvery) {
-		pulse, index, err := p.pulse(ctx)
+	for registry.Sleep(ctx, r.place.pulseEvery) {
+		pulse, index, err := r.place.pulse(ctx)
 		if err != nil {
 			continue // the reads report the same failure
 		}
-		behind := pulse.KnownLeader && index < query.index.Load()
+		behind := pulse.KnownLeader && index < r.query.index.Load()
 		if behind && wasBehind {
-			query.Raise()
+			r.query.Raise()
 		}
 		wasBehind = behind
-		felt(pulse)
+		r.applyPulse(pulse)
 	}
 }
 
