@@ -43,7 +43,7 @@ func TestNullInAList(t *testing.T) {
 			}
 			_, _ = w.Write([]byte(answer))
 		})
-		_, err := c.service(t.Context(), local, "web", query{level: certain})
+		_, err := c.service(t.Context(), local, "web", query{level: confirmed})
 		require.ErrorContains(t, err, "not Consul's", answer)
 		require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
 		if answer == "[null]" {

@@ -30,16 +30,16 @@ type catalog interface {
 
 type query struct {
 	index uint64 // block until there is a newer one; 0 does not block
-	level level  // not certain, if it blocks
+	level level  // not confirmed, if it blocks
 }
 
 // level is the consistency of an answer.
 type level int
 
 const (
-	usual   level = iota // as the settings say; by default from any server, which may lag behind
-	leaders              // from the leader, from its memory
-	certain              // from the leader, which confirms first that it leads: the answer proves absence
+	usual     level = iota // as the settings say; by default from any server, which may lag behind
+	leaders                // from the leader, from its memory
+	confirmed              // from the leader, which confirms first that it leads: the answer proves absence
 )
 
 // client is the catalog of a real Consul.
@@ -59,7 +59,7 @@ func ask[T any](
 ) (items T, answer judge.Answer, err error) {
 	o := &api.QueryOptions{
 		Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, Peer: d.peer, Filter: filter,
-		RequireConsistent: q.level == certain || c.settings.RequireConsistent,
+		RequireConsistent: q.level == confirmed || c.settings.RequireConsistent,
 		AllowStale:        q.level == usual && c.settings.stale(),
 	}
 	if q.index > 0 {
@@ -69,7 +69,7 @@ func ask[T any](
 	if err != nil {
 		return items, answer, fmt.Errorf("%s: %w", action, err)
 	}
-	answer.Confirming = q.level == certain
+	answer.Confirmed = q.level == confirmed
 	return items, answer, nil
 }
 

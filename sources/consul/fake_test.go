@@ -157,7 +157,7 @@ func (w *world) services(ctx context.Context, d scope, q query) (l listing, err 
 	w.listed++
 	w.mu.Unlock()
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirming: q.level == certain, Filtered: f.hides}}
+		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirmed: q.level == confirmed, Filtered: f.hides}}
 		l.Anonymous = f.shows != nil
 		for name, i := range f.services {
 			if !f.hides && name != f.skips && f.visible(name) && (len(i.list) == 0 || len(f.shown(i).list) > 0) {
@@ -193,7 +193,7 @@ func (w *world) service(ctx context.Context, d scope, name string, q query) (r r
 		return late, nil
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		r = reading{instances: f.services[name], Answer: judge.Answer{Index: f.indexOf(name), Confirming: q.level == certain}}
+		r = reading{instances: f.services[name], Answer: judge.Answer{Index: f.indexOf(name), Confirmed: q.level == confirmed}}
 		if f.hides {
 			r.instances, r.Filtered = instances{}, q.index == 0
 		}

@@ -1,11 +1,9 @@
 package consul
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
@@ -36,7 +34,7 @@ func (r *run) checkRights(ctx context.Context, s *service, answer *reading) erro
 	if !allowed || err != nil {
 		return err
 	}
-	second, err := r.readOnce(ctx, s.scope, s.name, certain)
+	second, err := r.readOnce(ctx, s.scope, s.name, confirmed)
 	if err != nil {
 		return err
 	}
@@ -93,13 +91,11 @@ func (r *run) countLost(s *service, answer *reading) {
 func (r *run) requestRights(
 	ctx context.Context, p *catalogScope, answer *judge.Answer, needed func() rights,
 ) (allowed bool, err error) {
-	if !answer.Confirming || answer.Anonymous == answer.Filtered {
+	if !answer.Confirmed || answer.Anonymous == answer.Filtered {
 		return false, nil
 	}
 	r.mu.Lock()
-	list := slices.SortedFunc(maps.Keys(needed()), func(a, b dial.Right) int {
-		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
-	})
+	list := slices.Collect(maps.Keys(needed()))
 	r.mu.Unlock()
 	if len(list) == 0 {
 		return false, nil
@@ -124,7 +120,7 @@ func (r *run) checkRightsToNames(ctx context.Context, p *catalogScope, l *listin
 	if !allowed || err != nil {
 		return err
 	}
-	second, err := r.readNames(ctx, p, query{level: certain})
+	second, err := r.readNames(ctx, p, query{level: confirmed})
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ func (r *run) identifyCluster(ctx context.Context, s *service, answer *reading) 
 // identifyClusterOfNames does the same for names, and for the first ones, which are compared with the record.
 func (r *run) identifyClusterOfNames(ctx context.Context, p *catalogScope, l *listing) (err error) {
 	r.mu.Lock()
-	first, loses := !p.namesRead, l.Confirming && p.compare(*l).Missing > 0
+	first, loses := !p.namesRead, l.Confirmed && p.compare(*l).Missing > 0
 	r.mu.Unlock()
 	if !first && !loses {
 		return nil
@@ -238,7 +238,7 @@ func (r *run) readWitnesses(ctx context.Context, p *catalogScope, l *listing) er
 	var failure error
 	for _, name := range names[:min(len(names), 2*witnesses)] {
 		r.metrics.confirmations.Add(1)
-		answer, err := r.readOnce(ctx, p, name, certain)
+		answer, err := r.readOnce(ctx, p, name, confirmed)
 		f := dial.Classify(err)
 		if f.Kind == dial.Canceled {
 			return err

@@ -329,7 +329,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 	}
 	wentBack := p.namesRead && l.Index < p.listing.Index // earlier watches wait for indexes of the future
 	p.namesRead, p.listing, p.cluster = true, l, cmp.Or(l.Cluster, p.cluster)
-	if l.Confirming {
+	if l.Confirmed {
 		p.lastConfirmedRead = l.confirmedRead
 	}
 	for name := range l.names {
@@ -352,7 +352,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 			if s.listed { // the names cannot prove its end
 				reread = append(reread, s)
 			}
-		} else if l.Confirming {
+		} else if l.Confirmed {
 			s.delist(now)
 			m = changed
 		}

@@ -99,9 +99,9 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 	usual := w.usualLevel(w.service.scope)
 	switch {
 	case w.service.reread.Take() || w.confirm && !w.confirmedAbsent:
-		return query{level: certain}, w.gate.readLimiter
+		return query{level: confirmed}, w.gate.readLimiter
 	case w.confirm:
-		return query{level: certain}, w.gate.slowLimiter
+		return query{level: confirmed}, w.gate.slowLimiter
 	case w.index == 0:
 		return query{level: usual}, w.gate.readLimiter
 	case w.service.watched:
@@ -271,7 +271,7 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 	for ctx.Err() == nil {
 		q := query{index: index, level: r.usualLevel(p)}
 		if p.reread.Take() || confirm {
-			q = query{level: certain}
+			q = query{level: confirmed}
 		}
 		l, err := r.readNames(ctx, p, q)
 		if err == nil {
@@ -307,7 +307,7 @@ func (r *run) readNames(ctx context.Context, p *catalogScope, q query) (listing,
 		return listing{}, ctx.Err()
 	}
 	confirmedRead := 0
-	if q.level == certain { // requests for another one do not interrupt it: else it might never end
+	if q.level == confirmed { // requests for another one do not interrupt it: else it might never end
 		r.mu.Lock()
 		p.confirmedReadsStarted++
 		confirmedRead = p.confirmedReadsStarted

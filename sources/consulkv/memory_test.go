@@ -13,7 +13,7 @@ import (
 
 // state is a list of keys from one number to another, created one after the other from an index on, at another one.
 func state(from, to int, created, index uint64) (l listing) {
-	l.Answer = judge.Answer{Index: index, Confirming: true}
+	l.Answer = judge.Answer{Index: index, Confirmed: true}
 	for i := from; i < to; i++ {
 		index := created + uint64(i)
 		l.pairs = append(l.pairs, &api.KVPair{Key: keyOf(i), CreateIndex: index, ModifyIndex: index})

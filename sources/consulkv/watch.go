@@ -113,13 +113,13 @@ func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) e
 	for i, key := range missing {
 		rights[i] = dial.Right{Resource: "key", Name: key}
 	}
-	may, err := p.client.MayRead(ctx, "", "", "", anonymous, rights)
+	allowed, err := p.client.MayRead(ctx, "", "", "", anonymous, rights)
 	switch kind := dial.Classify(err).Kind; {
 	case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
 		return p.probe(ctx, missing) // a proxy blocks the question
-	case err == nil && !may && anonymous:
+	case err == nil && !allowed && anonymous:
 		return p.filtered("Permission denied: no token is sent, and without one not all that was under %s may be read")
-	case err == nil && !may:
+	case err == nil && !allowed:
 		return p.filtered("Permission denied: the token may not read all that was under %s")
 	}
 	return dial.Explain(ctx, err)
@@ -144,7 +144,7 @@ func (p *place) probe(ctx context.Context, missing []string) error {
 // maxProbes is the limit of missing keys that are read by name. The deletion guard covers larger losses.
 const maxProbes = 16
 
-// confirmed are the options of a query that does not wait, and that the leader answers after it confirmed that it leads.
+// confirmed are the options of a query that does not block. The leader answers it after it confirmed that it leads.
 var confirmed = &api.QueryOptions{RequireConsistent: true}
 
 // requestTimeout is the limit of a request, without the requested wait.

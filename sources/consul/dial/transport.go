@@ -95,8 +95,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // anonymousKey is the key of a flag in the context of a request, which is set if the request had no token.
 type anonymousKey struct{}
 
-// Ask sends a query that does not take longer than limit, in addition to the time that it blocks. Answers from servers without
-// contact to their leader for more than maxStale are Late.
+// Ask sends a query that takes no longer than limit, in addition to the time that it blocks. Answers from servers
+// without contact to their leader for more than maxStale are Late.
 func Ask[T any](
 	ctx context.Context, limit, maxStale time.Duration, o *api.QueryOptions,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
@@ -114,7 +114,7 @@ func Ask[T any](
 		return items, answer, Explain(ctx, err)
 	}
 	return items, judge.Answer{
-		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirming: o.RequireConsistent,
+		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirmed: o.RequireConsistent,
 		Leaderless: !meta.KnownLeader, Late: meta.LastContact > maxStale, Anonymous: anonymous.Load(),
 	}, nil
 }
