@@ -13,7 +13,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
-	"tributary/sources/consul/judge"
 )
 
 // Store has objects in Consul, where several programs can write at the same time: the slower one gets a conflict. The
@@ -55,7 +54,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	l, err := s.place.list(ctx, confirmed)
 	switch {
 	case err != nil || len(l.pairs) > 0:
-	case judge.Judge(judge.Compared{}, l.Answer) == judge.Foreign:
+	case l.Index == 0 || l.Leaderless:
 		err = dial.ErrForeign
 	default:
 		err = s.place.mayRead(ctx, l.Anonymous, nil)

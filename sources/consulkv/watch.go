@@ -158,7 +158,7 @@ func (p *place) list(ctx context.Context, q *api.QueryOptions) (listing, error) 
 	}
 	pairs, answer, err := dial.Ask(ctx, requestTimeout, 0, q, read)
 	if err == nil && answer.Filtered {
-		err = p.filtered(partly)
+		err = p.filtered("the token sees only part of the keys under %s")
 	}
 	return listing{Answer: answer, read: time.Now(), pairs: pairs}, err
 }
