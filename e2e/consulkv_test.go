@@ -231,7 +231,7 @@ func TestRightsInConsul(t *testing.T) {
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules))
 }
 
-// TestStoreOnConsul runs the conformance suite of config stores on Consul's key-value store.
+// TestStoreOnConsul runs the tests of the contract of the store on Consul's key-value store.
 func TestStoreOnConsul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -240,5 +240,5 @@ func TestStoreOnConsul(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TRIBUTARY_TEST_CONSUL="+consul.HTTP)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "--- PASS: TestStoreOnConsul/Concurrent_patches_lose_nothing")
+	require.Contains(t, string(out), "--- PASS: TestStoreOnConsul/Concurrent_updates_lose_nothing")
 }

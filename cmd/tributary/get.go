@@ -303,7 +303,7 @@ func (f *getFlags) reader(ctx context.Context, cmd *cobra.Command, requests []re
 			cmd.PrintErrf("warning: %v\n", reject.Err)
 		}
 		f.server, f.version = store.String(), store.Version
-		read = func(schema *resource.Schema) ([]*resource.Resource, error) { return store.List(schema.Kind, ""), nil }
+		read = func(schema *resource.Schema) ([]*resource.Resource, error) { return store.List(schema.Kind), nil }
 		return read, func() { store.Close() }, nil
 	}
 	schemas := make([]*resource.Schema, len(requests))

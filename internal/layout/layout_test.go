@@ -49,7 +49,7 @@ var arrows = map[string][]string{
 	"server/transport": {},
 
 	"sources/consul/mapping": {"resource", "sources", "sources/registry"},
-	"sources/consul/dial":    {"sources", "adsc"},
+	"sources/consul/dial":    {"sources", "adsc", "sources/consul/judge"},
 	"sources/consul/judge":   {"sources/presence"},
 	"sources/vip":            {},
 	"sources/derive":         {"resource", "sources"},

@@ -71,9 +71,6 @@ func testMutators(each func(string, func(*testing.T, *subject))) {
 	})
 
 	each("Versions are equal where content is", func(t *testing.T, s *subject) {
-		if s.Backed {
-			t.Skip("versions are those of the system behind the store")
-		}
 		v1, err := s.Store.Create(entry("1"))
 		require.NoError(t, err)
 		_, err = s.Store.Update(entry("2"), v1)

@@ -1,5 +1,5 @@
 // Package storetest is the conformance suite of config stores: whatever implements memstore.ConfigStoreController
-// passes it, be it in memory, merged of several, or backed by a database.
+// passes it, be it in memory or merged of several.
 package storetest
 
 import (
@@ -24,9 +24,6 @@ type Subject struct {
 	Apply func(puts []*resource.Resource, deletes []resource.Key)
 	// MarkSynced says that the content is complete. If it is nil, the store finds that out for itself.
 	MarkSynced func()
-	// Backed says that the store is backed by a system with versions and places of its own: versions are then not those of
-	// the content, and are compared by equality only, and origins are not those that were given.
-	Backed bool
 	// ReadOnly says that the mutators fail with memstore.ErrReadOnly.
 	ReadOnly bool
 }
@@ -110,11 +107,7 @@ func (s *subject) remove(t *testing.T, keys ...resource.Key) {
 // requireVersion checks the version that a mutator returned for r.
 func (s *subject) requireVersion(t *testing.T, r *resource.Resource, version string) {
 	t.Helper()
-	if s.Backed {
-		require.NotEmpty(t, version)
-	} else {
-		require.Equal(t, r.Version(), version)
-	}
+	require.Equal(t, r.Version(), version)
 }
 
 func (s *subject) markSynced() {

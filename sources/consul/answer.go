@@ -18,9 +18,7 @@ import (
 type reading struct {
 	judge.Answer
 	instances instances
-	lost      int    // endpoints that an earlier run published, and that no instance in any scope has
-	cluster   string // identity of the cluster; empty if it was not read, or is unknown
-	anonymous bool   // no token was sent, so Consul does not flag hidden data: see rights.go
+	lost      int // endpoints that an earlier run published, and that no instance in any scope has
 }
 
 // meaning is the meaning of an answer for the current state: a verdict, or more.
@@ -147,8 +145,6 @@ type listing struct {
 	judge.Answer
 	names         map[string][]string // the selected ones, with their tags
 	unselected    []string            // in any order
-	anonymous     bool                // as in reading
-	cluster       string              // as in reading
 	nodes         judge.CreateIndexes // of witnesses, which are read when services are missing
 	confirmedRead int                 // number of a confirmed read
 }

@@ -62,42 +62,42 @@ func TestMeaning(t *testing.T) {
 		},
 		"there is one less": {
 			before: pair,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirming: true}}, want: changed,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirmed: true}}, want: changed,
 		},
 		"there is none": {
-			before: single, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
+			before: single, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true}},
 			want: emptied,
 		},
 		"there is still none": {
-			before: empty, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}},
+			before: empty, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true}},
 			want: emptied,
 		},
 		"there is one less, but the token hides": {
 			before: pair,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: partial,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirmed: true, Filtered: true}}, want: partial,
 		},
 		"there is none, but the token hides": {
 			before: single,
-			r:      reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied,
+			r:      reading{Answer: judge.Answer{Index: 9, Confirmed: true, Filtered: true}}, want: denied,
 		},
 		"the token hides some, none of them known": {
 			before: single,
 			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged,
 		},
-		"there is none, says something that has no index": {before: single, r: reading{Answer: judge.Answer{Confirming: true}}, want: foreign},
+		"there is none, says something that has no index": {before: single, r: reading{Answer: judge.Answer{Confirmed: true}}, want: foreign},
 		"there is none, says something without a leader": {
 			before: single,
-			r:      reading{Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
+			r:      reading{Answer: judge.Answer{Index: 9, Confirmed: true, Leaderless: true}}, want: foreign,
 		},
 		"one less, says something without a leader": {
 			before: pair,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign,
+			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirmed: true, Leaderless: true}}, want: foreign,
 		},
 		"the first read":                         {new: true, r: reading{instances: single, Answer: judge.Answer{Index: 9}}, want: changed},
 		"the first read finds none":              {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: emptied},
+		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true}}, want: emptied},
 		"the first read is denied": {
-			new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}},
+			new: true, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true, Filtered: true}},
 			want: denied,
 		},
 	} {
@@ -113,7 +113,7 @@ func TestMeaningOfNames(t *testing.T) {
 		}
 		return l
 	}
-	certainly := func(l listing) listing { l.Confirming = true; return l }
+	certainly := func(l listing) listing { l.Confirmed = true; return l }
 	filtered := func(l listing) listing { l.Filtered = true; return l }
 	leaderless := func(l listing) listing { l.Leaderless = true; return l }
 	for name, c := range map[string]struct {

@@ -43,13 +43,13 @@ func TestNullInAList(t *testing.T) {
 			}
 			_, _ = w.Write([]byte(answer))
 		})
-		_, err := c.service(t.Context(), local, "web", query{level: certain})
+		_, err := c.service(t.Context(), local, "web", query{level: confirmed})
 		require.ErrorContains(t, err, "not Consul's", answer)
 		require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
 		if answer == "[null]" {
-			_, _, err = c.checkDigests(t.Context(), local, "critical", query{})
+			_, _, err = c.changeItems(t.Context(), local, "critical", query{})
 			require.ErrorContains(t, err, "not Consul's")
-			_, _, err = c.checkDigests(t.Context(), local, nodesQuery, query{})
+			_, _, err = c.changeItems(t.Context(), local, nodesQuery, query{})
 			require.ErrorContains(t, err, "not Consul's")
 		}
 	}

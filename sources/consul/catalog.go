@@ -20,8 +20,8 @@ type catalog interface {
 	service(ctx context.Context, d scope, name string, q query) (reading, error)
 	// mayRead reports whether the source, or anonymous clients, have all rights.
 	mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error)
-	// checkDigests runs a change query, and returns the index of the answer.
-	checkDigests(ctx context.Context, d scope, name string, q query) (checkDigests, uint64, error)
+	// changeItems runs a change query, and returns the index of the answer.
+	changeItems(ctx context.Context, d scope, name string, q query) (changeItems, uint64, error)
 	// cluster returns the identity of the cluster; empty if it is unknown.
 	cluster(ctx context.Context, d scope) (string, error)
 	// pulse reads the contact of the server to its leader.
@@ -30,16 +30,16 @@ type catalog interface {
 
 type query struct {
 	index uint64 // block until there is a newer one; 0 does not block
-	level level  // not certain, if it blocks
+	level level  // not confirmed, if it blocks
 }
 
 // level is the consistency of an answer.
 type level int
 
 const (
-	usual   level = iota // as the settings say; by default from any server, which may lag behind
-	leaders              // from the leader, from its memory
-	certain              // from the leader, which confirms first that it leads: the answer proves absence
+	usual     level = iota // as the settings say; by default from any server, which may lag behind
+	leaders                // from the leader, from its memory
+	confirmed              // from the leader, which confirms first that it leads: the answer proves absence
 )
 
 // client is the catalog of a real Consul.
@@ -49,30 +49,28 @@ type client struct {
 	selected selection
 }
 
-const (
-	// shortTimeout is the time limit of a query that does not block.
-	shortTimeout = 30 * time.Second
-	// blockingGrace is the extra time of a blocking query, on top of the sixteenth that Consul adds to spread the ends.
-	blockingGrace = 15 * time.Second
-)
+// shortTimeout is the time limit of a query, without the time that it blocks.
+const shortTimeout = 30 * time.Second
 
-// options returns the options of a query.
-func (c *client) options(ctx context.Context, d scope, q query, filter string) (*api.QueryOptions, context.CancelFunc) {
+// ask sends a query. action is the begin of its errors.
+func ask[T any](
+	ctx context.Context, c *client, d scope, q query, filter, action string,
+	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
+) (items T, answer judge.Answer, err error) {
 	o := &api.QueryOptions{
 		Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, Peer: d.peer, Filter: filter,
-		RequireConsistent: q.level == certain || c.settings.RequireConsistent,
+		RequireConsistent: q.level == confirmed || c.settings.RequireConsistent,
 		AllowStale:        q.level == usual && c.settings.stale(),
 	}
-	timeout := shortTimeout
 	if q.index > 0 {
 		o.WaitIndex, o.WaitTime = q.index, c.settings.Wait
-		timeout = c.settings.Wait + c.settings.Wait/16 + blockingGrace
 	}
-	ctx, cancel := dial.Within(ctx, timeout)
-	if q.index > 0 {
-		ctx = dial.Once(ctx)
+	items, answer, err = dial.Ask(ctx, shortTimeout, c.settings.MaxStale, o, read)
+	if err != nil {
+		return items, answer, fmt.Errorf("%s: %w", action, err)
 	}
-	return o.WithContext(ctx), cancel
+	answer.Confirmed = q.level == confirmed
+	return items, answer, nil
 }
 
 const onlyServices = `ServiceKind == ""`
@@ -83,12 +81,9 @@ func (c *client) services(ctx context.Context, d scope, q query) (listing, error
 	if c.settings.Filter != "" {
 		filter = "(" + c.settings.Filter + ") and " + onlyServices
 	}
-	o, cancel := c.options(ctx, d, q, filter)
-	defer cancel()
-	ctx, anonymous := dial.Watch(o.Context())
-	names, meta, err := c.Catalog().Services(o.WithContext(ctx))
+	names, answer, err := ask(ctx, c, d, q, filter, "read the names of services", c.Catalog().Services)
 	if err != nil {
-		return listing{}, fmt.Errorf("read the names of services: %w", dial.Explain(ctx, err))
+		return listing{}, err
 	}
 	var unselected []string
 	for name, tags := range names {
@@ -100,29 +95,19 @@ func (c *client) services(ctx context.Context, d scope, q query) (listing, error
 			unselected = append(unselected, name)
 		}
 	}
-	return listing{Answer: c.answerOf(meta, q), names: names, unselected: unselected, anonymous: anonymous.Load()}, nil
-}
-
-// answerOf returns the headers of an answer.
-func (c *client) answerOf(meta *api.QueryMeta, q query) judge.Answer {
-	return judge.Answer{
-		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirming: q.level == certain,
-		Leaderless: !meta.KnownLeader, Late: meta.LastContact > c.settings.MaxStale,
-	}
+	return listing{Answer: answer, names: names, unselected: unselected}, nil
 }
 
 func (c *client) service(ctx context.Context, d scope, name string, q query) (reading, error) {
-	o, cancel := c.options(ctx, d, q, c.settings.HealthFilter)
-	defer cancel()
-	ctx, anonymous := dial.Watch(o.Context())
-	entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o.WithContext(ctx))
-	if err == nil {
-		err = checkEntries(entries)
+	read := func(o *api.QueryOptions) ([]*api.ServiceEntry, *api.QueryMeta, error) {
+		entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o)
+		return entries, meta, cmp.Or(err, checkEntries(entries))
 	}
+	entries, answer, err := ask(ctx, c, d, q, c.settings.HealthFilter, "read service "+name, read)
 	if err != nil {
-		return reading{}, fmt.Errorf("read service %s: %w", name, dial.Explain(ctx, err))
+		return reading{}, err
 	}
-	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: anonymous.Load()}, nil
+	return reading{Answer: answer, instances: newInstances(entries)}, nil
 }
 
 // checkEntries returns an error for an instance without a node or service. To leave it out would look like its loss.

@@ -3,8 +3,7 @@ package consul
 import (
 	"cmp"
 	"context"
-	"hash/maphash"
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/registry"
 )
 
 // Over plain HTTP, services without a watch slot are not polled for no reason: a few blocking queries show that there
@@ -21,16 +21,15 @@ import (
 //
 // A single query of all checks (health/state/any) would show a little more, and return megabytes at each flip.
 
-// changeKey is the subject of a change: a service, or a node and so all services on it.
-type changeKey struct{ service, node string }
+// changeItem is an item of the answer to a change query: a failing check of a service, one of a node and so of all
+// services on it, or a node. Names are in lower case, because Consul ignores case.
+type changeItem struct{ service, node, content string }
 
-// newChangeKey ignores case, as Consul does.
-func newChangeKey(service, node string) changeKey {
-	return changeKey{strings.ToLower(service), strings.ToLower(node)}
+type changeItems map[changeItem]bool
+
+func (items changeItems) add(service, node, content string) {
+	items[changeItem{strings.ToLower(service), strings.ToLower(node), content}] = true
 }
-
-// checkDigests has a digest of the answer for each key.
-type checkDigests map[changeKey]uint64
 
 // changeQueries are the queries in addition to that of the names: the states of failing checks, and the nodes.
 var changeQueries = []string{api.HealthCritical, api.HealthWarning, nodesQuery}
@@ -39,17 +38,17 @@ const nodesQuery = "nodes"
 
 // changeNotes are the results of the change queries of a scope.
 type changeNotes struct {
-	running map[string]bool // by query: it was answered, and blocks
-	count   int             // of changes that may concern any service
-	changed chan struct{}   // closed when count grows
+	answers map[string]changeItems // by query, while it blocks
+	count   int                    // of changes that may concern any service
+	changed chan struct{}          // closed when count grows
 }
 
 func newChangeNotes() changeNotes {
-	return changeNotes{running: make(map[string]bool), count: 1, changed: make(chan struct{})}
+	return changeNotes{answers: make(map[string]changeItems), count: 1, changed: make(chan struct{})}
 }
 
 // allRunning reports whether each change is noticed.
-func (n *changeNotes) allRunning() bool { return len(n.running) == len(changeQueries) }
+func (n *changeNotes) allRunning() bool { return len(n.answers) == len(changeQueries) }
 
 // signal has all services without a slot polled.
 func (n *changeNotes) signal() {
@@ -63,75 +62,69 @@ const minSlotsForQueries = 8
 
 // watchChanges runs one of the change queries, from the first service without a slot on.
 func (r *run) watchChanges(ctx context.Context, p *catalogScope, name string) {
-	for r.gate.queued.Load() == 0 {
-		if !sleep(ctx, time.Second) {
-			return
-		}
+	select {
+	case <-r.gate.full:
+	case <-ctx.Done():
 	}
 	pace, retry := pacer{last: paceChanges}, newBackOff(firstRetry, lastRetry)
 	var index uint64
-	var before checkDigests
 	for r.gate.wait(ctx) {
 		q := query{index: index, level: r.usualLevel(p)}
 		r.metrics.changeReads.Add(1)
-		digests, answerIndex, err := r.catalog.checkDigests(ctx, p.scope, name, q)
+		items, answerIndex, err := r.catalog.changeItems(ctx, p.scope, name, q)
 		if err != nil {
-			digests = nil
+			items = nil
 		}
 		r.mu.Lock()
-		p.applyDigests(name, before, digests)
+		p.applyChanges(name, items)
 		r.mu.Unlock()
-		before = digests
 		if err != nil {
 			index = 0
-			sleep(ctx, retry.NextBackOff())
+			registry.Sleep(ctx, retry.NextBackOff())
 			continue
 		}
 		retry.Reset()
 		index = dial.NextIndex(q.index, answerIndex)
-		sleep(ctx, pace.next(time.Now()))
+		registry.Sleep(ctx, pace.next(time.Now()))
 	}
 }
 
-// applyDigests has the services without a slot read that changed. The first answer and a failure, which has no digests,
+// applyChanges has the services without a slot read that changed. The first answer and a failure, which has no items,
 // may hide any change. After a failure, services are polled in turn.
-func (p *catalogScope) applyDigests(name string, before, digests checkDigests) {
-	if before == nil || digests == nil {
-		delete(p.changes.running, name)
-		if digests != nil {
-			p.changes.running[name] = true
-		}
+func (p *catalogScope) applyChanges(name string, items changeItems) {
+	before := p.changes.answers[name]
+	p.changes.answers[name] = items
+	if items == nil {
+		delete(p.changes.answers, name)
+	}
+	if before == nil || items == nil {
 		p.changes.signal()
 		return
 	}
-	changes := differences(before, digests)
-	if len(changes) == 0 {
-		return
-	}
-	onNode := func(e *api.ServiceEntry) bool { return changes[newChangeKey("", e.Node.Node)] }
-	for name, s := range p.services {
-		if !s.watched && (changes[newChangeKey(name, "")] || slices.ContainsFunc(s.instances.list, onNode)) {
-			s.reread.raise()
-		}
-	}
-}
-
-// differences returns the keys with different digests. An absent one is 0.
-func differences(before, digests checkDigests) map[changeKey]bool {
-	keys := make(map[changeKey]bool)
-	for _, list := range []checkDigests{before, digests} {
-		for key := range maps.Keys(list) {
-			if before[key] != digests[key] {
-				keys[key] = true
+	services, nodes := make(map[string]bool), make(map[string]bool)
+	for _, lists := range [][2]changeItems{{before, items}, {items, before}} {
+		for item := range lists[0] {
+			switch {
+			case lists[1][item]:
+			case item.service != "":
+				services[item.service] = true
+			default:
+				nodes[item.node] = true
 			}
 		}
 	}
-	return keys
+	onNode := func(e *api.ServiceEntry) bool { return nodes[strings.ToLower(e.Node.Node)] }
+	for name, s := range p.services {
+		changed := services[strings.ToLower(name)] || len(nodes) > 0 && slices.ContainsFunc(s.instances.list, onNode)
+		if changed && !s.watched {
+			s.reread.Raise()
+		}
+	}
 }
 
 // waitForChange waits until a service without a slot may have changed. It fails when it is interrupted.
 func (w *watcher) waitForChange(ctx context.Context) bool {
-	ctx, end := w.service.reread.begin(ctx)
+	ctx, end := w.service.reread.Begin(ctx)
 	defer end()
 	for {
 		w.mu.Lock()
@@ -155,38 +148,29 @@ func (w *watcher) allQueriesRunning() bool {
 	return w.service.scope.changes.allRunning()
 }
 
-// checkDigests implements catalog.
-func (c *client) checkDigests(ctx context.Context, d scope, name string, q query) (checkDigests, uint64, error) {
-	o, cancel := c.options(ctx, d, q, "")
-	defer cancel()
-	digests := make(checkDigests)
-	var meta *api.QueryMeta
-	var err error
+// changeItems implements catalog.
+func (c *client) changeItems(
+	ctx context.Context, d scope, name string, q query,
+) (items changeItems, index uint64, err error) {
+	items = make(changeItems)
 	if name == nodesQuery {
-		var nodes []*api.Node
-		nodes, meta, err = c.Catalog().Nodes(o)
-		if err = cmp.Or(err, dial.Whole(nodes)); err == nil {
-			for _, node := range nodes {
-				entry := &api.ServiceEntry{Node: node, Service: &api.AgentService{}}
-				digests[newChangeKey("", node.Node)] += digest([]*api.ServiceEntry{entry})
-			}
+		nodes, answer, err := ask(ctx, c, d, q, "", "read the nodes", c.Catalog().Nodes)
+		if err = cmp.Or(err, dial.Whole(nodes)); err != nil {
+			return nil, 0, err
 		}
-	} else {
-		var checks api.HealthChecks
-		checks, meta, err = c.Health().State(name, o)
-		if err = cmp.Or(err, dial.Whole(checks)); err == nil {
-			for _, check := range checks {
-				key := newChangeKey(check.ServiceName, "")
-				if key.service == "" {
-					key = newChangeKey("", check.Node)
-				}
-				// A sum, because the order has no meaning.
-				digests[key] += maphash.String(seed, check.Node+"\x00"+check.CheckID) | 1
-			}
+		for _, node := range nodes {
+			entry := &api.ServiceEntry{Node: node, Service: &api.AgentService{}}
+			items.add("", node.Node, fmt.Sprint(digest([]*api.ServiceEntry{entry})))
 		}
+		return items, answer.Index, nil
 	}
-	if err != nil {
-		return nil, 0, dial.Explain(o.Context(), err)
+	read := func(o *api.QueryOptions) (api.HealthChecks, *api.QueryMeta, error) { return c.Health().State(name, o) }
+	checks, answer, err := ask(ctx, c, d, q, "", "read the checks", read)
+	if err = cmp.Or(err, dial.Whole(checks)); err != nil {
+		return nil, 0, err
 	}
-	return digests, meta.LastIndex, nil
+	for _, check := range checks {
+		items.add(check.ServiceName, check.Node, check.CheckID)
+	}
+	return items, answer.Index, nil
 }

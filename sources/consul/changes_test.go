@@ -2,8 +2,10 @@ package consul
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,11 +97,31 @@ func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 	})
 }
 
-func TestCheckDigests_Differ(t *testing.T) {
-	a := checkDigests{{service: "a"}: 1, {service: "b"}: 2, {node: "n"}: 3}
-	require.Empty(t, differences(a, a))
-	require.Equal(t, map[changeKey]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},
-		differences(a, checkDigests{{service: "a"}: 2, {node: "n"}: 3, {service: "c"}: 1}))
+func TestApplyChanges_FindsDifferences(t *testing.T) {
+	items := changeItems{{service: "a", content: "1"}: true, {service: "b", content: "2"}: true, {node: "n", content: "3"}: true}
+	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		p.services[name] = &service{name: name, scope: p, instances: instanceOnNode("1", "n", 5)}
+	}
+	reread := func() (names []string) {
+		for _, name := range slices.Sorted(maps.Keys(p.services)) {
+			if p.services[name].reread.Take() {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	p.applyChanges(api.HealthCritical, items)
+	count := p.changes.count
+	p.applyChanges(api.HealthCritical, maps.Clone(items))
+	require.Empty(t, reread())
+	p.applyChanges(api.HealthCritical, changeItems{
+		{service: "a", content: "2"}: true, {node: "n", content: "3"}: true, {service: "c", content: "1"}: true,
+	})
+	require.Equal(t, []string{"a", "b", "c"}, reread())
+	require.Equal(t, count, p.changes.count)
+	p.applyChanges(api.HealthCritical, changeItems{})
+	require.Equal(t, []string{"a", "b", "c", "d"}, reread(), "a check of their node")
 }
 
 // A service without a watch slot is read again only after a change query. So its reads must include the change.
@@ -133,7 +155,7 @@ func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
 	require.NoError(t, err)
 	defer source.client.Close()
-	now, _, err := source.catalog.checkDigests(t.Context(), local, api.HealthCritical, query{})
+	now, _, err := source.catalog.changeItems(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for name, i := range map[string]instances{
@@ -142,8 +164,9 @@ func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	} {
 		p.services[name] = &service{name: name, scope: p, instances: i}
 	}
-	p.applyDigests(api.HealthCritical, checkDigests{}, now)
+	p.applyChanges(api.HealthCritical, changeItems{})
+	p.applyChanges(api.HealthCritical, now)
 	for name, woken := range map[string]bool{"web": true, "WEB": true, "other": true, "third": false} {
-		require.Equal(t, woken, p.services[name].reread.take(), name)
+		require.Equal(t, woken, p.services[name].reread.Take(), name)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -158,8 +157,8 @@ func (w *world) services(ctx context.Context, d scope, q query) (l listing, err 
 	w.listed++
 	w.mu.Unlock()
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirming: q.level == certain, Filtered: f.hides}}
-		l.anonymous = f.shows != nil
+		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirmed: q.level == confirmed, Filtered: f.hides}}
+		l.Anonymous = f.shows != nil
 		for name, i := range f.services {
 			if !f.hides && name != f.skips && f.visible(name) && (len(i.list) == 0 || len(f.shown(i).list) > 0) {
 				l.names[name] = nil
@@ -194,7 +193,7 @@ func (w *world) service(ctx context.Context, d scope, name string, q query) (r r
 		return late, nil
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		r = reading{instances: f.services[name], Answer: judge.Answer{Index: f.indexOf(name), Confirming: q.level == certain}}
+		r = reading{instances: f.services[name], Answer: judge.Answer{Index: f.indexOf(name), Confirmed: q.level == confirmed}}
 		if f.hides {
 			r.instances, r.Filtered = instances{}, q.index == 0
 		}
@@ -202,7 +201,7 @@ func (w *world) service(ctx context.Context, d scope, name string, q query) (r r
 			r.Filtered = q.index == 0
 			r.instances = f.shown(r.instances)
 		}
-		if r.anonymous = f.shows != nil; !f.visible(name) {
+		if r.Anonymous = f.shows != nil; !f.visible(name) {
 			r.instances = instances{}
 		}
 		return r.Index
@@ -210,21 +209,21 @@ func (w *world) service(ctx context.Context, d scope, name string, q query) (r r
 	return r, err
 }
 
-func (w *world) checkDigests(ctx context.Context, d scope, question string, q query) (digests checkDigests, index uint64, err error) {
+func (w *world) changeItems(ctx context.Context, d scope, question string, q query) (items changeItems, index uint64, err error) {
 	if w.blind {
 		return nil, 0, errDenied
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		digests = checkDigests{}
+		items = changeItems{}
 		for name, i := range f.services {
 			for _, e := range i.list {
 				if question == nodesQuery {
-					digests[changeKey{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
+					items.add("", e.Node.Node, e.Node.Address)
 					continue
 				}
 				for _, c := range e.Checks {
 					if c.Status == question {
-						digests[changeKey{service: name}]++
+						items.add(name, e.Node.Node, e.Service.ID+c.CheckID)
 					}
 				}
 			}
@@ -232,7 +231,7 @@ func (w *world) checkDigests(ctx context.Context, d scope, question string, q qu
 		index = f.index
 		return f.index
 	})
-	return digests, index, err
+	return items, index, err
 }
 
 func (w *world) cluster(_ context.Context, d scope) (string, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -23,11 +22,12 @@ type gate struct {
 	slowLimiter *rate.Limiter // the full compare, and absent services
 	reads       chan struct{} // reads in progress that do not block
 
-	slots  int          // 0 for any number
-	queued atomic.Int64 // services without a slot
+	slots int           // 0 for any number
+	full  chan struct{} // closed when a service gets no slot for the first time
 
 	mu          sync.Mutex
 	slotsTaken  int
+	isFull      bool
 	pausedUntil time.Time // Consul asked for a pause
 }
 
@@ -47,7 +47,7 @@ func newGate(s Settings, slots int) *gate {
 		readLimiter: rate.NewLimiter(limit, max(1, s.RampRate/10)),
 		pollLimiter: rate.NewLimiter(limit, pollBurst*s.RampRate),
 		slowLimiter: rate.NewLimiter(max(1, limit/5), 1),
-		reads:       make(chan struct{}, maxConcurrentReads), slots: slots,
+		reads:       make(chan struct{}, maxConcurrentReads), slots: slots, full: make(chan struct{}),
 	}
 }
 
@@ -69,6 +69,10 @@ func (g *gate) takeSlot() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.slots > 0 && g.slotsTaken >= g.slots {
+		if !g.isFull {
+			g.isFull = true
+			close(g.full)
+		}
 		return false
 	}
 	g.slotsTaken++
@@ -95,57 +99,7 @@ func (g *gate) wait(ctx context.Context) bool {
 	g.mu.Lock()
 	end := g.pausedUntil
 	g.mu.Unlock()
-	return sleep(ctx, time.Until(end))
-}
-
-// interrupt ends the wait of a watcher, so that it reads at once.
-type interrupt struct {
-	mu      sync.Mutex
-	pending bool
-	cancel  context.CancelFunc // of the current wait; nil between waits
-}
-
-// raise ends the current wait, or else the next one.
-func (i *interrupt) raise() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.pending = true
-	if i.cancel != nil {
-		i.cancel()
-	}
-}
-
-// begin returns the context of a wait; end ends the wait.
-func (i *interrupt) begin(ctx context.Context) (wait context.Context, end func()) {
-	wait, cancel := context.WithCancel(ctx)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.pending {
-		cancel()
-	}
-	i.cancel = cancel
-	return wait, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.cancel = nil
-		cancel()
-	}
-}
-
-// take reports whether it was raised since the last call.
-func (i *interrupt) take() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	pending := i.pending
-	i.pending = false
-	return pending
-}
-
-// pause waits, or until raise is called.
-func (i *interrupt) pause(ctx context.Context, delay time.Duration) {
-	ctx, end := i.begin(ctx)
-	defer end()
-	sleep(ctx, delay)
+	return registry.Sleep(ctx, time.Until(end))
 }
 
 // pacer limits how often one service is read: two reads at once, and then ever fewer for one that keeps changing, down
@@ -195,12 +149,4 @@ func newBackOff(first, last time.Duration) backoff.BackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(first), backoff.WithMultiplier(2), backoff.WithMaxInterval(last),
 		backoff.WithMaxElapsedTime(0))
-}
-
-// sleep waits, and reports whether ctx lasts.
-func sleep(ctx context.Context, delay time.Duration) bool {
-	if delay > 0 {
-		registry.Sleep(ctx, delay)
-	}
-	return ctx.Err() == nil
 }

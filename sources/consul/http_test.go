@@ -45,7 +45,7 @@ func TestQueries(t *testing.T) {
 		"stale":             {settings: Settings{Stale: &yes}, names: "stale="},
 		"from the leader":   {settings: Settings{Stale: &no}, names: ""},
 		"consistent":        {settings: Settings{RequireConsistent: true}, names: "consistent="},
-		"certain":           {q: query{level: certain}, names: "consistent="},
+		"certain":           {q: query{level: confirmed}, names: "consistent="},
 		"leaders":           {q: query{level: leaders}, names: ""},
 		"blocking":          {q: query{index: 5}, settings: Settings{Wait: time.Second}, names: "index=5&stale=&wait=1000ms"},
 		"of another domain": {domain: full, names: "dc=dc2&ns=n&partition=p&peer=x&stale="},
@@ -91,17 +91,17 @@ func TestAnswers(t *testing.T) {
 	s.Put("skipped", consultest.Instance("skipped", "1", "10.0.0.1", 80))
 	client := dialed(t, s, Settings{Skip: []string{"skip*"}})
 
-	l, err := client.services(t.Context(), scope{}, query{level: certain})
+	l, err := client.services(t.Context(), scope{}, query{level: confirmed})
 	require.NoError(t, err)
 	require.Equal(t, listing{
 		names: map[string][]string{"web/a b": {}}, unselected: []string{"skipped"},
-		Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true,
+		Answer: judge.Answer{Index: 12, Confirmed: true, Anonymous: true},
 	}, l)
 	r, err := client.service(t.Context(), scope{}, "web/a b", query{})
 	require.NoError(t, err)
 	require.Len(t, r.instances.list, 1)
 	require.EqualValues(t, 11, r.Index)
-	require.False(t, r.Confirming || r.Leaderless || r.Filtered)
+	require.False(t, r.Confirmed || r.Leaderless || r.Filtered)
 
 	s.Misbehave(consultest.Hidden)
 	r, err = client.service(t.Context(), scope{}, "web/a b", query{index: 11})
@@ -109,9 +109,9 @@ func TestAnswers(t *testing.T) {
 	require.Empty(t, r.instances.list)
 	require.False(t, r.Filtered, "the stream does not tell")
 	require.True(t, r.Leaderless)
-	r, err = client.service(t.Context(), scope{}, "web/a b", query{level: certain})
+	r, err = client.service(t.Context(), scope{}, "web/a b", query{level: confirmed})
 	require.NoError(t, err)
-	require.True(t, r.Filtered && r.Confirming)
+	require.True(t, r.Filtered && r.Confirmed)
 
 	for how, want := range map[consultest.Misbehaviour]dial.Kind{
 		consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied,

@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"tributary/sources/consul/judge"
@@ -102,7 +101,7 @@ func (p *catalogScope) forgetNodes() {
 // trouble last; none if no witness is needed. One service that goes in quiet times needs none.
 func (p *catalogScope) witnesses(l listing) (names []string) {
 	c := p.compare(l)
-	accepted := l.Confirming && judge.Judge(c, l.Answer) == judge.Believe
+	accepted := l.Confirmed && judge.Judge(c, l.Answer) == judge.Believe
 	needed := accepted && (c.Missing > 1 || c.Missing == 1 && c.Outage) && !judge.Reset(c, l.Answer)
 	if !needed || len(p.nodes.accepted) == 0 {
 		return nil
@@ -117,9 +116,6 @@ func (p *catalogScope) witnesses(l listing) (names []string) {
 		default:
 			names = append(names, name)
 		}
-	}
-	for _, list := range [][]string{names, troubled} {
-		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) //nolint:gosec // no secret
 	}
 	return append(names, troubled...)
 }

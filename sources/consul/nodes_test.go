@@ -168,7 +168,7 @@ func TestNodes_SecondLossRenewsHold(t *testing.T) {
 	var index uint64
 	answer := func(after time.Duration, i instances) {
 		index++
-		s.applyAnswer(reading{Answer: judge.Answer{Index: index, Confirming: true}, instances: i}, begin.Add(after))
+		s.applyAnswer(reading{Answer: judge.Answer{Index: index, Confirmed: true}, instances: i}, begin.Add(after))
 	}
 	instancesCreatedAt := func(created uint64) instances {
 		return instanceOnNode("1", "n1", created).plus(instanceOnNode("2", "n2", created).list)

@@ -164,10 +164,10 @@ func (st *state) expire(now time.Time) time.Duration {
 		if end := p.suspicion.Next(); !end.IsZero() && passed(end) {
 			p.suspicion, st.recordChanged = presence.Suspicion{}, true
 			p.nodes.accept(now) // they are no reason for the next suspicion
-			p.reread.raise()
+			p.reread.Raise()
 			for _, s := range p.services {
 				if s.heldInstances > 0 || !s.listed {
-					s.reread.raise()
+					s.reread.Raise()
 				}
 			}
 		}

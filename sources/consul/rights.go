@@ -1,11 +1,9 @@
 package consul
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
@@ -32,16 +30,16 @@ func (set rights) add(resource string, names ...string) {
 func (r *run) checkRights(ctx context.Context, s *service, answer *reading) error {
 	r.countLost(s, answer)
 	needed := func() rights { return s.rightsToMissing(*answer) }
-	allowed, err := r.requestRights(ctx, s.scope, &answer.Answer, answer.anonymous, needed)
+	allowed, err := r.requestRights(ctx, s.scope, &answer.Answer, needed)
 	if !allowed || err != nil {
 		return err
 	}
-	second, err := r.readOnce(ctx, s.scope, s.name, certain)
+	second, err := r.readOnce(ctx, s.scope, s.name, confirmed)
 	if err != nil {
 		return err
 	}
 	// The rights do not cover instances that went between the two reads.
-	second.Filtered = second.anonymous != answer.anonymous || len(second.instances.missing(answer.instances)) > 0
+	second.Filtered = second.Anonymous != answer.Anonymous || len(second.instances.missing(answer.instances)) > 0
 	r.countLost(s, &second)
 	*answer = second
 	return nil
@@ -91,20 +89,18 @@ func (r *run) countLost(s *service, answer *reading) {
 // It reports whether the requester has them all, and the answer has to be read again. No rights are needed if no data
 // is missing.
 func (r *run) requestRights(
-	ctx context.Context, p *catalogScope, answer *judge.Answer, anonymous bool, needed func() rights,
+	ctx context.Context, p *catalogScope, answer *judge.Answer, needed func() rights,
 ) (allowed bool, err error) {
-	if !answer.Confirming || anonymous == answer.Filtered {
+	if !answer.Confirmed || answer.Anonymous == answer.Filtered {
 		return false, nil
 	}
 	r.mu.Lock()
-	list := slices.SortedFunc(maps.Keys(needed()), func(a, b dial.Right) int {
-		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
-	})
+	list := slices.Collect(maps.Keys(needed()))
 	r.mu.Unlock()
 	if len(list) == 0 {
 		return false, nil
 	}
-	allowed, err = r.catalog.mayRead(ctx, p.scope, anonymous, list)
+	allowed, err = r.catalog.mayRead(ctx, p.scope, answer.Anonymous, list)
 	switch {
 	case err != nil && answer.Filtered:
 		return false, nil // an old Consul, or a proxy: the flag of the answer counts
@@ -120,15 +116,15 @@ func (r *run) requestRights(
 // checkRightsToNames does the same for names.
 func (r *run) checkRightsToNames(ctx context.Context, p *catalogScope, l *listing) error {
 	needed := func() rights { return p.rightsToNames(*l) }
-	allowed, err := r.requestRights(ctx, p, &l.Answer, l.anonymous, needed)
+	allowed, err := r.requestRights(ctx, p, &l.Answer, needed)
 	if !allowed || err != nil {
 		return err
 	}
-	second, err := r.readNames(ctx, p, query{level: certain})
+	second, err := r.readNames(ctx, p, query{level: confirmed})
 	if err != nil {
 		return err
 	}
-	second.Filtered = second.anonymous != l.anonymous
+	second.Filtered = second.Anonymous != l.Anonymous
 	for name := range l.names {
 		if _, listed := second.names[name]; !listed {
 			second.Filtered = true // the rights do not cover it

@@ -124,7 +124,7 @@ const (
 // data.
 func (r *run) watchServers(ctx context.Context, p *catalogScope) {
 	var last *trouble
-	for wait := serverInterval; sleep(ctx, wait); {
+	for wait := serverInterval; registry.Sleep(ctx, wait); {
 		failure, err := r.readServers(ctx, p)
 		wait = serverInterval
 		if err != nil {
@@ -205,7 +205,7 @@ func (r *run) identifyCluster(ctx context.Context, s *service, answer *reading) 
 	loses := s.loses(*answer, meaningOf(s.instances, s.wasRead, *answer))
 	r.mu.Unlock()
 	if loses {
-		answer.cluster, err = r.readCluster(ctx, s.scope)
+		answer.Cluster, err = r.readCluster(ctx, s.scope)
 	}
 	return err
 }
@@ -213,12 +213,12 @@ func (r *run) identifyCluster(ctx context.Context, s *service, answer *reading) 
 // identifyClusterOfNames does the same for names, and for the first ones, which are compared with the record.
 func (r *run) identifyClusterOfNames(ctx context.Context, p *catalogScope, l *listing) (err error) {
 	r.mu.Lock()
-	first, loses := !p.namesRead, l.Confirming && p.compare(*l).Missing > 0
+	first, loses := !p.namesRead, l.Confirmed && p.compare(*l).Missing > 0
 	r.mu.Unlock()
 	if !first && !loses {
 		return nil
 	}
-	if l.cluster, err = r.readCluster(ctx, p); ctx.Err() == nil && !loses {
+	if l.Cluster, err = r.readCluster(ctx, p); ctx.Err() == nil && !loses {
 		return nil // optional
 	}
 	return err
@@ -238,7 +238,7 @@ func (r *run) readWitnesses(ctx context.Context, p *catalogScope, l *listing) er
 	var failure error
 	for _, name := range names[:min(len(names), 2*witnesses)] {
 		r.metrics.confirmations.Add(1)
-		answer, err := r.readOnce(ctx, p, name, certain)
+		answer, err := r.readOnce(ctx, p, name, confirmed)
 		f := dial.Classify(err)
 		if f.Kind == dial.Canceled {
 			return err

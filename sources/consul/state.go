@@ -39,7 +39,7 @@ type state struct {
 type catalogScope struct {
 	scope
 	resetHold time.Duration
-	reread    interrupt // of the watcher of its names
+	reread    dial.Interrupt // of the watcher of its names
 
 	namesRead             bool
 	listing               listing // the last one that was applied
@@ -63,7 +63,7 @@ type catalogScope struct {
 type service struct {
 	name   string
 	scope  *catalogScope
-	reread interrupt // of its watcher: the next read is a confirmed one
+	reread dial.Interrupt // of its watcher: the next read is a confirmed one
 	stop   context.CancelFunc
 
 	settled       bool // read, or refused
@@ -156,7 +156,7 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 		return m // the next read decides
 	}
 	p := s.scope
-	p.observeCluster(r.cluster, now)
+	p.observeCluster(r.Cluster, now)
 	if s.needsConfirmation(r, m) {
 		p.requestConfirmedNames()
 		return unvouched
@@ -182,12 +182,12 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 		s.settled = s.wasRead
 		fail(sources.Unreachable, dial.ErrForeign.Error())
 	case denied:
-		fail(sources.Denied, hiddenText(r.anonymous,
+		fail(sources.Denied, hiddenText(r.Anonymous,
 			"the token does not show its instances (node:read and service:read are needed)",
 			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken))
 	case partial:
 		s.setInstances(r.instances, missing, r.lost)
-		fail(sources.Denied, hiddenText(r.anonymous,
+		fail(sources.Denied, hiddenText(r.Anonymous,
 			fmt.Sprintf("the token no longer shows %d of its instances, which stay", s.heldInstances),
 			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s",
 				s.heldInstances, setToken)))
@@ -298,7 +298,7 @@ func (s *service) replaceInstances(i instances) {
 // compare compares a listing with the last one, which an earlier run may have left.
 func (p *catalogScope) compare(l listing) judge.Compared {
 	c := l.compare(p.listing, p.namesRead || p.fromRecord, p.trouble != nil || !p.namesRead)
-	c.OtherCluster = judge.IsOtherCluster(p.cluster, l.cluster)
+	c.OtherCluster = judge.IsOtherCluster(p.cluster, l.Cluster)
 	return c
 }
 
@@ -314,7 +314,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()}, now)
 		return m, nil, nil
 	case denied:
-		p.fail(&trouble{state: sources.Denied, message: hiddenText(l.anonymous,
+		p.fail(&trouble{state: sources.Denied, message: hiddenText(l.Anonymous,
 			"the token does not show any service (service:read and node:read are needed)",
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)}, now)
 		return m, nil, nil
@@ -328,8 +328,8 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 		p.forgetNodes()
 	}
 	wentBack := p.namesRead && l.Index < p.listing.Index // earlier watches wait for indexes of the future
-	p.namesRead, p.listing, p.cluster = true, l, cmp.Or(l.cluster, p.cluster)
-	if l.Confirming {
+	p.namesRead, p.listing, p.cluster = true, l, cmp.Or(l.Cluster, p.cluster)
+	if l.Confirmed {
 		p.lastConfirmedRead = l.confirmedRead
 	}
 	for name := range l.names {
@@ -352,7 +352,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 			if s.listed { // the names cannot prove its end
 				reread = append(reread, s)
 			}
-		} else if l.Confirming {
+		} else if l.Confirmed {
 			s.delist(now)
 			m = changed
 		}
@@ -376,7 +376,7 @@ func (p *catalogScope) suspend() {
 }
 
 func (p *catalogScope) requestConfirmedNames() {
-	p.reread.raise()
+	p.reread.Raise()
 	p.suspend()
 }
 
@@ -405,7 +405,7 @@ const maxFailures = 3
 func (s *service) applyFailure(t *trouble) (quarantined bool) {
 	p := s.scope
 	if t.state == sources.Denied && p.recovered == nil && s.trouble == nil {
-		p.reread.raise() // the token may have expired, for all services
+		p.reread.Raise() // the token may have expired, for all services
 	}
 	if s.adopted && s.unselectedAfterRead == 0 { // the names may lack it
 		s.unselectedAfterRead = p.confirmedReadsStarted + 1

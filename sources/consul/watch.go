@@ -11,6 +11,7 @@ import (
 
 	"tributary/sources/consul/dial"
 	"tributary/sources/presence"
+	"tributary/sources/registry"
 )
 
 // watcher reads one service again and again.
@@ -25,7 +26,6 @@ type watcher struct {
 	doubted         bool      // the last read was doubtful
 	confirmedAbsent bool      // the last read found no instances; the names show when that changes
 	answered        bool      // a blocking query was answered, and its answer is not applied yet
-	queued          bool      // it waits for a slot
 	polled          time.Time // of the last read without a slot
 	changeSeen      int       // change count at the last read from the leader; 0 after a read from another server
 }
@@ -76,7 +76,7 @@ func (w *watcher) step(ctx context.Context) {
 	w.index = dial.NextIndex(q.index, answer.Index)
 	if w.answered {
 		w.answered = false
-		w.service.reread.pause(ctx, w.pace.next(time.Now()))
+		w.service.reread.Pause(ctx, w.pace.next(time.Now()))
 	}
 }
 
@@ -98,19 +98,21 @@ func (w *watcher) examine(ctx context.Context, answer *reading) error {
 func (w *watcher) choose() (query, *rate.Limiter) {
 	usual := w.usualLevel(w.service.scope)
 	switch {
-	case w.service.reread.take() || w.confirm && !w.confirmedAbsent:
-		return query{level: certain}, w.gate.readLimiter
+	case w.service.reread.Take() || w.confirm && !w.confirmedAbsent:
+		return query{level: confirmed}, w.gate.readLimiter
 	case w.confirm:
-		return query{level: certain}, w.gate.slowLimiter
+		return query{level: confirmed}, w.gate.slowLimiter
 	case w.index == 0:
 		return query{level: usual}, w.gate.readLimiter
 	case w.service.watched:
 		return query{index: w.index, level: usual}, nil
 	case w.gate.takeSlot():
-		w.setState(true, false)
+		w.metrics.watches.Add(1)
+		w.mu.Lock()
+		w.service.watched = true
+		w.mu.Unlock()
 		return query{index: w.index, level: usual}, nil
 	}
-	w.setState(false, true)
 	if w.allQueriesRunning() {
 		usual = max(usual, leaders)
 	}
@@ -137,10 +139,10 @@ func (w *watcher) read(ctx context.Context, q query, limiter *rate.Limiter) (rea
 		if w.allQueriesRunning() {
 			interval = notedPollInterval
 		}
-		w.service.reread.pause(ctx, interval-time.Since(w.polled))
+		w.service.reread.Pause(ctx, interval-time.Since(w.polled))
 		w.polled = time.Now()
 	}
-	ctx, end := w.service.reread.begin(ctx)
+	ctx, end := w.service.reread.Begin(ctx)
 	defer end()
 	ok, finish := false, func() {}
 	if limiter == nil {
@@ -182,7 +184,7 @@ func (w *watcher) apply(answer reading) meaning {
 		}
 	}
 	if (m == denied || m == partial) && failure == nil {
-		p.reread.raise() // other services may be hidden, too
+		p.reread.Raise() // other services may be hidden, too
 	}
 	if w.changedServices[s.name] || failure != s.trouble || settled != s.settled || w.recordChanged {
 		w.wakeup.Notify()
@@ -213,7 +215,7 @@ func (w *watcher) backOff(ctx context.Context) {
 	recovered := w.service.scope.recovered
 	w.mu.Unlock()
 	if recovered == nil {
-		w.service.reread.pause(ctx, delay)
+		w.service.reread.Pause(ctx, delay)
 		return
 	}
 	select {
@@ -225,27 +227,8 @@ func (w *watcher) backOff(ctx context.Context) {
 func (w *watcher) leave() {
 	if w.service.watched {
 		w.gate.releaseSlot()
+		w.metrics.watches.Add(-1)
 	}
-	w.setState(false, false)
-}
-
-// setState stores whether the service has a slot, and whether it waits for one.
-func (w *watcher) setState(watched, queued bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.metrics.watches.Add(difference(w.service.watched, watched))
-	w.gate.queued.Add(difference(w.queued, queued))
-	w.service.watched, w.queued = watched, queued
-}
-
-func difference(before, after bool) int64 {
-	switch {
-	case before == after:
-		return 0
-	case after:
-		return 1
-	}
-	return -1
 }
 
 // resync has the watchers read everything again from time to time, one after another.
@@ -254,13 +237,13 @@ func (r *run) resync(ctx context.Context, p *catalogScope) {
 		// Tributaries that started together do not stay together.
 		spread := r.settings.Resync / 10
 		delay := r.settings.Resync - spread + rand.N(2*spread+1) //nolint:gosec // no secret
-		if !sleep(ctx, delay) {
+		if !registry.Sleep(ctx, delay) {
 			return
 		}
 		r.mu.Lock()
 		var services []*service
 		if p.recovered == nil && p.namesRead {
-			p.reread.raise()
+			p.reread.Raise()
 			for _, s := range p.services {
 				services = append(services, s)
 			}
@@ -273,7 +256,7 @@ func (r *run) resync(ctx context.Context, p *catalogScope) {
 			r.mu.Lock()
 			if s.wasRead && s.trouble == nil && s.heldInstances == 0 && !s.delisted {
 				s.resyncing = true
-				s.reread.raise()
+				s.reread.Raise()
 			}
 			r.mu.Unlock()
 		}
@@ -287,8 +270,8 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 	confirm := false // the next read is a confirmed one
 	for ctx.Err() == nil {
 		q := query{index: index, level: r.usualLevel(p)}
-		if p.reread.take() || confirm {
-			q = query{level: certain}
+		if p.reread.Take() || confirm {
+			q = query{level: confirmed}
 		}
 		l, err := r.readNames(ctx, p, q)
 		if err == nil {
@@ -309,12 +292,12 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 		case doubtful:
 		case denied, foreign:
 			index = 0
-			p.reread.pause(ctx, retry.NextBackOff())
+			p.reread.Pause(ctx, retry.NextBackOff())
 		default:
 			confirm = false
 			retry.Reset()
 			index = dial.NextIndex(q.index, l.Index)
-			p.reread.pause(ctx, pace.next(time.Now()))
+			p.reread.Pause(ctx, pace.next(time.Now()))
 		}
 	}
 }
@@ -324,14 +307,14 @@ func (r *run) readNames(ctx context.Context, p *catalogScope, q query) (listing,
 		return listing{}, ctx.Err()
 	}
 	confirmedRead := 0
-	if q.level == certain { // requests for another one do not interrupt it: else it might never end
+	if q.level == confirmed { // requests for another one do not interrupt it: else it might never end
 		r.mu.Lock()
 		p.confirmedReadsStarted++
 		confirmedRead = p.confirmedReadsStarted
 		r.mu.Unlock()
 	} else {
 		var end func()
-		ctx, end = p.reread.begin(ctx)
+		ctx, end = p.reread.Begin(ctx)
 		defer end()
 	}
 	r.metrics.names.Add(1)
@@ -375,7 +358,7 @@ func (r *run) applyListing(ctx context.Context, p *catalogScope, l listing) mean
 	}
 	r.unselectedChanged = r.unselectedChanged || first || len(p.listing.unselected) != unselected
 	for _, s := range reread {
-		s.reread.raise()
+		s.reread.Raise()
 	}
 	for _, name := range added {
 		r.start(ctx, p, name)

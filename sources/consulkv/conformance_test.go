@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"tributary/memstore/storetest"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
@@ -25,13 +24,6 @@ func TestSource(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Subject {
-		s := newStore(t, kvtest.New(t))
-		return storetest.Subject{Store: s, Reader: s.Reader(), Backed: true}
-	})
 }
 
 // harness is a Consul with a service entry in each of some keys.

@@ -94,9 +94,6 @@ func (p *place) filtered(format string) error {
 	return &dial.Error{Failure: dial.Failure{Kind: dial.Denied}, Err: fmt.Errorf(format, p.prefix)}
 }
 
-// partly is the message if Consul itself reports that.
-const partly = "the token sees only part of the keys under %s"
-
 // stateOf returns the state of a source or store after err, and its message.
 func (p *place) stateOf(err error) sources.Health {
 	h := sources.Health{State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -14,56 +15,46 @@ import (
 func (p *place) keyOf(key resource.Key) (string, error) {
 	schema, ok := resource.SchemaOf(key.Kind)
 	if !ok {
-		return "", fmt.Errorf("unknown kind %q", key.Kind)
+		return "", memstore.ErrUnknownKind
 	}
 	return p.prefix + path.Join(schema.Plural, key.Namespace, key.Name), nil
 }
 
-// replace returns the value of a key with the object r instead of the one with r's key, or appended. All other
-// documents keep every byte.
-func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byte, error) {
-	if strings.EqualFold(path.Ext(kvKey), ".json") {
-		return p.replaceJSON(kvKey, value, r)
+// replace returns the value of a key with the object r instead of the one with that key, or appended. Without r, it
+// deletes the object, and returns nil if no document remains. All other documents keep every byte.
+func (p *place) replace(kvKey string, value []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
+	docs := resource.Decode(kvKey, value, p.decode)
+	var text []byte
+	var err error
+	switch {
+	case r == nil:
+	case !strings.EqualFold(path.Ext(kvKey), ".json"):
+		text, err = resource.MarshalYAML(r)
+	case len(docs) > 1 || len(docs) == 1 && docs[0].Key != key:
+		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it anew", kvKey)
+	default:
+		text, err = resource.MarshalJSON(r)
+		return append(text, '\n'), err
 	}
-	text, err := resource.MarshalYAML(r)
 	if err != nil {
 		return nil, err
-	}
-	parts, index, err := p.find(kvKey, value, r.Key())
-	if err != nil {
-		return nil, err
-	}
-	if index < 0 {
-		if p.count(kvKey, value) == 0 {
-			return text, nil
-		}
-		return p.verified(kvKey, value, slices.Concat(bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text),
-			r.Key(), r)
-	}
-	if p.count(kvKey, value) == 1 {
-		return text, nil
-	}
-	if mark := markOf(parts[index]); mark != nil {
-		text = append(mark, text...)
-	}
-	parts[index] = text
-	return p.verified(kvKey, value, bytes.Join(parts, nil), r.Key(), r)
-}
-
-// without returns the value of a key without an object, or nil if it has no other.
-func (p *place) without(kvKey string, value []byte, key resource.Key) ([]byte, error) {
-	if p.count(kvKey, value) == 1 {
-		return nil, nil
 	}
 	parts, index, err := p.find(kvKey, value, key)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if index < 0 {
+	case len(docs) == 0, len(docs) == 1 && (index >= 0 || r == nil):
+		return text, nil
+	case index < 0 && r == nil:
 		return value, nil
+	case index < 0:
+		parts = [][]byte{bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text}
+	case r == nil:
+		parts = slices.Delete(parts, index, index+1)
+	default:
+		parts[index] = append(markOf(parts[index]), text...)
 	}
-	parts = append(parts[:index:index], parts[index+1:]...)
-	return p.verified(kvKey, value, bytes.Join(parts, nil), key, nil)
+	return p.verified(kvKey, value, bytes.Join(parts, nil), key, r)
 }
 
 // find splits a value into documents, and returns the index of the document with an object; -1 without one.
@@ -119,22 +110,6 @@ func (p *place) look(kvKey string, value []byte, key resource.Key) (object *reso
 		}
 	}
 	return object, others
-}
-
-// replaceJSON is replace for keys in JSON. It refuses values with several objects.
-func (p *place) replaceJSON(kvKey string, value []byte, r *resource.Resource) ([]byte, error) {
-	if docs := resource.Decode(kvKey, value, p.decode); len(docs) > 1 || len(docs) == 1 && docs[0].Key != r.Key() {
-		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it anew", kvKey)
-	}
-	text, err := resource.MarshalJSON(r)
-	if err != nil {
-		return nil, err
-	}
-	return append(text, '\n'), nil
-}
-
-func (p *place) count(kvKey string, value []byte) int {
-	return len(resource.Decode(kvKey, value, p.decode))
 }
 
 // documents splits YAML into documents, each with its marker.

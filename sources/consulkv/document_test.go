@@ -54,7 +54,7 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 	if docs := resource.Decode(key, value, p.decode); strings.EqualFold(path.Ext(key), ".json") && len(docs) == 1 && docs[0].Key == keyA {
 		others = nil // a broken object is repaired by the one that replaces it
 	}
-	if after, err := p.replace(key, value, r); err == nil {
+	if after, err := p.replace(key, value, keyA, r); err == nil {
 		got, rest := p.look(key, after, keyA)
 		require.True(t, resource.Equal(r, got), "%q", after)
 		require.Equal(t, others, rest, "%q", after)
@@ -62,7 +62,7 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 	if old == nil {
 		return // there is no object to delete
 	}
-	if after, err := p.without(key, value, keyA); err == nil {
+	if after, err := p.replace(key, value, keyA, nil); err == nil {
 		got, rest := p.look(key, after, keyA)
 		if got != nil { // the second of several with one key is the first now
 			i := slices.Index(others, got.Version())

@@ -77,11 +77,10 @@ func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []st
 	return c, missing
 }
 
-// take makes a listing the trusted state, given the result of compare, and adds held keys to it.
-func (m *memory) take(l *listing, c judge.Compared) {
+// take makes a listing the trusted state, given the result of compare.
+func (m *memory) take(l listing, c judge.Compared) {
 	now := l.read // the time of compare: no hold may end between the two
 	reset, back, empty := judge.Reset(c, l.Answer), c.HasBaseline && l.Index < m.index, len(l.pairs) == 0
-	l.reset = reset || back || !m.suspicion.Holds(now) && len(m.keys.Held()) > 0
 	if reset { // each reset begins the hold again: all keys may come back
 		m.keys.Hold(slices.Collect(maps.Keys(m.keys))...)
 		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(c, l.Answer, "keys"))
@@ -98,7 +97,6 @@ func (m *memory) take(l *listing, c judge.Compared) {
 	m.suspicion = m.suspicion.Expire(now)
 	m.keys.Fold(listed, m.suspicion.Holds(now))
 	m.hasState, m.isFirstRead, m.index = true, false, l.Index
-	l.held, l.suspicion = m.keys.Held(), m.suspicion
 }
 
 // wait returns the wait of a query: not beyond the end of a suspicion.

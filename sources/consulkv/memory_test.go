@@ -13,7 +13,7 @@ import (
 
 // state is a list of keys from one number to another, created one after the other from an index on, at another one.
 func state(from, to int, created, index uint64) (l listing) {
-	l.Answer = judge.Answer{Index: index, Confirming: true}
+	l.Answer = judge.Answer{Index: index, Confirmed: true}
 	for i := from; i < to; i++ {
 		index := created + uint64(i)
 		l.pairs = append(l.pairs, &api.KVPair{Key: keyOf(i), CreateIndex: index, ModifyIndex: index})
@@ -23,12 +23,12 @@ func state(from, to int, created, index uint64) (l listing) {
 
 func keyOf(i int) string { return fmt.Sprintf("mesh/r%03d", i) }
 
-// see has a memory take a listing.
-func (m *memory) see(l listing, outage bool, now time.Time) listing {
+// see has a memory take a listing, and returns the held keys.
+func (m *memory) see(l listing, outage bool, now time.Time) (held []string) {
 	l.read = now
 	c, _ := m.compare(l, outage)
-	m.take(&l, c)
-	return l
+	m.take(l, c)
+	return m.keys.Held()
 }
 
 // restarted returns the memory after a restart of a source with the settings that a name stands for.
@@ -54,8 +54,8 @@ func TestMemory_KeepsEveryKey(t *testing.T) {
 		if restart {
 			m = m.restarted(t, "before", now)
 		}
-		l := m.see(state(256, 600, 800, 1500), true, now) // wiped, and the last ones are back
-		require.Len(t, l.held, 256, "restart: %v", restart)
+		held := m.see(state(256, 600, 800, 1500), true, now) // wiped, and the last ones are back
+		require.Len(t, held, 256, "restart: %v", restart)
 	}
 }
 
@@ -65,10 +65,10 @@ func TestHold_OutlivesOtherSettings(t *testing.T) {
 	for _, settings := range []string{"before", "after"} {
 		m := newMemory(time.Minute)
 		m.see(state(0, 9, 100, 500), false, now)
-		require.Len(t, m.see(state(0, 6, 10, 20), true, now).held, 3)
+		require.Len(t, m.see(state(0, 6, 10, 20), true, now), 3)
 		m = m.restarted(t, settings, now)
-		require.Len(t, m.see(state(0, 6, 10, 20), false, now).held, 3, settings)
-		require.Empty(t, m.see(state(0, 6, 10, 20), false, now.Add(time.Minute)).held, "and it ends")
+		require.Len(t, m.see(state(0, 6, 10, 20), false, now), 3, settings)
+		require.Empty(t, m.see(state(0, 6, 10, 20), false, now.Add(time.Minute)), "and it ends")
 	}
 }
 
@@ -76,19 +76,19 @@ func TestHold_OutlivesOtherSettings(t *testing.T) {
 func TestSecondWipe_IsHeldAsLongAsFirst(t *testing.T) {
 	now := time.Now()
 	m := newMemory(5 * time.Minute)
-	see := func(l listing, after time.Duration) listing {
+	see := func(l listing, after time.Duration) []string {
 		now = now.Add(after)
 		return m.see(l, false, now)
 	}
 	see(state(0, 9, 100, 120), 0)
-	require.Len(t, see(state(0, 0, 0, 1), time.Second).held, 9)
-	require.Empty(t, see(state(0, 9, 10, 30), 10*time.Second).held, "all are back")
-	require.Len(t, see(state(0, 0, 0, 1), 4*time.Minute).held, 9)
-	require.Len(t, see(state(0, 0, 0, 1), 2*time.Minute).held, 9, "no record was written")
-	require.Len(t, see(state(0, 2, 10, 12), time.Hour).held, 7, "from the first one on")
-	require.Len(t, see(state(0, 2, 10, 12), 4*time.Minute).held, 7)
-	require.Len(t, see(state(3, 5, 13, 20), 30*time.Second).held, 5, "those that were written and deleted since are gone")
-	require.Empty(t, see(state(3, 5, 13, 20), time.Minute).held)
+	require.Len(t, see(state(0, 0, 0, 1), time.Second), 9)
+	require.Empty(t, see(state(0, 9, 10, 30), 10*time.Second), "all are back")
+	require.Len(t, see(state(0, 0, 0, 1), 4*time.Minute), 9)
+	require.Len(t, see(state(0, 0, 0, 1), 2*time.Minute), 9, "no record was written")
+	require.Len(t, see(state(0, 2, 10, 12), time.Hour), 7, "from the first one on")
+	require.Len(t, see(state(0, 2, 10, 12), 4*time.Minute), 7)
+	require.Len(t, see(state(3, 5, 13, 20), 30*time.Second), 5, "those that were written and deleted since are gone")
+	require.Empty(t, see(state(3, 5, 13, 20), time.Minute))
 }
 
 // Where all is set up by the same program, keys are created at the same indexes after a wipe.
@@ -100,6 +100,6 @@ func TestKey_CreatedAgainAtSameIndex(t *testing.T) {
 		if restart {
 			m = m.restarted(t, "before", now)
 		}
-		require.Len(t, m.see(state(2, 3, 30, 32), true, now).held, 3, "restart: %v", restart)
+		require.Len(t, m.see(state(2, 3, 30, 32), true, now), 3, "restart: %v", restart)
 	}
 }

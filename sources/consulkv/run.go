@@ -51,12 +51,12 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		r.sums[group] = 0
 	}
 	r.recall()
-	return s.place.follow(ctx, r.memory, follower{r.take, func(err error) { r.report(s.place.stateOf(err)) }, r.felt})
+	return r.follow(ctx)
 }
 
-// felt notes whether Consul has a leader.
-func (r *run) felt(now pulse) {
-	r.vitals.Set(r.place.prefix, now.Pulse)
+// applyPulse notes whether Consul has a leader.
+func (r *run) applyPulse(now dial.Pulse) {
+	r.vitals.Set(r.place.prefix, now)
 	r.mu.Lock()
 	former := r.missedPulses > 1
 	if r.missedPulses++; now.KnownLeader {
@@ -116,6 +116,7 @@ type run struct {
 	seed   maphash.Seed
 	synced bool
 	memory *memory
+	query  blockingQuery
 
 	mu           sync.Mutex
 	health       sources.Health // of the last read
@@ -123,8 +124,8 @@ type run struct {
 	contact      time.Duration  // since the last contact with a leader
 }
 
-// take publishes the changes in one commit.
-func (r *run) take(l listing) {
+// publish publishes the changes in one commit.
+func (r *run) publish(l listing) {
 	r.keep() // before the changes that it explains
 	var contents []sources.Content
 	for _, pair := range l.pairs {
@@ -148,23 +149,24 @@ func (r *run) take(l listing) {
 		r.synced = true
 		r.sink.Synced()
 	}
-	r.report(r.place.healthOf(l))
+	r.report(r.place.healthOf(r.memory))
 }
 
 // healthOf returns the health of a source after a listing.
-func (p *place) healthOf(l listing) sources.Health {
-	if len(l.held) == 0 {
+func (p *place) healthOf(m *memory) sources.Health {
+	held := len(m.keys.Held())
+	if held == 0 {
 		return sources.Health{State: sources.Healthy}
 	}
 	deadline := "something is written there, and then for " + p.resetHold.String()
-	end := l.suspicion.Next()
+	end := m.suspicion.Next()
 	if !end.IsZero() {
 		deadline = end.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	return sources.Health{
-		State: sources.Degraded, Unconfirmed: len(l.held), End: end,
-		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, l.suspicion.Why,
-			words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), deadline),
+		State: sources.Degraded, Unconfirmed: held, End: end,
+		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, m.suspicion.Why,
+			words.Count(held, "key that is missing stays", "keys that are missing stay"), deadline),
 	}
 }
 

@@ -1,11 +1,11 @@
 package consulkv
 
 import (
-	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,7 +59,7 @@ func TestStore_AddsObjectsBesideOthers(t *testing.T) {
 	require.NotNil(t, s.Get(keyA))
 	fresh := newStore(t, c)
 	require.NoError(t, fresh.Refresh(t.Context()))
-	require.Len(t, fresh.List(resource.ServiceEntry, ""), 2)
+	require.Len(t, fresh.List(resource.ServiceEntry), 2)
 }
 
 func TestStore_RefusesPartialWrites(t *testing.T) {
@@ -117,65 +117,82 @@ func TestVersions_AreConsulIndexes(t *testing.T) {
 	require.ErrorIs(t, second.Delete(keyA, ""), memstore.ErrNotFound)
 }
 
-func TestStoresFollowEachOther(t *testing.T) {
-	c := kvtest.New(t)
-	first, two := newStore(t, c), newStore(t, c)
-	ctx, cancel := context.WithCancel(context.Background())
-	var runs sync.WaitGroup
-	runs.Go(func() { first.Run(ctx) })
-	runs.Go(func() { two.Run(ctx) })
-	defer runs.Wait()
-	defer cancel()
-	_, err := first.Create(decoded(t, entryText("a", 80)))
+// testContract tests the rules of mutators, with stores that open opens in the same place.
+func testContract(t *testing.T, open func(t *testing.T) *Store) {
+	s := open(t)
+	_, err := s.Update(decoded(t, entryText("a", 80)), "")
+	require.ErrorIs(t, err, memstore.ErrNotFound)
+	require.Nil(t, s.Get(keyA))
+	_, err = s.Create(storetest.New("Ingress", "ns", "a", "1"))
+	require.ErrorIs(t, err, memstore.ErrUnknownKind)
+	version, err := s.Create(decoded(t, entryText("a", 80)))
 	require.NoError(t, err)
-	storetest.Eventually(t, func() bool { return two.Get(keyA) != nil }, "two follows")
-	require.NoError(t, two.Delete(keyA, first.Version(keyA)))
-	require.Nil(t, two.Get(keyA))
-	storetest.Eventually(t, func() bool { return first.Get(keyA) == nil }, "one follows")
-	// Whatever the order of the reads and writes of a store, its content never goes back behind its own writes.
-	for port := 1; port <= 100; port++ {
-		r := decoded(t, entryText("a", port))
-		_, err := first.Create(r)
-		require.NoError(t, err)
-		require.True(t, resource.Equal(r.WithCreated(first.Get(keyA).Created()), first.Get(keyA)))
-		require.NoError(t, first.Delete(keyA, ""))
-		require.Nil(t, first.Get(keyA))
-	}
+	_, err = s.Create(decoded(t, entryText("a", 81)))
+	require.ErrorIs(t, err, memstore.ErrExists)
+	require.ErrorContains(t, err, keyA.String())
+	require.True(t, resource.Equal(s.Get(keyA), decoded(t, entryText("a", 80)).WithCreated(s.Get(keyA).Created())))
+	same, err := s.Update(decoded(t, entryText("a", 80)), version)
+	require.NoError(t, err)
+	require.Equal(t, version, same, "an update that changes no content")
+	require.NoError(t, s.Delete(keyA, version))
+
+	t.Run("Of concurrent creates one succeeds", func(t *testing.T) {
+		errs := make([]error, 8)
+		var creates sync.WaitGroup
+		for i := range errs {
+			store := open(t)
+			creates.Go(func() { _, errs[i] = store.Create(decoded(t, entryText("a", 1+i))) })
+		}
+		creates.Wait()
+		created := slices.Index(errs, nil)
+		require.GreaterOrEqual(t, created, 0)
+		for i, err := range errs {
+			if i != created {
+				require.ErrorIs(t, err, memstore.ErrExists)
+			}
+		}
+		require.NoError(t, s.Refresh(t.Context()))
+		require.True(t, resource.Equal(s.Get(keyA), decoded(t, entryText("a", 1+created)).WithCreated(s.Get(keyA).Created())))
+	})
+	t.Run("Concurrent updates lose nothing", func(t *testing.T) {
+		const workers, times = 4, 50
+		versions := make(map[string]bool)
+		var mu sync.Mutex
+		var updates sync.WaitGroup
+		for worker := range workers {
+			store := open(t)
+			updates.Go(func() {
+				for n := 0; n < times; {
+					if err := store.Refresh(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+					before := store.Version(keyA)
+					_, err := store.Update(decoded(t, entryText("a", 100+worker*times+n)), before)
+					switch {
+					case errors.Is(err, memstore.ErrConflict):
+						continue
+					case err != nil:
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if versions[before] {
+						t.Error("two updates of version", before)
+					}
+					versions[before] = true
+					mu.Unlock()
+					n++
+				}
+			})
+		}
+		updates.Wait()
+	})
 }
 
-func TestStore_SurvivesWipe(t *testing.T) {
+func TestStore(t *testing.T) {
 	c := kvtest.New(t)
-	for _, key := range []string{"a", "b", "c", "d"} { // so that the index is high
-		c.Set("mesh/"+key, entryText(key, 80))
-	}
-	s := newStore(t, c)
-	var notified atomic.Bool
-	s.SetWatchErrorHandler(func(err error) {
-		if strings.Contains(err.Error(), "Consul seems to have lost its data") {
-			notified.Store(true)
-		}
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var run sync.WaitGroup
-	run.Go(func() { s.Run(ctx) })
-	defer run.Wait()
-	defer cancel()
-	storetest.Eventually(t, func() bool { return s.HasSynced() && c.Waiting() > 0 }, "sync")
-	c.Wipe()
-	storetest.Eventually(t, notified.Load, "it is told")
-	require.NotNil(t, s.Get(keyA))
-	b := s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "b"})
-	c.Set("mesh/b", entryText("b", 81))
-	storetest.Eventually(t, func() bool { return !resource.Equal(b, s.Get(b.Key())) }, "the present objects")
-	require.Len(t, s.List(resource.ServiceEntry, ""), 4, "the others may be written again")
-	_, err := s.Create(decoded(t, entryText("a", 82)))
-	require.NoError(t, err)
-	require.True(t, resource.Equal(decoded(t, entryText("a", 82)).WithCreated(s.Get(keyA).Created()), s.Get(keyA)))
-	_, err = s.Update(decoded(t, entryText("a", 83)), "")
-	require.NoError(t, err)
-	require.NoError(t, s.Delete(keyA, ""))
-	require.Nil(t, s.Get(keyA))
-	require.Len(t, s.List(resource.ServiceEntry, ""), 3)
+	testContract(t, func(t *testing.T) *Store { return newStore(t, c) })
 }
 
 func TestWritesFailClearly(t *testing.T) {

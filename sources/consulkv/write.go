@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
@@ -21,7 +19,7 @@ import (
 const writeTimeout = 15 * time.Second
 
 // change replaces the object of key by the result of f (nil deletes) for the object (nil without one) and its version.
-// After another write, it starts over with the newer object. An error begins with what.
+// After another write, it starts over with the newer object. An error begins with the operation.
 func (s *Store) change(
 	operation string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error),
 ) (
@@ -32,22 +30,22 @@ func (s *Store) change(
 			version, err = "", fmt.Errorf("%s %s: %w", operation, key, err)
 		}
 	}()
-	if !slices.ContainsFunc(s.Schemas(), func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
-		return "", memstore.ErrUnknownKind
-	}
 	ctx, cancel := dial.Within(context.Background(), writeTimeout)
 	defer cancel()
-	if !s.table.Synced() { // any key may have the object
+	if s.entries == nil { // any key may have the object
 		if err := s.Refresh(ctx); err != nil {
 			return "", err
 		}
 	}
 	for {
-		v, err := s.open(ctx, key)
+		pair, err := s.open(ctx, key)
 		if err != nil {
 			return "", err
 		}
-		old, version := s.object(v, key)
+		old, version := s.entries[pair.Key].objects[key], ""
+		if old != nil {
+			version = s.entries[pair.Key].version
+		}
 		r, err := f(old, version)
 		if err != nil {
 			return "", err
@@ -60,101 +58,57 @@ func (s *Store) change(
 				return version, nil
 			}
 		}
-		index, err := s.write(ctx, v, key, r)
-		switch {
-		case errors.Is(err, errStale):
-			continue
-		case err != nil || r == nil:
-			return "", err
+		if err = s.write(ctx, pair, key, r); !errors.Is(err, errStale) {
+			return s.entries[pair.Key].version, err
 		}
-		return versionOf(index), nil
 	}
 }
 
-// open reads the key of an object, or the key for a new one.
+// open reads the key of an object, or the key for a new one. A missing key has no index.
 func (s *Store) open(ctx context.Context, object resource.Key) (*api.KVPair, error) {
 	for {
-		s.mu.Lock()
-		key := s.mirror.home(object)
-		s.mu.Unlock()
-		found := key != ""
-		if !found {
+		before := s.keyWith(object)
+		key := before
+		if key == "" {
 			var err error
 			if key, err = s.place.keyOf(object); err != nil {
 				return nil, err
 			}
 		}
-		v, err := s.get(ctx, key)
+		pair, _, err := s.place.client.KV().Get(key, confirmed.WithContext(ctx))
 		if err != nil {
-			return nil, err
+			return nil, s.failed(ctx, "read", key, err)
 		}
-		s.mu.Lock()
-		home := s.mirror.home(object)
-		s.mu.Unlock()
-		if home == key || home == "" && !found { // it is still in that key
-			return v, nil
+		if pair == nil {
+			pair = &api.KVPair{Key: key}
 		}
-	}
-}
-
-// get reads a key and updates the mirror. A missing key has no index.
-func (s *Store) get(ctx context.Context, key string) (*api.KVPair, error) {
-	pair, meta, err := s.place.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
-	if err != nil {
-		return nil, s.failed(ctx, "read", key, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if pair == nil {
-		s.mirror.noteAbsent(key, meta.LastIndex)
-		return &api.KVPair{Key: key}, nil
-	}
-	s.mirror.note(key, s.place.entryOf(pair))
-	return pair, nil
-}
-
-// object returns the object of key in v, and its version.
-func (s *Store) object(v *api.KVPair, key resource.Key) (*resource.Resource, string) {
-	for _, r := range s.place.parse(v.Key, v.Value).Resources {
-		if r.Key() == key {
-			return r, versionOf(v.ModifyIndex)
+		s.set(pair)
+		if now := s.keyWith(object); now == key || now == before { // it is still in that key
+			return pair, nil
 		}
 	}
-	return nil, ""
 }
 
 // errStale says that another write was faster.
 var errStale = errors.New("index is stale")
 
-// write replaces the object of key in the value v by r, or deletes it if r is nil, unless the value has changed.
-func (s *Store) write(ctx context.Context, v *api.KVPair, key resource.Key, r *resource.Resource) (index uint64,
-	err error,
-) {
-	var text []byte
-	if r == nil {
-		text, err = s.place.without(v.Key, v.Value, key)
-	} else {
-		text, err = s.place.replace(v.Key, v.Value, r)
-	}
+// write replaces the object of key in a value by r, or deletes it if r is nil, unless the value has changed.
+func (s *Store) write(ctx context.Context, pair *api.KVPair, key resource.Key, r *resource.Resource) error {
+	text, err := s.place.replace(pair.Key, pair.Value, key, r)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	// flags of another program stay
-	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.Key, Value: text, Index: v.ModifyIndex, Flags: v.Flags}
+	op := &api.KVTxnOp{Verb: api.KVCAS, Key: pair.Key, Value: text, Index: pair.ModifyIndex, Flags: pair.Flags}
 	if text == nil {
-		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: v.Key, Index: v.ModifyIndex}
+		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: pair.Key, Index: pair.ModifyIndex}
 	}
-	if index, err = s.commit(ctx, op); err != nil {
-		return 0, s.failed(ctx, "write", v.Key, err)
+	index, err := s.commit(ctx, op)
+	if err != nil {
+		return s.failed(ctx, "write", pair.Key, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if text == nil {
-		s.mirror.noteDeleted(v.Key, v.ModifyIndex)
-	} else {
-		s.mirror.note(v.Key, s.place.entryOf(&api.KVPair{Key: v.Key, Value: text, ModifyIndex: index}))
-	}
-	return index, nil
+	s.set(&api.KVPair{Key: pair.Key, Value: text, ModifyIndex: index})
+	return nil
 }
 
 // commit runs one operation as a transaction. Unlike a plain write, its answer has the new index.

@@ -93,12 +93,13 @@ func Wait(next, now time.Time) time.Duration {
 	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
 }
 
-// Sleep waits for d, or until ctx ends.
-func Sleep(ctx context.Context, d time.Duration) {
+// Sleep waits for d, or until ctx ends, and reports whether ctx lasts.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
+	return ctx.Err() == nil
 }

@@ -14,9 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"tributary/internal/address"
 	"tributary/internal/intake"
 	"tributary/internal/secret"
+	"tributary/sources/consul/judge"
 )
 
 // Placeholders for the token in requests. The official client reads the token once, at its start, unless it has one.
@@ -89,20 +92,39 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// anonymousKey is the key of a flag in the context of a request, which is set if the request had no token.
 type anonymousKey struct{}
 
-// Watch returns a context for one request, and a flag that is set if the request had no token.
-func Watch(ctx context.Context) (_ context.Context, anonymous *atomic.Bool) {
-	anonymous = new(atomic.Bool)
-	return context.WithValue(ctx, anonymousKey{}, anonymous), anonymous
+// Ask sends a query that takes no longer than limit, in addition to the time that it blocks. Answers from servers
+// without contact to their leader for more than maxStale are Late.
+func Ask[T any](
+	ctx context.Context, limit, maxStale time.Duration, o *api.QueryOptions,
+	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
+) (items T, answer judge.Answer, err error) {
+	// Consul blocks for up to a sixteenth longer, to spread the ends.
+	ctx, cancel := Within(ctx, limit+o.WaitTime+o.WaitTime/16)
+	defer cancel()
+	if o.WaitIndex > 0 {
+		ctx = once(ctx)
+	}
+	anonymous := new(atomic.Bool)
+	ctx = context.WithValue(ctx, anonymousKey{}, anonymous)
+	items, meta, err := read(o.WithContext(ctx))
+	if err != nil {
+		return items, answer, Explain(ctx, err)
+	}
+	return items, judge.Answer{
+		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirmed: o.RequireConsistent,
+		Leaderless: !meta.KnownLeader, Late: meta.LastContact > maxStale, Anonymous: anonymous.Load(),
+	}, nil
 }
 
 // ErrBrokenOff is the error of a blocking query after the end of its connection. The HTTP client would repeat the
 // query, with an index that a restarted Consul may not reach for a long time.
 var ErrBrokenOff = errors.New("the connection ended while the query waited")
 
-// Once ends ctx with ErrBrokenOff when its request gets a second connection.
-func Once(ctx context.Context) context.Context {
+// once ends ctx with ErrBrokenOff when its request gets a second connection.
+func once(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var connections atomic.Int32
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {

@@ -20,16 +20,20 @@ type Answer struct {
 	// Filtered says that Consul may hide data: its flag is set, or cannot be known, and no right to see the missing
 	// items was shown.
 	Filtered bool
-	// Confirming says that the query did not block, and that the leader made sure first that it leads. Only such an
+	// Confirmed says that the query did not block, and that the leader made sure first that it leads. Only such an
 	// answer proves absence. A watch is a stream of events that goes silent when its token is deleted; a stale read may
 	// come from a server that just started, without data; and a leader that replays its log answers other queries from
 	// a part of it.
-	Confirming bool
+	Confirmed bool
 	// Leaderless says that the answer names no leader. Answers to watches never do. In a confirming answer it is a sign
 	// that a proxy removed headers, and with them that of Filtered, or that another server answered.
 	Leaderless bool
 	// Late says that the server has not heard of its leader for too long: its data is of that age.
 	Late bool
+	// Anonymous says that no token was sent. Consul does not flag data that it hides from anonymous requests.
+	Anonymous bool
+	// Cluster is the identity of the cluster; empty if it was not read, or is unknown.
+	Cluster string
 }
 
 // Compared is the difference between the items of an answer and the baseline: the last ones accepted.
@@ -81,7 +85,7 @@ func Judge(c Compared, a Answer) Verdict {
 	switch {
 	case a.Index == 0: // Consul gives every answer an index, and never 0
 		return Foreign
-	case (doubtful || a.Late) && !a.Confirming:
+	case (doubtful || a.Late) && !a.Confirmed:
 		return Doubt
 	case doubtful && a.Leaderless:
 		return Foreign

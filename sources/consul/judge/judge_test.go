@@ -12,12 +12,12 @@ import (
 
 // The answers of the tables.
 var (
-	watch      = Answer{Index: 9}                                     // of a query that waited, or of any server
-	certain    = Answer{Index: 9, Confirming: true}                   // of the leader, for sure
-	filtered   = Answer{Index: 9, Confirming: true, Filtered: true}   // of a token that does not show all
-	leaderless = Answer{Index: 9, Confirming: true, Leaderless: true} // without Consul's headers, but for the index
-	strange    = Answer{Confirming: true, Leaderless: true}           // without any: a 404 of a proxy
-	late       = Answer{Index: 9, Late: true}                         // of a server that has lost sight of its leader
+	watch      = Answer{Index: 9}                                    // of a query that waited, or of any server
+	certain    = Answer{Index: 9, Confirmed: true}                   // of the leader, for sure
+	filtered   = Answer{Index: 9, Confirmed: true, Filtered: true}   // of a token that does not show all
+	leaderless = Answer{Index: 9, Confirmed: true, Leaderless: true} // without Consul's headers, but for the index
+	strange    = Answer{Confirmed: true, Leaderless: true}           // without any: a 404 of a proxy
+	late       = Answer{Index: 9, Late: true}                        // of a server that has lost sight of its leader
 )
 
 func withIndex(index uint64, a Answer) Answer { a.Index = index; return a }
