@@ -26,6 +26,7 @@ type connection struct {
 	// owned by the reader
 	unread  []byte
 	payload payloadCounter
+	socket  socketReader
 
 	mu          sync.Mutex   // guards the memory of large requests
 	incoming    int64        // payload of requests that are not complete
@@ -35,7 +36,7 @@ type connection struct {
 // newConnection waits for the preface of HTTP/2 with the header of SETTINGS. gRPC would allocate buffers before.
 func newConnection(inner net.Conn, limiter *Limiter) (*connection, error) {
 	const preface = len(http2.ClientPreface)
-	c := &connection{Conn: inner, limiter: limiter, unread: make([]byte, preface+frameHeader)}
+	c := &connection{Conn: inner, limiter: limiter, unread: make([]byte, preface+frameHeader), socket: newSocketReader(inner)}
 	if _, err := io.ReadFull(inner, c.unread); err != nil {
 		return nil, err
 	}
@@ -72,12 +73,18 @@ func (c *connection) Read(data []byte) (n int, err error) {
 		return n, nil
 	}
 	n, err = c.Conn.Read(data)
-	if payload := c.payload.count(data[:n]); payload > 0 {
-		if err := c.receive(int64(payload)); err != nil {
-			return 0, err
-		}
+	if err := c.countPayload(data[:n]); err != nil {
+		return 0, err
 	}
 	return n, err
+}
+
+// countPayload waits for the memory of the requests in data, which was read.
+func (c *connection) countPayload(data []byte) error {
+	if payload := c.payload.count(data); payload > 0 {
+		return c.receive(int64(payload))
+	}
+	return nil
 }
 
 // Close implements net.Conn.

@@ -7,7 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/server/xds/wire"
 )
 
 // Both ways to look up names in a state have the same result.
@@ -37,5 +41,37 @@ func TestSubscriptionNames_OfState(t *testing.T) {
 			got[e.Name] = true
 		}
 		require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// A client that resumes a few resources by name does not wait for heavy work of others. One that is compared with a
+// whole state, or that brought many versions, does.
+func TestResumption_HeavyWork(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		versions int
+		wildcard bool
+		heavy    bool
+	}{
+		{"no versions", 0, false, false},
+		{"few versions", 100, false, false},
+		{"few versions of a wildcard", 100, true, true},
+		{"many versions", 5000, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			message := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: make(map[string]string)}
+			for i := range test.versions {
+				message.InitialResourceVersions[fmt.Sprint("name ", i)] = "1"
+			}
+			encoded, err := proto.Marshal(message)
+			require.NoError(t, err)
+			request := wire.Request{Delta: true}
+			require.NoError(t, request.Decode(encoded))
+			resumed := &subscription{
+				selection: subscriptionNames{wildcard: test.wildcard}, client: clientState{brought: request.Initial},
+			}
+			s := &stream{subs: []*subscription{resumed}}
+			require.Equal(t, test.heavy, s.isHeavy())
+		})
 	}
 }

@@ -154,8 +154,7 @@ func (s *stream) answeredAll() bool {
 func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cost < heavyNames && !slices.ContainsFunc(s.subs,
-		func(sub *subscription) bool { return sub.client.brought != nil }) {
+	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, (*subscription).comparesMany) {
 		return false
 	}
 	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // they are planned

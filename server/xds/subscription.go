@@ -111,6 +111,11 @@ func (s *subscription) nacked(r *wire.Request, now time.Time) {
 	s.status.Nacks++
 }
 
+// comparesMany says whether the client brought many versions, or is compared with a whole state.
+func (s *subscription) comparesMany() bool {
+	return s.client.brought != nil && (s.selection.wildcard || s.client.brought.Size() > heavyBytes)
+}
+
 // outstanding says whether the client has yet to answer the last response.
 func (s *subscription) outstanding() bool {
 	st := &s.status
@@ -260,6 +265,9 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	present := s.coll.current.Load()
+	if s.selection.names == nil && len(r.Subscribe) > 0 {
+		s.selection.names = make(map[string]struct{}, len(r.Subscribe))
+	}
 	for _, name := range r.Subscribe {
 		if name == "*" {
 			if !s.selection.wildcard {

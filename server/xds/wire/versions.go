@@ -24,6 +24,14 @@ func (v *Versions) Free() {
 	}
 }
 
+// Size returns how many bytes the decoded requests with the versions have.
+func (v *Versions) Size() (size int) {
+	for _, part := range v.parts {
+		size += len(part)
+	}
+	return size
+}
+
 // All yields the encoded entries, for MapEntry. If a name occurs twice, the last one counts.
 func (v *Versions) All() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
