@@ -203,6 +203,10 @@ func TestWatchEnvoy(t *testing.T) {
 	c.put(t, "a", listener(t, "a", "r2"))
 	expect("deleted r1")
 	expect("added r2")
+	c.put(t, "a", listener(t, "a"))
+	expect("deleted r2")
+	c.put(t, "a", listener(t, "a", "r1"))
+	expect("added r1")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 

@@ -80,7 +80,7 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 		if len(pending) == 0 {
 			return answers, nil
 		}
-		err := c.runUntil(ctx, func(answered func()) adsc.Config {
+		err := c.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
 			remaining := len(pending)
 			subscriptions := make([]adsc.Subscription, remaining)
 			for position, index := range pending {
@@ -109,7 +109,7 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 
 // Debug returns a debug page of an istiod, such as configz. istiod serves it to identities of its root namespace.
 func (c *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
-	err = c.runUntil(ctx, func(answered func()) adsc.Config {
+	err = c.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
 		handler := func(_ context.Context, response *adsc.Response) error {
 			for _, body := range response.Bodies() {
 				text = body.GetValue()
@@ -131,7 +131,9 @@ func typeURLs(schema *resource.Schema) []string {
 }
 
 // runUntil runs a client until one of its handlers calls answered. A timeout is an error.
-func (c *XDS) runUntil(ctx context.Context, config func(answered func()) adsc.Config) error {
+func (c *XDS) runUntil(
+	ctx context.Context, start func(adsc.Config) (*adsc.Client, error), config func(answered func()) adsc.Config,
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, unavailableError{fmt.Errorf(
 		"%s did not answer within %s; a server answers after it has read its sources", c.Server, c.Timeout)})
 	defer cancel()
@@ -140,7 +142,7 @@ func (c *XDS) runUntil(ctx context.Context, config func(answered func()) adsc.Co
 
 	settings := config(func() { stop(errAnswered) })
 	settings.Backoff = func() backoff.BackOff { return &backoff.StopBackOff{} }
-	client, err := adsc.New(settings)
+	client, err := start(settings)
 	if err != nil {
 		return err
 	}
