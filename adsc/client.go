@@ -171,13 +171,9 @@ func (c *Client) Run(ctx context.Context) error {
 
 // soonest returns when the pause of the first server ends.
 func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
-	soonest := pausedUntil[c.cfg.Addresses[0]]
-	for _, address := range c.cfg.Addresses {
-		if pauseEnd := pausedUntil[address]; pauseEnd.Before(soonest) {
-			soonest = pauseEnd
-		}
-	}
-	return soonest
+	return pausedUntil[slices.MinFunc(c.cfg.Addresses, func(a, b string) int {
+		return pausedUntil[a].Compare(pausedUntil[b])
+	})]
 }
 
 // connect connects to address and runs one stream until it ends. It reports whether the stream lasted.

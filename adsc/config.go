@@ -1,6 +1,7 @@
 package adsc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -92,8 +93,6 @@ type Config struct {
 
 // Hooks observe a Client. Each may be nil. They are called on the goroutine of Run, which waits for them.
 type Hooks struct {
-	// Opened is called when a stream was opened and all types were requested. The server may not have noticed yet.
-	Opened func(server string)
 	// Accept is called with the header of a stream before its first response is handled. An error ends the stream as if
 	// the server had refused the client.
 	Accept func(server string, header metadata.MD) error
@@ -168,30 +167,15 @@ func (s *Subscription) check() error {
 }
 
 func (c *Config) setDefaults() {
-	if c.Node == nil {
-		c.Node = &corev3.Node{}
-	}
-	if c.MaxMessage == 0 {
-		c.MaxMessage = DefaultMaxMessage
-	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.ConnectTimeout, DefaultConnectTimeout},
-		{&c.AnswerTimeout, DefaultAnswerTimeout},
-		{&c.StableAfter, DefaultStableAfter},
-		{&c.ExhaustedWait, DefaultExhaustedWait},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-	}
+	c.Node = cmp.Or(c.Node, &corev3.Node{})
+	c.MaxMessage = cmp.Or(c.MaxMessage, DefaultMaxMessage)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, DefaultAnswerTimeout)
+	c.StableAfter = cmp.Or(c.StableAfter, DefaultStableAfter)
+	c.ExhaustedWait = cmp.Or(c.ExhaustedWait, DefaultExhaustedWait)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
 	}
 }
 

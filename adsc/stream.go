@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/status"
 
 	"tributary/internal/intake"
 	"tributary/internal/worker"
@@ -34,7 +35,6 @@ type stream struct {
 	exchanges      map[string]*exchange
 	due            []string  // types that may need a request, each once
 	opened         time.Time // zero before
-	requested      bool      // each type was requested
 	isEstablished  bool      // Connected was called
 	answered       bool
 	gotUnrequested bool // a response of a type without a request came
@@ -56,7 +56,7 @@ func newStream(life context.Context, c *Client, server string, node *corev3.Node
 
 // wantsFallback reports whether the stream, having ended with err, should be tried in the other variant.
 func (s *stream) wantsFallback(err error) bool {
-	return errors.Is(err, errUnversioned) || !s.answered && codeOf(err) == codes.Unimplemented
+	return errors.Is(err, errUnversioned) || !s.answered && status.Code(err) == codes.Unimplemented
 }
 
 // lasted reports whether the stream, which ended with err, was open long enough to count as a success, even without any
@@ -178,12 +178,7 @@ func (s *stream) sendNext() error {
 	if r != nil {
 		s.idle = false
 		s.requests <- r
-		return nil
 	}
-	if opened := s.client.cfg.Hooks.Opened; !s.requested && opened != nil {
-		opened(s.server)
-	}
-	s.requested = true
 	return nil
 }
 

@@ -89,14 +89,14 @@ func (s *subscription) recordVersions(r *Response, first bool, rejected rejectio
 	if s.versions == nil {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
-	if accepted := rejected.accepted(r); accepted != nil {
+	if !rejected.entire {
 		covers := s.handledSelection.covers()
-		for i := range accepted.Resources {
-			if name := accepted.Resources[i].Name; covers(name) {
-				s.versions[name] = accepted.Resources[i].Version
+		for _, resource := range r.Resources {
+			if !rejected.includes(resource.Name) && covers(resource.Name) {
+				s.versions[resource.Name] = resource.Version
 			}
 		}
-		for _, name := range accepted.Removed {
+		for _, name := range r.Removed {
 			delete(s.versions, name)
 		}
 		for i := range r.Resources {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"tributary/adsc"
+	"tributary/server/xds"
 )
 
 // EnvoyType is an xDS type that a client can list.
@@ -158,22 +158,11 @@ func (s *envoyState) applyResponse(response *adsc.Response) (rejects []error) {
 				response.TypeURL, err))
 			continue
 		}
-		if name := NameOf(message); s.envoyType.parent == "" || s.names[name] {
+		if name := xds.NameOf(message); s.envoyType.parent == "" || s.names[name] {
 			s.resources[name] = message
 		}
 	}
 	return rejects
-}
-
-// NameOf returns the name of a resource.
-func NameOf(message proto.Message) string {
-	fields := message.ProtoReflect().Descriptor().Fields()
-	for _, name := range []protoreflect.Name{"name", "cluster_name"} {
-		if field := fields.ByName(name); field != nil && field.Kind() == protoreflect.StringKind {
-			return message.ProtoReflect().Get(field).String()
-		}
-	}
-	return ""
 }
 
 func (s *envoyState) missing() (names []string) {
