@@ -17,8 +17,8 @@ const (
 	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 )
 
-// partialTypes are the types whose state-of-the-world responses may leave out unchanged resources. For all other types,
-// absence means deletion (xds_protocol.rst, "How the client specifies what resources to return").
+// A state-of-the-world response of the partialTypes may leave out unchanged resources. For all other types, absence
+// means deletion (xds_protocol.rst, "How the client specifies what resources to return").
 var partialTypes = map[string]bool{
 	EndpointType: true,
 	RouteType:    true,
