@@ -2,10 +2,9 @@
 // tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges what
 // the handler accepted. It does not interpret resources and stores none.
 //
-// Limits: A handler gets a resource that was subscribed to by an alias, but the resource counts as absent by that name,
-// and its removal is not reported. If a server restarts and uses a version again for other content, a
-// state-of-the-world client does not notice. A response that crosses two changes of a subscription, away from the
-// wildcard and back, counts as an answer to the last one.
+// Limits: A handler gets a resource that was subscribed to by an alias, but its removal is not reported. If a server
+// restarts and uses a version again for other content, a state-of-the-world client does not notice. A response that
+// crosses two changes of a subscription, away from the wildcard and back, counts as an answer to the last one.
 package adsc
 
 import (
@@ -69,15 +68,10 @@ func (c *Client) Subscribe(s Subscription) error {
 		return fmt.Errorf("ads client: %w", err)
 	}
 	c.mu.Lock()
-	sub := c.find(s.TypeURL)
-	if sub != nil {
+	if sub := c.find(s.TypeURL); sub != nil {
 		sub.configure(s)
 	} else {
-		sub = newSubscription(s)
-		c.subs = append(c.subs, sub)
-	}
-	if parent := c.find(parentOf(s.TypeURL)); s.Follow && parent != nil && !c.isUnresolved(parent) {
-		sub.replaceSelection(parent.references.selection())
+		c.subs = append(c.subs, newSubscription(s))
 	}
 	c.mu.Unlock()
 	notify(c.wakeup)
@@ -88,27 +82,8 @@ func (c *Client) Subscribe(s Subscription) error {
 func (c *Client) Unsubscribe(typeURL string) {
 	c.mu.Lock()
 	c.subs = slices.DeleteFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
-	if follower := c.follower(typeURL); follower != nil {
-		follower.replaceSelection(selection{}) // without parents, no names are referred to
-	}
 	c.mu.Unlock()
 	notify(c.wakeup)
-}
-
-// Resources returns the states of the resources of a type that are subscribed to by name, in order of name.
-// State-of-the-world mode needs the names of resources for that: see Subscription.NameOf.
-func (c *Client) Resources(typeURL string) []ResourceStatus {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sub := c.find(typeURL)
-	if sub == nil {
-		return nil
-	}
-	list := make([]ResourceStatus, len(sub.selection.names))
-	for i, name := range sub.selection.names {
-		list[i] = sub.resources[name].ResourceStatus
-	}
-	return list
 }
 
 // Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does
@@ -120,16 +95,7 @@ func (c *Client) Synced(typeURL string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sub := c.find(typeURL)
-	return sub != nil && c.synced(sub)
-}
-
-// synced is Synced; c.mu is held.
-func (c *Client) synced(sub *subscription) bool {
-	if sub.follow && sub.selection.isEmpty() { // it needs no request, if the parent's references are complete
-		parent := c.find(parentOf(sub.typeURL))
-		return parent != nil && parent.synced && !c.isUnresolved(parent)
-	}
-	return sub.synced
+	return sub != nil && sub.synced
 }
 
 // find returns the subscription of a type, or nil. The caller holds mu.
@@ -205,13 +171,9 @@ func (c *Client) Run(ctx context.Context) error {
 
 // soonest returns when the pause of the first server ends.
 func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
-	soonest := pausedUntil[c.cfg.Addresses[0]]
-	for _, address := range c.cfg.Addresses {
-		if pauseEnd := pausedUntil[address]; pauseEnd.Before(soonest) {
-			soonest = pauseEnd
-		}
-	}
-	return soonest
+	return pausedUntil[slices.MinFunc(c.cfg.Addresses, func(a, b string) int {
+		return pausedUntil[a].Compare(pausedUntil[b])
+	})]
 }
 
 // connect connects to address and runs one stream until it ends. It reports whether the stream lasted.
@@ -228,15 +190,11 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	}
 	defer func() { _ = conn.Close() }() // fails only if it is closed already
 
-	open := openDelta
-	if c.cfg.Mode == SotW {
-		open = openSotW
-	}
 	s := newStream(ctx, c, address, node)
-	if err = s.run(conn, open); c.cfg.Mode == Auto && s.wantsFallback(err) {
+	if err = s.run(conn, c.cfg.Mode != SotW); c.cfg.Mode == Auto && s.wantsFallback(err) {
 		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
 		s = newStream(ctx, c, address, node)
-		err = s.run(conn, openSotW)
+		err = s.run(conn, false)
 	}
 	s.dropRefusedVersions(err)
 	if tooManyPings(err) {

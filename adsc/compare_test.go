@@ -173,7 +173,7 @@ func TestCompareOfNames_CompletesAfterAddedName(t *testing.T) {
 		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "q", "x"}, Handler: h.handle}))
 		time.Sleep(20 * 24 * time.Hour)
 		synctest.Wait()
-		t.Log(h.log, "streams", streams, c.Resources(typeA))
+		t.Log(h.log, "streams", streams)
 		assert.Equal(t, 1, compared, "a compare of 20 days")
 		assert.Equal(t, []string{"a"}, h.names(), "the server has no x any more")
 	})
@@ -187,6 +187,7 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 		sub := adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle}
 		cfg := quiet("", sub)
 		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
+		var c *adsc.Client
 		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
 			_ = s.SetHeader(chunked)
 			if _, err := s.Recv(); err != nil {
@@ -197,6 +198,7 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 				_, _ = s.Recv()
 				return errRestart
 			}
+			assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.handle}))
 			if _, err := s.Recv(); err != nil { // all
 				return err
 			}
@@ -207,14 +209,9 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 			pause(s, time.Hour)
 			return nil
 		}, allowPings)
-		var c *adsc.Client
 		cfg.Hooks.Connected = h.begin
-		cfg.Hooks.Opened = func(string) {
-			if len(h.names()) == 1 {
-				assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.handle}))
-			}
-		}
-		c, err := adsc.New(cfg)
+		var err error
+		c, err = adsc.New(cfg)
 		require.NoError(t, err)
 		start(t, c)
 		time.Sleep(time.Minute)

@@ -1,7 +1,7 @@
 package adsc
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +13,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Defaults of a Config.
@@ -30,9 +29,6 @@ const (
 	DefaultStableAfter = 10 * time.Second
 	// DefaultExhaustedWait is the least pause of a server that answered ResourceExhausted.
 	DefaultExhaustedWait = 5 * time.Second
-	// DefaultAbsentAfter is the time after which a requested resource without an answer counts as absent: that of gRPC's
-	// clients.
-	DefaultAbsentAfter = 15 * time.Second
 )
 
 // Mode is the variant of the protocol.
@@ -85,9 +81,6 @@ type Config struct {
 	// ExhaustedWait is the least wait after ResourceExhausted; 0 means DefaultExhaustedWait.
 	ExhaustedWait time.Duration
 
-	// AbsentAfter is the time after which a requested resource without an answer counts as absent; 0 means
-	// DefaultAbsentAfter, less than 0 never. See Subscription.Absent.
-	AbsentAfter time.Duration
 	// CompareAfter is the time, in delta mode, after which a client that resumed requests all resources once more and
 	// compares: a server that ignores the client's versions does not report removals. At most one comparison follows each
 	// reconnect. 0 means never. See Hooks.Compared.
@@ -100,8 +93,6 @@ type Config struct {
 
 // Hooks observe a Client. Each may be nil. They are called on the goroutine of Run, which waits for them.
 type Hooks struct {
-	// Opened is called when a stream was opened and all types were requested. The server may not have noticed yet.
-	Opened func(server string)
 	// Accept is called with the header of a stream before its first response is handled. An error ends the stream as if
 	// the server had refused the client.
 	Accept func(server string, header metadata.MD) error
@@ -122,17 +113,7 @@ type Hooks struct {
 type Subscription struct {
 	TypeURL string
 	Names   []string // none means wildcard, all resources of the type, as does "*"
-	// Follow makes the client request the names that the parents of the type refer to, as Envoy does: routes of listeners,
-	// endpoints of clusters. The parents must be subscribed to, too. Names must be empty.
-	Follow  bool
 	Handler Handler
-	// Absent, if set, is called with requested names that do not exist, once until they exist again: the server removed
-	// them, left them out of a complete set that had them before, or sent no answer for AbsentAfter. It is called like the
-	// handler. See also Client.Resources.
-	Absent func(ctx context.Context, names []string)
-	// NameOf returns the name inside a resource, for state of the world; "" without one. Envoy's types do not need it.
-	// Other types have no states of single resources without it.
-	NameOf func(body *anypb.Any) string
 	// Versions are the versions of the caller's resources, by name: in delta mode, the server only sends differences. The
 	// client owns them then.
 	Versions map[string]string
@@ -179,10 +160,6 @@ func (s *Subscription) check() error {
 		return errors.New("subscription without a type URL")
 	case s.Handler == nil:
 		return fmt.Errorf("subscription to %s has no handler", s.TypeURL)
-	case s.Follow && parentOf(s.TypeURL) == "":
-		return fmt.Errorf("subscription to %s has no parents to follow; only routes and endpoints have parents", s.TypeURL)
-	case s.Follow && len(s.Names) > 0:
-		return fmt.Errorf("subscription to %s: either names or those that parents refer to, not both", s.TypeURL)
 	case slices.Contains(s.Names, ""):
 		return fmt.Errorf("subscription to %s: an empty name", s.TypeURL)
 	}
@@ -190,31 +167,15 @@ func (s *Subscription) check() error {
 }
 
 func (c *Config) setDefaults() {
-	if c.Node == nil {
-		c.Node = &corev3.Node{}
-	}
-	if c.MaxMessage == 0 {
-		c.MaxMessage = DefaultMaxMessage
-	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.ConnectTimeout, DefaultConnectTimeout},
-		{&c.AnswerTimeout, DefaultAnswerTimeout},
-		{&c.StableAfter, DefaultStableAfter},
-		{&c.ExhaustedWait, DefaultExhaustedWait},
-		{&c.AbsentAfter, DefaultAbsentAfter},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-	}
+	c.Node = cmp.Or(c.Node, &corev3.Node{})
+	c.MaxMessage = cmp.Or(c.MaxMessage, DefaultMaxMessage)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, DefaultAnswerTimeout)
+	c.StableAfter = cmp.Or(c.StableAfter, DefaultStableAfter)
+	c.ExhaustedWait = cmp.Or(c.ExhaustedWait, DefaultExhaustedWait)
+	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -110,4 +111,34 @@ func TestUnreadRequests_BoundedMemory(t *testing.T) {
 		receive(t, handled)
 	}
 	assert.Less(t, heap(), before+60)
+}
+
+// TestSlowHandler_SlowsServer has a server send without waiting for answers.
+func TestSlowHandler_SlowsServer(t *testing.T) {
+	const responses, size = 200, 1 << 20
+	var sent atomic.Int64
+	content := string(make([]byte, size))
+	address := serve(t, func(_ int, s stream) error {
+		r := response(t, typeA, "v", "n", content)
+		for range responses {
+			if err := s.Send(r); err != nil {
+				return err
+			}
+			sent.Add(1)
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	result := make(chan int64)
+	var handled, lead int64
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		lead = max(lead, sent.Load()-handled)
+		if handled++; handled == responses {
+			result <- lead
+		}
+		return nil
+	}})
+	cfg.DialOptions = []grpc.DialOption{grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16)}
+	run(t, cfg)
+	require.LessOrEqual(t, receive(t, result), int64(4), "responses that the server was ahead: one handled, one read, and a few in transit")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -97,47 +96,5 @@ func Example() {
 	// fr is "salut"
 	// de is "hallo"
 	// en has gone
-	// context canceled
-}
-
-// Resources that are subscribed by name have a state each, and absent ones are reported. A type can be unsubscribed
-// while others continue.
-func ExampleClient_Resources() {
-	address, _, stop := serveGreetings()
-	defer stop()
-
-	absent := make(chan []string)
-	client, err := adsc.New(adsc.Config{
-		Addresses:   []string{address},
-		Mode:        adsc.Delta,
-		AbsentAfter: 5 * time.Second, // for servers that do not say so
-		Subscriptions: []adsc.Subscription{{
-			TypeURL: greetings,
-			Names:   []string{"en", "la"},
-			Handler: func(context.Context, *adsc.Response) error { return nil },
-			Absent:  func(_ context.Context, names []string) { absent <- names },
-		}},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- client.Run(ctx) }()
-
-	fmt.Println("absent:", <-absent)
-	for _, r := range client.Resources(greetings) {
-		fmt.Printf("%s is %s, version %q\n", r.Name, r.State, r.Version)
-	}
-	client.Unsubscribe(greetings)
-	fmt.Println(client.Resources(greetings))
-	cancel()
-	fmt.Println(<-ended)
-	// Output:
-	// absent: [la]
-	// en is held, version "1"
-	// la is absent, version ""
-	// []
 	// context canceled
 }

@@ -59,8 +59,7 @@ func (s *stream) markDue() {
 	defer c.mu.Unlock()
 	for _, sub := range c.subs {
 		a := s.exchanges[sub.typeURL]
-		if a == nil && !sub.selection.isEmpty() ||
-			a != nil && (a.sub != sub || sub.due(a.requested) || c.isUnresolved(sub)) {
+		if a == nil && !sub.selection.isEmpty() || a != nil && (a.sub != sub || sub.due(a.requested)) {
 			s.mark(sub.typeURL)
 		}
 	}
@@ -108,15 +107,13 @@ func (s *stream) request(typeURL string) (r *request, hasMore bool, err error) {
 		return nil, false, nil // a first request without names would select all
 	case a == nil:
 		return s.first(sub), false, nil
-	case sub == a.sub && !a.awaitsComplete() && c.isUnresolved(sub):
-		return nil, false, errReconnect
 	case sub != nil && sub != a.sub && !sub.selection.isEmpty():
 		// The type was dropped and is subscribed again. On this stream, responses for the old subscription cannot be told
 		// from those for the new one.
 		return nil, false, errReconnect
 	}
 	wanted := sub != nil && sub == a.sub
-	if s.delta && len(a.replies) > 0 {
+	if s.wire.delta && len(a.replies) > 0 {
 		return a.nextReply(), len(a.replies) > 0 || a.due(sub, wanted), nil
 	}
 	if len(a.replies) == 0 && !a.due(sub, wanted) {
@@ -126,13 +123,11 @@ func (s *stream) request(typeURL string) (r *request, hasMore bool, err error) {
 	if wanted {
 		target = sub.nextSelection(a.requested)
 	}
-	before := a.requested
-	if s.delta {
+	if s.wire.delta {
 		r = a.deltaRequest(target)
 	} else {
 		r = a.sotwRequest(target)
 	}
-	s.awaitResources(a.sub, a.sub.resources.byNames(namesWithout(target.names, before.names)))
 	return r, len(a.replies) > 0 || a.due(sub, wanted), nil
 }
 
@@ -178,14 +173,8 @@ func (a *exchange) sotwRequest(target selection) *request {
 	return r
 }
 
-// awaitsComplete reports whether the server owes a complete set of the type.
-func (a *exchange) awaitsComplete() bool { return a.isFresh && !a.hasBegun }
-
 // first returns the first request of a type on the stream.
 func (s *stream) first(sub *subscription) *request {
-	if s.client.isUnresolved(sub) {
-		sub.version, sub.comparing = "", true
-	}
 	a := &exchange{sub: sub, requested: sub.selection, hasNames: len(sub.selection.names) > 0}
 	sub.keptSelection, sub.hasChanged = sub.selection, false
 	r := &request{typeURL: sub.typeURL}
@@ -193,7 +182,7 @@ func (s *stream) first(sub *subscription) *request {
 		r.names = sub.selection.list() // else none, which means all also to servers without wildcard names
 	}
 	r.subscribe = r.names
-	if s.delta {
+	if s.wire.delta {
 		r.versions = sub.resume(time.Now())
 		for name, version := range r.versions {
 			a.sentVersionBytes += len(name) + len(version)
@@ -204,11 +193,5 @@ func (s *stream) first(sub *subscription) *request {
 		r.version, a.isFresh = a.version, a.version == ""
 	}
 	s.exchanges[sub.typeURL] = a
-	s.awaitResources(sub, sub.unanswered(a.isFresh && s.delta))
 	return r
-}
-
-// namesWithout returns the names of a sorted list that another one lacks.
-func namesWithout(names, removed []string) []string {
-	return selection{names: names}.without(selection{names: removed})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -21,7 +20,7 @@ const maxReason = 16 << 10
 
 // Denied reports whether err means that the server refuses this client, so that the same request is useless.
 func Denied(err error) bool {
-	switch codeOf(err) {
+	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition:
 		return true
 	}
@@ -55,21 +54,12 @@ func Advice(err error, nodeID string) string {
 }
 
 // Exhausted reports whether err means that the server is overloaded, or that a message exceeded a limit of either side.
-func Exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
+func Exhausted(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
 // tooManyPings reports whether err means that the server ended the connection because of its pings. gRPC only has a
 // text for that.
 func tooManyPings(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "too_many_pings")
-}
-
-// codeOf returns the gRPC code of err, which may be wrapped, or OK if it has none.
-func codeOf(err error) codes.Code {
-	var s interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &s) {
-		return s.GRPCStatus().Code()
-	}
-	return codes.OK
 }
 
 // reasonOf is err's text, cut to maxReason and made fit for protobuf, which refuses broken UTF-8. It is never empty.
@@ -146,16 +136,3 @@ func rejectionOf(err error) rejection {
 }
 
 func (j rejection) includes(name string) bool { return j.entire || j.names[name] }
-
-// accepted returns r without rejected resources, or nil if all are rejected.
-func (j rejection) accepted(r *Response) *Response {
-	if j.entire {
-		return nil
-	}
-	accepted := *r
-	if len(j.names) > 0 {
-		isRejected := func(res Resource) bool { return j.names[res.Name] }
-		accepted.Resources = slices.DeleteFunc(slices.Clone(r.Resources), isRejected)
-	}
-	return &accepted
-}

@@ -1,52 +1,16 @@
 package adsc
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"time"
 )
-
-// wait is the deadline of requested resources.
-type wait struct {
-	deadline  time.Time
-	sub       *subscription
-	resources []*requestedResource
-}
-
-// awaitResources makes resources count as absent if the server does not send them in time. State of the world cannot
-// report an absent resource, and some delta servers do not.
-func (s *stream) awaitResources(sub *subscription, list []*requestedResource) {
-	if after := s.client.cfg.AbsentAfter; after > 0 && len(list) > 0 {
-		s.waits = append(s.waits, wait{time.Now().Add(after), sub, list})
-	}
-}
-
-// receive handles an answer. The duration extends the waits, since the server is not read meanwhile.
-func (s *stream) receive(message *answer) error {
-	begin := time.Now()
-	defer message.lease.Release()
-	err := s.handle(message)
-	for i, handling := 0, time.Since(begin); i < len(s.waits); i++ {
-		s.waits[i].deadline = s.waits[i].deadline.Add(handling)
-	}
-	return err
-}
-
-// expire ends the waits that are past their deadline.
-func (s *stream) expire(now time.Time) {
-	for len(s.waits) > 0 && !s.waits[0].deadline.After(now) {
-		w := s.waits[0]
-		s.waits = s.waits[1:]
-		s.client.expire(s.life, w.sub, w.resources)
-	}
-}
 
 // handle passes a response to its handler and queues the reply.
 func (s *stream) handle(message *answer) error {
+	defer message.lease.Release()
 	c := s.client
-	log := c.cfg.Log.With("address", s.server, "type_url", message.typeURL, "nonce", message.nonce)
-	a := s.exchanges[message.typeURL]
+	log := c.cfg.Log.With("address", s.server, "type_url", message.TypeURL, "nonce", message.nonce)
+	a := s.exchanges[message.TypeURL]
 	if a == nil { // a reply would be a request of the type
 		if !s.gotUnrequested {
 			log.Warn("responses of a type that was not requested are ignored")
@@ -55,14 +19,14 @@ func (s *stream) handle(message *answer) error {
 		return nil
 	}
 	hasNoVersion := func(r Resource) bool { return r.Version == "" }
-	if message.delta && c.cfg.Mode == Auto && slices.ContainsFunc(message.resources, hasNoVersion) {
+	if message.Delta && c.cfg.Mode == Auto && slices.ContainsFunc(message.Resources, hasNoVersion) {
 		return errUnversioned
 	}
 	if err := s.checkHeader(); err != nil {
 		return err
 	}
 	a.nonce, a.answered = message.nonce, true
-	sub, handler, covers := c.current(message.typeURL, a)
+	sub, handler, covers := c.current(message.TypeURL, a)
 	var r *Response
 	if sub != nil {
 		r = s.response(a, message, covers)
@@ -70,12 +34,12 @@ func (s *stream) handle(message *answer) error {
 	if r == nil { // the client dropped all of it meanwhile, but the server waits for a reply
 		c.noteSkipped(sub, message)
 		a.reply(nil)
-		s.mark(message.typeURL)
+		s.mark(message.TypeURL)
 		return nil
 	}
 	first := r.Complete && !a.hasBegun
-	a.hasBegun = message.hasMore
-	a.isFresh = a.isFresh && message.hasMore
+	a.hasBegun = message.More
+	a.isFresh = a.isFresh && message.More
 
 	rejected := handler(s.life, r)
 	if err := s.life.Err(); err != nil && rejectionOf(rejected).entire {
@@ -86,13 +50,13 @@ func (s *stream) handle(message *answer) error {
 	}
 	// The response counts as handled, even if the stream or Run has ended: the next stream begins with its versions.
 	if rejected != nil {
-		log.Warn("response rejected", "version", message.version, "err", rejected)
-	} else if !message.delta {
-		a.version = message.version
+		log.Warn("response rejected", "version", message.Version, "err", rejected)
+	} else if !message.Delta {
+		a.version = message.Version
 	}
-	c.finishResponse(s.life, sub, r, first, rejected)
+	c.finishResponse(sub, r, first, rejected)
 	a.reply(rejected)
-	s.mark(message.typeURL)
+	s.mark(message.TypeURL)
 	s.markDue()
 	return nil
 }
@@ -119,20 +83,17 @@ func (s *stream) checkHeader() error {
 // response returns the Response for the handler, without names that were dropped since the request; nil if it has no
 // others.
 func (s *stream) response(a *exchange, message *answer, covers func(name string) bool) *Response {
-	r := &Response{
-		TypeURL: message.typeURL, Version: message.version,
-		Resources: message.resources, Removed: message.removed, Delta: message.delta,
-		Complete: a.isFresh, More: message.hasMore, Server: s.server, ControlPlane: message.controlPlane,
-	}
-	if !message.delta {
-		r.Complete = !partialTypes[message.typeURL]
+	r := &message.Response
+	r.Complete, r.Server = a.isFresh, s.server
+	if !r.Delta {
+		r.Complete = !partialTypes[r.TypeURL]
 		return r
 	}
+	received := len(r.Resources) + len(r.Removed)
 	r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool {
 		return !covers(res.Name) && !slices.ContainsFunc(res.Aliases, covers)
 	})
-	r.Removed = slices.DeleteFunc(slices.Clone(r.Removed), func(name string) bool { return !covers(name) })
-	received := len(message.resources) + len(message.removed)
+	r.Removed = slices.DeleteFunc(r.Removed, func(name string) bool { return !covers(name) })
 	if received > 0 && len(r.Resources)+len(r.Removed) == 0 && !r.Complete {
 		return nil
 	}
@@ -156,30 +117,15 @@ func (c *Client) current(typeURL string, a *exchange) (*subscription, Handler, f
 func (c *Client) noteSkipped(sub *subscription, message *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if sub != nil && !message.hasMore {
+	if sub != nil && !message.More {
 		sub.synced = true
 	}
 }
 
-// namesOf returns the names of a response's resources. It calls the caller's NameOf without a lock, and only if needed.
-func (c *Client) namesOf(sub *subscription, r *Response) []string {
-	c.mu.Lock()
-	nameOf, needed := sub.nameOf, len(sub.resources) > 0 || c.follower(sub.typeURL) != nil
-	c.mu.Unlock()
-	names := make([]string, len(r.Resources))
-	for i := range r.Resources {
-		if names[i] = r.Resources[i].Name; names[i] == "" && needed {
-			names[i] = nameOf(r.Resources[i])
-		}
-	}
-	return names
-}
-
 // finishResponse updates the subscription after a response was handled, and calls the hooks. first says that the
 // response begins a complete set.
-func (c *Client) finishResponse(ctx context.Context, sub *subscription, r *Response, first bool, err error) {
+func (c *Client) finishResponse(sub *subscription, r *Response, first bool, err error) {
 	rejected := rejectionOf(err)
-	names := c.namesOf(sub, r)
 	c.mu.Lock()
 	if c.find(sub.typeURL) != sub { // its handler dropped it
 		c.mu.Unlock()
@@ -190,39 +136,15 @@ func (c *Client) finishResponse(ctx context.Context, sub *subscription, r *Respo
 	if r.Delta && r.Complete {
 		compared, healed = sub.verify(r, rejected)
 	}
-	missing, absent := sub.resources.update(r, first, names, rejected), sub.absent
 	if !r.More {
 		sub.synced = true
 	}
-	if follower := c.follower(r.TypeURL); follower != nil {
-		sub.references.update(r, first, names, rejected)
-		follower.replaceSelection(sub.references.selection())
-	} else {
-		sub.references = references{} // outdated
-	}
 	c.mu.Unlock()
 
-	if absent != nil && len(missing) > 0 {
-		absent(ctx, missing)
-	}
 	if hook := c.cfg.Hooks.Compared; compared && hook != nil {
 		hook(r.TypeURL, healed)
 	}
 	if hook := c.cfg.Hooks.Response; hook != nil {
 		hook(r, err)
-	}
-}
-
-// expire marks the listed resources without an answer as absent.
-func (c *Client) expire(ctx context.Context, sub *subscription, list []*requestedResource) {
-	c.mu.Lock()
-	var missing []string
-	if c.find(sub.typeURL) == sub {
-		missing = sub.resources.expire(list)
-	}
-	absent := sub.absent
-	c.mu.Unlock()
-	if absent != nil && len(missing) > 0 {
-		absent(ctx, missing)
 	}
 }

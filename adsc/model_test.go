@@ -83,7 +83,6 @@ func newModel(t *testing.T, seed uint64) *model {
 		clear(m.set)
 	}
 	cfg.Hooks.Failed = func(err error, wait time.Duration) { t.Log("failed", err, wait) }
-	cfg.Hooks.Opened = func(string) { t.Log("opened") }
 	m.cfg = bubbled(t, cfg, m.server.sotw, m.server.delta, allowPings)
 	t.Logf("mode %v, server: %+v, compare after %v", cfg.Mode, struct{ forgets, chunks, waits, noDelta bool }{
 		m.server.forgets, m.server.chunks, m.server.waits, m.server.noDelta,

@@ -3,9 +3,6 @@ package adsc
 import (
 	"slices"
 	"strings"
-
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // star is the name that selects all resources of a type.
@@ -19,18 +16,8 @@ type selection struct {
 
 // selectionOf returns the selection of names. No names mean all.
 func selectionOf(names []string) selection {
-	if len(names) == 0 {
-		return selection{wildcard: true}
-	}
-	return selectNames(names)
-}
-
-// selectNames returns the selection of names. No names select no resource.
-func selectNames(names []string) selection {
-	names = slices.Clone(names)
-	slices.Sort(names)
-	names = slices.Compact(names)
-	w := selection{wildcard: slices.Contains(names, star)}
+	w := selection{wildcard: len(names) == 0 || slices.Contains(names, star)}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	w.names = slices.DeleteFunc(names, func(name string) bool { return name == star })
 	return w
 }
@@ -87,39 +74,3 @@ func (w selection) without(o selection) []string {
 
 // list returns the names of w, including the star.
 func (w selection) list() []string { return w.without(selection{}) }
-
-// namer returns the function that returns the name of a resource; empty without one. Delta has the name beside the
-// resource. In state of the world, the caller's function or the place of Envoy's types finds it.
-func namer(s Subscription) func(Resource) string {
-	inside := s.NameOf
-	if inside == nil && strings.HasPrefix(s.TypeURL, "type.googleapis.com/envoy.") {
-		inside = firstField
-	}
-	return func(r Resource) string {
-		if r.Name != "" || inside == nil {
-			return r.Name
-		}
-		return inside(r.Body)
-	}
-}
-
-// firstField returns the first field of an encoded message, which is the name in all of Envoy's types.
-func firstField(a *anypb.Any) string {
-	b := a.GetValue()
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return ""
-		}
-		b = b[n:]
-		if num == 1 && typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b) // empty if it is cut
-			return string(v)
-		}
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return ""
-		}
-		b = b[n:]
-	}
-	return ""
-}

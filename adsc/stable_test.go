@@ -132,36 +132,6 @@ func TestPings_SlowDownOnServerRequest(t *testing.T) {
 	})
 }
 
-// TestResumedStream_WithIdleFollowerStays: a follower without names needs no response.
-func TestResumedStream_WithIdleFollowerStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept},
-			adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
-		streams := 0
-		cfg = bubbled(t, cfg, func(n int, s stream) error {
-			streams++
-			r, err := s.Recv()
-			if err != nil {
-				return err
-			}
-			if r.GetVersionInfo() != "1" {
-				_ = s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: adsc.ClusterType, VersionInfo: "1", Nonce: "n"}) // there are no clusters
-			}
-			if n == 0 {
-				pause(s, time.Minute)
-				return errRestart
-			}
-			pause(s, 24*time.Hour)
-			return nil
-		}, nil, allowPings)
-		cfg.Addresses, cfg.Backoff = []string{"127.0.0.1:1", "127.0.0.1:2"}, retries(1000)
-		run(t, cfg)
-		time.Sleep(61 * time.Minute)
-		synctest.Wait()
-		assert.Equal(t, 2, streams, "in an hour after the only failure")
-	})
-}
-
 // TestExhaustedServer_SkippedAmongSeveral: it is not asked while another is.
 func TestExhaustedServer_SkippedAmongSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/status"
 
 	"tributary/internal/intake"
 	"tributary/internal/worker"
@@ -34,13 +34,10 @@ type stream struct {
 	node           *corev3.Node // for the first request; nil once that is written
 	exchanges      map[string]*exchange
 	due            []string  // types that may need a request, each once
-	waits          []wait    // for requested resources, the oldest first
 	opened         time.Time // zero before
-	requested      bool      // each type was requested
 	isEstablished  bool      // Connected was called
 	answered       bool
 	gotUnrequested bool // a response of a type without a request came
-	delta          bool
 }
 
 // The reasons of our own to end a stream.
@@ -59,7 +56,7 @@ func newStream(life context.Context, c *Client, server string, node *corev3.Node
 
 // wantsFallback reports whether the stream, having ended with err, should be tried in the other variant.
 func (s *stream) wantsFallback(err error) bool {
-	return errors.Is(err, errUnversioned) || !s.answered && codeOf(err) == codes.Unimplemented
+	return errors.Is(err, errUnversioned) || !s.answered && status.Code(err) == codes.Unimplemented
 }
 
 // lasted reports whether the stream, which ended with err, was open long enough to count as a success, even without any
@@ -69,16 +66,15 @@ func (s *stream) lasted(err error) bool {
 }
 
 // run requests every subscription and handles the answers until the stream ends. The error is never nil.
-func (s *stream) run(conn *grpc.ClientConn, open opener) error {
+func (s *stream) run(conn *grpc.ClientConn, delta bool) error {
 	workers, ctx := worker.New(s.life)
 	defer workers.Stop() // ends the stream in any case
 	codec := intake.NewCodec(ctx, encoding.GetCodecV2(grpcproto.Name), s.client.cfg.MaxMessage, decodedBytes)
-	w, err := open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn), codec)
+	w, err := openWire(ctx, conn, codec, delta)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	s.wire, s.opened = w, time.Now()
-	_, s.delta = w.(deltaWire)
 	workers.Go(func() { s.read(ctx, w, workers.Fail) })
 	workers.Go(func() { s.write(ctx, w, workers.Fail) })
 	return s.loop(ctx)
@@ -148,7 +144,7 @@ func (s *stream) loop(ctx context.Context) error {
 		case <-s.wrote:
 			s.idle = true
 		case a := <-s.answers:
-			if err := s.receive(a); err != nil {
+			if err := s.handle(a); err != nil {
 				return err
 			}
 		case <-s.client.wakeup:
@@ -163,15 +159,6 @@ func (s *stream) loop(ctx context.Context) error {
 			}
 			late = nil
 		case now := <-alarm.C:
-			select {
-			case a := <-s.answers: // it came in time
-				if err := s.receive(a); err != nil {
-					return err
-				}
-				continue
-			default:
-			}
-			s.expire(now)
 			if s.client.startComparison(now) {
 				return errReconnect
 			}
@@ -191,23 +178,15 @@ func (s *stream) sendNext() error {
 	if r != nil {
 		s.idle = false
 		s.requests <- r
-		return nil
 	}
-	if opened := s.client.cfg.Hooks.Opened; !s.requested && opened != nil {
-		opened(s.server)
-	}
-	s.requested = true
 	return nil
 }
 
-// setAlarm sets the alarm to the end of the next wait or the next comparison.
+// setAlarm sets the alarm to the next comparison.
 func (s *stream) setAlarm(alarm *time.Timer) {
 	s.client.mu.Lock()
 	next := s.client.nextComparison()
 	s.client.mu.Unlock()
-	if len(s.waits) > 0 && (next.IsZero() || s.waits[0].deadline.Before(next)) {
-		next = s.waits[0].deadline
-	}
 	if next.IsZero() {
 		alarm.Stop()
 		return
@@ -220,7 +199,7 @@ func (s *stream) setAlarm(alarm *time.Timer) {
 func (s *stream) resumes() bool {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
-	return !slices.ContainsFunc(s.client.subs, func(sub *subscription) bool { return !s.client.synced(sub) })
+	return !slices.ContainsFunc(s.client.subs, func(sub *subscription) bool { return !sub.synced })
 }
 
 func (s *stream) established() {

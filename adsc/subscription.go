@@ -1,7 +1,6 @@
 package adsc
 
 import (
-	"context"
 	"maps"
 	"time"
 )
@@ -11,9 +10,6 @@ import (
 type subscription struct {
 	typeURL string
 	handler Handler
-	absent  func(ctx context.Context, names []string) // nil for none
-	nameOf  func(Resource) string
-	follow  bool
 
 	selection selection
 	// keptSelection is the part of the selection that did not change since the last request.
@@ -40,36 +36,19 @@ type subscription struct {
 	compared  map[string]string
 	comparing bool // the next stream sends no versions
 	healed    int  // differences that were found
-
-	resources  resources  // by name
-	references references // of a type with a follower
 }
 
 func newSubscription(s Subscription) *subscription {
-	sub := &subscription{typeURL: s.TypeURL, versions: s.Versions, resources: make(resources)}
-	if !s.Follow {
-		sub.selection = selectionOf(s.Names)
-	}
+	sub := &subscription{typeURL: s.TypeURL, versions: s.Versions, selection: selectionOf(s.Names)}
 	sub.configure(s)
 	return sub
 }
 
-// configure applies another Subscription of the type.
+// configure applies another Subscription of the type. It forgets resources that are no longer selected: the caller does
+// the same, and gets them again if it selects them again.
 func (s *subscription) configure(settings Subscription) {
-	s.handler, s.absent, s.nameOf = settings.Handler, settings.Absent, namer(settings)
+	s.handler = settings.Handler
 	w := selectionOf(settings.Names)
-	if settings.Follow {
-		if w = s.selection; !s.follow {
-			w = selection{}
-		}
-	}
-	s.follow = settings.Follow
-	s.replaceSelection(w)
-}
-
-// replaceSelection changes the selection, and forgets resources outside of it: the caller does the same, and gets them
-// again if it selects them again.
-func (s *subscription) replaceSelection(w selection) {
 	s.keptSelection, s.handledSelection = s.keptSelection.intersect(w), s.handledSelection.intersect(w)
 	if !w.equal(s.selection) {
 		s.version, s.hasChanged = "", true // with a version, a server may send no unchanged resource
@@ -79,7 +58,6 @@ func (s *subscription) replaceSelection(w selection) {
 	for _, versions := range []map[string]string{s.versions, s.compared} {
 		maps.DeleteFunc(versions, func(name, _ string) bool { return !covers(name) })
 	}
-	s.resources.request(w.names, s.versions)
 }
 
 // due reports whether a server needs another request after this last one.
@@ -94,15 +72,6 @@ func (s *subscription) nextSelection(sent selection) selection {
 		s.keptSelection = s.selection
 	}
 	return s.keptSelection
-}
-
-// unanswered returns the resources that a server owes after the first request: those without an answer, or all if the
-// request has no versions.
-func (s *subscription) unanswered(fresh bool) []*requestedResource {
-	if fresh {
-		return s.resources.byNames(s.selection.names)
-	}
-	return s.resources.unanswered()
 }
 
 // recordVersions notes the versions of a response, except for rejected resources. first says that it begins a complete
@@ -120,14 +89,14 @@ func (s *subscription) recordVersions(r *Response, first bool, rejected rejectio
 	if s.versions == nil {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
-	if accepted := rejected.accepted(r); accepted != nil {
+	if !rejected.entire {
 		covers := s.handledSelection.covers()
-		for i := range accepted.Resources {
-			if name := accepted.Resources[i].Name; covers(name) {
-				s.versions[name] = accepted.Resources[i].Version
+		for _, resource := range r.Resources {
+			if !rejected.includes(resource.Name) && covers(resource.Name) {
+				s.versions[resource.Name] = resource.Version
 			}
 		}
-		for _, name := range accepted.Removed {
+		for _, name := range r.Removed {
 			delete(s.versions, name)
 		}
 		for i := range r.Resources {

@@ -16,7 +16,7 @@ func TestUnknownTypes_LoggedOnce(t *testing.T) {
 	c := &Client{cfg: Config{Log: slog.New(slog.NewTextHandler(io.Writer(&log), nil))}}
 	s := newStream(t.Context(), c, "server", nil)
 	for range 1000 {
-		require.NoError(t, s.handle(&answer{typeURL: strings.Repeat("a", 100)}))
+		require.NoError(t, s.handle(&answer{Response: Response{TypeURL: strings.Repeat("a", 100)}}))
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "\n"))
 }

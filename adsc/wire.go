@@ -9,23 +9,30 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"tributary/internal/intake"
 )
 
 // wire is a stream in one variant of the protocol: it only translates. send and recv may be called at the same time.
-type wire interface {
-	send(r *request) error
-	recv() (*answer, error)
-	Header() (metadata.MD, error) // of the server; available with the first message
+type wire struct {
+	grpc.ClientStream
+
+	codec *intake.Codec
+	delta bool
 }
 
-// opener opens a stream, which lives as long as ctx.
-type opener func(ctx context.Context, ads adsClient, codec *intake.Codec) (wire, error)
-
-type adsClient = discoveryv3.AggregatedDiscoveryServiceClient
+// openWire opens a stream, which lives as long as ctx.
+func openWire(ctx context.Context, conn grpc.ClientConnInterface, codec *intake.Codec, delta bool) (w wire, err error) {
+	w.codec, w.delta = codec, delta
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	if delta {
+		w.ClientStream, err = ads.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+	} else {
+		w.ClientStream, err = ads.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+	}
+	return w, err
+}
 
 // request is a request of a type: the first one on a stream, a change of the selection, or a reply to a response.
 type request struct {
@@ -49,15 +56,12 @@ func (r *request) errorDetail() *rpcstatus.Status {
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: r.reason}
 }
 
-// answer is a response of a server for a type.
+// answer is a response as the server sent it: without Complete and Server.
 type answer struct {
-	typeURL, version, nonce string
-	controlPlane            string
-	resources               []Resource
-	removed                 []string // delta
-	hasMore                 bool     // delta: the rest follows
-	delta                   bool
-	lease                   *intake.Lease // of its memory, until it is handled
+	Response
+
+	nonce string
+	lease *intake.Lease // of its memory, until it is handled
 }
 
 // chunkMark is the key of a header, and chunkMarkEnd its value, of a server that splits large delta responses and sets
@@ -68,20 +72,18 @@ const (
 	chunkMarkEnd = "version-at-end"
 )
 
-// deltaWire is a delta stream.
-type deltaWire struct {
-	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-
-	codec *intake.Codec
-}
-
-func openDelta(ctx context.Context, ads adsClient, codec *intake.Codec) (wire, error) {
-	stream, err := ads.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
-	return deltaWire{stream, codec}, err
-}
-
-func (w deltaWire) send(r *request) error {
-	return w.Send(&discoveryv3.DeltaDiscoveryRequest{
+func (w wire) send(r *request) error {
+	if !w.delta {
+		return w.SendMsg(&discoveryv3.DiscoveryRequest{
+			Node:          r.node,
+			TypeUrl:       r.typeURL,
+			ResourceNames: r.names,
+			VersionInfo:   r.version,
+			ResponseNonce: r.nonce,
+			ErrorDetail:   r.errorDetail(),
+		})
+	}
+	return w.SendMsg(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.typeURL,
 		ResourceNamesSubscribe:   r.subscribe,
@@ -92,67 +94,49 @@ func (w deltaWire) send(r *request) error {
 	})
 }
 
-func (w deltaWire) recv() (*answer, error) {
-	m, err := w.Recv()
-	if err != nil {
+func (w wire) recv() (*answer, error) {
+	if w.delta {
+		return w.recvDelta()
+	}
+	var m discoveryv3.DiscoveryResponse
+	if err := w.RecvMsg(&m); err != nil {
 		return nil, err
 	}
-	a := &answer{
-		delta:   true,
-		lease:   w.codec.Lease(),
-		typeURL: m.GetTypeUrl(), version: m.GetSystemVersionInfo(), nonce: m.GetNonce(),
-		controlPlane: m.GetControlPlane().GetIdentifier(),
-		resources:    make([]Resource, len(m.GetResources())),
-		removed:      m.GetRemovedResources(),
-	}
-	for i, r := range m.GetResources() {
-		a.resources[i] = Resource{Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource()}
-	}
-	if a.version == "" {
-		header, err := w.Header() // available with a message
-		a.hasMore = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
-	}
-	return a, nil
-}
-
-// sotwWire is a state-of-the-world stream.
-type sotwWire struct {
-	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-
-	codec *intake.Codec
-}
-
-func openSotW(ctx context.Context, ads adsClient, codec *intake.Codec) (wire, error) {
-	stream, err := ads.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
-	return sotwWire{stream, codec}, err
-}
-
-func (w sotwWire) send(r *request) error {
-	return w.Send(&discoveryv3.DiscoveryRequest{
-		Node:          r.node,
-		TypeUrl:       r.typeURL,
-		ResourceNames: r.names,
-		VersionInfo:   r.version,
-		ResponseNonce: r.nonce,
-		ErrorDetail:   r.errorDetail(),
-	})
-}
-
-func (w sotwWire) recv() (*answer, error) {
-	m, err := w.Recv()
-	if err != nil {
-		return nil, err
-	}
-	a := &answer{
-		lease:   w.codec.Lease(),
-		typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce(),
-		controlPlane: m.GetControlPlane().GetIdentifier(),
-		resources:    make([]Resource, len(m.GetResources())),
-	}
+	a := w.answer(&m, m.GetVersionInfo(), len(m.GetResources()))
 	for i, body := range m.GetResources() {
-		a.resources[i].Body = body
+		a.Resources[i].Body = body
 	}
 	return a, nil
+}
+
+func (w wire) recvDelta() (*answer, error) {
+	var m discoveryv3.DeltaDiscoveryResponse
+	if err := w.RecvMsg(&m); err != nil {
+		return nil, err
+	}
+	a := w.answer(&m, m.GetSystemVersionInfo(), len(m.GetResources()))
+	a.Removed = m.GetRemovedResources()
+	for i, r := range m.GetResources() {
+		a.Resources[i] = Resource{Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource()}
+	}
+	if a.Version == "" {
+		header, err := w.Header() // available with a message
+		a.More = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
+	}
+	return a, nil
+}
+
+// answer returns the fields that both variants have.
+func (w wire) answer(message interface {
+	GetTypeUrl() string
+	GetNonce() string
+	GetControlPlane() *corev3.ControlPlane
+}, version string, resources int,
+) *answer {
+	return &answer{lease: w.codec.Lease(), nonce: message.GetNonce(), Response: Response{
+		TypeURL: message.GetTypeUrl(), Version: version, Delta: w.delta,
+		ControlPlane: message.GetControlPlane().GetIdentifier(), Resources: make([]Resource, resources),
+	}}
 }
 
 // The decoded sizes of parts of a response, in bytes: a resource may have two bytes, and its metadata is a tree of

@@ -73,6 +73,15 @@ func (s *Schema) APIVersion() string { return s.Group + "/" + s.Versions[0] }
 // TypeURL is the preferred MCP type URL, "group/version/Kind".
 func (s *Schema) TypeURL() string { return s.APIVersion() + "/" + string(s.Kind) }
 
+// TypeURLs returns the type URLs of all versions, the preferred one first.
+func (s *Schema) TypeURLs() []string {
+	urls := make([]string, len(s.Versions))
+	for i, version := range s.Versions {
+		urls[i] = s.Group + "/" + version + "/" + string(s.Kind)
+	}
+	return urls
+}
+
 // schemas are all kinds, ordered by Kind.
 var schemas = []*Schema{
 	schema(AuthorizationPolicy, "security.istio.io", "v1 v1beta1", "authorizationpolicies", "istio.security.v1beta1",

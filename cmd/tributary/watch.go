@@ -17,6 +17,7 @@ import (
 	"tributary/cmd/internal/client"
 	"tributary/cmd/internal/output"
 	"tributary/resource"
+	"tributary/server/xds"
 )
 
 func newWatch() *cobra.Command {
@@ -165,7 +166,7 @@ func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, forma
 	}
 	var selected []proto.Message
 	for _, r := range answer.Resources {
-		if name == "" || client.NameOf(r) == name {
+		if name == "" || xds.NameOf(r) == name {
 			selected = append(selected, r)
 		}
 	}
@@ -186,7 +187,7 @@ func printEnvoy(w io.Writer, format string, t client.EnvoyType, resources []prot
 	var documents []document
 	for _, m := range resources {
 		marshal := func(format string) ([]byte, error) { return output.Envoy(m, format) }
-		documents = append(documents, document{client.NameOf(m), marshal})
+		documents = append(documents, document{xds.NameOf(m), marshal})
 	}
 	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
 }
@@ -197,7 +198,7 @@ func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, for
 	}
 	return flags.watch(cmd, func(server *client.XDS) error {
 		return server.WatchEnvoy(ctx, t, func(e client.Event[proto.Message]) error {
-			subject := t.Name + " " + cmp.Or(client.NameOf(e.Resource), "(no name)")
+			subject := t.Name + " " + cmp.Or(xds.NameOf(e.Resource), "(no name)")
 			return printChange(cmd.OutOrStdout(), format, e.Change, subject, nil, func(format string) ([]byte, error) {
 				return output.Envoy(e.Resource, format)
 			})

@@ -30,8 +30,7 @@ import (
 func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
 		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
-		Names:        l.Names,
-		RequestBytes: l.RequestBytes,
+		Names: l.Names,
 	}
 }
 

@@ -89,19 +89,20 @@ func (c *client) recheck(policy *Policy) error {
 		return nil // it was refused
 	}
 	admitted, err := policy.admit(c.connection, c.headers)
-	if err == nil && admitted.String() != c.identity.String() {
-		err = errRightsChanged
+	if err != nil {
+		return err
+	}
+	if admitted.String() != c.identity.String() {
+		return errRightsChanged
 	}
 	for node, before := range c.rights {
-		if err != nil {
-			break
-		}
-		var rights *Rights
-		if rights, err = policy.rights(admitted, node); err == nil && rights.Key() != before.Key() {
-			err = errRightsChanged
+		if rights, err := policy.rights(admitted, node); err != nil {
+			return err
+		} else if rights.Key() != before.Key() {
+			return errRightsChanged
 		}
 	}
-	return err
+	return nil
 }
 
 // use returns the rights of the client with a node ID. Its stream ends when they change.

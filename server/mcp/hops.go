@@ -8,7 +8,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/names"
 	"tributary/server/xds"
@@ -67,11 +69,8 @@ func (h *Hops) list() string {
 // publish publishes the list to the clients that ask. h.mu is held, or h is not shared yet.
 func (h *Hops) publish() {
 	text := h.list()
-	// An Any of a google.protobuf.StringValue.
-	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), text)
-	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType),
-		"type.googleapis.com/google.protobuf.StringValue")
-	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
+	body, _ := anypb.New(wrapperspb.String(text)) // IDs are hexadecimal
+	b, _ := proto.Marshal(body)
 	h.coll.Apply(xds.Commit{Put: []*xds.Entry{{Name: "instances", Version: names.Instance(text), Any: b}}})
 }
 

@@ -2,19 +2,14 @@ package xds
 
 import (
 	"context"
-	"time"
 
 	"tributary/server/xds/wire"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 )
-
-// A client that is silent for keepaliveTime is pinged, and has keepaliveTimeout to answer.
-const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
 // codec passes frames and other encoded messages through, and decodes requests by hand. All else is for the standard
 // codec.
@@ -27,17 +22,20 @@ const (
 	connWindow   = 256 << 10
 )
 
-// ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, keepalives that
-// find vanished clients within 40 s, and a small read buffer, since requests are small and idle streams many. Other
-// services can share the gRPC server. Interceptors and listeners, such as those of server/transport, add limits to
-// those of s. They can reserve memory for a request and be told, by its OnRelease, when it is free.
+// requestBytes is the size of one request. A request that resumes a subscription to 100,000 resources has their names
+// and versions, some 8 MB.
+const requestBytes = 16 << 20
+
+// ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, and a small read
+// buffer, since requests are small and idle streams many. Other services can share the gRPC server. The options of a
+// Limiter of server/transport, which come after these, add other limits, and keepalives that find vanished clients.
+// Interceptors can reserve memory for a request and be told, by its OnRelease, when it is free.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.ReadBufferSize(4 << 10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.MaxRecvMsgSize(requestBytes),
 	}
 }
 

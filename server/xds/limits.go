@@ -24,21 +24,13 @@ type Limits struct {
 	// request; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together;
 	// 5,000,000. One IP address may have half of that.
 	NamesPerStream, Names int
-	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. A request that resumes a subscription to
-	// 100,000 resources has their names and versions, some 8 MB.
-	RequestBytes int
 }
-
-const hugeRequest = 1 << 30
 
 func (l *Limits) setDefaults() {
 	l.StartingStreams = cmp.Or(l.StartingStreams, startingPerProcessor*runtime.GOMAXPROCS(0))
 	l.TypesPerStream = cmp.Or(l.TypesPerStream, 256)
 	l.NamesPerStream = cmp.Or(l.NamesPerStream, 200_000)
 	l.Names = cmp.Or(l.Names, 5_000_000)
-	if l.RequestBytes = cmp.Or(l.RequestBytes, 16<<20); l.RequestBytes < 0 || l.RequestBytes > hugeRequest {
-		l.RequestBytes = hugeRequest
-	}
 }
 
 // exceeded says whether n is over a limit.

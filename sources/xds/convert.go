@@ -81,8 +81,8 @@ func keyOf(schema *resource.Schema, name string) resource.Key {
 	return resource.Key{Kind: schema.Kind, Namespace: namespace, Name: name}
 }
 
-// decode decodes a resource that a server sent under typeURL.
-func decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
+// Decode decodes a resource that a server sent under typeURL.
+func Decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
 	if body == nil {
 		return nil, errors.New("it contains no resource")
 	}
@@ -120,7 +120,7 @@ func subscribedKinds(subscribed []string) ([]kind, error) {
 	var kinds []kind
 	if len(subscribed) == 0 {
 		for _, schema := range resource.Schemas() {
-			kinds = append(kinds, kind{schema, aliases(schema)})
+			kinds = append(kinds, kind{schema, schema.TypeURLs()})
 		}
 		return kinds, nil
 	}
@@ -145,19 +145,11 @@ func kindOf(name string) (kind, error) {
 		return kind{schema, []string{name}}, nil
 	}
 	if schema, ok := resource.SchemaByName(name); ok {
-		return kind{schema, aliases(schema)}, nil
+		return kind{schema, schema.TypeURLs()}, nil
 	}
 	return kind{}, fmt.Errorf(
 		"%q: want a kind such as ServiceEntry, a type URL such as networking.istio.io/v1/ServiceEntry, or %s",
 		name, serviceRegistry)
-}
-
-func aliases(s *resource.Schema) []string {
-	urls := make([]string, len(s.Versions))
-	for i, v := range s.Versions {
-		urls[i] = s.Group + "/" + v + "/" + string(s.Kind)
-	}
-	return urls
 }
 
 // isTributary reports whether a control plane identifies itself as a tributary, which answers all aliases alike.

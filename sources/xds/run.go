@@ -143,7 +143,7 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 func (r *run) onResponse(resp *adsc.Response, err error) {
 	defer r.publishStanding()
 	if t := r.types[resp.TypeURL]; t != nil {
-		t.record(resp, err)
+		t.standing.Version, t.standing.Err, t.standing.At = resp.Version, err, time.Now()
 	}
 	if r.loopWith(resp.Server) != nil {
 		r.report()
@@ -309,9 +309,4 @@ func (r *run) publishStanding() {
 		standing.Types = append(standing.Types, t)
 	}
 	r.source.standing.Store(standing)
-}
-
-// record notes the result of a response.
-func (t *typeState) record(resp *adsc.Response, err error) {
-	t.standing.Version, t.standing.Err, t.standing.At = resp.Version, err, time.Now()
 }

@@ -149,7 +149,7 @@ func (t *typeState) complain(name, text string, f *faults) {
 // addNameless notes a resource without a name.
 func (t *typeState) addNameless(res adsc.Resource, f *faults) {
 	fault := func() error {
-		_, err := decode(t.typeURL, res.Body)
+		_, err := Decode(t.typeURL, res.Body)
 		if err == nil {
 			err = errors.New("it has no name")
 		}
@@ -181,7 +181,7 @@ func (t *typeState) fault(name string, err error) *resource.Error {
 func (t *typeState) content(name string, body *anypb.Any) sources.Content {
 	c := sources.Content{Group: groupOf(t.typeURL, name)}
 	origin := resource.Origin{Place: c.Group}
-	res, err := decode(t.typeURL, body)
+	res, err := Decode(t.typeURL, body)
 	switch {
 	case err != nil:
 		c.Rejects = []sources.Reject{{Key: keyOf(t.schema, name), Origin: origin, Err: t.fault(name, err)}}

@@ -96,11 +96,14 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
-	s := &Source{settings: settings, healed: newHealed(), config: adsc.Config{
+	s := &Source{settings: settings, config: adsc.Config{
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile,
 		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
 		Log: slog.New(slog.DiscardHandler), // the source reports its health instead
-	}}
+	}, healed: prometheus.NewCounter(prometheus.CounterOpts{ // of all runs
+		Name: "tributary_xds_source_healed_total",
+		Help: "Resources that differed from the server's own changes in a full compare.",
+	})}
 	switch settings.Mode {
 	case "", "auto":
 		s.config.Mode = adsc.Auto
@@ -157,14 +160,6 @@ func parse(address string) ([]string, error) {
 		}
 	}
 	return servers, nil
-}
-
-// newHealed makes the counter of differences that the full compare found. All runs of the source share it.
-func newHealed() prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "tributary_xds_source_healed_total",
-		Help: "Resources that differed from the server's own changes in a full compare.",
-	})
 }
 
 // collect registers the counter until stop is called. The registerer adds the label that names the source.

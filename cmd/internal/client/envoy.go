@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"tributary/adsc"
+	"tributary/server/xds"
 )
 
 // EnvoyType is an xDS type that a client can list.
@@ -43,12 +43,12 @@ type EnvoyAnswer struct {
 // a timeout, the answer names the missing ones.
 func (c *XDS) GetEnvoy(ctx context.Context, envoyType EnvoyType) (*EnvoyAnswer, error) {
 	state := newEnvoyState(envoyType)
-	err := c.runUntil(ctx, func(answered func()) adsc.Config {
-		return c.clientConfig(state.subscriptions(func() {
+	err := c.runUntil(ctx, state.start, func(answered func()) adsc.Config {
+		return c.clientConfig(state.subscription(func() {
 			if state.complete() {
 				answered()
 			}
-		})...)
+		}))
 	})
 	if err != nil && (!state.listed || ctx.Err() != nil) {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(E
 		}
 		shown = maps.Clone(state.resources)
 	}
-	config := c.clientConfig(state.subscriptions(handleChanges)...)
+	config := c.clientConfig(state.subscription(handleChanges))
 	config.Hooks.Failed = func(err error, _ time.Duration) {
 		if answered {
 			return
@@ -84,7 +84,7 @@ func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(E
 		}
 		firstFailure = false
 	}
-	client, err := adsc.New(config)
+	client, err := state.start(config)
 	if err != nil {
 		return err
 	}
@@ -99,28 +99,36 @@ type envoyState struct {
 	names     map[string]bool          // that the parents refer to
 	resources map[string]proto.Message // of the type
 	rejected  []error                  // of the last response of the type
+	client    *adsc.Client
 }
 
 func newEnvoyState(envoyType EnvoyType) *envoyState {
 	return &envoyState{envoyType: envoyType, resources: map[string]proto.Message{}}
 }
 
-// subscriptions returns the subscriptions to the type and its parent. They call changed after each response.
-func (s *envoyState) subscriptions(changed func()) []adsc.Subscription {
-	subscriptions := []adsc.Subscription{{
-		TypeURL: s.envoyType.URL, Follow: s.envoyType.parent != "",
+// start makes the client of the subscription.
+func (s *envoyState) start(config adsc.Config) (client *adsc.Client, err error) {
+	s.client, err = adsc.New(config)
+	return s.client, err
+}
+
+// subscription returns the subscription to the type, or to its parent, which then subscribes to the type by the names
+// that the parents refer to. changed is called after each response.
+func (s *envoyState) subscription(changed func()) adsc.Subscription {
+	resources := adsc.Subscription{
+		TypeURL: s.envoyType.URL,
 		Handler: func(_ context.Context, response *adsc.Response) error {
 			s.rejected = s.applyResponse(response)
 			changed()
 			return errors.Join(s.rejected...)
 		},
-	}}
-	if s.envoyType.parent == "" {
-		return subscriptions
 	}
-	return append(subscriptions, adsc.Subscription{
+	if s.envoyType.parent == "" {
+		return resources
+	}
+	return adsc.Subscription{
 		TypeURL: s.envoyType.parent,
-		Handler: func(_ context.Context, response *adsc.Response) error {
+		Handler: func(_ context.Context, response *adsc.Response) (err error) {
 			s.names, s.listed = map[string]bool{}, true
 			for _, body := range response.Bodies() {
 				for _, name := range adsc.References(body) {
@@ -128,10 +136,13 @@ func (s *envoyState) subscriptions(changed func()) []adsc.Subscription {
 				}
 			}
 			maps.DeleteFunc(s.resources, func(name string, _ proto.Message) bool { return !s.names[name] })
+			if resources.Names = slices.Collect(maps.Keys(s.names)); len(s.names) > 0 { // no names would mean all
+				err = s.client.Subscribe(resources)
+			}
 			changed()
-			return nil
+			return err
 		},
-	})
+	}
 }
 
 // applyResponse applies a response of the type, and returns the decoding errors.
@@ -147,20 +158,11 @@ func (s *envoyState) applyResponse(response *adsc.Response) (rejects []error) {
 				response.TypeURL, err))
 			continue
 		}
-		s.resources[NameOf(message)] = message
-	}
-	return rejects
-}
-
-// NameOf returns the name of a resource.
-func NameOf(message proto.Message) string {
-	fields := message.ProtoReflect().Descriptor().Fields()
-	for _, name := range []protoreflect.Name{"name", "cluster_name"} {
-		if field := fields.ByName(name); field != nil && field.Kind() == protoreflect.StringKind {
-			return message.ProtoReflect().Get(field).String()
+		if name := xds.NameOf(message); s.envoyType.parent == "" || s.names[name] {
+			s.resources[name] = message
 		}
 	}
-	return ""
+	return rejects
 }
 
 func (s *envoyState) missing() (names []string) {

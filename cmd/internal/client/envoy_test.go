@@ -107,7 +107,7 @@ func eds(name, service string) *clusterv3.Cluster {
 
 func envoyNames(a *client.EnvoyAnswer) (resources []string) {
 	for _, r := range a.Resources {
-		resources = append(resources, client.NameOf(r))
+		resources = append(resources, xds.NameOf(r))
 	}
 	return resources
 }
@@ -188,7 +188,7 @@ func TestWatchEnvoy(t *testing.T) {
 		t.Helper()
 		select {
 		case e := <-events:
-			assert.Equal(t, want, string(e.Change)+" "+client.NameOf(e.Resource))
+			assert.Equal(t, want, string(e.Change)+" "+xds.NameOf(e.Resource))
 		case <-time.After(10 * time.Second):
 			require.FailNow(t, "no event", want)
 		}
@@ -203,6 +203,10 @@ func TestWatchEnvoy(t *testing.T) {
 	c.put(t, "a", listener(t, "a", "r2"))
 	expect("deleted r1")
 	expect("added r2")
+	c.put(t, "a", listener(t, "a"))
+	expect("deleted r2")
+	c.put(t, "a", listener(t, "a", "r1"))
+	expect("added r1")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 

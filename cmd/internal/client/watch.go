@@ -46,7 +46,7 @@ func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Ev
 	}
 	urls := []string{answer.typeURL}
 	if answer.empty() {
-		urls = typeURLs(schema)
+		urls = schema.TypeURLs()
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

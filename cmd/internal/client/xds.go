@@ -16,14 +16,13 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
-	mcp "istio.io/api/mcp/v1alpha1"
 
 	"tributary/adsc"
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/verify"
+	"tributary/sources/xds"
 )
 
 // XDS is a client of one server.
@@ -80,13 +79,13 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 		if len(pending) == 0 {
 			return answers, nil
 		}
-		err := c.runUntil(ctx, func(answered func()) adsc.Config {
+		err := c.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
 			remaining := len(pending)
 			subscriptions := make([]adsc.Subscription, remaining)
 			for position, index := range pending {
 				answeredOnce := false
 				subscriptions[position] = adsc.Subscription{
-					TypeURL: typeURLs(schemas[index])[version],
+					TypeURL: schemas[index].TypeURLs()[version],
 					Handler: func(_ context.Context, response *adsc.Response) error {
 						answers[index] = decode(response)
 						if !answeredOnce {
@@ -109,7 +108,7 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 
 // Debug returns a debug page of an istiod, such as configz. istiod serves it to identities of its root namespace.
 func (c *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
-	err = c.runUntil(ctx, func(answered func()) adsc.Config {
+	err = c.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
 		handler := func(_ context.Context, response *adsc.Response) error {
 			for _, body := range response.Bodies() {
 				text = body.GetValue()
@@ -122,16 +121,10 @@ func (c *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
 	return text, err
 }
 
-func typeURLs(schema *resource.Schema) []string {
-	urls := make([]string, len(schema.Versions))
-	for index, version := range schema.Versions {
-		urls[index] = schema.Group + "/" + version + "/" + string(schema.Kind)
-	}
-	return urls
-}
-
 // runUntil runs a client until one of its handlers calls answered. A timeout is an error.
-func (c *XDS) runUntil(ctx context.Context, config func(answered func()) adsc.Config) error {
+func (c *XDS) runUntil(
+	ctx context.Context, start func(adsc.Config) (*adsc.Client, error), config func(answered func()) adsc.Config,
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, unavailableError{fmt.Errorf(
 		"%s did not answer within %s; a server answers after it has read its sources", c.Server, c.Timeout)})
 	defer cancel()
@@ -140,7 +133,7 @@ func (c *XDS) runUntil(ctx context.Context, config func(answered func()) adsc.Co
 
 	settings := config(func() { stop(errAnswered) })
 	settings.Backoff = func() backoff.BackOff { return &backoff.StopBackOff{} }
-	client, err := adsc.New(settings)
+	client, err := start(settings)
 	if err != nil {
 		return err
 	}
@@ -236,7 +229,7 @@ func newBackoff() backoff.BackOff {
 func decode(response *adsc.Response) *Answer {
 	answer := &Answer{typeURL: response.TypeURL}
 	for _, body := range response.Bodies() {
-		object, err := decodeObject(response.TypeURL, body)
+		object, err := xds.Decode(response.TypeURL, body)
 		if err != nil {
 			answer.Rejects = append(answer.Rejects, fmt.Errorf("%s sent something invalid: %w", response.Server, err))
 			continue
@@ -245,20 +238,4 @@ func decode(response *adsc.Response) *Answer {
 	}
 	slices.SortFunc(answer.Resources, func(body, b *resource.Resource) int { return body.Key().Compare(b.Key()) })
 	return answer
-}
-
-// decodeObject extends resource.DecodeMCP by names without a namespace, "/name". istiod gives these to objects that it
-// read from files, and treats them as in the namespace default.
-func decodeObject(typeURL string, body *anypb.Any) (*resource.Resource, error) {
-	if object, err := resource.DecodeMCP(typeURL, body); err == nil {
-		return object, nil
-	}
-	var message mcp.Resource
-	if body.UnmarshalTo(&message) == nil && strings.HasPrefix(message.GetMetadata().GetName(), "/") {
-		message.Metadata.Name = "default" + message.GetMetadata().GetName()
-		if named, err := anypb.New(&message); err == nil {
-			body = named
-		}
-	}
-	return resource.DecodeMCP(typeURL, body)
 }

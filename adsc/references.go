@@ -1,0 +1,77 @@
+package adsc
+
+import (
+	"cmp"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// The type URLs of Envoy's resources that refer to each other.
+const (
+	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+)
+
+// A state-of-the-world response of the partialTypes may leave out unchanged resources. For all other types, absence
+// means deletion (xds_protocol.rst, "How the client specifies what resources to return").
+var partialTypes = map[string]bool{
+	EndpointType: true,
+	RouteType:    true,
+	"type.googleapis.com/envoy.config.route.v3.VirtualHost":                true,
+	"type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig":        true,
+	"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret": true,
+	"type.googleapis.com/envoy.service.runtime.v3.Runtime":                 true,
+}
+
+// References returns the names that a resource refers to: the routes of a listener, the endpoints of a cluster. An
+// undecodable resource has none.
+func References(a *anypb.Any) []string {
+	switch a.GetTypeUrl() {
+	case ClusterType:
+		return endpointsOf(a)
+	case ListenerType:
+		return routesOf(a)
+	}
+	return nil
+}
+
+// endpointsOf returns the name of a cluster's endpoints, if it has them from EDS.
+func endpointsOf(a *anypb.Any) []string {
+	var c clusterv3.Cluster
+	if a.UnmarshalTo(&c) != nil || c.GetType() != clusterv3.Cluster_EDS {
+		return nil
+	}
+	return []string{cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName())}
+}
+
+// routesOf returns the names of the routes that a listener's connection managers have from RDS.
+func routesOf(a *anypb.Any) (routes []string) {
+	var l listenerv3.Listener
+	if a.UnmarshalTo(&l) != nil {
+		return nil
+	}
+	managers := []*anypb.Any{l.GetApiListener().GetApiListener()}
+	chains := l.GetFilterChains()
+	if l.GetDefaultFilterChain() != nil {
+		chains = append(chains, l.GetDefaultFilterChain())
+	}
+	for _, chain := range chains {
+		for _, filter := range chain.GetFilters() {
+			managers = append(managers, filter.GetTypedConfig())
+		}
+	}
+	for _, config := range managers {
+		var m hcmv3.HttpConnectionManager
+		if config.MessageIs(&m) && config.UnmarshalTo(&m) == nil {
+			if route := m.GetRds().GetRouteConfigName(); route != "" {
+				routes = append(routes, route)
+			}
+		}
+	}
+	return routes
+}
