@@ -43,12 +43,10 @@ func many(number int) steady {
 }
 
 // started returns a run that has read everything.
-func started(tb testing.TB, server steady) *run {
+func started(tb testing.TB, server steady) *state {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(tb, err)
-	settings := Settings{}
-	require.NoError(tb, settings.complete())
-	current := begun(newSource(settings, server, mapper), &shelf{groups: map[string]sources.Content{}}, time.Now())
+	current := begun(newSource(quickly(), server, mapper), &shelf{groups: map[string]sources.Content{}}, time.Now())
 	require.Len(tb, current.Poll(tb.Context(), time.Now()).Contents, len(server.reply.Instances)/10)
 	return current
 }

@@ -68,7 +68,7 @@ type model struct {
 
 	source  *Source
 	sink    *shelf
-	current *run
+	current *state
 	safe    map[string]bool // instances that were served, and are alive since
 	history []string
 }
@@ -189,7 +189,7 @@ func (m *model) poll() {
 	require.NoError(m.t, m.sink.ReplaceAll(batch.Contents))
 	registry.KeepNote(m.sink, batch.Note, nil)
 	served := m.served()
-	m.note("polled %q, %v: %v", m.Servers()[m.current.Server], batch.Health.State, slices.Sorted(maps.Keys(served)))
+	m.note("polled %q, %v: %v", m.Servers()[m.current.Follower.Server], batch.Health.State, slices.Sorted(maps.Keys(served)))
 	for address := range m.safe {
 		if !m.living[address] {
 			delete(m.safe, address)
@@ -277,7 +277,7 @@ func TestModel(t *testing.T) {
 			servers: []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
 			sink: &shelf{groups: map[string]sources.Content{}},
 		}
-		settings := Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}
+		settings := Settings{PollSettings: registry.PollSettings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}}
 		m.source = newSource(settings, m, mapper)
 		for _, server := range m.servers {
 			server.start()
@@ -288,7 +288,7 @@ func TestModel(t *testing.T) {
 			m.change()
 			m.beat()
 			if m.random.IntN(20) == 0 {
-				m.current.Returns = time.Time{}
+				m.current.Follower.Returns = time.Time{}
 			}
 			m.poll()
 		}

@@ -55,7 +55,7 @@ func TestAddress(t *testing.T) {
 func newClient(t *testing.T, address, credentialsFile string, settings *adsc.TLS) client.Client {
 	a, err := client.ParseAddress(address)
 	require.NoError(t, err)
-	reader, err := fetch.New(a, settings, credentialsFile)
+	reader, err := fetch.New(a, fetch.Settings{TLS: settings, CredentialsFile: credentialsFile})
 	require.NoError(t, err)
 	return client.Client{Client: reader}
 }
