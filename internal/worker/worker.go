@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 )
 
 // Group is a number of goroutines that end together. Make it with New.
@@ -55,6 +56,18 @@ func (g *Group) Wait() error {
 func (g *Group) Stop() {
 	g.cancel(nil)
 	g.workers.Wait()
+}
+
+// Wait waits for a duration, or until there is a wakeup, which may be nil. It returns the error of ctx.
+func Wait(ctx context.Context, wakeup <-chan struct{}, duration time.Duration) error {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wakeup:
+	case <-timer.C:
+	}
+	return ctx.Err()
 }
 
 // Panic is the error that a panic becomes.

@@ -10,7 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/time/rate"
 
-	"tributary/sources/registry"
+	"tributary/internal/worker"
 )
 
 // gate limits the requests to Consul.
@@ -200,7 +200,7 @@ func newBackOff(first, last time.Duration) backoff.BackOff {
 // sleep waits, and reports whether ctx lasts.
 func sleep(ctx context.Context, delay time.Duration) bool {
 	if delay > 0 {
-		registry.Sleep(ctx, delay)
+		_ = worker.Wait(ctx, nil, delay)
 	}
 	return ctx.Err() == nil
 }

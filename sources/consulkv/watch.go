@@ -14,7 +14,6 @@ import (
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 	"tributary/sources/presence"
-	"tributary/sources/registry"
 )
 
 // listing has all keys under the prefix at one moment.
@@ -43,7 +42,7 @@ func (p *place) follow(ctx context.Context, m *memory, f follower) error {
 	defer feeling.Stop()
 	var w waiting
 	feeling.Go(func() {
-		for pause(ctx, p.pulseEvery) == nil {
+		for worker.Wait(ctx, nil, p.pulseEvery) == nil {
 			if now, err := p.pulse(ctx); err == nil { // the reads report the same failure
 				w.felt(now)
 				f.felt(now)
@@ -81,7 +80,7 @@ func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) err
 			f.took(l)
 			index = dial.NextIndex(0, l.Index)
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := worker.Wait(ctx, nil, wait); err != nil {
 			return err
 		}
 	}
@@ -204,12 +203,6 @@ func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOpti
 	return listing{read: time.Now(), pairs: pairs, anonymous: sent.Load(), Answer: judge.Answer{
 		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
 	}}, nil
-}
-
-// pause waits, and returns ctx's error if it ends meanwhile.
-func pause(ctx context.Context, d time.Duration) error {
-	registry.Sleep(ctx, d)
-	return ctx.Err()
 }
 
 // A blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for

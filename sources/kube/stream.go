@@ -19,6 +19,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
+	"tributary/internal/worker"
 	"tributary/sources/registry"
 )
 
@@ -207,7 +208,7 @@ func (s *stream) follow(ctx context.Context) {
 		}
 		if version == "" {
 			s.listed = false
-			wait(ctx, s.news, nil)
+			_ = worker.Wait(ctx, s.news, time.Hour)
 		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
 			s.noteFailure(ctx, err)
 		}
@@ -217,15 +218,6 @@ func (s *stream) follow(ctx context.Context) {
 		if stale {
 			client.close()
 		}
-	}
-}
-
-// wait waits for news or until the time is over.
-func wait(ctx context.Context, news registry.Wakeup, over <-chan time.Time) {
-	select {
-	case <-news:
-	case <-over:
-	case <-ctx.Done():
 	}
 }
 
@@ -447,5 +439,5 @@ func (s *stream) noteFailure(ctx context.Context, err error) {
 	}
 	s.mu.Unlock()
 	s.wakeup.Notify()
-	wait(ctx, s.news, time.After(pause))
+	_ = worker.Wait(ctx, s.news, pause)
 }
