@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -50,4 +51,14 @@ func TestDo(t *testing.T) {
 	first := worker.Do(func() error { panic("no") })
 	require.EqualError(t, first, "panic: no")
 	require.Same(t, first, worker.Do(func() error { panic(first) }), "it is passed on as it was")
+}
+
+func TestWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, Wait(ctx, nil, time.Nanosecond))
+	wakeup := make(chan struct{}, 1)
+	wakeup <- struct{}{}
+	require.NoError(t, Wait(ctx, wakeup, time.Hour))
+	cancel()
+	require.ErrorIs(t, Wait(ctx, nil, time.Hour), context.Canceled)
 }

@@ -87,7 +87,7 @@ func (r *run) loop(ctx context.Context) error {
 	wanted := registry.Wanted{Consumers: r.settings.Mapping.Sidecars != nil, Notes: registry.NoNotes{}}
 	core.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if strings.HasPrefix(group, sidecarGroup) {
-			r.sidecars.Restore(group, published, func(service) bool { return true })
+			r.sidecars.Restore(group, published, nil)
 		} else {
 			r.restore(group, published)
 		}

@@ -140,9 +140,6 @@ type Poller[ID ServiceID[ID]] struct {
 func NewPoller[ID ServiceID[ID]](options PollOptions[ID]) *Poller[ID] {
 	poller := &Poller[ID]{PollOptions: options}
 	poller.Follower = fetch.Follower{Servers: options.Servers, Resync: options.Resync}
-	if poller.Selects == nil {
-		poller.Selects = func(Service[ID]) bool { return true }
-	}
 	keepEmpty := func(ID) time.Duration { return options.KeepEmpty }
 	poller.Machine = NewMachine(options.Mapping, keepEmpty, options.HoldEnd)
 	return poller
