@@ -55,10 +55,10 @@ func TestDo(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, Wait(ctx, nil, time.Nanosecond))
+	require.NoError(t, worker.Wait(ctx, nil, time.Nanosecond))
 	wakeup := make(chan struct{}, 1)
 	wakeup <- struct{}{}
-	require.NoError(t, Wait(ctx, wakeup, time.Hour))
+	require.NoError(t, worker.Wait(ctx, wakeup, time.Hour))
 	cancel()
-	require.ErrorIs(t, Wait(ctx, nil, time.Hour), context.Canceled)
+	require.ErrorIs(t, worker.Wait(ctx, nil, time.Hour), context.Canceled)
 }
