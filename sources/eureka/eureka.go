@@ -1,23 +1,16 @@
 // Package eureka reads the instances that are registered in a Eureka. README.md has its behaviour in each situation.
 //
 // It publishes one group for each host, see mapping.ID. Package wire decodes answers, and mapping makes ServiceEntries;
-// they are pure. Package client reads the servers. Here, run.go polls one server at a time, and state.go decides which
-// instances are served.
+// they are pure. Here, client.go reads the servers, run.go polls one at a time, and state.go decides which instances
+// are served.
 package eureka
 
 import (
 	"cmp"
 
 	"tributary/sources"
-	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/registry"
-)
-
-// The schemes of addresses of a Eureka.
-const (
-	Scheme       = client.Scheme
-	SecureScheme = client.SecureScheme
 )
 
 // Settings are the options of a Eureka source. Zero values stand for the defaults.
@@ -45,7 +38,7 @@ func newSource(settings Settings, servers serverAPI, mapper *mapping.Mapper) *So
 
 // New returns a source of the Eureka at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
-	servers, err := client.ParseAddress(address)
+	servers, err := parseAddress(address)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +51,7 @@ func New(address string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	mapper, err := mapping.New(settings.Mapping, settings.VIPs)
-	return newSource(settings, client.Client{Client: reader}, mapper), err
+	return newSource(settings, serverClient{reader}, mapper), err
 }
 
 // selects reports whether an application is to be read.

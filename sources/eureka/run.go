@@ -5,15 +5,14 @@ import (
 	"errors"
 
 	"tributary/sources"
-	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/wire"
 )
 
-// serverAPI reads servers. See client.Client.
+// serverAPI reads servers. See serverClient.
 type serverAPI interface {
 	Servers() []string
-	Listing(ctx context.Context, server string, previous *client.Reply) (*client.Reply, error)
-	Changes(ctx context.Context, server string, previous *client.Reply) (*client.Reply, error)
+	Listing(ctx context.Context, server string, previous *response) (*response, error)
+	Changes(ctx context.Context, server string, previous *response) (*response, error)
 }
 
 // Run polls the Eureka and publishes its services until ctx ends.
@@ -21,7 +20,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return newState(s).Poller.Run(ctx, sink)
 }
 
-var noReply = &client.Reply{Answer: &wire.Answer{}}
+var noReply = &response{Answer: &wire.Answer{}}
 
 var errFewer = errors.New("the server lists fewer instances than the followed one")
 

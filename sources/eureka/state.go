@@ -10,7 +10,6 @@ import (
 
 	"tributary/internal/words"
 	"tributary/sources"
-	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/presence"
@@ -27,7 +26,7 @@ type state struct {
 	ended     map[string]time.Time     // when instances ended, as the server reports
 	displaced map[placement]bool       // places at which the last listing has a new service
 
-	listing, changes *client.Reply // the last answers of the followed server
+	listing, changes *response // the last answers of the followed server
 }
 
 // placement is a service at an address and port, or such a place.
