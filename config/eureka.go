@@ -14,9 +14,6 @@ type Eureka struct {
 	// Names of applications to leave out, * for any characters.
 	Skip []string `json:"skip,omitempty" reading:"set"`
 
-	// When to return to the first servers of the address, after another server was followed. Default: 10m.
-	Resync Duration `json:"resync,omitempty" reading:"-"`
-
 	// Host of a service, with {vip} and {app}. Default: {vip}.eureka.
 	HostTemplate string `json:"hostTemplate,omitempty"`
 	// Namespace of the objects made. Default: eureka.

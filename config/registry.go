@@ -10,6 +10,8 @@ type PolledRegistry struct {
 	Interval Duration `json:"interval,omitempty" reading:"-"`
 	// How long unlisted instances stay without proof that they have gone, as after a restart of the server. Default: 6m.
 	Hold Duration `json:"hold,omitempty" reading:"-"`
+	// When to return to the first servers of the address, after another server was followed. Default: 10m.
+	Resync Duration `json:"resync,omitempty" reading:"-"`
 
 	RegistryHosts
 }

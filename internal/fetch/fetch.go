@@ -39,16 +39,22 @@ type Client struct {
 	Limit   int           // bytes of an answer, after decompression
 }
 
-// New returns a client for the servers of an address, with usual bounds. credentialsFile may be empty. An error begins
-// with the key at fault.
-func New(servers address.Address, settings *adsc.TLS, credentialsFile string) (*Client, error) {
-	secure, err := settings.DialerFor(servers.Secure)
+// Settings are the settings of a connection. Zero values stand for the defaults.
+type Settings struct {
+	TLS *adsc.TLS
+	// CredentialsFile has user:password. Default: the credentials in the address.
+	CredentialsFile string
+}
+
+// New returns a client for the servers of an address, with usual bounds. An error begins with the key at fault.
+func New(servers address.Address, settings Settings) (*Client, error) {
+	secure, err := settings.TLS.DialerFor(servers.Secure)
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}
 	client := &Client{
 		Servers: servers.Servers, Path: servers.Path, TLS: secure,
-		Account: Account{User: servers.User, Password: servers.Password, File: credentialsFile},
+		Account: Account{User: servers.User, Password: servers.Password, File: settings.CredentialsFile},
 		Timeout: 30 * time.Second, Limit: 64 << 20,
 	}
 	return client, client.Account.check()

@@ -85,10 +85,10 @@ func TestNew(t *testing.T) {
 			secure: &adsc.TLS{Mode: adsc.TLSMutual},
 		},
 	} {
-		_, err := fetch.New(test.servers, test.secure, test.file)
+		_, err := fetch.New(test.servers, fetch.Settings{TLS: test.secure, CredentialsFile: test.file})
 		require.EqualError(t, err, message)
 	}
-	client, err := fetch.New(address.Address{Secure: true}, nil, "")
+	client, err := fetch.New(address.Address{Secure: true}, fetch.Settings{})
 	require.NoError(t, err)
 	require.Equal(t, "https://host/path", client.URL("host", "/path"), "TLS is SIMPLE by default")
 }

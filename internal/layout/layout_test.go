@@ -77,8 +77,7 @@ var arrows = map[string][]string{
 	"sources/nacos/wire":   {},
 	"sources/kube/mapping": {"resource", "sources", "sources/registry"},
 
-	"sources/eureka/wire":   {},
-	"sources/eureka/client": {"sources/eureka/wire"},
+	"sources/eureka/wire": {},
 
 	"sources/kube": {
 		"resource", "sources", "adsc", "sources/presence", "sources/registry", "sources/derive", "sources/kube/",

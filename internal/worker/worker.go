@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Group is a number of goroutines that end together. Make it with New.
@@ -78,6 +79,18 @@ func Each(count, processors int, work func(i int)) {
 	if err := group.Wait(); err != nil {
 		panic(err)
 	}
+}
+
+// Wait waits for a duration, or until there is a wakeup, which may be nil. It returns the error of ctx.
+func Wait(ctx context.Context, wakeup <-chan struct{}, duration time.Duration) error {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wakeup:
+	case <-timer.C:
+	}
+	return ctx.Err()
 }
 
 // Panic is the error that a panic becomes.

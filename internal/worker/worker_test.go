@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -63,4 +64,14 @@ func TestEach(t *testing.T) {
 		require.Panics(t, func() { worker.Each(2, processors, func(int) { panic("no") }) })
 	}
 	worker.Each(0, 3, func(int) { t.Error("there is no call") })
+}
+
+func TestWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, worker.Wait(ctx, nil, time.Nanosecond))
+	wakeup := make(chan struct{}, 1)
+	wakeup <- struct{}{}
+	require.NoError(t, worker.Wait(ctx, wakeup, time.Hour))
+	cancel()
+	require.ErrorIs(t, worker.Wait(ctx, nil, time.Hour), context.Canceled)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
-	"tributary/sources/registry"
 )
 
 // Over plain HTTP, services without a watch slot are not polled for no reason: a few blocking queries show that there
@@ -80,12 +80,12 @@ func (r *run) watchChanges(ctx context.Context, p *catalogScope, name string) {
 		r.mu.Unlock()
 		if err != nil {
 			index = 0
-			registry.Sleep(ctx, retry.NextBackOff())
+			_ = worker.Wait(ctx, nil, retry.NextBackOff())
 			continue
 		}
 		retry.Reset()
 		index = dial.NextIndex(q.index, answerIndex)
-		registry.Sleep(ctx, pace.next(time.Now()))
+		_ = worker.Wait(ctx, nil, pace.next(time.Now()))
 	}
 }
 

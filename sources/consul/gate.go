@@ -9,7 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/time/rate"
 
-	"tributary/sources/registry"
+	"tributary/internal/worker"
 )
 
 // gate limits the requests to Consul.
@@ -99,7 +99,7 @@ func (g *gate) wait(ctx context.Context) bool {
 	g.mu.Lock()
 	end := g.pausedUntil
 	g.mu.Unlock()
-	return registry.Sleep(ctx, time.Until(end))
+	return worker.Wait(ctx, nil, time.Until(end)) == nil
 }
 
 // pacer limits how often one service is read: two reads at once, and then ever fewer for one that keeps changing, down

@@ -124,7 +124,7 @@ const (
 // data.
 func (r *run) watchServers(ctx context.Context, p *catalogScope) {
 	var last *trouble
-	for wait := serverInterval; registry.Sleep(ctx, wait); {
+	for wait := serverInterval; worker.Wait(ctx, nil, wait) == nil; {
 		failure, err := r.readServers(ctx, p)
 		wait = serverInterval
 		if err != nil {

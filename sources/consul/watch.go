@@ -9,9 +9,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"golang.org/x/time/rate"
 
+	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
 	"tributary/sources/presence"
-	"tributary/sources/registry"
 )
 
 // watcher reads one service again and again.
@@ -237,7 +237,7 @@ func (r *run) resync(ctx context.Context, p *catalogScope) {
 		// Tributaries that started together do not stay together.
 		spread := r.settings.Resync / 10
 		delay := r.settings.Resync - spread + rand.N(2*spread+1) //nolint:gosec // no secret
-		if !registry.Sleep(ctx, delay) {
+		if worker.Wait(ctx, nil, delay) != nil {
 			return
 		}
 		r.mu.Lock()

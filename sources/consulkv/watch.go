@@ -13,7 +13,6 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
-	"tributary/sources/registry"
 )
 
 // listing has all keys under the prefix at one moment.
@@ -63,7 +62,7 @@ func (r *run) read(ctx context.Context) error {
 			outage = true
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		}
-		if !registry.Sleep(ctx, wait) {
+		if worker.Wait(ctx, nil, wait) != nil {
 			return ctx.Err()
 		}
 	}
@@ -168,7 +167,7 @@ func (p *place) list(ctx context.Context, q *api.QueryOptions) (listing, error) 
 // index beyond its own. A proxy or a slow connection may hold the query meanwhile.
 func (r *run) watchPulse(ctx context.Context) {
 	wasBehind := false
-	for registry.Sleep(ctx, r.place.pulseEvery) {
+	for worker.Wait(ctx, nil, r.place.pulseEvery) == nil {
 		pulse, index, err := r.place.pulse(ctx)
 		if err != nil {
 			continue // the reads report the same failure

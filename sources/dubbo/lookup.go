@@ -13,7 +13,6 @@ import (
 	"tributary/internal/intake"
 	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
-	core "tributary/sources/registry"
 )
 
 // revision identifies metadata: the instances with one revision serve the same.
@@ -127,7 +126,7 @@ func (r *run) resolve(lookup *lookup) {
 		default:
 			previous = answer.metadata
 		}
-		core.Sleep(lookup.ctx, pause)
+		_ = worker.Wait(lookup.ctx, nil, pause)
 	}
 }
 
@@ -210,7 +209,7 @@ func (r *run) ask(ctx context.Context, instances []provider.Instance) result {
 	answers := make(chan result, len(instances))
 	for index, instance := range instances {
 		workers.Go(func() {
-			core.Sleep(ctx, time.Duration(index)*nextAfter)
+			_ = worker.Wait(ctx, nil, time.Duration(index)*nextAfter)
 			metadata, method, err := r.asker.Ask(ctx, instance)
 			answers <- result{metadata: &metadata, source: method, failure: err}
 		})

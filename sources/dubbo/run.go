@@ -87,7 +87,7 @@ func (r *run) loop(ctx context.Context) error {
 	wanted := registry.Wanted{Consumers: r.settings.Mapping.Sidecars != nil, Notes: registry.NoNotes{}}
 	core.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if strings.HasPrefix(group, sidecarGroup) {
-			r.sidecars.Restore(group, published, func(service) bool { return true })
+			r.sidecars.Restore(group, published, nil)
 		} else {
 			r.restore(group, published)
 		}
@@ -176,7 +176,7 @@ func (r *run) Applications(names []string, err error) {
 	}
 	selected := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
 	nameList.total = len(names)
-	core.Sync(r.applications, selected, func(string) *application {
+	registry.Sync(r.applications, selected, func(string) *application {
 		return &application{instances: map[string]*instance{}}
 	}, func(removed *application) {
 		for _, instance := range removed.instances {
@@ -192,7 +192,7 @@ func (r *run) Instances(applicationName string, instanceIDs []string, err error)
 		create := func(instanceID string) *instance {
 			return &instance{id: instanceID, application: applicationName}
 		}
-		core.Sync(listed.instances, instanceIDs, create, r.drop)
+		registry.Sync(listed.instances, instanceIDs, create, r.drop)
 	}
 }
 

@@ -9,25 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 )
 
 // steady is a server with one listing.
-type steady struct{ reply *client.Reply }
+type steady struct{ reply *response }
 
 func (s steady) Servers() []string { return []string{"a"} }
 
-func (s steady) Listing(_ context.Context, _ string, previous *client.Reply) (*client.Reply, error) {
+func (s steady) Listing(_ context.Context, _ string, previous *response) (*response, error) {
 	if s.reply.Sum == previous.Sum {
 		return previous, nil
 	}
 	return s.reply, nil
 }
 
-func (s steady) Changes(context.Context, string, *client.Reply) (*client.Reply, error) {
-	return &client.Reply{Answer: &wire.Answer{}}, nil
+func (s steady) Changes(context.Context, string, *response) (*response, error) {
+	return &response{Answer: &wire.Answer{}}, nil
 }
 
 // many returns a server with a number of instances, ten of each service.
@@ -39,16 +38,14 @@ func many(number int) steady {
 		instance.App, instance.VIP = fmt.Sprintf("ORDERS-%d", index/10), fmt.Sprintf("orders-%d", index/10)
 		answer.Instances = append(answer.Instances, instance)
 	}
-	return steady{&client.Reply{Answer: answer, Sum: [32]byte{1}}}
+	return steady{&response{Answer: answer, Sum: [32]byte{1}}}
 }
 
 // started returns a run that has read everything.
-func started(tb testing.TB, server steady) *run {
+func started(tb testing.TB, server steady) *state {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(tb, err)
-	settings := Settings{}
-	require.NoError(tb, settings.complete())
-	current := begun(newSource(settings, server, mapper), &shelf{groups: map[string]sources.Content{}}, time.Now())
+	current := begun(newSource(quickly(), server, mapper), &shelf{groups: map[string]sources.Content{}}, time.Now())
 	require.Len(tb, current.Poll(tb.Context(), time.Now()).Contents, len(server.reply.Instances)/10)
 	return current
 }

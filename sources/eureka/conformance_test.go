@@ -14,6 +14,7 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/registry"
 	"tributary/sources/sourcetest"
 )
 
@@ -50,7 +51,9 @@ type harness struct {
 
 // quickly returns settings with short delays and holds.
 func quickly() Settings {
-	return Settings{Interval: 5 * time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond, Resync: time.Minute}
+	return Settings{PollSettings: registry.PollSettings{
+		Interval: 5 * time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond, Resync: time.Minute,
+	}}
 }
 
 func (h *harness) Source() sources.Source {

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
@@ -44,7 +43,7 @@ type modelServer struct {
 	instances map[string]wire.Instance
 	renewed   map[string]int
 	changes   map[string]wire.Instance
-	replies   map[string]*client.Reply // cached, by path
+	replies   map[string]*response // cached, by path
 	cachedAt  map[string]int           // when they were made
 	stuck     int                      // until when they stay
 }
@@ -52,7 +51,7 @@ type modelServer struct {
 func (s *modelServer) start() {
 	s.running, s.stuck = true, 0
 	s.instances, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
-	s.replies, s.cachedAt = map[string]*client.Reply{}, map[string]int{}
+	s.replies, s.cachedAt = map[string]*response{}, map[string]int{}
 }
 
 // model is the world. It implements serverAPI.
@@ -68,7 +67,7 @@ type model struct {
 
 	source  *Source
 	sink    *shelf
-	current *run
+	current *state
 	safe    map[string]bool // instances that were served, and are alive since
 	history []string
 }
@@ -147,7 +146,7 @@ func (m *model) Servers() []string { return []string{"a", "b"} }
 
 var errModel = errors.New("away")
 
-func (m *model) Listing(_ context.Context, name string, previous *client.Reply) (*client.Reply, error) {
+func (m *model) Listing(_ context.Context, name string, previous *response) (*response, error) {
 	reply, err := m.reply(name, "/apps")
 	if err == nil && reply.Sum == previous.Sum {
 		return previous, nil
@@ -155,11 +154,11 @@ func (m *model) Listing(_ context.Context, name string, previous *client.Reply) 
 	return reply, err
 }
 
-func (m *model) Changes(_ context.Context, name string, _ *client.Reply) (*client.Reply, error) {
+func (m *model) Changes(_ context.Context, name string, _ *response) (*response, error) {
 	return m.reply(name, "/apps/delta")
 }
 
-func (m *model) reply(name, path string) (*client.Reply, error) {
+func (m *model) reply(name, path string) (*response, error) {
 	server := m.servers[slices.Index(m.Servers(), name)]
 	if !server.running || server.cut || path != "/apps" && server.silent {
 		return nil, errModel
@@ -178,7 +177,7 @@ func (m *model) reply(name, path string) (*client.Reply, error) {
 		answer.Instances = append(answer.Instances, instance)
 		text = fmt.Append(text, instance.ID, instance.Action, instance.Registered, instance.Evicted)
 	}
-	server.replies[path] = &client.Reply{Answer: answer, Sum: sha256.Sum256(text)}
+	server.replies[path] = &response{Answer: answer, Sum: sha256.Sum256(text)}
 	server.cachedAt[path] = m.now
 	return server.replies[path], nil
 }
@@ -189,7 +188,7 @@ func (m *model) poll() {
 	require.NoError(m.t, m.sink.ReplaceAll(batch.Contents))
 	registry.KeepNote(m.sink, batch.Note, nil)
 	served := m.served()
-	m.note("polled %q, %v: %v", m.Servers()[m.current.Server], batch.Health.State, slices.Sorted(maps.Keys(served)))
+	m.note("polled %q, %v: %v", m.Servers()[m.current.Follower.Server], batch.Health.State, slices.Sorted(maps.Keys(served)))
 	for address := range m.safe {
 		if !m.living[address] {
 			delete(m.safe, address)
@@ -277,7 +276,7 @@ func TestModel(t *testing.T) {
 			servers: []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
 			sink: &shelf{groups: map[string]sources.Content{}},
 		}
-		settings := Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}
+		settings := Settings{PollSettings: registry.PollSettings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}}
 		m.source = newSource(settings, m, mapper)
 		for _, server := range m.servers {
 			server.start()
@@ -288,7 +287,7 @@ func TestModel(t *testing.T) {
 			m.change()
 			m.beat()
 			if m.random.IntN(20) == 0 {
-				m.current.Returns = time.Time{}
+				m.current.Follower.Returns = time.Time{}
 			}
 			m.poll()
 		}

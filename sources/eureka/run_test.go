@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/fetch"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/registry"
 )
 
 // shelf is a sink that keeps contents and notes, for several runs.
@@ -244,9 +246,9 @@ func TestNew(t *testing.T) {
 		"address: want eureka://":      {"nacos://h", Settings{}},
 		"apps: \"[\" is no name":       {"eureka://h", Settings{Apps: []string{"["}}},
 		"skip: \"\" is no name":        {"eureka://h", Settings{Skip: []string{""}}},
-		"interval: want 1ms to 1m0s":   {"eureka://h", Settings{Interval: time.Hour}},
-		"hold: want":                   {"eureka://h", Settings{Hold: -1}},
-		"credentialsFile: the address": {"eureka://a:b@h", Settings{CredentialsFile: "x"}},
+		"interval: want 1ms to 1m0s":   {"eureka://h", Settings{PollSettings: registry.PollSettings{Interval: time.Hour}}},
+		"hold: want":                   {"eureka://h", Settings{PollSettings: registry.PollSettings{Hold: -1}}},
+		"credentialsFile: the address": {"eureka://a:b@h", Settings{PollSettings: registry.PollSettings{Settings: fetch.Settings{CredentialsFile: "x"}}}},
 		"namespace: ":                  {"eureka://h", func() (s Settings) { s.Mapping.Namespace = "A b"; return s }()},
 	} {
 		_, err := New(c.address, c.settings)

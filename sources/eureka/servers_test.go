@@ -15,7 +15,7 @@ import (
 
 // cluster is a run with several servers.
 type cluster struct {
-	*run
+	*state
 	t       *testing.T
 	servers []*eurekatest.Server
 }
@@ -28,15 +28,15 @@ func newCluster(t *testing.T, count int) *cluster {
 		created.servers = append(created.servers, server)
 		hosts = append(hosts, server.Host())
 	}
-	source, err := New("eureka://"+strings.Join(hosts, ","), Settings{Hold: time.Hour, Resync: time.Hour})
+	source, err := New("eureka://"+strings.Join(hosts, ","), Settings{PollSettings: registry.PollSettings{Hold: time.Hour, Resync: time.Hour}})
 	require.NoError(t, err)
-	created.run = begun(source, &shelf{groups: map[string]sources.Content{}}, time.Now())
+	created.state = begun(source, &shelf{groups: map[string]sources.Content{}}, time.Now())
 	return created
 }
 
 // begun returns a run of the source that has restored the sink's state.
-func begun(source *Source, sink sources.Sink, now time.Time) *run {
-	created := source.newRun()
+func begun(source *Source, sink sources.Sink, now time.Time) *state {
+	created := newState(source)
 	created.Begin(sink, now)
 	return created
 }
@@ -50,7 +50,7 @@ func (c *cluster) expect(state sources.State, server int, addresses ...string) s
 	c.t.Helper()
 	batch := c.Poll(c.t.Context(), time.Now())
 	require.Equal(c.t, state, batch.Health.State, batch.Health.Message)
-	require.Equal(c.t, server, c.Server)
+	require.Equal(c.t, server, c.Follower.Server)
 	require.Equal(c.t, addresses, (&book{state: c.state, t: c.t}).served(orders))
 	return batch.Health
 }
@@ -75,7 +75,7 @@ func TestSeveralServers(t *testing.T) {
 
 	first.Restart()
 	c.expect(sources.Healthy, 1, every...)
-	c.Returns = time.Time{}
+	c.Follower.Returns = time.Time{}
 	c.expect(sources.Healthy, 0, every...)
 	second.Stop()
 	first.Stop()
@@ -83,7 +83,7 @@ func TestSeveralServers(t *testing.T) {
 	first.Restart()
 	first.Forget()
 	c.put(first, every[0])
-	c.Returns = time.Time{}
+	c.Follower.Returns = time.Time{}
 	c.expect(sources.Healthy, 2, every...) // the first server lists too little
 
 	first.Stop()
@@ -97,7 +97,7 @@ func TestSeveralServers(t *testing.T) {
 	c.expect(sources.Denied, 2, every...)
 	third.Ask("")
 	health = c.expect(sources.Healthy, 2, every...)
-	require.EqualValues(t, 3, c.switches.Value())
+	require.EqualValues(t, 3, c.counts.Switches.Value())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

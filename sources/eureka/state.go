@@ -25,6 +25,8 @@ type state struct {
 	listed    map[string]wire.Instance // the last listing
 	ended     map[string]time.Time     // when instances ended, as the server reports
 	displaced map[placement]bool       // places at which the last listing has a new service
+
+	listing, changes *response // the last answers of the followed server
 }
 
 // placement is a service at an address and port, or such a place.
@@ -40,12 +42,12 @@ func placementOf(service mapping.ID, endpoint registry.Endpoint) placement {
 
 func placeOf(endpoint registry.Endpoint) placement { return placementOf(mapping.ID{}, endpoint) }
 
-func newState(source *Source, read registry.Read[mapping.ID]) *state {
-	created, settings := &state{Source: source}, source.settings
+func newState(source *Source) *state {
+	created := &state{Source: source, listing: noReply, changes: noReply}
 	created.Poller = registry.NewPoller(registry.PollOptions[mapping.ID]{
-		Read: read, Mapping: source.mapper, Interval: settings.Interval, Hold: settings.Hold, KeepEmpty: settings.KeepEmpty,
-		Selects: created.selects, HoldEnd: created.holdEnd, InDoubt: created.inDoubt,
-		Counts: source.counts, Registerer: settings.Registerer,
+		PollSettings: source.settings.PollSettings, Servers: source.servers.Servers(), Read: created.read,
+		Mapping: source.mapper, Selects: created.selects, HoldEnd: created.holdEnd, InDoubt: created.inDoubt,
+		Counts: source.counts,
 	})
 	return created
 }
@@ -59,10 +61,9 @@ func (s *state) selects(service registry.Service[mapping.ID]) bool {
 // least one.
 func maxLoss(instances int) int { return instances - instances*85/100 }
 
-// takeListing takes a listing and the recent changes of a server. The listing is doubtful if it is from another
-// server (switched) or one with other registration times of most instances, if a part cannot be read, or if too many
-// instances are missing.
-func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switched bool) *catalog {
+// takeListing takes a listing and the recent changes of a server. The listing is doubtful if it has other registration
+// times of most instances, if a part cannot be read, or if too many instances are missing.
+func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance) *catalog {
 	previous := s.listed
 	s.listed = make(map[string]wire.Instance, len(answer.Instances))
 	missing, registered := len(previous), 0
@@ -82,7 +83,7 @@ func (s *state) takeListing(answer *wire.Answer, changes []wire.Instance, switch
 			s.ended[mapping.InstanceOf(change.Key)] = time.UnixMilli(int64(change.Evicted))
 		}
 	}
-	doubtful := switched || answer.Nameless > 0 || missing > maxLoss(len(previous)) || 2*registered > len(previous)-missing
+	doubtful := answer.Nameless > 0 || missing > maxLoss(len(previous)) || 2*registered > len(previous)-missing
 	result := &catalog{Doubtful: doubtful}
 	if answer.Nameless > 0 {
 		nameless := words.Count(answer.Nameless, "instance", "instances")

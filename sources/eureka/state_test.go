@@ -35,8 +35,8 @@ type book struct {
 func newBook(t *testing.T) *book {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
-	source := newSource(Settings{Hold: time.Minute, KeepEmpty: time.Hour}, nil, mapper)
-	return &book{state: newState(source, nil), t: t, published: map[mapping.ID]*resource.Resource{}}
+	source := newSource(Settings{PollSettings: registry.PollSettings{Hold: time.Minute, KeepEmpty: time.Hour}}, steady{}, mapper)
+	return &book{state: newState(source), t: t, published: map[mapping.ID]*resource.Resource{}}
 }
 
 // up returns instances of orders with these addresses.
@@ -137,9 +137,15 @@ func (b *book) take(r reading, now time.Time) {
 	if r.outage {
 		b.Leave(now)
 	}
-	taken := b.takeListing(r.answer, r.changes, r.switched)
+	b.publish(b.apply(r, now))
+}
+
+// apply returns the content after a reading.
+func (b *book) apply(r reading, now time.Time) registry.Batch {
+	taken := b.takeListing(r.answer, r.changes)
 	b.problems = taken.Problems
-	b.publish(b.Apply(*taken, now))
+	taken.Doubtful = taken.Doubtful || r.switched
+	return b.Apply(*taken, now)
 }
 
 func (b *book) takes(now time.Time, r reading, want ...string) {
@@ -342,7 +348,7 @@ func TestRestart_KeepsPublishedEndpoints(t *testing.T) {
 	b := newBook(t)
 	b.settings.Skip = []string{"orders"}
 	b.Restore("orders", []*resource.Resource{earlier.published[orders]}, b.selects)
-	require.Len(t, b.Apply(*b.takeListing(listing(nil).answer, nil, true), timeAt(0)).Contents, 1)
+	require.Len(t, b.apply(reading{answer: listing(nil).answer, switched: true}, timeAt(0)).Contents, 1)
 	require.Nil(t, b.served(orders), "the settings no longer select it")
 }
 
@@ -357,7 +363,7 @@ func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
 	} {
 		b := newBook(t)
 		b.Restore("orders", nil, b.selects)
-		contents := b.Apply(*b.takeListing(test.first.answer, nil, true), timeAt(0)).Contents
+		contents := b.apply(reading{answer: test.first.answer, switched: true}, timeAt(0)).Contents
 		if test.delay > 0 {
 			require.Empty(t, contents, name)
 			require.Equal(t, timeAt(test.delay), b.Next(), name)
@@ -538,7 +544,7 @@ func TestHostWithoutServices_ClearsLeftOut(t *testing.T) {
 	b := newBook(t)
 	invalid := up("0.0.0.0")
 	turn := func(elapsed time.Duration, instances ...wire.Instance) []sources.Content {
-		return b.Apply(*b.takeListing(listing(instances).answer, nil, false), timeAt(elapsed)).Contents
+		return b.apply(reading{answer: listing(instances).answer, switched: false}, timeAt(elapsed)).Contents
 	}
 	turn(time.Second, append(up("10.0.0.1"), invalid...)...)
 	turn(2*time.Second, invalid...)

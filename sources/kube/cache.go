@@ -65,8 +65,8 @@ func (t timeline) restored(from *cache, version uint64, now time.Time, hold time
 // errOlder says that the server named a resource version lower than one before.
 var errOlder = errors.New("the server went back in time")
 
-// checkList takes the versions of a complete list that was requested at version requestedAt of the cluster. It removes
-// unchanged objects from listed, and returns the deleted objects. With an error, the list is ignored.
+// checkList takes the versions of a complete list that was requested at version requestedAt of the cluster, and returns
+// the deleted objects. With an error, the list is ignored.
 func (m *cache) checkList(
 	t timeline, now time.Time, requestedAt, version uint64, listed map[string]uint64, settle, hold time.Duration,
 ) (deleted []string, err error) {
@@ -87,18 +87,11 @@ func (m *cache) checkList(
 		}
 	}
 	m.rollbackSince, m.Seen, m.confirmedAt = time.Time{}, version, now
-	var unchanged []string
-	for name, v := range listed {
-		if delete(m.unread, name); m.objects[name].Value == v {
-			unchanged = append(unchanged, name)
-		}
-	}
-	deleted = m.applyList(now, listed)
-	for _, name := range unchanged {
-		delete(listed, name)
+	for name := range listed {
+		delete(m.unread, name)
 	}
 	m.isListed = true
-	return deleted, nil
+	return m.applyList(now, listed), nil
 }
 
 // isOlder reports whether a list is older than an earlier answer. If all objects of the server are known, a new object

@@ -212,7 +212,7 @@ func (r *run) discover(ctx context.Context) {
 			client.close()
 			client, pause = nil, retry.NextBackOff()
 		}
-		wait(ctx, r.look, time.After(pause))
+		_ = worker.Wait(ctx, r.look, pause)
 	}
 }
 

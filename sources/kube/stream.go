@@ -19,6 +19,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"tributary/internal/intake"
+	"tributary/internal/worker"
 	"tributary/sources/registry"
 )
 
@@ -62,13 +63,6 @@ func (k *kind) take(m meta, object json.RawMessage) {
 	}
 }
 
-// drop tells all handlers that objects were deleted. run.mu is held.
-func (k *kind) drop(keys ...string) {
-	for _, key := range keys {
-		k.take(metaNamed(key), nil)
-	}
-}
-
 // metaNamed returns metadata with a name only.
 func metaNamed(key string) meta {
 	namespace, name, _ := strings.Cut(key, "/")
@@ -101,6 +95,14 @@ type stream struct {
 }
 
 var digestSeed = maphash.MakeSeed()
+
+// drop tells all handlers that objects were deleted. run.mu is held.
+func (s *stream) drop(keys ...string) {
+	for _, key := range keys {
+		delete(s.digests, key)
+		s.take(metaNamed(key), nil)
+	}
+}
 
 // where names the stream in messages and in the saved state.
 func (s *stream) where() string {
@@ -207,7 +209,7 @@ func (s *stream) follow(ctx context.Context) {
 		}
 		if version == "" {
 			s.listed = false
-			wait(ctx, s.news, nil)
+			_ = worker.Wait(ctx, s.news, time.Hour)
 		} else if err := step(ctx, client, s.path(version)); err != nil && ctx.Err() == nil {
 			s.noteFailure(ctx, err)
 		}
@@ -217,15 +219,6 @@ func (s *stream) follow(ctx context.Context) {
 		if stale {
 			client.close()
 		}
-	}
-}
-
-// wait waits for news or until the time is over.
-func wait(ctx context.Context, news registry.Wakeup, over <-chan time.Time) {
-	select {
-	case <-news:
-	case <-over:
-	case <-ctx.Done():
 	}
 }
 
@@ -294,7 +287,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	}
 	_ = s.reserveMemory(ctx, size) // less than before
 	for i, m := range metas {
-		if listed[m.key] > 0 || s.digests[m.key] != digests[m.key] {
+		if s.digests[m.key] != digests[m.key] {
 			s.take(m, objects[i])
 		}
 	}
@@ -407,7 +400,6 @@ func (s *stream) applyEvent(kind string, object json.RawMessage) error {
 		}
 		s.deleted = s.confirmedAt
 		s.forget(m.key)
-		delete(s.digests, m.key)
 		s.drop(m.key)
 	}
 	s.wakeup.Notify()
@@ -447,5 +439,5 @@ func (s *stream) noteFailure(ctx context.Context, err error) {
 	}
 	s.mu.Unlock()
 	s.wakeup.Notify()
-	wait(ctx, s.news, time.After(pause))
+	_ = worker.Wait(ctx, s.news, pause)
 }

@@ -37,9 +37,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
-	registry.Restore(sink, func(group string,
-		published []*resource.Resource,
-	) {
+	registry.Restore(sink, func(group string, published []*resource.Resource) {
 		r.state.restore(group, published, s.settings)
 	})
 	r.state.Resume(sink, time.Now())

@@ -71,7 +71,7 @@ func (s *state) restore(published string, resources []*resource.Resource, settin
 		return
 	}
 	s.services[k] = &service{settled: true}
-	s.Restore(published, resources, func(registry.Service[mapping.ID]) bool { return true })
+	s.Restore(published, resources, nil)
 }
 
 // takeNames notes the names of all services of a group.

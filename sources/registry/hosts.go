@@ -94,10 +94,16 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 var clusterHost = regexp.MustCompile(`^[^.]+\.[^.]+(\.[^.]+)*\.svc(\..+\.(local|internal))?$|` +
 	`^[^.]+\.[^.]+\.svc\..+\.[a-z]{2,4}$`)
 
-// CheckHost returns an error for a service that was registered with the host of a Kubernetes Service. The template's
-// text after its last placeholder is the operator's choice and allows any host below it, unless the registrant could
-// complete it to the default domain.
-func (n Naming[ID]) CheckHost(place, host string) error {
+// CheckHost returns an error for a service that can have no object, or that was registered with the host of a
+// Kubernetes Service. The template's text after its last placeholder is the operator's choice and allows any host below
+// it, unless the registrant could complete it to the default domain.
+func (n Naming[ID]) CheckHost(place string, id ID, host string) error {
+	switch {
+	case !utf8.ValidString(id.String()):
+		return fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
+	case host == "":
+		return fmt.Errorf("%s: there is no name left for it", place)
+	}
 	suffix := n.Template[strings.LastIndexByte(n.Template, '}')+1:]
 	if n.AnyHost || !strings.HasSuffix(".cluster.local", suffix) || !clusterHost.MatchString(host) {
 		return nil
@@ -143,15 +149,10 @@ func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (
 	r *resource.Resource, warnings []string, err error,
 ) {
 	place, parsed := h.place(s.ID), protocol.Parse(s.Port.Protocol)
-	switch {
-	case !utf8.ValidString(s.ID.String()):
-		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
-	case s.Port.Number == 0:
+	if s.Port.Number == 0 {
 		return nil, nil, nil
-	case s.Name.Host == "":
-		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
 	}
-	if err := h.CheckHost(place, s.Name.Host); err != nil {
+	if err := h.CheckHost(place, s.ID, s.Name.Host); err != nil {
 		return nil, nil, err
 	}
 	for _, p := range h.Parts(s.ID) {

@@ -115,8 +115,8 @@ func NewMachine[ID ServiceID[ID]](mapping Mapping[ID], keep func(ID) time.Durati
 	return created
 }
 
-// Restore takes back a group that an earlier run published, without services that are no longer selected. A group that
-// cannot be read stays until something is listed for it, or until its hold ends.
+// Restore takes back a group that an earlier run published, without services that are no longer selected; nil selects
+// all. A group that cannot be read stays until something is listed for it, or until its hold ends.
 func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selected func(Service[ID]) bool) {
 	all := m.mapping.Restore(published)
 	g := m.group(name)
@@ -124,7 +124,7 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 		g.unknown = &Known{}
 	}
 	for _, service := range all {
-		if !selected(service) {
+		if selected != nil && !selected(service) {
 			continue
 		}
 		state := m.group(service.ID.Group()).service(service.ID)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tributary/internal/address"
 	"tributary/internal/fetch"
 	"tributary/internal/worker"
 	"tributary/resource"
@@ -48,17 +49,47 @@ func (c *Catalog[ID]) change(name string, edit func(*Offers[ID])) {
 	c.Offers[name] = group
 }
 
-// Read reads a whole registry.
-type Read[ID ServiceID[ID]] func(ctx context.Context, now time.Time) (Catalog[ID], error)
+// PollSettings are the settings that all polled sources have. Zero values stand for the defaults.
+type PollSettings struct {
+	// Interval is the time between two polls. Default: 5s.
+	Interval time.Duration
+	// Resync is the time after which the source returns to the first servers of the address. Default: 10m.
+	Resync time.Duration
+	// Hold is how long unlisted instances stay without proof that they have gone. The default, 6m, fits clients that
+	// register again within five minutes, and answers that are up to half a minute old.
+	Hold time.Duration
+	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
+	KeepEmpty time.Duration
+	fetch.Settings
+	// VIPs gives services virtual addresses; nil for none.
+	VIPs VIPs
+	// Registerer takes the metrics of the source, with its label. Default: none.
+	Registerer prometheus.Registerer
+}
 
-// PollOptions are the parts of a source that is polled. Read, Mapping and Counts are required.
+// Client checks the settings, fills in the defaults, and returns a client of servers. An error begins with the key at
+// fault.
+func (s *PollSettings) Client(servers address.Address) (*fetch.Client, error) {
+	if err := cmp.Or(
+		Time("interval", &s.Interval, 5*time.Second, time.Millisecond, time.Minute),
+		Time("hold", &s.Hold, 6*time.Minute, time.Millisecond, 24*time.Hour),
+		Time("keepEmpty", &s.KeepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
+		Time("resync", &s.Resync, 10*time.Minute, 10*time.Millisecond, 24*time.Hour),
+	); err != nil {
+		return nil, err
+	}
+	return fetch.New(servers, s.Settings)
+}
+
+// PollOptions are the parts of a source that is polled. Servers, Read, Mapping and Counts are required.
 type PollOptions[ID ServiceID[ID]] struct {
-	Read    Read[ID]
-	Mapping Mapping[ID]
+	PollSettings
 
-	Interval  time.Duration // between two polls
-	Hold      time.Duration // of unlisted endpoints during a suspicion
-	KeepEmpty time.Duration // of a service without endpoints
+	Servers []string // preferred ones first
+	// Read reads the whole registry from one server, or from the next one if that fails. If the source returns to a
+	// preferred server, an error keeps it at the present one.
+	Read    func(ctx context.Context, server string, returning bool) (Catalog[ID], error)
+	Mapping Mapping[ID]
 
 	// Selects reports whether a service of an earlier run is still to be read. Nil: all are.
 	Selects func(Service[ID]) bool
@@ -67,36 +98,26 @@ type PollOptions[ID ServiceID[ID]] struct {
 	// InDoubt reports whether the registry does not prove the end of an endpoint that is served. Nil: it never does.
 	InDoubt func(Known) bool
 
-	Counts     *PollCounts
-	Registerer prometheus.Registerer // of the counts; nil for none
-}
-
-// PollTimes fills in the defaults of options of a source that is polled, and checks them. The default of hold fits
-// clients that register again within five minutes, and answers that are up to half a minute old.
-func PollTimes(interval, hold, keepEmpty *time.Duration) error {
-	return cmp.Or(
-		Time("interval", interval, 5*time.Second, time.Millisecond, time.Minute),
-		Time("hold", hold, 6*time.Minute, time.Millisecond, 24*time.Hour),
-		Time("keepEmpty", keepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
-	)
+	Counts *PollCounts
 }
 
 // PollCounts are the counters of a source that is polled. They continue from one run to the next.
 type PollCounts struct {
 	*sources.CounterSet
-	Reads, Suspicions sources.Counter
+	Reads, Suspicions, Switches sources.Counter
 }
 
-// NewPollCounts returns counters with a prefix of their names, and further ones of the source.
-func NewPollCounts(prefix string, further ...*sources.Counter) *PollCounts {
+// NewPollCounts returns counters with a prefix of their names.
+func NewPollCounts(prefix string) *PollCounts {
 	counts := &PollCounts{
 		Reads: sources.Counter{Name: "full_reads_total", Help: "Listings of all instances that were read."},
 		Suspicions: sources.Counter{
 			Name: "suspicions_total",
 			Help: "Times that unlisted instances began to stay: after errors, at another server, or if many are missing.",
 		},
+		Switches: sources.Counter{Name: "servers_total", Help: "Changes to another server."},
 	}
-	counts.CounterSet = sources.NewCounters(prefix, append(further, &counts.Reads, &counts.Suspicions)...)
+	counts.CounterSet = sources.NewCounters(prefix, &counts.Reads, &counts.Suspicions, &counts.Switches)
 	return counts
 }
 
@@ -107,6 +128,7 @@ type Poller[ID ServiceID[ID]] struct {
 	*Machine[ID]
 	PollOptions[ID]
 
+	Follower fetch.Follower
 	problems []string // of the last catalog, as empty
 	empty    string
 	failures int // polls in a row that failed
@@ -117,9 +139,7 @@ type Poller[ID ServiceID[ID]] struct {
 // NewPoller returns a poller without content. Call Begin first, unless Run is used.
 func NewPoller[ID ServiceID[ID]](options PollOptions[ID]) *Poller[ID] {
 	poller := &Poller[ID]{PollOptions: options}
-	if poller.Selects == nil {
-		poller.Selects = func(Service[ID]) bool { return true }
-	}
+	poller.Follower = fetch.Follower{Servers: options.Servers, Resync: options.Resync}
 	keepEmpty := func(ID) time.Duration { return options.KeepEmpty }
 	poller.Machine = NewMachine(options.Mapping, keepEmpty, options.HoldEnd)
 	return poller
@@ -148,13 +168,21 @@ func (p *Poller[ID]) Run(ctx context.Context, sink sources.Sink) error {
 // Poll reads the registry, and returns the content to publish.
 func (p *Poller[ID]) Poll(ctx context.Context, now time.Time) Batch {
 	begin := time.Now()
-	catalog, err := p.Read(ctx, now)
+	var catalog Catalog[ID]
+	switched, err := p.Follower.Read(now, func(server string, returning bool) (err error) {
+		catalog, err = p.Read(ctx, server, returning)
+		return err
+	})
 	now = now.Add(time.Since(begin))
 	switch {
 	case ctx.Err() != nil:
 		return Batch{Health: p.health, Next: time.Hour}
 	case err != nil:
 		return p.fail(err, now)
+	}
+	if switched {
+		p.Counts.Switches.Add(1)
+		catalog.Doubtful = catalog.Doubtful || !catalog.Unchanged
 	}
 	return p.Apply(catalog, now)
 }

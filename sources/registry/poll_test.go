@@ -25,8 +25,9 @@ type pollTest struct {
 func newPollTest(t *testing.T) *pollTest {
 	test := &pollTest{t: t}
 	test.Poller = NewPoller(PollOptions[svc]{
-		Read:    func(context.Context, time.Time) (Catalog[svc], error) { return test.next, test.err },
-		Mapping: newPlain(), Interval: time.Second, Hold: hold, KeepEmpty: keep, Counts: NewPollCounts("test_"),
+		PollSettings: PollSettings{Interval: time.Second, Hold: hold, KeepEmpty: keep}, Servers: []string{"a"},
+		Read:    func(context.Context, string, bool) (Catalog[svc], error) { return test.next, test.err },
+		Mapping: newPlain(), Counts: NewPollCounts("test_"),
 	})
 	test.Leave(start)
 	return test

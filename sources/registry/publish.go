@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"tributary/internal/worker"
 	"tributary/sources"
 )
 
@@ -72,14 +73,14 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 		}
 		sink.Report(now.Health)
 		if len(now.Contents) > 0 {
-			Sleep(ctx, delay)
+			_ = worker.Wait(ctx, nil, delay)
 		}
 		timer.Reset(now.Next)
 		select {
 		case <-ctx.Done():
 			return
 		case <-wakeup:
-			Sleep(ctx, min(quiet, delay))
+			_ = worker.Wait(ctx, nil, min(quiet, delay))
 		case <-timer.C:
 		}
 	}
@@ -91,15 +92,4 @@ func Wait(next, now time.Time) time.Duration {
 		return time.Hour
 	}
 	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
-}
-
-// Sleep waits for d, or until ctx ends, and reports whether ctx lasts.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return ctx.Err() == nil
 }

@@ -90,20 +90,3 @@ func StateOf(err, denied error) sources.State {
 	}
 	return sources.Unreachable
 }
-
-// Sync makes names the keys of items: it adds missing ones and drops others.
-func Sync[T any](items map[string]T, names []string, add func(name string) T, drop func(T)) {
-	listed := make(map[string]bool, len(names))
-	for _, name := range names {
-		listed[name] = true
-		if _, ok := items[name]; !ok {
-			items[name] = add(name)
-		}
-	}
-	for name, item := range items {
-		if !listed[name] {
-			drop(item)
-			delete(items, name)
-		}
-	}
-}

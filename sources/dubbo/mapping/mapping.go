@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config/protocol"
@@ -132,13 +131,7 @@ const (
 // the service's port.
 func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
 	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
-	if !utf8.ValidString(id.Interface + id.Group + id.Version) {
-		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(place, "?"))
-	}
-	if name == (core.Name{}) {
-		return nil, nil, fmt.Errorf("%s: there is no name left for it", place)
-	}
-	if err := m.CheckHost(place, name.Host); err != nil {
+	if err := m.CheckHost(place, host[0].ID, name.Host); err != nil {
 		return nil, nil, err
 	}
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.

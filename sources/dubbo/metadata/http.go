@@ -2,44 +2,26 @@ package metadata
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 
-	"tributary/internal/intake"
+	"tributary/internal/fetch"
 	"tributary/sources/dubbo/provider"
 )
 
-// client keeps no idle connections: each revision is asked for once.
-var client = &http.Client{
-	Transport:     &http.Transport{DisableKeepAlives: true},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
+var client = fetch.Client{Timeout: patience, Limit: maxAnswer}
 
 // overHTTP asks over HTTP, which Dubbo 3.3 serves on Triple's port.
 func overHTTP(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	u := url.URL{
-		Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo",
-		RawQuery: url.Values{"revision": {i.Revision}}.Encode(),
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	path := "/" + service + "/getMetadataInfo?" + url.Values{"revision": {i.Revision}}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, client.URL(address, path), http.NoBody)
 	if err != nil {
 		return m, err
 	}
-	req.Header.Set("Accept", "application/json")
-	res, err := client.Do(req)
-	if err != nil {
-		return m, err
-	}
-	intake.Bound(res) //nolint:bodyclose // it is closed below
-	defer func() { _ = res.Body.Close() }()
-	text, err := intake.Read(res.Body, maxAnswer)
-	if err != nil {
-		return m, err
-	}
-	if res.StatusCode != http.StatusOK {
-		return m, fmt.Errorf("HTTP %d: %s", res.StatusCode, provider.Shorten(string(text)))
-	}
-	m, _, err = provider.ParseMetadata(text)
+	request.Header.Set("Accept", "application/json")
+	err = client.Do(request, func(text []byte) (err error) {
+		m, _, err = provider.ParseMetadata(text)
+		return err
+	})
 	return m, err
 }

@@ -136,3 +136,20 @@ type Connection struct {
 	Message string // for people: why it is not up, or a problem of one that is
 	Certain bool   // the registry itself confirms removals, so none is in doubt after an outage
 }
+
+// Sync makes names the keys of items: it adds missing ones and drops others.
+func Sync[T any](items map[string]T, names []string, add func(name string) T, drop func(T)) {
+	listed := make(map[string]bool, len(names))
+	for _, name := range names {
+		listed[name] = true
+		if _, ok := items[name]; !ok {
+			items[name] = add(name)
+		}
+	}
+	for name, item := range items {
+		if !listed[name] {
+			drop(item)
+			delete(items, name)
+		}
+	}
+}

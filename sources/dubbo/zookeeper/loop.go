@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"tributary/internal/intake"
+	"tributary/internal/worker"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -75,10 +76,10 @@ func follow[T any](
 			tell(content, err)
 			w.await(ctx, up, fired, func() (changed bool) { return compare(ctx, w, path, n, content, err, fired) })
 		case errors.Is(err, errConnection):
-			w.wait(ctx, w.connected(), retry.NextBackOff())
+			_ = worker.Wait(ctx, w.connected(), retry.NextBackOff())
 		default:
 			tell(content, err)
-			w.wait(ctx, nil, retry.NextBackOff())
+			_ = worker.Wait(ctx, nil, retry.NextBackOff())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,7 +118,7 @@ func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 		if w.conn.AddAuth("digest", []byte(a.User+":"+a.Password.Reveal())) == nil {
 			break
 		}
-		w.wait(ctx, w.connected(), time.Second)
+		_ = worker.Wait(ctx, w.connected(), time.Second)
 	}
 	return ctx.Err() == nil
 }
@@ -144,17 +145,6 @@ func (w *watch) connected() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.up
-}
-
-// wait waits for d, or until up is closed.
-func (w *watch) wait(ctx context.Context, up <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-up:
-	case <-timer.C:
-	}
 }
 
 // turn waits until one of maxReads is free.
@@ -184,27 +174,13 @@ func (w *watch) each(ctx context.Context, path string, selected func(name string
 			tell(nil, err)
 			return
 		}
-		listed := make(map[string]bool, len(all))
-		var names []string
-		for _, name := range all {
-			if selected(name) {
-				names, listed[name] = append(names, name), true
-			}
-		}
+		names := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !selected(name) })
 		tell(names, nil)
-		for name, end := range ends {
-			if !listed[name] {
-				end()
-				delete(ends, name)
-			}
-		}
-		for name := range listed {
-			if ends[name] == nil {
-				ctx, end := context.WithCancel(ctx)
-				ends[name] = end
-				w.loops.Go(func() { loop(ctx, name) })
-			}
-		}
+		registry.Sync(ends, names, func(name string) context.CancelFunc {
+			ctx, end := context.WithCancel(ctx)
+			w.loops.Go(func() { loop(ctx, name) })
+			return end
+		}, func(end context.CancelFunc) { end() })
 	})
 }
 

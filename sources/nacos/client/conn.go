@@ -150,7 +150,7 @@ func (c *conn) register(ctx context.Context) error {
 		if !errors.Is(err, errUnregistered) {
 			return err
 		}
-		if sleep(ctx, unregistered) != nil {
+		if worker.Wait(ctx, nil, unregistered) != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (c *conn) register(ctx context.Context) error {
 // beat sends heartbeats, and notices a server without an answer.
 func (c *conn) beat() {
 	missed := 0
-	for sleep(c.ctx, pulse) == nil {
+	for worker.Wait(c.ctx, nil, pulse) == nil {
 		err := c.request(c.ctx, "HealthCheckRequest", healthCheck{}, &answer{})
 		if err == nil {
 			missed = 0
@@ -279,17 +279,6 @@ func (c *conn) explain(kind string, err error) error {
 		return fmt.Errorf("%s: %w: %s", kind, errTooLarge, message)
 	}
 	return fmt.Errorf("%s: %s", kind, message)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // subscribe returns the instances of a service, and starts or ends pushes of its changes.

@@ -87,7 +87,7 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 		if errors.Is(err, errPassing) { // although it connects
 			wait = max(wait, c.login.pause)
 		}
-		if sleep(ctx, wait) != nil {
+		if worker.Wait(ctx, nil, wait) != nil {
 			return ctx.Err()
 		}
 	}
@@ -300,7 +300,7 @@ func (s *session) follow(ctx context.Context) error {
 		if err := s.read(ctx); err != nil {
 			return err
 		}
-		if sleep(ctx, s.watched.Interval) != nil {
+		if worker.Wait(ctx, nil, s.watched.Interval) != nil {
 			return context.Cause(ctx)
 		}
 	}

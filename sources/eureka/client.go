@@ -1,5 +1,4 @@
-// Package client reads the servers of a Eureka.
-package client
+package eureka
 
 import (
 	"context"
@@ -9,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"tributary/internal/address"
+	addresses "tributary/internal/address"
 	"tributary/internal/fetch"
 	"tributary/sources/eureka/wire"
 )
@@ -25,10 +24,10 @@ const (
 	defaultPath = "/eureka"
 )
 
-// ParseAddress reads the address of the servers of a Eureka: eureka://[user:password@]host:8761,host:8761/eureka with
+// parseAddress reads the address of the servers of a Eureka: eureka://[user:password@]host:8761,host:8761/eureka with
 // ?backup=host:8761. Preferred servers come first.
-func ParseAddress(text string) (address.Address, error) {
-	parsed, err := address.ParseHTTP(Scheme, defaultPort, defaultPath, text)
+func parseAddress(text string) (addresses.Address, error) {
+	parsed, err := addresses.ParseHTTP(Scheme, defaultPort, defaultPath, text)
 	if strings.HasSuffix(parsed.Path, "/apps") || strings.Contains(parsed.Path, "/apps/") {
 		const message = "address: the path is that of the API, such as %s; /apps, which is below it, is added"
 		err = fmt.Errorf(message, defaultPath)
@@ -36,37 +35,37 @@ func ParseAddress(text string) (address.Address, error) {
 	return parsed, err
 }
 
-// Client reads servers. It is safe for concurrent use.
-type Client struct{ *fetch.Client }
+// serverClient reads servers. It is safe for concurrent use.
+type serverClient struct{ *fetch.Client }
 
 // Servers returns the addresses of the servers, preferred ones first.
-func (c Client) Servers() []string { return c.Client.Servers }
+func (c serverClient) Servers() []string { return c.Client.Servers }
 
-// Reply is an answer of a server, with the checksum of its text.
-type Reply struct {
+// response is an answer of a server, with the checksum of its text.
+type response struct {
 	*wire.Answer
 
 	Sum [sha256.Size]byte
 }
 
-// Listing reads all applications. If the text is as before, it returns the previous reply.
-func (c Client) Listing(ctx context.Context, server string, previous *Reply) (*Reply, error) {
+// Listing reads all applications. If the text is as before, it returns the previous response.
+func (c serverClient) Listing(ctx context.Context, server string, previous *response) (*response, error) {
 	return c.get(ctx, server, "/apps", previous)
 }
 
 // Changes reads the changes of the last minutes, as Listing does. Not every server offers them.
-func (c Client) Changes(ctx context.Context, server string, previous *Reply) (*Reply, error) {
+func (c serverClient) Changes(ctx context.Context, server string, previous *response) (*response, error) {
 	return c.get(ctx, server, "/apps/delta", previous)
 }
 
-func (c Client) get(ctx context.Context, server, path string, previous *Reply) (reply *Reply, err error) {
+func (c serverClient) get(ctx context.Context, server, path string, previous *response) (reply *response, err error) {
 	err = c.Get(ctx, server, path, func(text []byte) (err error) {
 		sum := sha256.Sum256(text)
 		if sum == previous.Sum {
 			reply = previous
 			return nil
 		}
-		reply = &Reply{Sum: sum}
+		reply = &response{Sum: sum}
 		reply.Answer, err = wire.Decode(text)
 		return err
 	})

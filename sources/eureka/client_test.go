@@ -1,4 +1,4 @@
-package client_test
+package eureka
 
 import (
 	"errors"
@@ -11,15 +11,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"tributary/adsc"
 	"tributary/internal/fetch"
-	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/eurekatest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAddress(t *testing.T) {
 	for address, want := range map[string]string{
@@ -31,11 +27,11 @@ func TestAddress(t *testing.T) {
 		"eureka://[2001:db8::1]:1,::1/e":   "[[2001:db8::1]:1 [::1]:8761] /e false ",
 		"eureka://me:p%40ss:w@h":           "[h:8761] /eureka false me",
 	} {
-		a, err := client.ParseAddress(address)
+		a, err := parseAddress(address)
 		require.NoError(t, err, address)
 		require.Equal(t, want, fmt.Sprint(a.Servers, " ", a.Path, " ", a.Secure, " ", a.User), address)
 	}
-	a, err := client.ParseAddress("eureka://me:p%40ss:w@h")
+	a, err := parseAddress("eureka://me:p%40ss:w@h")
 	require.NoError(t, err)
 	require.Equal(t, "p@ss:w", a.Password.Reveal())
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
@@ -46,22 +42,22 @@ func TestAddress(t *testing.T) {
 		"eureka://h#x", "eureka://h?zone=a",
 		"eureka://h?backup=", "eureka://:secret@h", "eureka://me:se%cret@h", "eureka://h/%zz", "eureka://h?%zz", "eureka://me:secret@:1",
 	} {
-		_, err := client.ParseAddress(address)
+		_, err := parseAddress(address)
 		require.ErrorContains(t, err, "address: ", address)
 		require.NotContains(t, err.Error(), "secret")
 	}
 }
 
-func newClient(t *testing.T, address, credentialsFile string, settings *adsc.TLS) client.Client {
-	a, err := client.ParseAddress(address)
+func newClient(t *testing.T, address, credentialsFile string, settings *adsc.TLS) serverClient {
+	a, err := parseAddress(address)
 	require.NoError(t, err)
-	reader, err := fetch.New(a, settings, credentialsFile)
+	reader, err := fetch.New(a, fetch.Settings{TLS: settings, CredentialsFile: credentialsFile})
 	require.NoError(t, err)
-	return client.Client{Client: reader}
+	return serverClient{reader}
 }
 
-func list(t *testing.T, c client.Client, server string) (*client.Reply, error) {
-	return c.Listing(t.Context(), server, &client.Reply{})
+func list(t *testing.T, c serverClient, server string) (*response, error) {
+	return c.Listing(t.Context(), server, &response{})
 }
 
 // TestRefusals is the table of statuses.
@@ -85,7 +81,7 @@ func TestRefusals(t *testing.T) {
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps: ")
 		require.ErrorContains(t, err, fmt.Sprint(status))
 		require.Equal(t, denied, errors.Is(err, fetch.ErrDenied))
-		_, err = c.Changes(t.Context(), s.Host(), &client.Reply{})
+		_, err = c.Changes(t.Context(), s.Host(), &response{})
 		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps/delta: ")
 	}
 }
@@ -114,7 +110,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	s := eurekatest.Start(t)
 	s.Ask("me:p@ss")
-	ask := func(c client.Client) error { _, err := list(t, c, s.Host()); return err }
+	ask := func(c serverClient) error { _, err := list(t, c, s.Host()); return err }
 	require.ErrorIs(t, ask(newClient(t, s.Address(), "", nil)), fetch.ErrDenied)
 	require.NoError(t, ask(newClient(t, "eureka://me:p%40ss@"+s.Host(), "", nil)))
 
