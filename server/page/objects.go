@@ -158,8 +158,8 @@ func (o *Objects) served(
 	}
 	for _, object := range selected[o.Pager.from:o.Pager.to] {
 		row, key := Object{Resource: object}, object.Key()
-		if others := losers[key]; len(others) > 0 {
-			names := words.Each(others, func(other aggregate.Candidate) string { return other.Source })
+		if shadowed := losers[key]; len(shadowed) > 0 {
+			names := words.Each(shadowed, func(loser aggregate.Candidate) string { return loser.Source })
 			row.Marks = append(row.Marks, Mark{idle, "wins over " + strings.Join(names, ", ")})
 		}
 		if quarantined[key] {

@@ -196,9 +196,6 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 	}), nil
 }
 
-// Contents checks the contents of a path.
-func (l *Linter) Contents(contents ...sources.Content) { l.checkSource(Terms{}, contents) }
-
 // checkSource checks the contents of a source, and returns the valid objects.
 func (l *Linter) checkSource(terms Terms, contents []sources.Content) *validObjects {
 	objects := &validObjects{terms: terms, places: make(map[resource.Key]string)}
