@@ -152,8 +152,8 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// xdsServer is a flag with the address of a server of xDS. It implements pflag.Value. runCommand finds the server if the
-// flag is not given.
+// xdsServer is a flag with the address of a server of xDS. It implements pflag.Value. runCommand finds the server if
+// the flag is not given.
 type xdsServer struct{ address *string }
 
 // defaultServer is the server that is meant if none is given to cmd.

@@ -61,7 +61,7 @@ func Tail(path string, size int64) ([]byte, error) {
 	from := max(0, info.Size()-size)
 	text, err := io.ReadAll(io.NewSectionReader(file, from, size))
 	if from > 0 {
-		if _, lines, found := bytes.Cut(text, []byte("\n")); found {
+		if _, lines, complete := bytes.Cut(text, []byte("\n")); complete {
 			text = lines
 		}
 	}

@@ -236,8 +236,8 @@ func ReadFiles(ctx context.Context, address string, settings file.Settings) (con
 
 const registryPatience = 30 * time.Second
 
-// readRegistry reads a source as the server does when it starts, and returns its contents and its health. The error says
-// why it cannot be read.
+// readRegistry reads a source as the server does when it starts, and returns its contents and its health. The error
+// says why it cannot be read.
 func readRegistry(
 	ctx context.Context, source sources.Source,
 ) (contents []sources.Content, health sources.Health, err error) {

@@ -336,8 +336,8 @@ func (l *Linter) reportForeign(terms Terms, r sources.Reject) {
 }
 
 // SARIF returns findings as a value to be encoded in JSON: the part of SARIF 2.1.0
-// (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) for services that show them beside the lines of a change. version is
-// the version of tributary.
+// (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) for services that show them beside the lines of a change. version
+// is the version of tributary.
 func SARIF(findings []Finding, version string) any {
 	type object = map[string]any
 	results, rules := []object{}, []map[string]Rule{}
