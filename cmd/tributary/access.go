@@ -80,7 +80,7 @@ It exits with 3 if it is not allowed.`,
 	f.String("service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
 	completeFlag(cmd, "type", cobra.FixedCompletions(access.Types(), noFiles))
 	completeFlag(cmd, "service", cobra.FixedCompletions(access.Services(), noFiles))
-	completeFlag(cmd, "kind", completeKinds)
+	completeFlag(cmd, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
 	return cmd
 }
 

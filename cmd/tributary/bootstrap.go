@@ -66,7 +66,7 @@ instructions.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.Var(newXDSServer(&opts.Server), "server", "host:port of the server, as the client reaches it"+
+	f.Var(xdsServer{&opts.Server}, "server", "host:port of the server, as the client reaches it"+
 		orElse(envServer, "listen.xds", config.DefaultXDS))
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil,

@@ -27,13 +27,8 @@ func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 
 func offeredKinds() []cobra.Completion {
 	return words.Each(resource.Schemas(), func(s *resource.Schema) string {
-		return cobra.CompletionWithDesc(s.Plural,
-			string(s.Kind))
+		return cobra.CompletionWithDesc(s.Plural, string(s.Kind))
 	})
-}
-
-func offeredTypes(names []string) []cobra.Completion {
-	return words.Each(names, func(name string) string { return cobra.CompletionWithDesc(name, "of Envoy") })
 }
 
 func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -43,15 +38,12 @@ func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return offeredKinds(), noFiles
 }
 
-func completeKinds(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return offeredKinds(), noFiles
-}
-
-func completeType(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func completeType(_ *cobra.Command, args []string, _ string) (types []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
 	}
-	return append(offeredKinds(), offeredTypes(envoyTypeNames())...), noFiles
+	types = words.Each(envoyTypeNames(), func(name string) string { return cobra.CompletionWithDesc(name, "of Envoy") })
+	return append(offeredKinds(), types...), noFiles
 }
 
 // objects returns the objects of a kind that a server has; none if it cannot be asked.

@@ -108,23 +108,16 @@ func newSchema() *cobra.Command {
 
 func newInit() *cobra.Command { return initOf(check.Registries()) }
 
-func registryNames(registries []check.Registry) string {
-	var names []string
-	for _, registry := range registries {
-		names = append(names, registry.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
 // initOf is the command that looks for registries.
 func initOf(registries []check.Registry) *cobra.Command {
 	var host string
+	names := words.Each(registries, func(registry check.Registry) string { return registry.Name })
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a first configuration of the registries that are found",
 		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in
 files beside it, and of the registries that answer on this machine on their usual ports
-(` + registryNames(registries) + `). A file that is there already is never changed.`,
+(` + strings.Join(names, ", ") + `). A file that is there already is never changed.`,
 		Example: `  tributary init
   tributary init /etc/tributary/tributary.yaml --host registry.example`,
 		Args: cobra.MaximumNArgs(1),
@@ -156,14 +149,9 @@ files beside it, and of the registries that answer on this machine on their usua
 			if _, err := config.Parse(path, text); err != nil {
 				return fmt.Errorf("the registries that were found make no valid configuration: %w", err)
 			}
-			// Another process may have made it meanwhile: it is not changed then, either.
-			//nolint:gosec // it has no secrets, and the server may be another user
-			file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-			if err != nil {
-				return err
-			}
-			_, err = file.Write(text)
-			if err := errors.Join(err, file.Close()); err != nil {
+			// Another process may have made it meanwhile: it is not changed then, either. It has no secrets, and the server
+			// may be another user.
+			if err := writeNew(path, text, 0o644); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
@@ -174,4 +162,14 @@ files beside it, and of the registries that answer on this machine on their usua
 	}
 	cmd.Flags().StringVar(&host, "host", "127.0.0.1", "host on which registries are looked for")
 	return cmd
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(path string, text []byte, mode fs.FileMode) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
 }

@@ -197,36 +197,34 @@ func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool)
 }
 
 func newClient() *cobra.Command {
-	var flags adminFlags
-	kick := &cobra.Command{
+	kick := posting("/-/clients/kick", "node", &cobra.Command{
 		Use:   "kick NODE",
 		Short: "End the streams of a client, so that it reconnects",
 		Long: `Kick ends all streams of the client with a node ID. The client reconnects and gets its configuration again:
 an Envoy retries a listener that it rejected for a port in use. Traffic goes on meanwhile. The server logs the
 request. It exits with 1 if no such client is connected.`,
 		Example: `  tributary client kick sidecar~10.0.0.1~web.shop~shop.svc.cluster.local`,
-		Args:    cobra.ExactArgs(1),
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return flags.post(ctx, cmd, "/-/clients/kick", url.Values{"node": args})
-		}),
-	}
-	flags.add(kick)
+	})
 	return group(&cobra.Command{
 		Use: "client", Short: "Act on a connected client", Long: "Clients are listed by tributary status and /debug/clients.",
 	}, kick)
 }
 
 func newLogLevel() *cobra.Command {
-	var flags adminFlags
-	cmd := &cobra.Command{
+	return posting("/-/log-level", "level", &cobra.Command{
 		Use:     "log-level {debug | info | warn | error}",
 		Short:   "Change the lowest level that a server logs, until it ends",
 		Example: "  tributary log-level debug\n  tributary log-level info",
-		Args:    cobra.ExactArgs(1),
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return flags.post(ctx, cmd, "/-/log-level", url.Values{"level": args})
-		}),
-	}
+	})
+}
+
+// posting makes a command call the action at a path with its argument as the parameter.
+func posting(path, parameter string, cmd *cobra.Command) *cobra.Command {
+	var flags adminFlags
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return flags.post(ctx, cmd, path, url.Values{parameter: args})
+	})
 	flags.add(cmd)
 	return cmd
 }

@@ -74,9 +74,9 @@ It exits with 3 if there is a difference.`,
 	flags.admin.add(cmd, "address of the admin server that is asked for --at")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
-	f.DurationVar(&flags.timeout, "timeout", 10*time.Second, "how long to wait for the first answer of a server")
+	f.DurationVar(&flags.timeout, "timeout", answerTimeout, "how long to wait for the first answer of a server")
 	flags.log.add(cmd)
-	completeFlag(cmd, "kind", completeKinds)
+	completeFlag(cmd, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
 	return cmd
 }
 

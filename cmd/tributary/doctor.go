@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -53,7 +52,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 				d.Through = &check.Through{
 					Client: &client.XDS{
 						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(),
-						Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+						Timeout: answerTimeout, Log: slog.New(slog.DiscardHandler),
 						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
 					},
 					Hold:    idle,
@@ -203,18 +202,13 @@ errors.txt.`,
 			if err := check.WriteBundle(&archive, name, p.files, &p.secrets, now); err != nil {
 				return err
 			}
-			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-			if err != nil {
-				return err
-			}
-			_, err = f.Write(archive.Bytes())
-			if err := errors.Join(err, f.Close()); err != nil {
+			if err := writeNew(out, archive.Bytes(), 0o600); err != nil {
 				return err
 			}
 			for _, text := range p.errors {
 				cmd.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
 			}
-			if _, err = fmt.Fprintf(cmd.OutOrStdout(),
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(),
 				"%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
 				return err
 			}
@@ -306,12 +300,7 @@ func (p *packing) server(ctx context.Context, flags *adminFlags) (silent error) 
 }
 
 func (p *packing) log(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	text, err := check.Tail(f, logTail)
+	text, err := check.Tail(path, logTail)
 	if err == nil {
 		p.add("log.txt", check.HideInLog(text))
 	}

@@ -29,10 +29,13 @@ type adminFlags struct {
 	secure  secureFlags
 }
 
+// answerTimeout is the default of the wait for an answer.
+const answerTimeout = 10 * time.Second
+
 func (f *adminFlags) add(cmd *cobra.Command) {
 	f.server.add(cmd, "address of tributary's admin server")
 	addConfig(cmd, &f.config, " of the server, for the address in its listen.admin")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the answer")
 	f.secure.add(cmd)
 }
 
@@ -148,27 +151,27 @@ func question(args []string, namespace string) (subject string, query url.Values
 		}
 		return host, url.Values{"host": {host}}, nil
 	}
-	name := args[1]
+	schema := new(resource.Schema)
 	if parent, ok := derive.KindNamed(args[0]); ok && parent.Kind != string(resource.Gateway) {
-		key, err := namedIn(namespace, name)
-		key.Kind = resource.Kind(parent.Kind)
-		return key.String(), url.Values{"kind": {parent.Kind}, "namespace": {key.Namespace}, "name": {key.Name}}, err
-	}
-	schema, err := schemaNamed(args[0])
-	if err != nil {
+		schema.Kind = resource.Kind(parent.Kind)
+	} else if schema, err = schemaNamed(args[0]); err != nil {
 		return "", nil, err
 	}
+	name := args[1]
 	if schema.Bare {
 		name = strings.TrimPrefix(name, "/") // as the key is printed
 	}
 	key, err := namedIn(namespace, name)
-	if err != nil {
-		return "", nil, err
+	key = keyOf(schema, key.Namespace, key.Name)
+	return key.String(), url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}, err
+}
+
+// keyOf returns the key of an object. A kind without namespaces ignores the namespace.
+func keyOf(schema *resource.Schema, namespace, name string) resource.Key {
+	if schema.Bare {
+		namespace = ""
 	}
-	if key.Kind = schema.Kind; schema.Bare {
-		key.Namespace = ""
-	}
-	return key.String(), url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}, nil
+	return resource.Key{Kind: schema.Kind, Namespace: namespace, Name: name}
 }
 
 func forExample(schema *resource.Schema) string {

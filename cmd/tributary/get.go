@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"tributary/adsc"
 	"tributary/cmd/internal/client"
 	"tributary/config"
 	"tributary/internal/words"
@@ -31,36 +30,35 @@ type clientFlags struct {
 	metadata   map[string]string
 	secure     secureFlags
 	log        logFlags
+	admin      adminServer // of commands with addAdmin
 
 	version func(resource.Key) string // of the objects, where they have one; or nil
 }
 
-// ageFlags select the source of ages for objects without a time of creation.
-type ageFlags struct{ admin adminServer }
-
 // ageTimeout is how long get waits for ages: they are not worth more.
 const ageTimeout = 2 * time.Second
 
-func (f *ageFlags) add(cmd *cobra.Command) {
+// addAdmin adds the flag of the admin server, which has the ages of objects without a time of creation.
+func (f *clientFlags) addAdmin(cmd *cobra.Command) {
 	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is "+
 		"asked only if --server is not given")
 }
 
-// meant reports whether a flag or variable names the admin server.
-func (f *ageFlags) meant(cmd *cobra.Command) bool {
+// namesAdmin reports whether a flag or variable names the admin server.
+func namesAdmin(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
 }
 
 // date sets the times at which the server first saw the objects without a time of creation, if the admin server can be
 // asked.
-func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
-	explicit := f.meant(cmd)
+func (f *clientFlags) date(cmd *cobra.Command, schema *resource.Schema, rs []*resource.Resource) {
+	explicit := namesAdmin(cmd)
 	if !explicit && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
 		!slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
-	server := f.admin.client(secure)
+	server := f.admin.client(f.secure.settings())
 	server.Timeout = ageTimeout
 	if _, err := server.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
 		if explicit {
@@ -75,10 +73,10 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 
 // add adds the flags, with a default namespace; the empty one stands for each.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().Var(newXDSServer(&f.server),
-		"server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
+	cmd.Flags().Var(xdsServer{&f.server}, "server",
+		"host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
 			orElse(envServer, "listen.xds", config.DefaultXDS))
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
@@ -134,7 +132,6 @@ type getFlags struct {
 	clientFlags
 
 	stored    storeFlags
-	ages      ageFlags
 	time      moment
 	labelled  string
 	sortBy    string
@@ -181,7 +178,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	flags.stored.add(cmd, " of the server, for the address in its listen; with --store, of the store")
 	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of " +
 		"a source of the configuration"
-	flags.ages.add(cmd)
+	flags.addAdmin(cmd)
 	cmd.Flags().StringVarP(&flags.labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: "+
 		"app=reviews,version in (v1,v2),!canary")
 	cmd.Flags().StringVar(&flags.sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
@@ -236,7 +233,7 @@ func (f *getFlags) run(ctx context.Context, cmd *cobra.Command, args []string) e
 			}
 		}
 		if f.time.IsZero() && (f.format.value == "table" || f.format.value == "wide") {
-			f.ages.date(cmd, f.secure.settings(), request.schema, chosen.objects)
+			f.date(cmd, request.schema, chosen.objects)
 		}
 		selections = append(selections, chosen)
 		excluded, selected = excluded+chosen.excluded, selected+len(chosen.objects)
@@ -324,8 +321,8 @@ func (f *getFlags) reader(ctx context.Context, cmd *cobra.Command, requests []re
 
 // history returns a reader of the objects at an earlier time.
 func (f *getFlags) history(ctx context.Context, cmd *cobra.Command) objectReader {
-	server := f.admin(&f.ages)
-	f.server = f.ages.admin.address + " at " + f.time.text
+	server := f.admin.secured(&f.secure, f.timeout)
+	f.server = f.admin.address + " at " + f.time.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {
 		rs, unknown, err := servedAt(ctx, server, &f.time, schema.Kind)
 		for _, text := range unknown {

@@ -146,7 +146,7 @@ func runCommand(f func(cmd *cobra.Command, args []string) error) func(*cobra.Com
 	return func(cmd *cobra.Command, args []string) error {
 		err := findServer(cmd)
 		if err == nil {
-			err = inFlagsOfConnection(cmd, f(cmd, args))
+			err = inFlagsOfConnection(cmd, f(cmd, args), "")
 		}
 		if _, exits := errors.AsType[*failure](err); exits || err == nil {
 			return err

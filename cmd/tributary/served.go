@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,22 +9,17 @@ import (
 	"tributary/server/admin"
 )
 
-// serverFlags name a running server with objects that others are checked against.
-type serverFlags struct {
-	server adminServer
-	secure secureFlags
-}
-
-func (f *serverFlags) add(cmd *cobra.Command) {
+// addReference adds the flags of a running server with objects that others are checked against.
+func (f *adminFlags) addReference(cmd *cobra.Command) {
 	f.server.add(cmd, "address of the admin server of the tributary that serves the objects")
 	f.secure.add(cmd)
+	f.timeout = answerTimeout
 }
 
-// read adds the objects that the server serves to a linter.
-func (f *serverFlags) read(ctx context.Context, l *check.Linter) error {
-	flags := adminFlags{server: f.server, secure: f.secure, timeout: 10 * time.Second}
+// readInto adds the objects that the server serves to a linter.
+func (f *adminFlags) readInto(ctx context.Context, l *check.Linter) error {
 	var status admin.Status
-	if _, err := flags.client().Get(ctx, "/debug/status", nil, &status); err != nil {
+	if _, err := f.client().Get(ctx, "/debug/status", nil, &status); err != nil {
 		return err
 	}
 	unread := ""
@@ -34,7 +28,7 @@ func (f *serverFlags) read(ctx context.Context, l *check.Linter) error {
 			unread = "source " + source.Name + " of the server"
 		}
 	}
-	objects, err := flags.client().Page(ctx, "/debug/configz")
+	objects, err := f.client().Page(ctx, "/debug/configz")
 	if err != nil {
 		return err
 	}
@@ -43,8 +37,8 @@ func (f *serverFlags) read(ctx context.Context, l *check.Linter) error {
 
 // checkTogether checks all objects of a linter together with those of a server. Without an address that the user gave,
 // a server need not run.
-func checkTogether(ctx context.Context, cmd *cobra.Command, l *check.Linter, running *serverFlags) error {
-	if err := running.read(ctx, l); err != nil {
+func checkTogether(ctx context.Context, cmd *cobra.Command, l *check.Linter, running *adminFlags) error {
+	if err := running.readInto(ctx, l); err != nil {
 		if cmd.Flags().Changed("admin") {
 			return err
 		}

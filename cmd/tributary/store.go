@@ -143,7 +143,7 @@ func newApply() *cobra.Command {
 	var files []string
 	var namespace string
 	var dryRun, force bool
-	var running serverFlags
+	var running adminFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f {FILE | DIR | -}",
 		Short: "Write objects to a store, such as Consul's key-value store",
@@ -189,7 +189,7 @@ if the store still has that version.`,
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	f.BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
 	f.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
-	running.add(cmd)
+	running.addReference(cmd)
 	_ = cmd.MarkFlagRequired("filename") // the flag exists, so this cannot fail
 	flags.add(cmd, ", which has the store")
 	return cmd
@@ -265,7 +265,7 @@ func newDelete() *cobra.Command {
 			defer store.Close()
 			var failed error
 			for _, name := range args[1:] {
-				key := objectKey(schema, namespace, name)
+				key := keyOf(schema, namespace, name)
 				suffix := ""
 				switch {
 				case !dryRun:
@@ -295,13 +295,6 @@ func newDelete() *cobra.Command {
 	return cmd
 }
 
-func objectKey(schema *resource.Schema, namespace, name string) resource.Key {
-	if schema.Bare {
-		namespace = ""
-	}
-	return resource.Key{Kind: schema.Kind, Namespace: namespace, Name: name}
-}
-
 func newEdit() *cobra.Command {
 	var flags storeFlags
 	var namespace string
@@ -324,7 +317,7 @@ writes no object, and keeps the edit in a file.`,
 				return err
 			}
 			defer store.Close()
-			e := &edit{cmd: cmd, store: store, key: objectKey(schema, namespace, args[1])}
+			e := &edit{cmd: cmd, store: store, key: keyOf(schema, namespace, args[1])}
 			return e.run(cmd.Context())
 		}),
 	}

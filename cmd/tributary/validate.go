@@ -28,7 +28,7 @@ type validateFlags struct {
 	binary  string
 	config  string
 	output  *choice
-	running serverFlags
+	running adminFlags
 	server  bool
 }
 
@@ -81,7 +81,7 @@ It exits with 3 if an object would not be served; with --strict also if there is
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.server, "server", false, "check the files together with the objects that the server at "+
 		"--admin serves now; a reference that leads nowhere is an error then")
-	flags.running.add(cmd)
+	flags.running.addReference(cmd)
 	cmd.Flags().BoolVar(&flags.connect, "connect", false,
 		"also read the sources that are no files: log in, and count their objects")
 	cmd.Flags().BoolVar(&flags.derive, "derive", false,
@@ -154,7 +154,7 @@ func (f *validateFlags) readInputs(ctx context.Context, cmd *cobra.Command, l *c
 		cmd.PrintErrln(line)
 	}
 	if f.server {
-		return f.running.read(ctx, l)
+		return f.running.readInto(ctx, l)
 	}
 	return nil
 }

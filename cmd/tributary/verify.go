@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"tributary/cmd/internal/client"
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/verify"
@@ -23,7 +22,6 @@ import (
 type verifyFlags struct {
 	clientFlags
 
-	ages   ageFlags
 	istiod istiodFlags
 	envoy  verify.Envoy
 	settle time.Duration
@@ -60,7 +58,7 @@ them. The Envoy's bootstrap is not compared. Verify does not register as a clien
 	}
 	flags.add(cmd, "")
 	addServerConfig(cmd)
-	flags.ages.add(cmd)
+	flags.addAdmin(cmd)
 	cmd.Flags().StringVar(&flags.istiod.address, "istiod", "",
 		"http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
 			"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
@@ -171,7 +169,7 @@ func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *cli
 	}
 	page, err := server.Debug(ctx, "configz")
 	if err != nil {
-		return nil, inPrefixedFlags(cmd, err, prefix)
+		return nil, inFlagsOfConnection(cmd, err, prefix)
 	}
 	stored, err := verify.Parse(page)
 	if err != nil {
@@ -194,7 +192,7 @@ func (f *verifyFlags) ofEnvoy(ctx context.Context) ([]verify.Finding, int, error
 		query.Set("delta", "")
 	}
 	expected := &verify.Expected{}
-	if _, err := f.admin(&f.ages).Get(ctx, "/debug/expected", query, expected); err != nil {
+	if _, err := f.admin.secured(&f.secure, f.timeout).Get(ctx, "/debug/expected", query, expected); err != nil {
 		return nil, 0, inWords(f.envoy.Where, "the admin server of an Envoy", err)
 	}
 	return verify.CompareEnvoy(expected, dump)
@@ -212,11 +210,6 @@ func inWords(where, meant string, err error) error {
 		return fmt.Errorf("%s: %s", where, means)
 	}
 	return err
-}
-
-// admin returns the client for questions that only an admin server answers: flags of TLS apply to it.
-func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
-	return ages.admin.secured(&f.secure, f.timeout)
 }
 
 const settleStep = 500 * time.Millisecond
@@ -266,11 +259,11 @@ func (f *verifyFlags) served(ctx context.Context, cmd *cobra.Command) (s verify.
 			}
 		}
 	}
-	admin := f.ages.admin.client(f.secure.settings())
+	admin := f.admin.client(f.secure.settings())
 	admin.Timeout = ageTimeout
 	clients, err := clientsOf(ctx, admin)
 	if err != nil {
-		if f.ages.meant(cmd) {
+		if namesAdmin(cmd) {
 			return s, err
 		}
 		return s, nil

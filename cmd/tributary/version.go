@@ -90,11 +90,7 @@ func newDocs() *cobra.Command {
 		&cobra.Command{
 			Use: "reference FILE", Short: "Write the reference of all commands", Args: cobra.ExactArgs(1),
 			RunE: runCommand(func(cmd *cobra.Command, args []string) error {
-				text, err := output.Reference(documented(cmd))
-				if err != nil {
-					return err
-				}
-				return os.WriteFile(args[0], text, 0o644) //nolint:gosec // it is to be read by all
+				return os.WriteFile(args[0], output.Reference(documented(cmd)), 0o644) //nolint:gosec // it is to be read by all
 			}),
 		},
 	)

@@ -152,11 +152,9 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// xdsServer is a flag with the address of a server of xDS. It implements pflag.Value.
+// xdsServer is a flag with the address of a server of xDS. It implements pflag.Value. runCommand finds the server if
+// the flag is not given.
 type xdsServer struct{ address *string }
-
-// newXDSServer returns the flag that sets address; runCommand finds the server if the flag is not given.
-func newXDSServer(address *string) xdsServer { return xdsServer{address} }
 
 // defaultServer is the server that is meant if none is given to cmd.
 func defaultServer(cmd *cobra.Command) (string, error) {
@@ -242,13 +240,12 @@ func explainFlag(cmd *cobra.Command, err error) error {
 		return usage("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(),
 			valueWanted(wrong.GetFlag(), errors.Unwrap(wrong)))
 	}
-	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !ok {
-		return err
-	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return usage("%w%s", err, words.Suggestion(name, names))
+	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+		return usage("%w%s", err, words.Suggestion(name, names))
+	}
+	return err
 }
 
 // valueWanted adds the wanted value of a flag to a library's refusal of another one.
@@ -434,11 +431,9 @@ func givenBy(cmd *cobra.Command, flag string) string {
 // fieldOfTLS finds the fields of adsc.TLS in a message.
 var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|privateKey|subjectAltNames|mode)\b`)
 
-// inFlagsOfConnection names the flag, or variable, of an error of an address or of the security of a connection.
-func inFlagsOfConnection(cmd *cobra.Command, err error) error { return inPrefixedFlags(cmd, err, "") }
-
-// inPrefixedFlags is inFlagsOfConnection for flags with a prefix.
-func inPrefixedFlags(cmd *cobra.Command, err error, prefix string) error {
+// inFlagsOfConnection names the flag, which may have a prefix, or the variable of an error of an address or of the
+// security of a connection.
+func inFlagsOfConnection(cmd *cobra.Command, err error, prefix string) error {
 	if cmd.Flags().Lookup("tls-ca") == nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func (s *Server) withGRPC(pages http.Handler) http.Handler {
 func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	pages, profiles := newTurns(), newTurns()
-	for _, p := range s.Pages() {
+	for _, p := range s.allPages() {
 		handler := p.handler
 		switch {
 		case strings.HasPrefix(p.Path, "/debug/pprof/"):
@@ -183,10 +183,7 @@ func (s *Server) mux() *http.ServeMux {
 		case p.Path == "/metrics":
 			handler = newTurns().limit(handler)
 		}
-		mux.Handle("GET "+p.pattern(), handler)
-	}
-	for _, p := range s.changes() {
-		mux.Handle("POST "+p.Path, p.handler)
+		mux.Handle(p.Method+" "+p.pattern(), handler)
 	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol,

@@ -109,32 +109,23 @@ const maxTranslated = 10
 
 // translated returns nil without clients of translated configuration.
 func (s *Server) translated() *Translated {
-	var result Translated
-	var groups [3][]TranslatedClient
+	var rejecting, behind, synced []TranslatedClient
 	for status := range s.opts.Clients.EachClient() {
-		client, subscribes := translatedClient(&status)
-		if !subscribes {
-			continue
-		}
-		result.Clients++
-		group := 0
-		if len(client.Rejects) == 0 {
-			group = 1
-			if len(client.Behind) == 0 {
-				group = 2
-				result.Synced++
-			}
-		}
-		if len(groups[group]) < maxTranslated {
-			groups[group] = append(groups[group], client)
+		switch client, subscribes := translatedClient(&status); {
+		case !subscribes:
+		case len(client.Rejects) > 0:
+			rejecting = append(rejecting, client)
+		case len(client.Behind) > 0:
+			behind = append(behind, client)
+		default:
+			synced = append(synced, client)
 		}
 	}
-	if result.Clients == 0 {
+	clients := slices.Concat(rejecting, behind, synced)
+	if len(clients) == 0 {
 		return nil
 	}
-	result.Some = slices.Concat(groups[:]...)
-	result.Some = result.Some[:min(len(result.Some), maxTranslated)]
-	return &result
+	return &Translated{len(clients), len(synced), clients[:min(len(clients), maxTranslated)]}
 }
 
 // IsCommand reports whether a client is a command of the program, which is neither an istiod nor an Envoy.

@@ -37,7 +37,7 @@ func (p *Page) pattern() string {
 
 // Pages returns the pages without changes.
 func (s *Server) Pages() []Page {
-	return slices.DeleteFunc(s.allPages(), func(p Page) bool { return s.leftOut(p.Path) })
+	return slices.DeleteFunc(s.allPages(), func(p Page) bool { return p.Method != http.MethodGet })
 }
 
 func (s *Server) leftOut(path string) bool {
@@ -47,37 +47,37 @@ func (s *Server) leftOut(path string) bool {
 
 const indexPath = "/debug/"
 
-func (s *Server) allPages() []Page {
-	var list []Page
-	add := func(path, about string, handler handler, parameters ...Parameter) {
+// allPages returns the pages, and then those that change something.
+func (s *Server) allPages() (list []Page) {
+	add := func(path, about string, handler http.Handler, parameters ...Parameter) {
 		list = append(list, Page{path, http.MethodGet, about, parameters, handler})
 	}
 	optional := func(name, about string) Parameter { return Parameter{Name: name, About: about} }
 	needed := func(name, about string) Parameter { return Parameter{name, about, true} }
 	const aKind = "a kind, by any of its names, such as se"
 
-	add("/-/healthy", "200 while the process answers", s.healthy)
+	add("/-/healthy", "200 while the process answers", handler(s.healthy))
 	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing",
-		s.ready)
-	list = append(list, Page{"/metrics", http.MethodGet, "metrics in Prometheus format", nil, s.metrics()})
+		handler(s.ready))
+	add("/metrics", "metrics in Prometheus format", s.metrics())
 	add(indexPath, "this list of pages and their parameters",
-		valuePage(func() any { return append(s.Pages(), s.changes()...) }))
+		valuePage(s.allPages))
 	add("/debug/status", "sources, clients, holds, findings and problems on one page",
 		valuePage(s.Status))
 	add("/debug/explain",
 		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name",
-		s.explain,
+		handler(s.explain),
 		optional("kind", aKind), optional("namespace", "of the object; empty for an object without one"),
 		optional("name", "of the object"),
 		optional("host", "a host, an IP address, or a name in a registry"))
 	add("/debug/configz", "the objects that are served, in the format of istiod's /debug/configz",
-		s.configz, optional("kind", aKind))
-	add("/debug/seen", "when each object of a kind was first seen here", s.seen, needed("kind", aKind))
+		handler(s.configz), optional("kind", aKind))
+	add("/debug/seen", "when each object of a kind was first seen here", handler(s.seen), needed("kind", aKind))
 	add("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected",
 		listPage(s.clients))
 	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", listPage(s.syncz))
 	add("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
-		s.configDump,
+		handler(s.configDump),
 		needed("proxyID", "the node id of an Envoy that is connected"),
 		optional("include_eds", "with its endpoints; takes no value"))
 	add("/debug/sources", "the sources and their state",
@@ -100,38 +100,30 @@ func (s *Server) allPages() []Page {
 		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
 	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
 		"the resources that it rejects",
-		s.expected,
+		handler(s.expected),
 		needed("node", "the Envoy's node as JSON, as in its bootstrap"),
 		optional("delta", "the Envoy uses delta xDS; takes no value"))
 	encoded := optional("encoded", "true: specs as protobuf in base64 (body) instead of JSON (spec)")
-	add("/debug/history", "changes of what is served", s.history,
+	add("/debug/history", "changes of what is served", handler(s.history),
 		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"),
 		optional("source", "the name of the source that changed it"),
 		optional("since", "a time such as 2006-01-02T15:04:05Z"),
 		optional("limit", "how many of the newest changes; default 1000"),
 		optional("details", "true: with each object before and after the change"), encoded)
-	add("/debug/history/at", "the objects that were served at a time", s.historyAt,
+	add("/debug/history/at", "the objects that were served at a time", handler(s.historyAt),
 		optional("time", "such as 2006-01-02T15:04:05Z; default now"), optional("kind", aKind), encoded)
-	return append(list, Page{
-		"/debug/pprof/", http.MethodGet, "profiles of the process", nil, http.HandlerFunc(pprof.Index),
-	})
-}
+	add("/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index))
 
-// changes returns the pages that change something.
-func (s *Server) changes() []Page {
-	caller := Parameter{Name: "by", About: "the name of the user, for the log"}
-	return []Page{
-		{"/-/reload", http.MethodPost, "read the configuration file again", []Parameter{caller}, handler(s.reload)},
-		{"/-/guard/release", http.MethodPost, "end the hold of a source: its losses take effect", []Parameter{
-			{"source", "the name of the source", true},
-			{Name: "hold", About: "only if the current hold has this ID, as in /debug/guard"},
-			caller,
-		}, handler(s.release)},
-		{"/-/clients/kick", http.MethodPost, "end the streams of a client, so that it reconnects", []Parameter{
-			{"node", "the node ID", true}, caller,
-		}, handler(s.kick)},
-		{"/-/log-level", http.MethodPost, "change the lowest level that is logged, until the process ends", []Parameter{
-			{"level", "debug, info, warn or error", true}, caller,
-		}, handler(s.logLevel)},
+	change := func(path, about string, change handler, parameters ...Parameter) {
+		parameters = append(parameters, optional("by", "the name of the user, for the log"))
+		list = append(list, Page{path, http.MethodPost, about, parameters, change})
 	}
+	change("/-/reload", "read the configuration file again", s.reload)
+	change("/-/guard/release", "end the hold of a source: its losses take effect", s.release,
+		needed("source", "the name of the source"),
+		optional("hold", "only if the current hold has this ID, as in /debug/guard"))
+	change("/-/clients/kick", "end the streams of a client, so that it reconnects", s.kick, needed("node", "the node ID"))
+	change("/-/log-level", "change the lowest level that is logged, until the process ends", s.logLevel,
+		needed("level", "debug, info, warn or error"))
+	return slices.DeleteFunc(list, func(p Page) bool { return s.leftOut(p.Path) })
 }

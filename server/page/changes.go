@@ -23,7 +23,6 @@ type Changes struct {
 // Change is one entry, with its difference if the reader opened it.
 type Change struct {
 	*history.Entry
-	Link string // of its object
 	Open string // the address that opens it, or closes it
 	Diff string
 }
@@ -59,7 +58,7 @@ func (h *Handler) changes(query pageQuery, latest recentChanges) Changes {
 	}
 	panel.Earlier, panel.Waiting, panel.Problem = answer.Earlier, answer.Waiting, problem
 	for _, entry := range answer.Entries {
-		change, target := Change{Entry: entry, Link: query.withObject(entry.Key()).link("object")}, query
+		change, target := Change{Entry: entry}, query
 		target.change = entry.Time.UTC().Format(time.RFC3339Nano) + " " + entry.Key().String()
 		if query.change == target.change {
 			change.Diff = h.difference(entry)

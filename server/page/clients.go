@@ -1,62 +1,38 @@
 package page
 
 import (
-	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 
+	"tributary/internal/words"
 	"tributary/server/debug"
 	"tributary/server/xds"
 )
 
 // Clients is the panel of connected clients.
 type Clients struct {
-	Rows     []Client
-	Pager    Pager
-	Stations []Station // by kind
-	Filter   string    // part of the node ID, address or identity
+	Rows   []Client
+	Pager  Pager
+	Filter string // part of the node ID, address or identity
 }
 
 // Client is a row of the clients.
 type Client struct {
-	Stream    uint64
-	Node      string
-	Peer      string
-	Identity  string // authenticated
-	Kind      string
-	Cluster   string
-	Protocol  string
-	Connected time.Time
-	Class     string
-	Note      string
-	Types     []Type
-	Nacks     uint64
-	Rejects   []Reject
+	xds.ClientStatus
+
+	Kind, Class, Note string
+	Types             []Type
 }
 
 // Type is the state of a client's subscription to a type.
 type Type struct {
+	xds.TypeStatus
+
 	Name         string // without the common prefix
 	Subscription string
-	Class        string
-	Note         string
-	Sent         string // version
-	SentAt       time.Time
-	Acked        string
-	AckedAt      time.Time
-	Responses    uint64
-	Nacks        uint64
-}
-
-// Reject is a client's newest NACK of a type.
-type Reject struct {
-	Type    string
-	Text    string
-	Time    time.Time
-	Current bool // no ACK followed
+	Class, Note  string
 }
 
 // typeClass classifies the state of a subscription like CSDS.
@@ -77,57 +53,26 @@ func typeClass(status *xds.TypeStatus) (class, note string) {
 
 // clientsPanel shows a page of the clients in order of trouble, and else of arrival.
 func clientsPanel(clients []xds.ClientStatus, q pageQuery) Clients {
-	clients = slices.DeleteFunc(slices.Clone(clients), func(panel xds.ClientStatus) bool {
-		text := strings.ToLower(strings.Join([]string{
-			panel.Node.GetId(), panel.Node.GetCluster(), panel.Peer,
-			panel.Identity,
-		}, "\n"))
-		return !strings.Contains(text, strings.ToLower(q.client))
+	clients = slices.DeleteFunc(slices.Clone(clients), func(client xds.ClientStatus) bool {
+		text := strings.Join([]string{client.Node.GetId(), client.Node.GetCluster(), client.Peer, client.Identity}, "\n")
+		return !contains(text, strings.ToLower(q.client))
 	})
-	slices.SortStableFunc(clients, func(first,
-		second xds.ClientStatus,
-	) int {
+	slices.SortStableFunc(clients, func(first, second xds.ClientStatus) int {
 		return severity(clientClass(&first)) - severity(clientClass(&second))
 	})
-	panel := Clients{
-		Filter: q.client, Pager: newPager(q, "clients", q.clients, len(clients)),
-		Stations: clientStations(clients),
-	}
-	for i := range clients[panel.Pager.from:panel.Pager.to] {
-		panel.Rows = append(panel.Rows, newClient(&clients[panel.Pager.from+i]))
+	panel := Clients{Filter: q.client, Pager: newPager(q, "clients", len(clients))}
+	for _, client := range clients[panel.Pager.from:panel.Pager.to] {
+		row := Client{ClientStatus: client, Kind: clientKind(&client), Class: clientClass(&client)}
+		row.Note = map[string]string{
+			well: "has everything", warns: "not up to date", bad: "rejects", idle: "was sent nothing",
+		}[row.Class]
+		for _, status := range client.Types {
+			class, note := typeClass(&status)
+			row.Types = append(row.Types, Type{status, shortType(status.TypeURL), subscriptionText(&status), class, note})
+		}
+		panel.Rows = append(panel.Rows, row)
 	}
 	return panel
-}
-
-func newClient(client *xds.ClientStatus) Client {
-	row := Client{
-		Stream: client.StreamID, Node: cmp.Or(client.Node.GetId(), "(no node id)"), Peer: client.Peer,
-		Identity: client.Identity, Kind: clientKind(client),
-		Cluster: client.Node.GetCluster(), Protocol: "state of the world", Connected: client.Connected,
-		Class: clientClass(client),
-	}
-	if client.Delta {
-		row.Protocol = "delta"
-	}
-	row.Note = map[string]string{
-		well: "has everything", warns: "not up to date", bad: "rejects",
-		idle: "was sent nothing",
-	}[row.Class]
-	for index := range client.Types {
-		status := &client.Types[index]
-		class, note := typeClass(status)
-		name := shortType(status.TypeURL)
-		row.Types = append(row.Types, Type{
-			Name: name, Subscription: subscriptionText(status), Class: class, Note: note, Sent: shortVersion(status.SentVersion),
-			SentAt: status.SentAt,
-			Acked:  shortVersion(status.AckedVersion), AckedAt: status.AckedAt, Responses: status.Responses, Nacks: status.Nacks,
-		})
-		row.Nacks += status.Nacks
-		if !status.NackAt.IsZero() {
-			row.Rejects = append(row.Rejects, Reject{name, status.NackError, status.NackAt, class == bad})
-		}
-	}
-	return row
 }
 
 func subscriptionText(status *xds.TypeStatus) string {
@@ -137,7 +82,7 @@ func subscriptionText(status *xds.TypeStatus) string {
 	case status.Wildcard:
 		return "all"
 	}
-	return countText(status.Names, "name", "names")
+	return words.Count(status.Names, "name", "names")
 }
 
 func shortType(url string) string {
@@ -147,6 +92,3 @@ func shortType(url string) string {
 	}
 	return url
 }
-
-// shortVersion returns a prefix that tells versions apart.
-func shortVersion(version string) string { return version[:min(len(version), 12)] }

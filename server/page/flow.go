@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,9 +38,7 @@ type Line struct {
 // Station is a source, or clients of one kind.
 type Station struct {
 	Name           string
-	Short          string // the name, cut to the box
 	Note           string // its condition
-	ShortNote      string // the note, cut to the box
 	Count          string // on the arrow
 	Class          string
 	Y              int    // of its middle
@@ -69,12 +66,6 @@ func newFlow(status *admin.Status, clients []xds.ClientStatus) Flow {
 	flow.Merged = mergedLines(status, flow.Middle)
 	placeStations(flow.Sources, flow.Middle, boxWidth, mergeLeft)
 	placeStations(flow.Clients, flow.Middle, mergeLeft+mergeWidth, flowWidth-boxWidth)
-	for index := range flow.Sources {
-		flow.Sources[index].Arrow = arrowPath(boxWidth, flow.Sources[index].Y, mergeLeft, flow.Middle)
-	}
-	for index := range flow.Clients {
-		flow.Clients[index].Arrow = arrowPath(mergeLeft+mergeWidth, flow.Middle, flowWidth-boxWidth, flow.Clients[index].Y)
-	}
 	return flow
 }
 
@@ -94,20 +85,20 @@ func mergedLines(status *admin.Status, middle int) []Line {
 	return lines
 }
 
-// placeStations spreads stations over the height, and puts the label of each arrow between x1 and x2 near its station.
+// placeStations spreads stations over the height, and draws an arrow from x1 to x2 for each, with the label near its
+// station. Arrows of sources end in the middle, and those of clients begin there.
 func placeStations(stations []Station, middle, x1, x2 int) {
 	top := middle - flowStep*(len(stations)-1)/2
 	for index := range stations {
 		station := &stations[index]
 		station.Y = top + index*flowStep
 		station.LabelX, station.LabelY = (x1+x2)/2, (station.Y+middle)/2-8
-		station.Short, station.ShortNote = shortenText(station.Name), shortenText(station.Note)
+		from, to, bend := station.Y, middle, (x2-x1)/2
+		if x1 > mergeLeft {
+			from, to = to, from
+		}
+		station.Arrow = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, from, x1+bend, from, x2-bend, to, x2-7, to)
 	}
-}
-
-func arrowPath(x1, y1, x2, y2 int) string {
-	bend := (x2 - x1) / 2
-	return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+bend, y1, x2-bend, y2, x2-7, y2)
 }
 
 func shortenText(text string) string {
@@ -118,6 +109,12 @@ func shortenText(text string) string {
 }
 
 func sourceStations(sources []admin.SourceState) (stations []Station) {
+	if len(sources) > maxStations {
+		sources = slices.Clone(sources)
+		slices.SortStableFunc(sources, func(first, second admin.SourceState) int {
+			return severity(sourceClass(&first)) - severity(sourceClass(&second))
+		})
+	}
 	for _, source := range sources {
 		stations = append(stations, Station{
 			Name: source.Name, Note: sourceNote(&source), Count: fmt.Sprint(source.Objects),
@@ -127,20 +124,13 @@ func sourceStations(sources []admin.SourceState) (stations []Station) {
 	if len(sources) <= maxStations {
 		return stations
 	}
-	slices.SortStableFunc(stations, func(first,
-		second Station,
-	) int {
-		return cmp.Compare(severity(first.Class), severity(second.Class))
-	})
-	rest := Station{Class: stations[maxStations-1].Class, Note: "see the table"}
-	objects := 0
-	for _, source := range sources {
-		if !slices.ContainsFunc(stations[:maxStations-1], func(shown Station) bool { return shown.Name == source.Name }) {
-			objects += source.Objects
-		}
+	rest, objects := &stations[maxStations-1], 0 // with the class of the worst
+	for _, source := range sources[maxStations-1:] {
+		objects += source.Objects
 	}
-	rest.Name, rest.Count = fmt.Sprintf("%d more sources", len(sources)-maxStations+1), fmt.Sprint(objects)
-	return append(stations[:maxStations-1:maxStations-1], rest)
+	rest.Name, rest.Note = fmt.Sprintf("%d more sources", len(sources)-maxStations+1), "see the table"
+	rest.Count = fmt.Sprint(objects)
+	return stations[:maxStations]
 }
 
 func severity(class string) int { return slices.Index([]string{bad, warns, idle, well}, class) }

@@ -26,7 +26,7 @@ func FuzzQuery(f *testing.F) {
 			link, err := url.Parse(q.link("objects"))
 			require.NoError(t, err)
 			require.Equal(t, q.link("objects"), parseQuery(link.Query()).link("objects"))
-			p := newPager(q, "objects", q.page, 120)
+			p := newPager(q, "objects", 120)
 			require.True(t, p.from <= p.to && p.to <= 120)
 		})
 	})

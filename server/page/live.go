@@ -72,8 +72,8 @@ func hashState(moment *programState, revision memstore.Revision) string {
 	sum := fnv.New64a()
 	encoder := json.NewEncoder(sum)
 	err := errors.Join(encoder.Encode(status), encoder.Encode(revision), encoder.Encode(moment.recent.answer.Entries))
-	for index := range moment.clients {
-		err = errors.Join(err, encoder.Encode(newClient(&moment.clients[index])))
+	for _, client := range moment.clients {
+		err = errors.Join(err, encoder.Encode([]any{client.StreamID, client.Node.GetId(), client.Types}))
 	}
 	if err != nil {
 		return "" // impossible; such a page would refresh only at a load

@@ -21,7 +21,6 @@ type Page struct {
 	Host     string
 	Revision string // of the content
 	Started  time.Time
-	Config   admin.ConfigStatus
 	Verdict  Verdict
 	Flow     Flow
 	Sources  []Source
@@ -31,9 +30,13 @@ type Page struct {
 	Status   admin.Status
 	Pages    []admin.Page
 	Shell    Shell
+	Changes  Changes
 
-	Changes Changes
+	query pageQuery
 }
+
+// ObjectLink returns the address of the page with the panel of an object.
+func (p *Page) ObjectLink(key resource.Key) string { return p.query.withObject(key).link("object") }
 
 // Verdict summarizes the state of the program and its troubles.
 type Verdict struct {
@@ -45,35 +48,25 @@ type Verdict struct {
 
 // Trouble is a problem with advice.
 type Trouble struct {
-	Class, Text, Link, Do, Command string
+	admin.Trouble
+	Class, Link, Command string
 }
 
 // Source is a row of the sources.
 type Source struct {
 	admin.SourceState
-	ID, Class, Note string
-	Release         *Release
-}
-
-// Release has the ways to release a held loss.
-type Release struct {
-	admin.Hold
-	Action, Command string
+	ID, Class, Note  string
+	Release, Command string // the address and the command that release the held loss
 }
 
 // Detail is the panel of one object.
 type Detail struct {
 	admin.Explained
-	Name, Close     string
-	Similar         []Link
-	Excluded        []string
-	Served          string // in YAML, or empty
-	Losers          []Loser
-	JSON, Command   string
-	History         string // JSON
-	Past            string // the command
-	Recipients      []admin.Recipient
-	RecipientsCount int
+	Key    resource.Key
+	Close  string
+	Answer *admin.Explanation
+	Served string // in YAML, or empty
+	Losers []Loser
 }
 
 // Loser is a source's object that another source shadows.
@@ -81,9 +74,6 @@ type Loser struct {
 	aggregate.Statement
 	Text string // in YAML
 }
-
-// Link leads to an object.
-type Link struct{ Text, Href string }
 
 // Shell writes commands that ask the servers of the page.
 type Shell struct{ admin, xds string }
@@ -143,8 +133,7 @@ func newVerdict(status *admin.Status, q pageQuery, shell Shell) Verdict {
 	page := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
 	for _, problem := range verdict.Troubles {
 		trouble := Trouble{
-			Class: troubleClass(status, &problem), Text: problem.Text, Link: troubleLink(&problem, q),
-			Do: problem.Do, Command: shell.Command(problem.Run...),
+			problem, troubleClass(status, &problem), troubleLink(&problem, q), shell.Command(problem.Run...),
 		}
 		if severity(trouble.Class) < severity(page.Class) {
 			page.Class = trouble.Class
@@ -228,52 +217,29 @@ func sourceID(name string) string {
 }
 
 func sourceRows(status *admin.Status, shell Shell) (rows []Source) {
-	for index := range status.Sources {
-		source := status.Sources[index]
+	for _, source := range status.Sources {
 		row := Source{SourceState: source, ID: sourceID(source.Name), Class: sourceClass(&source), Note: sourceNote(&source)}
 		if source.Hold != nil {
-			row.Release = &Release{
-				Hold: *source.Hold, Action: "/-/guard/release?" +
-					url.Values{"source": {source.Name}, "hold": {source.Hold.ID}, "by": {"the page"}}.Encode(),
-				Command: shell.Command("guard", "release", source.Name, "--hold", source.Hold.ID),
-			}
+			row.Release = "/-/guard/release?" +
+				url.Values{"source": {source.Name}, "hold": {source.Hold.ID}, "by": {"the page"}}.Encode()
+			row.Command = shell.Command("guard", "release", source.Name, "--hold", source.Hold.ID)
 		}
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// maxRecipients limits the clients of an object that the page lists.
-const maxRecipients = 20
-
 // newDetail shows the requested object; losers are the objects of shadowed sources.
-func newDetail(explanation *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q pageQuery,
-	shell Shell,
+func newDetail(
+	explanation *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q pageQuery,
 ) *Detail {
-	key := q.object
-	parameters := url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}
 	detail := &Detail{
-		Name: key.String(), Close: q.withObject(resource.Key{}).link("objects"),
-		JSON:    "/debug/explain?" + parameters.Encode(),
-		Command: shell.Command("explain", string(key.Kind), key.FullName()),
-		Past:    shell.Command("history", string(key.Kind), key.FullName()),
+		Key: q.object, Close: q.withObject(resource.Key{}).link("objects"), Answer: explanation, Served: objectText(served),
 	}
-	parameters.Set("details", "true")
-	detail.History = "/debug/history?" + parameters.Encode()
 	detail.Why = strings.Join(append([]string{explanation.Why}, explanation.Warnings...), "; ")
 	if len(explanation.Objects) > 0 {
 		detail.Explained = explanation.Objects[0]
 	}
-	detail.Recipients, detail.RecipientsCount = detail.Explained.Recipients, len(detail.Explained.Recipients)
-	detail.Recipients = detail.Recipients[:min(len(detail.Recipients), maxRecipients)]
-	for _, similar := range explanation.Similar {
-		target := resource.Key(similar.Ref)
-		detail.Similar = append(detail.Similar, Link{target.String(), q.withObject(target).link("object")})
-	}
-	for _, excluded := range explanation.Excluded {
-		detail.Excluded = append(detail.Excluded, excluded.Source+": "+excluded.Place)
-	}
-	detail.Served = objectText(served)
 	for _, statement := range detail.Shadowed {
 		loser := Loser{Statement: statement}
 		for _, candidate := range losers {

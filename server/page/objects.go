@@ -2,13 +2,13 @@ package page
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"tributary/memstore"
+	"tributary/aggregate"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -45,10 +45,9 @@ type Tab struct {
 
 // Object is a row of the served objects.
 type Object struct {
-	Kind, Namespace, Name string
-	Link                  string
-	Source, Place         string
-	Marks                 []Mark
+	*resource.Resource
+
+	Marks []Mark
 }
 
 // Mark is a label of an object.
@@ -56,24 +55,12 @@ type Mark struct{ Class, Text string }
 
 // Lost is a row of the quarantined, held or unresolved objects.
 type Lost struct {
-	Name    string // of the object, or where it is
-	Link    string // or empty
+	Key     resource.Key // without a name if it is unknown
 	Source  string
 	Place   string
 	Reason  string
 	Serves  string // in its place
 	Started time.Time
-}
-
-// rowFacts has the data of the rows.
-type rowFacts struct {
-	snapshot    memstore.Snapshot
-	shadows     map[resource.Key][]string // the sources that lose
-	quarantined []admin.Quarantined
-	guarded     []admin.Guarded
-	unresolved  []admin.ObjectProblem
-	held        func(resource.Key) bool
-	speakOf     func(host string) []resource.Key
 }
 
 // matches reports whether the object, its source or its place contains each of the terms.
@@ -94,24 +81,32 @@ func contains(text, lower string) bool {
 	return strings.Contains(text, lower) || strings.Contains(strings.ToLower(text), lower)
 }
 
-func objectsPanel(status *admin.Status, facts rowFacts, query pageQuery) Objects {
-	panel := Objects{Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, query)}
+// objectsPanel fills the panel. The objects that lose are those of shadowed sources.
+func objectsPanel(
+	status *admin.Status, program Program, losers map[resource.Key][]aggregate.Candidate, query pageQuery,
+) Objects {
+	panel := Objects{
+		Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, query),
+		Picture: program.Picture(query.filter),
+	}
 	for _, kind := range slices.Sorted(maps.Keys(status.Kinds)) {
 		panel.Kinds = append(panel.Kinds, Choice{
-			string(kind), fmt.Sprintf("%s (%d)", kind, status.Kinds[kind]),
-			kind == query.kind,
+			string(kind), fmt.Sprintf("%s (%d)", kind, status.Kinds[kind]), kind == query.kind,
 		})
 	}
-	terms := strings.Fields(strings.ToLower(query.filter))
-	switch query.show {
+	switch terms := strings.Fields(strings.ToLower(query.filter)); query.show {
 	case showQuarantined:
-		panel.quarantined(facts, query, terms)
+		panel.lost(quarantinedRows(program.Quarantined()), query, terms)
 	case showHeld:
-		panel.held(facts, query, terms)
+		rows, rest := heldRows(program.Guarded())
+		if rest > 0 {
+			panel.Remark = fmt.Sprintf("%d more are held: of each source, the first are listed.", rest)
+		}
+		panel.lost(rows, query, terms)
 	case showUnresolved:
-		panel.unresolved(facts, query, terms)
+		panel.lost(unresolvedRows(program.ObjectProblems().Unresolved), query, terms)
 	default:
-		panel.served(facts, query, terms)
+		panel.served(program, losers, query, terms)
 	}
 	return panel
 }
@@ -137,127 +132,87 @@ func newTabs(status *admin.Status, query pageQuery) []Tab {
 }
 
 // served fills in a page of the served objects.
-func (o *Objects) served(facts rowFacts, query pageQuery, terms []string) {
-	objects := facts.snapshot.All()
+func (o *Objects) served(
+	program Program, losers map[resource.Key][]aggregate.Candidate, query pageQuery, terms []string,
+) {
+	objects := program.Snapshot().All()
 	if query.kind != "" {
-		objects = facts.snapshot.List(query.kind, "")
+		objects = program.Snapshot().List(query.kind, "")
 	}
-	if query.show == showShadowed {
-		objects = inKeys(objects, facts.shadows)
-	}
-	byHost := make(map[resource.Key]bool)
+	var byHost []resource.Key
 	if len(terms) == 1 && strings.Contains(terms[0], ".") {
-		for _, key := range facts.speakOf(terms[0]) {
-			byHost[key] = true
-		}
+		byHost = program.SpeakOf(terms[0])
 	}
 	var selected []*resource.Resource
 	for object := range objects {
-		if len(terms) == 0 || byHost[object.Key()] ||
-			matches(terms, object.Key(), object.Origin().Source, object.Origin().Place) {
+		key, origin := object.Key(), object.Origin()
+		if (query.show != showShadowed || len(losers[key]) > 0) &&
+			(matches(terms, key, origin.Source, origin.Place) || slices.Contains(byHost, key)) {
 			selected = append(selected, object)
 		}
 	}
-	o.Pager = newPager(query, "objects", query.page, len(selected))
+	o.Pager = newPager(query, "objects", len(selected))
 	quarantined := make(map[resource.Key]bool)
-	for _, rejected := range facts.quarantined {
+	for _, rejected := range program.Quarantined() {
 		quarantined[rejected.Key()] = true
 	}
 	for _, object := range selected[o.Pager.from:o.Pager.to] {
-		key, origin := object.Key(), object.Origin()
-		row := Object{
-			Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name, Link: query.withObject(key).link("object"),
-			Source: origin.Source,
-			Place:  origin.Place,
-		}
-		if losers := facts.shadows[key]; len(losers) > 0 {
-			row.Marks = append(row.Marks, Mark{idle, "wins over " + strings.Join(losers, ", ")})
+		row, key := Object{Resource: object}, object.Key()
+		if shadowed := losers[key]; len(shadowed) > 0 {
+			names := words.Each(shadowed, func(loser aggregate.Candidate) string { return loser.Source })
+			row.Marks = append(row.Marks, Mark{idle, "wins over " + strings.Join(names, ", ")})
 		}
 		if quarantined[key] {
 			row.Marks = append(row.Marks, Mark{bad, "newer one is quarantined"})
 		}
-		if facts.held(key) {
+		if program.IsHeld(key) {
 			row.Marks = append(row.Marks, Mark{warns, "loss is held"})
 		}
-		if origin.Rules != "" {
+		if object.Origin().Rules != "" {
 			row.Marks = append(row.Marks, Mark{idle, "transformed"})
 		}
 		o.Rows = append(o.Rows, row)
 	}
 }
 
-func inKeys(objects iter.Seq[*resource.Resource], keys map[resource.Key][]string) iter.Seq[*resource.Resource] {
-	return func(yield func(*resource.Resource) bool) {
-		for object := range objects {
-			if _, present := keys[object.Key()]; present && !yield(object) {
-				return
-			}
-		}
-	}
-}
-
-func (o *Objects) quarantined(facts rowFacts, query pageQuery, terms []string) {
-	var selected []admin.Quarantined
-	for _, rejected := range facts.quarantined {
-		if (query.kind == "" || rejected.Kind == query.kind) &&
-			(matches(terms, rejected.Key(), rejected.Source, rejected.Place) ||
-				contains(rejected.Reason, strings.Join(terms, " "))) {
-			selected = append(selected, rejected)
-		}
-	}
-	o.Pager = newPager(query, "objects", query.page, len(selected))
-	for _, rejected := range selected[o.Pager.from:o.Pager.to] {
-		row := Lost{
-			Name: "(cannot be told)", Source: rejected.Source, Place: rejected.Place, Reason: rejected.Reason,
-			Serves: rejected.Serves(), Started: rejected.Since,
-		}
-		if rejected.Name != "" {
-			row.Name, row.Link = rejected.Key().String(), query.withObject(rejected.Key()).link("object")
-		}
-		o.Lost = append(o.Lost, row)
-	}
-}
-
-func (o *Objects) held(facts rowFacts, query pageQuery, terms []string) {
-	var selected []Lost
-	rest := 0
-	for _, guarded := range facts.guarded {
-		rest += guarded.More
-		for _, held := range guarded.Held {
-			key := held.Key()
-			if (query.kind != "" && held.Kind != query.kind) || !matches(terms, key, guarded.Source, "") {
-				continue
-			}
-			lost := "the source has less of it: " + countText(held.Endpoints, "endpoint", "endpoints") + " fewer"
-			if held.Gone {
-				lost = "the source no longer has it"
-			}
-			selected = append(selected, Lost{
-				Name: key.String(), Link: query.withObject(key).link("object"), Source: guarded.Source, Reason: lost,
-				Serves: "the previous version", Started: guarded.Since,
-			})
-		}
-	}
-	if rest > 0 {
-		o.Remark = fmt.Sprintf("%d more are held: of each source, the first are listed.", rest)
-	}
-	o.Pager = newPager(query, "objects", query.page, len(selected))
-	o.Lost = selected[o.Pager.from:o.Pager.to]
-}
-
-func (o *Objects) unresolved(facts rowFacts, query pageQuery, terms []string) {
-	var rows []Lost
-	for index := range facts.unresolved {
-		problem := &facts.unresolved[index]
-		key := problem.Key()
-		if (query.kind == "" || key.Kind == query.kind) && (matches(terms, key, problem.Source, problem.Place) ||
-			contains(problem.Message, strings.Join(terms, " "))) {
-			rows = append(rows, Lost{
-				Name: key.String(), Link: query.withObject(key).link("object"), Source: problem.Source, Place: problem.Place,
-				Reason: problem.Message, Serves: "the object; such requests fail",
-			})
-		}
-	}
-	o.Pager = newPager(query, "objects", query.page, len(rows))
+// lost fills in a page of the selected rows.
+func (o *Objects) lost(rows []Lost, query pageQuery, terms []string) {
+	rows = slices.DeleteFunc(rows, func(row Lost) bool {
+		return query.kind != "" && row.Key.Kind != query.kind ||
+			!matches(terms, row.Key, row.Source, row.Place) && !contains(row.Reason, strings.Join(terms, " "))
+	})
+	o.Pager = newPager(query, "objects", len(rows))
 	o.Lost = rows[o.Pager.from:o.Pager.to]
+}
+
+func quarantinedRows(objects []admin.Quarantined) (rows []Lost) {
+	for _, object := range objects {
+		rows = append(rows, Lost{object.Key(), object.Source, object.Place, object.Reason, object.Serves(), object.Since})
+	}
+	return rows
+}
+
+// heldRows returns the listed losses, and the number of those that are not listed.
+func heldRows(sources []admin.Guarded) (rows []Lost, rest int) {
+	for _, source := range sources {
+		rest += source.More
+		for _, held := range source.Held {
+			reason := "the source has less of it: " + words.Count(held.Endpoints, "endpoint", "endpoints") + " fewer"
+			if held.Gone {
+				reason = "the source no longer has it"
+			}
+			rows = append(rows, Lost{held.Key(), source.Source, "", reason, "the previous version", source.Since})
+		}
+	}
+	return rows, rest
+}
+
+func unresolvedRows(problems []admin.ObjectProblem) (rows []Lost) {
+	for _, problem := range problems {
+		rows = append(rows, Lost{
+			Key: problem.Key(), Source: problem.Source, Place: problem.Place, Reason: problem.Message,
+			Serves: "the object; such requests fail",
+		})
+	}
+	return rows
 }

@@ -57,9 +57,10 @@ var pageSource string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"at":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"count": countText,
+	"count": words.Count,
 	"lines": diffLines,
 	"add":   func(first, second int) int { return first + second },
+	"short": shortenText,
 }).Parse(pageSource))
 
 // policy restricts the page to files of this server: no inline scripts or styles, and no content of other hosts.
@@ -134,31 +135,18 @@ func (h *Handler) view(r *http.Request) *Page {
 		return page
 	}
 	query, moment := parseQuery(r.URL.Query()), h.latest.read()
-	facts := rowFacts{
-		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld,
-		speakOf:     h.program.SpeakOf,
-		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(),
-		unresolved: h.program.ObjectProblems().Unresolved,
-	}
-	var losers []aggregate.Candidate
+	shadows := make(map[resource.Key][]aggregate.Candidate)
 	for shadow := range h.program.Shadows() {
-		for _, loser := range shadow.Losers {
-			facts.shadows[shadow.Key] = append(facts.shadows[shadow.Key], loser.Source)
-		}
-		if shadow.Key == query.object {
-			losers = shadow.Losers
-		}
+		shadows[shadow.Key] = shadow.Losers
 	}
-	page.Revision, page.Config = moment.revision, moment.status.Config
+	page.query, page.Revision, page.Status = query, moment.revision, moment.status
 	page.Verdict, page.Flow = newVerdict(&moment.status, query, page.Shell), newFlow(&moment.status, moment.clients)
-	page.Sources, page.Objects, page.Clients = sourceRows(&moment.status, page.Shell),
-		objectsPanel(&moment.status, facts, query), clientsPanel(moment.clients, query)
-	page.Objects.Picture = h.program.Picture(query.filter)
+	page.Sources, page.Clients = sourceRows(&moment.status, page.Shell), clientsPanel(moment.clients, query)
+	page.Objects = objectsPanel(&moment.status, h.program, shadows, query)
 	if query.object != (resource.Key{}) {
 		explanation := h.program.Explain(query.object)
-		page.Detail = newDetail(&explanation, facts.snapshot.Get(query.object), losers, query, page.Shell)
+		page.Detail = newDetail(&explanation, h.program.Snapshot().Get(query.object), shadows[query.object], query)
 	}
-	page.Status = moment.status
 	page.Changes = h.changes(query, moment.recent)
 	return page
 }

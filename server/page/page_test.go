@@ -387,13 +387,15 @@ func TestQueryAddresses(t *testing.T) {
 
 func TestPagers(t *testing.T) {
 	q := parseQuery(nil)
-	p := newPager(q, "objects", 2, 120)
+	q.page = 2
+	p := newPager(q, "objects", 120)
 	assert.Equal(t, Pager{
 		From: 51, To: 100, Total: 120, Page: 2, Pages: 3, First: "/#objects", Previous: "/#objects", Next: "/?page=3#objects",
 		Last: "/?page=3#objects", from: 50, to: 100,
 	}, p)
-	assert.Equal(t, 3, newPager(q, "clients", 99, 120).Page)
-	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(q, "objects", 5, 0))
+	q.page, q.clients = 5, 99
+	assert.Equal(t, 3, newPager(q, "clients", 120).Page)
+	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(q, "objects", 0))
 }
 
 func TestObjects(t *testing.T) {
@@ -410,19 +412,15 @@ func TestObjects(t *testing.T) {
 		Ref: resource.Ref(key("s2")), Gone: true,
 	}}, More: 4}}}
 	p.speak = []resource.Key{key("s7")}
-	f := rowFacts{
-		snapshot: p.Snapshot(), shadows: map[resource.Key][]string{key("s1"): {"old"}}, quarantined: p.quarantined,
-		guarded: p.guarded,
-		held:    p.IsHeld, speakOf: p.SpeakOf,
-	}
+	losers := map[resource.Key][]aggregate.Candidate{key("s1"): p.shadows[0].Losers}
 	names := func(address string) (matching []string, o Objects) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		o = objectsPanel(&p.status, f, parseQuery(req.URL.Query()))
+		o = objectsPanel(&p.status, p, losers, parseQuery(req.URL.Query()))
 		for _, r := range o.Rows {
-			matching = append(matching, r.Name)
+			matching = append(matching, r.Key().Name)
 		}
 		for _, l := range o.Lost {
-			matching = append(matching, l.Name)
+			matching = append(matching, l.Key.String())
 		}
 		return matching, o
 	}

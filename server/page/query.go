@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -39,21 +38,20 @@ type pageQuery struct {
 
 // parseQuery reads a query. It ignores invalid values, since people edit addresses.
 func parseQuery(values url.Values) pageQuery {
-	query := pageQuery{
-		filter: strings.TrimSpace(values.Get("q")), show: showAll, page: pageNumber(values.Get("page")),
-		clients: pageNumber(values.Get("clients")),
+	filter := func(name string) string {
+		text := strings.TrimSpace(values.Get(name))
+		if len(text) > maxFilter {
+			text = strings.TrimSpace(strings.ToValidUTF8(text[:maxFilter], ""))
+		}
+		return text
 	}
-	if len(query.filter) > maxFilter {
-		query.filter = strings.TrimSpace(strings.ToValidUTF8(query.filter[:maxFilter], ""))
+	query := pageQuery{
+		filter: filter("q"), client: filter("client"), show: showAll, change: values.Get("change"), age: windows[0].age,
+		page: pageNumber(values.Get("page")), clients: pageNumber(values.Get("clients")),
 	}
 	if schema, ok := resource.SchemaByName(values.Get("kind")); ok {
 		query.kind = schema.Kind
 	}
-	query.client = strings.TrimSpace(values.Get("client"))
-	if len(query.client) > maxFilter {
-		query.client = strings.ToValidUTF8(query.client[:maxFilter], "")
-	}
-	query.change, query.age = values.Get("change"), windows[0].age
 	for _, window := range windows {
 		if window.age == values.Get("since") {
 			query.age = window.age
@@ -129,20 +127,20 @@ type Pager struct {
 }
 
 // newPager returns the pager of a table with total rows. A page behind the last one becomes the last.
-func newPager(query pageQuery, table string, page, total int) Pager {
+func newPager(query pageQuery, table string, total int) Pager {
+	page := &query.page
+	if table == "clients" {
+		page = &query.clients
+	}
 	pager := Pager{Total: total, Pages: max((total+rowsPerPage-1)/rowsPerPage, 1)}
-	pager.Page = min(max(page, 1), pager.Pages)
+	pager.Page = min(max(*page, 1), pager.Pages)
 	pager.from = (pager.Page - 1) * rowsPerPage
 	pager.to = min(pager.from+rowsPerPage, total)
 	if pager.to > pager.from {
 		pager.From, pager.To = pager.from+1, pager.to
 	}
 	address := func(number int) string {
-		if table == "clients" {
-			query.clients = number
-		} else {
-			query.page = number
-		}
+		*page = number
 		return query.link(table)
 	}
 	if pager.Page > 1 {
@@ -153,5 +151,3 @@ func newPager(query pageQuery, table string, page, total int) Pager {
 	}
 	return pager
 }
-
-func countText(n int, singular, plural string) string { return words.Count(n, singular, plural) }

@@ -3,7 +3,6 @@ package verify
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,17 +102,14 @@ func (d *comparison) routeNames() map[string]bool {
 	for name, entry := range d.ours.resources[listener] {
 		if counterpart := d.theirs.resources[listener][name]; counterpart != nil && counterpart.body != nil {
 			entry, _ := entry.body.(*listenerv3.Listener)
-			for route := range referencedRoutes(entry) {
-				names[route] = true
-			}
+			addReferencedRoutes(names, entry)
 		}
 	}
 	return names
 }
 
-// referencedRoutes returns the names of the routes that a listener subscribes to.
-func referencedRoutes(listener *listenerv3.Listener) map[string]bool {
-	names := make(map[string]bool)
+// addReferencedRoutes adds the names of the routes that a listener subscribes to.
+func addReferencedRoutes(names map[string]bool, listener *listenerv3.Listener) {
 	for _, chain := range append(slices.Clone(listener.GetFilterChains()), listener.GetDefaultFilterChain()) {
 		for _, filter := range chain.GetFilters() {
 			var manager hcmv3.HttpConnectionManager
@@ -123,7 +119,6 @@ func referencedRoutes(listener *listenerv3.Listener) map[string]bool {
 			}
 		}
 	}
-	return names
 }
 
 // secretNames returns the names of the secrets in the Envoy's dump: Envoy does not list its other subscriptions.
@@ -166,7 +161,7 @@ func (d *comparison) compareEntry(kind resource.Kind, name string, expected, dum
 	case dumped != nil && dumped.rejection != "":
 		d.add(Rejected, kind, name, dumped.rejection)
 	case dumped != nil && dumped.warming:
-		d.add(Warming, kind, name, "it waits for resources that it refers to: "+dependencies(kind))
+		d.add(Warming, kind, name, "it waits for resources that it refers to: "+dependencies[kind])
 	case dumped == nil:
 		d.add(Missing, kind, name, d.whyMissing())
 	case kind == secret:
@@ -182,14 +177,9 @@ func (d *comparison) compareEntry(kind resource.Kind, name string, expected, dum
 	}
 }
 
-func dependencies(kind resource.Kind) string {
-	switch kind {
-	case cluster:
-		return "endpoints, or secrets"
-	case listener:
-		return "routes, or secrets"
-	}
-	return "files"
+// dependencies are the resources that a resource of a kind may wait for.
+var dependencies = map[resource.Kind]string{
+	cluster: "endpoints, or secrets", listener: "routes, or secrets", secret: "files",
 }
 
 func (d *comparison) whyMissing() string {
@@ -261,9 +251,7 @@ func (d *comparison) compareEndpoints() {
 		if served == nil || entry.warming || dumpedCluster.GetType() != clusterv3.Cluster_EDS {
 			continue
 		}
-		if serviceName := dumpedCluster.GetEdsClusterConfig().GetServiceName(); serviceName != "" {
-			name = serviceName
-		}
+		name = cmp.Or(dumpedCluster.GetEdsClusterConfig().GetServiceName(), name)
 		expectedEntry := d.ours.resources[endpoints][name]
 		if expectedEntry == nil {
 			continue // the cluster itself differs
@@ -339,7 +327,7 @@ func endpointDifference(expected, dumped *endpointv3.ClusterLoadAssignment) stri
 			changed = append(changed, address)
 		}
 	}
-	for address := range maps.Keys(dumpedStates) {
+	for address := range dumpedStates {
 		if _, ok := expectedStates[address]; !ok {
 			stale = append(stale, address)
 		}
@@ -358,7 +346,7 @@ func endpointDifference(expected, dumped *endpointv3.ClusterLoadAssignment) stri
 const maxAddresses = 3
 
 func listAddresses(addresses []string) string {
-	slices.SortFunc(addresses, cmp.Compare[string])
+	slices.Sort(addresses)
 	if rest := len(addresses) - maxAddresses; rest > 0 {
 		return strings.Join(addresses[:maxAddresses], ", ") + " and " + words.Count(rest, "other", "others")
 	}

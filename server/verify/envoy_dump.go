@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -309,10 +310,7 @@ func (d *Dump) entry(kind resource.Kind, name string) *dumpEntry {
 // addActive adds a resource in use. Its text has the name if the caller gives none.
 func (d *Dump) addActive(kind resource.Kind, name string, resource *dumpedResource, text json.RawMessage) {
 	body, decodedName, err := decode(text)
-	if name == "" {
-		name = decodedName
-	}
-	entry := d.entry(kind, name)
+	entry := d.entry(kind, cmp.Or(name, decodedName))
 	entry.version, entry.body, entry.err = resource.Version, body, err
 	if resource.Error != nil {
 		entry.rejection = resource.Error.Details

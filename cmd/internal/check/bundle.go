@@ -47,20 +47,22 @@ func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, 
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
-// Tail returns the last lines of a text, at most size bytes.
-func Tail(input io.ReadSeeker, size int64) ([]byte, error) {
-	end, err := input.Seek(0, io.SeekEnd)
+// Tail returns the last lines of a file, at most size bytes.
+func Tail(path string, size int64) ([]byte, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	from := max(0, end-size)
-	if _, err := input.Seek(from, io.SeekStart); err != nil {
+	defer file.Close() //nolint:errcheck // it was only read
+	info, err := file.Stat()
+	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(input, size))
+	from := max(0, info.Size()-size)
+	text, err := io.ReadAll(io.NewSectionReader(file, from, size))
 	if from > 0 {
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			text = text[i+1:]
+		if _, lines, complete := bytes.Cut(text, []byte("\n")); complete {
+			text = lines
 		}
 	}
 	return text, err

@@ -66,7 +66,7 @@ func (l *Linter) Compete(ctx context.Context) error {
 	}
 	for _, conflict := range view.Conflicts() {
 		last := conflict.Objects[len(conflict.Objects)-1].Key()
-		if !slices.ContainsFunc(conflict.Objects, func(o conflicts.Ref) bool { return l.placeOf(o.Key()) != "" }) {
+		if !slices.ContainsFunc(conflict.Objects, func(o conflicts.Ref) bool { return l.places[o.Key()] != "" }) {
 			continue // only objects of the server conflict
 		}
 		rivals := words.Each(conflict.Objects[:len(conflict.Objects)-1],
@@ -75,7 +75,7 @@ func (l *Linter) Compete(ctx context.Context) error {
 		if conflict.Rule.IsError() {
 			severity, message = Error, fmt.Sprintf("%s (%s)", message, conflict.Rule)
 		}
-		l.report(severity, Rule(conflict.Rule), last, l.placeOf(last),
+		l.report(severity, Rule(conflict.Rule), last, l.places[last],
 			fmt.Sprintf("on %s with %s: %s", conflict.Subject, strings.Join(rivals, ", "), message))
 	}
 	return nil
@@ -119,7 +119,7 @@ func (l *Linter) Analyze() {
 		}
 	}
 	for _, f := range unresolved {
-		if l.placeOf(f.Key) == "" { // an object of the server
+		if l.places[f.Key] == "" { // an object of the server
 			if f.Code == references.NotFound && l.server != nil && !missing[fieldOf(f)] {
 				l.report(Error, Rule(f.Code), f.Key, "the server", fmt.Sprintf("with these objects, %s (%s)", f.Message, f.Code))
 			}
@@ -136,7 +136,7 @@ func (l *Linter) Analyze() {
 				return finding.key() == f.Key && strings.HasPrefix(finding.Message, istioMessage)
 			})
 		}
-		place := l.fieldPlace(l.placeOf(f.Key), f.Key.Name, f.Message)
+		place := l.fieldPlace(l.places[f.Key], f.Key.Name, f.Message)
 		l.report(Severity(f.Severity), Rule(f.Code), f.Key, place, fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
 	if omitted := len(unchecked) - maxUncheckedNames; omitted > 0 {
@@ -235,7 +235,7 @@ func (l *Linter) Accepted(ctx context.Context, path string) error {
 				continue
 			}
 			reported[rejected+rejection.Text] = true
-			l.report(Error, Rejected, last, cmp.Or(l.placeOf(last), path),
+			l.report(Error, Rejected, last, cmp.Or(l.places[last], path),
 				fmt.Sprintf("Envoy rejects %s, made of %s: %s", rejected, strings.Join(origins, ", "), rejection.Text))
 		}
 	}
@@ -243,14 +243,11 @@ func (l *Linter) Accepted(ctx context.Context, path string) error {
 }
 
 func (l *Linter) describe(key resource.Key) string {
-	if place := l.placeOf(key); place != "" {
+	if place := l.places[key]; place != "" {
 		return fmt.Sprintf("%s (%s)", key, place)
 	}
 	return key.String()
 }
-
-// placeOf returns the first place of an object; empty for a merged object.
-func (l *Linter) placeOf(key resource.Key) string { return l.places[key] }
 
 // fieldPlace returns the place of the field at the beginning of a message about the object of a name at a place, or the
 // object's place.

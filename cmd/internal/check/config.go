@@ -51,7 +51,7 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 		l.reportAt(name, Warning, Empty, "nothing is in it: neither objects nor a configuration")
 	}
 	l.keepText(name, text)
-	l.Contents(contents...)
+	l.checkSource(Terms{}, contents)
 	return nil, nil
 }
 
@@ -151,13 +151,13 @@ func (l *Linter) checkConnected(ctx context.Context, name string, s config.Sourc
 			l.Findings[len(l.Findings)-1].Fix = roles
 		}
 	}
-	contents, health, err := ReadRegistry(ctx, source)
+	contents, health, err := readRegistry(ctx, source)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
 		rule := Unreadable
-		if unread, ok := errors.AsType[*UnreadError](err); ok && unread.State == sources.Denied {
+		if health.State == sources.Denied {
 			rule = Denied
 		}
 		l.reportUnreadable(name, s, rule, err)
@@ -187,21 +187,17 @@ func (l *Linter) checkConnected(ctx context.Context, name string, s config.Sourc
 	}
 	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", s.Name, s.Shown(),
 		words.Count(served.Len(), "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"))}
-	for _, cluster := range []struct {
-		n         int
-		one, many string
-	}{
-		{bySeverity[Error], "error", "errors"},
-		{leftOut, "instance is left out", "instances are left out"},
-		{bySeverity[Warning], "warning", "warnings"},
-	} {
-		if cluster.n > 0 {
-			counted = append(counted, words.Count(cluster.n, cluster.one, cluster.many))
+	count := func(number int, singular, plural string) {
+		if number > 0 {
+			counted = append(counted, words.Count(number, singular, plural))
 		}
 	}
+	count(bySeverity[Error], "error", "errors")
+	count(leftOut, "instance is left out", "instances are left out")
+	count(bySeverity[Warning], "warning", "warnings")
 	line := strings.Join(counted, ", ")
-	if health != "" {
-		line += ": " + strings.ReplaceAll(health, "\n", "; ")
+	if health.Message != "" {
+		line += ": " + strings.ReplaceAll(health.Message, "\n", "; ")
 	}
 	l.Connected = append(l.Connected, line)
 	return nil
@@ -240,34 +236,25 @@ func ReadFiles(ctx context.Context, address string, settings file.Settings) (con
 
 const registryPatience = 30 * time.Second
 
-// ReadRegistry reads a source as the server does when it starts, and returns its contents and its health message. The
-// error says why it cannot be read.
-func ReadRegistry(ctx context.Context, source sources.Source) (contents []sources.Content, health string, err error) {
+// readRegistry reads a source as the server does when it starts, and returns its contents and its health. The error
+// says why it cannot be read.
+func readRegistry(
+	ctx context.Context, source sources.Source,
+) (contents []sources.Content, health sources.Health, err error) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
 	r, err := firstRead(ctx, source)
 	switch {
 	case !r.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, "", &UnreadError{
-			r.health.State,
-			fmt.Sprintf("it is not read after %s: %s, %s", registryPatience, r.health.State,
-				r.health.Message),
-		}
+		err = fmt.Errorf("it is not read after %s: %s, %s", registryPatience, r.health.State, r.health.Message)
 	case !r.finished:
-		return nil, "", err
 	case !r.synced:
-		return nil, "", &UnreadError{r.health.State, r.health.Message}
+		err = errors.New(r.health.Message)
+	default:
+		err = nil // that of the end of the run
 	}
-	return r.contents, r.health.Message, nil
+	return r.contents, r.health, err
 }
-
-// UnreadError says that a source cannot be read.
-type UnreadError struct {
-	State sources.State
-	Text  string
-}
-
-func (e *UnreadError) Error() string { return e.Text }
 
 // firstRead runs a source until it has published all groups, or reports that it cannot. The error is the error of Run.
 func firstRead(ctx context.Context, source sources.Source) (*firstReading, error) {

@@ -120,7 +120,7 @@ type Linter struct {
 	unreadErrors int             // findings of that they could not be
 	validated    []*validObjects
 	merged       memstore.Reader         // all of them, as the server merges them
-	places       map[resource.Key]string // where an object was seen first
+	places       map[resource.Key]string // where an object was seen first; a merged object has none
 	texts        map[string][]byte       // of files
 }
 
@@ -195,9 +195,6 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 		return len(c.Resources)+len(c.Rejects)+len(c.Warnings)+len(c.Others)+c.Foreign > 0
 	}), nil
 }
-
-// Contents checks the contents of a path.
-func (l *Linter) Contents(contents ...sources.Content) { l.checkSource(Terms{}, contents) }
 
 // checkSource checks the contents of a source, and returns the valid objects.
 func (l *Linter) checkSource(terms Terms, contents []sources.Content) *validObjects {
@@ -324,16 +321,12 @@ func foreignSeverity(setting string) Severity {
 		return Error
 	case "warn":
 		return Warning
-	default:
-		return Note
 	}
+	return Note
 }
 
 func (l *Linter) reportForeign(terms Terms, r sources.Reject) {
-	severity := terms.Foreign
-	if severity == "" {
-		severity = Note
-	}
+	severity := cmp.Or(terms.Foreign, Note)
 	if severity != Error {
 		l.Foreign++
 	}
@@ -342,92 +335,50 @@ func (l *Linter) reportForeign(terms Terms, r sources.Reject) {
 	}
 }
 
-// The part of SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) with the findings, for services that show
-// them beside the lines of a change.
-type (
-	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
-	}
-	sarifRun struct {
-		Tool struct {
-			Driver struct {
-				Name    string      `json:"name"`
-				Version string      `json:"version"`
-				Rules   []sarifRule `json:"rules"`
-			} `json:"driver"`
-		} `json:"tool"`
-		Results []sarifResult `json:"results"`
-	}
-	sarifRule struct {
-		ID string `json:"id"`
-	}
-	sarifResult struct {
-		RuleID  string `json:"ruleId"`
-		Level   string `json:"level"`
-		Message struct {
-			Text string `json:"text"`
-		} `json:"message"`
-		Locations []sarifLocation `json:"locations,omitempty"`
-	}
-	sarifLocation struct {
-		Physical struct {
-			Artifact struct {
-				URI string `json:"uri"`
-			} `json:"artifactLocation"`
-			Region *sarifRegion `json:"region,omitempty"`
-		} `json:"physicalLocation"`
-	}
-	sarifRegion struct {
-		Line   int `json:"startLine"`
-		Column int `json:"startColumn,omitempty"`
-	}
-)
-
-// SARIF returns findings as a value to be encoded in JSON. version is the version of tributary.
+// SARIF returns findings as a value to be encoded in JSON: the part of SARIF 2.1.0
+// (https://docs.oasis-open.org/sarif/sarif/v2.1.0/) for services that show them beside the lines of a change. version
+// is the version of tributary.
 func SARIF(findings []Finding, version string) any {
-	run := sarifRun{Results: []sarifResult{}}
-	driver := &run.Tool.Driver
-	driver.Name, driver.Version, driver.Rules = "tributary", version, []sarifRule{}
+	type object = map[string]any
+	results, rules := []object{}, []map[string]Rule{}
 	for _, f := range findings {
-		result := sarifResult{RuleID: string(f.Rule), Level: string(f.Severity)}
-		result.Message.Text = f.subject() + f.Message
+		result := object{"ruleId": f.Rule, "level": f.Severity, "message": object{"text": f.subject() + f.Message}}
 		if name, line, column := splitPlace(f.Place); name != "" {
-			result.Locations = make([]sarifLocation, 1)
-			physical := &result.Locations[0].Physical
-			if physical.Artifact.URI = filepath.ToSlash(name); line > 0 {
-				physical.Region = &sarifRegion{line, column}
+			location := object{"artifactLocation": object{"uri": filepath.ToSlash(name)}}
+			region := object{"startLine": line}
+			if column > 0 {
+				region["startColumn"] = column
 			}
+			if line > 0 {
+				location["region"] = region
+			}
+			result["locations"] = []object{{"physicalLocation": location}}
 		}
-		run.Results = append(run.Results, result)
-		if rule := (sarifRule{string(f.Rule)}); !slices.Contains(driver.Rules, rule) {
-			driver.Rules = append(driver.Rules, rule)
+		results = append(results, result)
+		if !slices.ContainsFunc(rules, func(rule map[string]Rule) bool { return rule["id"] == f.Rule }) {
+			rules = append(rules, map[string]Rule{"id": f.Rule})
 		}
 	}
-	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
+	driver := object{"name": "tributary", "version": version, "rules": rules}
+	return object{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+		"runs": []object{{"tool": object{"driver": driver}, "results": results}},
+	}
 }
 
 // splitPlace splits file:line:column; a missing number is 0.
 func splitPlace(place string) (name string, line, column int) {
-	name = place
-	var numbers []int
-	for len(numbers) < 2 {
-		i := strings.LastIndexByte(name, ':')
-		if i < 0 {
-			break
+	cut := func(text string) (before string, number int) {
+		if i := strings.LastIndexByte(text, ':'); i >= 0 {
+			if number, _ = strconv.Atoi(text[i+1:]); number > 0 {
+				return text[:i], number
+			}
 		}
-		n, err := strconv.Atoi(name[i+1:])
-		if err != nil || n < 1 {
-			break
-		}
-		name, numbers = name[:i], append(numbers, n)
+		return text, 0
 	}
-	switch len(numbers) {
-	case 2:
-		return name, numbers[1], numbers[0]
-	case 1:
-		return name, numbers[0], 0
+	name, line = cut(place)
+	if before, number := cut(name); number > 0 {
+		return before, number, line
 	}
-	return name, 0, 0
+	return name, line, 0
 }

@@ -41,7 +41,7 @@ func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin 
 	if degraded != "" {
 		return nil, errors.New(degraded)
 	}
-	l.Contents(contents...)
+	l.checkSource(Terms{}, contents)
 	var objects []ManifestObject
 	texts := make(map[string]map[resource.Key]string) // versions, by file
 	for _, c := range contents {
@@ -84,7 +84,7 @@ func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]Ma
 	if versionless != nil && len(c.Rejects) == 0 {
 		return nil, fmt.Errorf("%s: %w", place, versionless)
 	}
-	l.Contents(c)
+	l.checkSource(Terms{}, []sources.Content{c})
 	var objects []ManifestObject
 	for _, r := range c.Resources {
 		objects = append(objects, ManifestObject{r, given[r.Key()]})

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,12 +42,12 @@ func (s *Side) Reject(key resource.Key, reason string) {
 	}
 }
 
-// Add adds an object, unless the side has its key already: as in a source, the first one wins.
+// Add adds an object, which may be nil, unless the side has its key already: as in a source, the first one wins.
 func (s *Side) Add(object *resource.Resource) {
 	if s.objects == nil {
 		s.objects = make(map[resource.Key]*resource.Resource)
 	}
-	if s.objects[object.Key()] == nil {
+	if object != nil && s.objects[object.Key()] == nil {
 		s.objects[object.Key()] = object
 		s.ordered = s.ordered || object.Rank() > 0
 	}
@@ -153,11 +154,7 @@ func (s *Side) label(key resource.Key) string {
 	if object == nil {
 		return "/dev/null" // the convention of unified diffs
 	}
-	place := object.Origin().Place
-	if place == "" {
-		place = s.Name
-	}
-	return place + " " + key.String()
+	return cmp.Or(object.Origin().Place, s.Name) + " " + key.String()
 }
 
 func writeDifference(w io.Writer, firstLabel, secondLabel string, first, second *resource.Resource) error {

@@ -12,7 +12,6 @@ import (
 	"tributary/aggregate"
 	"tributary/internal/history"
 	"tributary/internal/words"
-	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/sources"
 )
@@ -38,11 +37,8 @@ func Explain(w io.Writer, question string, explanation *admin.Explanation, now t
 		report.section("warning", explanation.Warnings...)
 		report.line("")
 	}
-	for _, line := range explanation.Picture {
-		report.line("%s", line)
-	}
 	if len(explanation.Picture) > 0 {
-		report.line("")
+		report.line("%s\n", strings.Join(explanation.Picture, "\n"))
 	}
 	for index, object := range explanation.Objects {
 		if index > 0 {
@@ -359,12 +355,11 @@ func Guard(w io.Writer, guarded []admin.Guarded, now time.Time) error {
 		report.section("why", singleLine(hold.Why))
 		var changes []string
 		for _, object := range hold.Held {
-			key := resource.Key{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name}
-			if object.Gone {
-				changes = append(changes, key.String())
-			} else {
-				changes = append(changes, fmt.Sprintf("%s: %s", key, words.Count(object.Endpoints, "endpoint", "endpoints")))
+			change := object.Key().String()
+			if !object.Gone {
+				change += ": " + words.Count(object.Endpoints, "endpoint", "endpoints")
 			}
+			changes = append(changes, change)
 		}
 		if hold.More > 0 {
 			changes = append(changes, fmt.Sprintf("and %d more", hold.More))

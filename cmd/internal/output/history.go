@@ -36,12 +36,8 @@ func History(w io.Writer, answer *history.Answer, details bool, screen Screen) e
 			fmt.Fprintf(&changed, "it came from %s\n", singleLine(entry.Old.Source+" "+entry.Old.Place))
 		default:
 			before, after := &Side{Name: "before"}, &Side{Name: "after"}
-			if entry.Old != nil {
-				before.Add(entry.Old.Resource())
-			}
-			if entry.New != nil {
-				after.Add(entry.New.Resource())
-			}
+			before.Add(entry.Old.Resource())
+			after.Add(entry.New.Resource())
 			if _, err := WriteDifferences(&changed, before, after); err != nil {
 				return err
 			}

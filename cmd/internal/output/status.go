@@ -185,31 +185,26 @@ func (t *text) clients(clients []admin.ClientState) {
 	clients = slices.Clone(clients)
 	// Clients in trouble come first.
 	slices.SortStableFunc(clients, func(first, second admin.ClientState) int { return severity(second) - severity(first) })
-	heads := []any{"CLIENT", "PEER", "SINCE", "MODE", "SYNCED", "NACKS"}
+	table := rows{{"CLIENT", "PEER", "SINCE", "MODE", "SYNCED", "NACKS"}}
 	proven := slices.ContainsFunc(clients, func(client admin.ClientState) bool { return client.Identity != "" })
 	if proven {
-		heads = append(heads, "IDENTITY")
+		table[0] = append(table[0], "IDENTITY")
 	}
-	columns := t.columns(heads...)
 	for _, client := range clients[:min(len(clients), maxClients)] {
 		mode := "sotw"
 		if client.Delta {
 			mode = "delta"
 		}
 		row := []any{
-			cmp.Or(client.Node, "(no node id)"),
-			client.Peer,
-			t.elapsed(client.Connected),
-			mode,
-			fmt.Sprintf("%d/%d", client.Synced, client.Types),
-			client.Nacks,
+			cmp.Or(client.Node, "(no node id)"), client.Peer, t.elapsed(client.Connected), mode,
+			fmt.Sprintf("%d/%d", client.Synced, client.Types), client.Nacks,
 		}
 		if proven {
 			row = append(row, cmp.Or(client.Identity, "-"))
 		}
-		columns.row(row...)
+		table.add(row...)
 	}
-	columns.flush()
+	t.table(table)
 	if rest := len(clients) - maxClients; rest > 0 {
 		t.line("and %d more", rest)
 	}
@@ -232,29 +227,21 @@ func severity(client admin.ClientState) int {
 	}
 }
 
-type columns struct {
-	target *text
-	rows   [][]string
+// rows are the rows of a table.
+type rows [][]string
+
+func (r *rows) add(cells ...any) {
+	*r = append(*r, words.Each(cells, func(cell any) string { return fmt.Sprint(cell) }))
 }
 
-func (t *text) columns(titles ...any) *columns {
-	table := &columns{target: t}
-	table.row(titles...)
-	return table
-}
-
-func (c *columns) row(cells ...any) {
-	c.rows = append(c.rows, words.Each(cells, func(cell any) string { return fmt.Sprint(cell) }))
-}
-
-func (c *columns) text() string {
+func (r rows) String() string {
 	var b strings.Builder
-	_ = align(&b, 2, c.rows) // a strings.Builder does not fail
+	_ = align(&b, 2, r) // a strings.Builder does not fail
 	return b.String()
 }
 
-// flush adds the table, and cuts rows at the edge of the screen.
-func (c *columns) flush() { _, _ = c.target.WriteString(c.target.screen.Cut(c.text())) }
+// table adds a table, and cuts rows at the edge of the screen.
+func (t *text) table(table rows) { _, _ = t.WriteString(t.screen.Cut(table.String())) }
 
 // problemColumns count the problems of sources. A screen shows only those with a count above zero.
 var problemColumns = []struct {
@@ -275,12 +262,12 @@ var problemColumns = []struct {
 // sources writes a table of the sources. Messages stand in the rows if they fit the screen, and else below the table,
 // since they must not be cut.
 func (t *text) sources(sources []admin.SourceState) {
-	rows := t.sourceRows(sources, true)
-	fits := t.screen.Fits(rows.text())
+	table := t.sourceRows(sources, true)
+	fits := t.screen.Fits(table.String())
 	if !fits {
-		rows = t.sourceRows(sources, false)
+		table = t.sourceRows(sources, false)
 	}
-	rows.flush()
+	t.table(table)
 	for _, source := range sources {
 		if message := t.message(source); message != "" && !fits {
 			t.line("  %s: %s", source.Name, message)
@@ -288,7 +275,7 @@ func (t *text) sources(sources []admin.SourceState) {
 	}
 }
 
-func (t *text) sourceRows(sources []admin.SourceState, messages bool) *columns {
+func (t *text) sourceRows(sources []admin.SourceState, messages bool) (table rows) {
 	shown := problemColumns
 	if t.screen.Width > 0 {
 		shown = nil
@@ -306,7 +293,7 @@ func (t *text) sourceRows(sources []admin.SourceState, messages bool) *columns {
 	if messages {
 		titles = append(titles, "MESSAGE")
 	}
-	rows := t.columns(titles...)
+	table.add(titles...)
 	for _, source := range sources {
 		state, change := source.State, "-"
 		if source.Stale {
@@ -326,9 +313,9 @@ func (t *text) sourceRows(sources []admin.SourceState, messages bool) *columns {
 		if messages {
 			cells = append(cells, t.message(source))
 		}
-		rows.row(cells...)
+		table.add(cells...)
 	}
-	return rows
+	return table
 }
 
 // Instance is one of a fleet: its status, or the error of asking for it.
@@ -341,11 +328,11 @@ type Instance struct {
 // Fleet writes a line for each instance.
 func Fleet(w io.Writer, instances []Instance, now time.Time, screen Screen) error {
 	report := &text{now: now, screen: screen}
-	rows := report.columns("INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP")
+	table := rows{{"INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP"}}
 	for _, instance := range instances {
 		status := instance.Status
 		if status == nil {
-			rows.row(instance.Name, "-", singleLine(instance.Error))
+			table.add(instance.Name, "-", singleLine(instance.Error))
 			continue
 		}
 		ready, unhealthy := "yes", 0
@@ -357,10 +344,10 @@ func Fleet(w io.Writer, instances []Instance, now time.Time, screen Screen) erro
 				unhealthy++
 			}
 		}
-		rows.row(instance.Name, ready, status.Content, status.Objects, unhealthy, status.Holds, len(status.Clients),
+		table.add(instance.Name, ready, status.Content, status.Objects, unhealthy, status.Holds, len(status.Clients),
 			Brief(now.Sub(status.Started)))
 	}
-	rows.flush()
+	report.table(table)
 	if contentDiffers(instances) {
 		report.line("the instances serve different content")
 	}
@@ -397,26 +384,25 @@ func CheckFleet(w io.Writer, instances []Instance) (well bool, err error) {
 }
 
 func contentDiffers(instances []Instance) bool {
-	first := ""
+	contents := make(map[string]bool)
 	for _, instance := range instances {
-		switch {
-		case instance.Status == nil:
-		case first == "":
-			first = instance.Status.Content
-		case instance.Status.Content != first:
-			return true
+		if instance.Status != nil {
+			contents[instance.Status.Content] = true
 		}
 	}
-	return false
+	return len(contents) > 1
 }
 
 // Check writes the troubles, or one line if there are none.
 func Check(w io.Writer, status *admin.Status) (well bool, err error) {
 	verdict := status.Verdict()
-	lines := []string{verdict.Sentence}
-	if !verdict.Well {
-		lines = words.Each(verdict.Troubles, func(trouble admin.Trouble) string { return trouble.Text })
+	report := &text{}
+	if verdict.Well {
+		report.line("%s", verdict.Sentence)
 	}
-	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	for _, trouble := range verdict.Troubles {
+		report.line("%s", trouble.Text)
+	}
+	_, err = io.WriteString(w, report.String())
 	return verdict.Well, err
 }
