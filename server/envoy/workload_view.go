@@ -43,7 +43,7 @@ func (c *Catalog) makeWorkloadView(ctx context.Context, view *workloadView) erro
 	view.clusters, view.listeners = s.group.Overlay(s.clusters), s.group.Overlay(s.listeners)
 	view.pseudoHost = fmt.Sprintf("%s/%p", model.InboundPseudoHost, view)
 	c.mu.Lock()
-	s.workloadViews[view.pseudoHost], s.stale[view.pseudoHost] = view, struct{}{}
+	s.workloadViews[view.pseudoHost], s.stale[view.pseudoHost] = view, true
 	c.mu.Unlock()
 	s.catching.Unlock()
 	err := c.catchUp(ctx, s, func() {})
@@ -61,7 +61,7 @@ func (c *Catalog) dropWorkloadView(view *workloadView) {
 	}
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	s.update(map[string]*translate.Translation{view.pseudoHost: nil}, s.options, c.cache.release)
+	s.update(map[string]*translate.Translation{view.pseudoHost: nil}, s.options)
 	c.mu.Lock()
 	delete(s.workloadViews, view.pseudoHost)
 	delete(s.stale, view.pseudoHost)

@@ -19,15 +19,15 @@ type View struct {
 	Policy  Policy
 	Mutual  *Mutual // of clients with an identity; nil without mutual TLS
 	// by the index of the egress listener in the clients' Sidecar
-	RoutesByListener   map[int]*Rule[*networking.VirtualService]
-	UnregisteredRoutes *Rule[*networking.VirtualService] // where no service has the host; or nil
-	RouteTargets       map[string]Target                 // by the name of the host
+	RoutesByListener   map[int]*VirtualService
+	UnregisteredRoutes *VirtualService   // where no service has the host; or nil
+	RouteTargets       map[string]Target // by the name of the host
 
-	Servers              []Server                            // of a gateway
-	BoundVirtualServices []*Rule[*networking.VirtualService] // to the servers
-	Observability        *Observation                        // of all listeners of a gateway or sidecar
-	Security             *Security                           // of the listeners
-	Inbound              *Inbound                            // of a sidecar; nil elsewhere
+	Servers              []Server          // of a gateway
+	BoundVirtualServices []*VirtualService // to the servers
+	Observability        *Observation      // of all listeners of a gateway or sidecar
+	Security             *Security         // of the listeners
+	Inbound              *Inbound          // of a sidecar; nil elsewhere
 
 	Patches *Extension // with the listeners of a gateway or sidecar: all; else those of clusters
 
