@@ -333,7 +333,9 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	if v.Patches = s.clusterPatches; model.IsPseudoHost(host) {
 		v.Patches = s.nextOptions.Extension
 	}
-	return c.bodies.translations.get(index.Key(v), func() *translate.Translation { return translate.View(v, c.bodies.sharing(v)) })
+	return c.bodies.translations.get(index.Key(v), func() *translate.Translation {
+		return translate.View(v, c.bodies.sharing(v))
+	})
 }
 
 // Collection implements xds.Catalog for the types of Envoy. It does not answer for other types.

@@ -10,7 +10,7 @@ import (
 
 // workloadView holds the collections of clients of a scope with workloads on the same ports: those of the scope,
 // for sidecars with overlays of inbound listeners and their clusters. It is a pseudo-host of the scope, so that it
-// changes in one commit with the hosts. model.InboundUnit is the common part of all workload views: while it is
+// changes in one commit with the hosts. model.InboundPseudoHost is the common part of all workload views: while it is
 // unchanged, only a change of a service that clients serve concerns their view.
 type workloadView struct {
 	*scope

@@ -147,19 +147,7 @@ func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngres
 
 // routes adds the labels and namespaces of clients that the routes of a VirtualService match.
 func (s Selectors) routes(spec *networking.VirtualService) {
-	for _, route := range spec.GetHttp() {
-		addSources(s, route.GetMatch())
-	}
-	for _, r := range spec.GetTls() {
-		addSources(s, r.GetMatch())
-	}
-	for _, r := range spec.GetTcp() {
-		addSources(s, r.GetMatch())
-	}
-}
-
-func addSources[M model.Attributes](s Selectors, matches []M) {
-	for _, m := range matches {
+	for _, m := range model.RouteMatches(spec) {
 		s.labels(m.GetSourceLabels())
 		if m.GetSourceNamespace() != "" {
 			s.namespaces(m.GetSourceNamespace())
