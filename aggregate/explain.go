@@ -240,14 +240,10 @@ func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load()
 
 // status returns the present status of the sources. It is called by the loop.
 func (v *View) status() (statuses []SourceStatus) {
-	synced := make(map[*sourceState]bool, len(v.sources))
-	for _, s := range v.sources {
-		synced[s.sourceState] = s.synced
-	}
 	for _, s := range v.withRetired() {
 		statuses = append(statuses, SourceStatus{
 			Name: s.Name, Precedence: s.Precedence, Optional: s.Optional,
-			Synced: synced[s.sourceState], Retiring: s.retired,
+			Synced: s.synced, Retiring: s.retired,
 			Revision: s.snapshot.Revision(), Objects: s.snapshot.Len(),
 		})
 	}

@@ -14,7 +14,12 @@ import (
 type sourceState struct {
 	Source
 	snapshot memstore.Snapshot
+	synced   bool // a source of the configuration that was read
+	retired  bool // it was removed from the configuration
 }
+
+// ready reports whether the view need not wait for the source: it was read, or is optional.
+func (s *sourceState) ready() bool { return s.synced || s.Optional }
 
 // layer is content in an order of precedence: the first layer that has a key wins it and shadows the others. It is
 // immutable.
@@ -134,20 +139,20 @@ func (v *View) stack() (layers []layer) {
 
 // poolReady reports whether all sources of the pool are ready.
 func (v *View) poolReady() bool {
-	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil && !s.ready() })
+	return !slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil && !s.ready() })
 }
 
 // states returns the states of the sources and of the retired ones, newest first, without retired sources that a synced
 // one of the same name replaces. It also deletes the names of synced sources from hadObjects.
-func (v *View) states() (states []*sourceState) {
+func (v *View) states() []*sourceState {
+	states := slices.Clone(v.sources)
 	for _, s := range v.sources {
-		states = append(states, s.sourceState)
 		if s.synced {
 			delete(v.hadObjects, s.Name)
 		}
 	}
 	for _, f := range v.retired {
-		if !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.synced && s.Name == f.Name }) {
+		if !slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.synced && s.Name == f.Name }) {
 			states = append(states, f)
 		}
 	}
@@ -157,15 +162,11 @@ func (v *View) states() (states []*sourceState) {
 // retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more
 // than the partial one of a source that was never read. Together they keep each key once, so that they do not grow with
 // the number of reloads; a source with Merge stays whole, since its endpoints add up.
-func (v *View) retire(removed []*sourceState, old []*followed) {
-	unread := make(map[*sourceState]bool)
-	for _, s := range old {
-		unread[s.sourceState] = !s.synced
-	}
+func (v *View) retire(removed []*sourceState) {
 	v.retired = nil
 	keys := make(map[resource.Key]bool)
 	for i, s := range removed {
-		if unread[s] && (v.hadObjects[s.Name] ||
+		if !s.synced && !s.retired && (v.hadObjects[s.Name] ||
 			slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
 			continue
 		}
@@ -179,6 +180,7 @@ func (v *View) retire(removed []*sourceState, old []*followed) {
 			keys[key] = keys[key] || s.layer(0).get(key) != nil
 		}
 		if s.snapshot.Len() > 0 || len(s.snapshot.Invalid()) > 0 {
+			s.synced, s.retired = false, true
 			v.retired = append(v.retired, s)
 		}
 	}
@@ -204,27 +206,21 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	}
 }
 
-// orderedSource is a source in the order of precedence.
-type orderedSource struct {
-	*sourceState
-	retired bool
-}
-
 // withRetired returns the sources and the retired ones in order of precedence. A retired source follows its replacement
 // of the same name, or else comes last.
-func (v *View) withRetired() (ordered []orderedSource) {
+func (v *View) withRetired() (ordered []*sourceState) {
 	unreplaced := slices.Clone(v.retired)
 	for _, s := range v.sources {
-		ordered = append(ordered, orderedSource{s.sourceState, false})
+		ordered = append(ordered, s)
 		unreplaced = slices.DeleteFunc(unreplaced, func(f *sourceState) bool {
 			if f.Name == s.Name {
-				ordered = append(ordered, orderedSource{f, true})
+				ordered = append(ordered, f)
 			}
 			return f.Name == s.Name
 		})
 	}
 	for _, f := range unreplaced {
-		ordered = append(ordered, orderedSource{f, true})
+		ordered = append(ordered, f)
 	}
 	return ordered
 }

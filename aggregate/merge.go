@@ -10,15 +10,6 @@ import (
 	"tributary/resource"
 )
 
-// followed is a source of the configuration, for the loop.
-type followed struct {
-	*sourceState
-	synced bool
-}
-
-// ready reports whether the view need not wait for the source: it was read, or is optional.
-func (s *followed) ready() bool { return s.synced || s.Optional }
-
 // merge does one round: it takes the sources' changes since the last one and commits the outcome. It returns the
 // channels that announce the next changes. It is called by the loop.
 func (v *View) merge() (changes []<-chan struct{}) {
@@ -30,7 +21,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 		before := s.snapshot
 		keys := s.pull()
 		changedAt = recent.Earlier(changedAt, s.snapshot.Since(before.Revision()))
-		v.pool.update(s.sourceState, keys)
+		v.pool.update(s, keys)
 		v.updateEarlier(before, s, v.rankOf(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
@@ -66,10 +57,10 @@ func (v *View) reconcile() []resource.Key {
 	for _, s := range v.withRetired() {
 		keys = append(keys, s.keys()...)
 	}
-	old, remaining := v.sources, v.states()
+	remaining := v.states()
 	v.sources = nil
 	for _, s := range wanted.sources {
-		next := &followed{sourceState: &sourceState{Source: s}}
+		next := &sourceState{Source: s}
 		if i := slices.IndexFunc(remaining, func(o *sourceState) bool { return o.Reader == s.Reader }); i >= 0 {
 			next.snapshot = remaining[i].snapshot
 			remaining = slices.Delete(remaining, i, i+1)
@@ -77,7 +68,7 @@ func (v *View) reconcile() []resource.Key {
 		next.synced = s.Reader.Synced() // before it is read, as always
 		v.sources = append(v.sources, next)
 	}
-	v.retire(remaining, old)
+	v.retire(remaining)
 	keys = append(keys, v.freezeServed()...)
 	keys = append(keys, keysOf(v.pool.snapshot)...) // the pool's rank may change
 	v.pool.restart(v.withRetired())
@@ -97,7 +88,7 @@ func (v *View) freezeServed() (keys []resource.Key) {
 	if v.complete() {
 		return keys
 	}
-	pooled := slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil })
+	pooled := slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil })
 	var puts []*resource.Resource
 	for r := range v.table.Snapshot().All() {
 		if pooled && servedAs(v.pool.snapshot.Get(r.Key()), r) {
@@ -115,7 +106,7 @@ func (v *View) freezeServed() (keys []resource.Key) {
 
 // updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The
 // first read of a source changes none: an object that it lacks may be in a source that is not read yet.
-func (v *View) updateEarlier(before memstore.Snapshot, s *followed, rank int, keys []resource.Key) {
+func (v *View) updateEarlier(before memstore.Snapshot, s *sourceState, rank int, keys []resource.Key) {
 	if v.earlier == nil || !s.synced {
 		return
 	}
@@ -154,7 +145,7 @@ func (v *View) forgetEarlier() (keys []resource.Key) {
 
 // complete reports whether all sources are ready.
 func (v *View) complete() bool {
-	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return !s.ready() })
+	return !slices.ContainsFunc(v.sources, func(s *sourceState) bool { return !s.ready() })
 }
 
 // pull takes over the source's changes, and returns their keys.

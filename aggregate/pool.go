@@ -22,8 +22,8 @@ type pool struct {
 	groups       map[groupKey]*hostGroup
 	entries      map[entry]groupKey          // the group of each entry
 	claims       map[resource.Key][]groupKey // the groups with a result of the key, in order: the first owns it
-	disputed     map[groupKey]struct{}       // with refusals
-	dirty        map[groupKey]struct{}       // changed since the last commit
+	disputed     map[groupKey]bool           // with refusals
+	dirty        map[groupKey]bool           // changed since the last commit
 }
 
 // contributor is a source of the pool. It never changes.
@@ -49,15 +49,15 @@ type hostGroup struct {
 }
 
 // restart takes over a new set of sources, in order of precedence.
-func (p *pool) restart(sources []orderedSource) {
+func (p *pool) restart(sources []*sourceState) {
 	old := p.bySource
 	p.bySource = make(map[*sourceState]*contributor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.groups == nil {
 		p.groups, p.entries = make(map[groupKey]*hostGroup), make(map[entry]groupKey)
-		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]struct{}),
-			make(map[groupKey]struct{})
+		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]bool),
+			make(map[groupKey]bool)
 	}
 	for s, c := range old {
 		p.forget(c, s)
@@ -71,7 +71,7 @@ func (p *pool) restart(sources []orderedSource) {
 			name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge,
 			retired: s.retired,
 		}
-		p.bySource[s.sourceState] = c
+		p.bySource[s] = c
 		p.contributors = append(p.contributors, c)
 		for r := range s.snapshot.List(resource.ServiceEntry, "") {
 			p.set(entry{c, r.Key()}, r)
@@ -116,7 +116,7 @@ func (p *pool) set(e entry, r *resource.Resource) {
 	if old, ok := p.entries[e]; ok {
 		delete(p.entries, e)
 		delete(p.groups[old].entries, e)
-		p.dirty[old] = struct{}{}
+		p.dirty[old] = true
 	}
 	if r == nil {
 		return
@@ -127,7 +127,7 @@ func (p *pool) set(e entry, r *resource.Resource) {
 	}
 	p.groups[g].entries[e] = r
 	p.entries[e] = g
-	p.dirty[g] = struct{}{}
+	p.dirty[g] = true
 }
 
 // commit merges changed groups again, and returns the keys of merged entries that changed.
@@ -144,7 +144,7 @@ func (p *pool) commit() (changed []resource.Key) {
 func (p *pool) remerge() (next batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	touched := make(map[resource.Key]struct{})
+	touched := make(map[resource.Key]bool)
 	for g := range p.dirty {
 		p.remake(g, touched)
 	}
@@ -166,17 +166,17 @@ func (p *pool) remerge() (next batch) {
 
 // remake merges the entries of a group again. It adds the keys of its old and new results to touched. The caller holds
 // mu.
-func (p *pool) remake(g groupKey, touched map[resource.Key]struct{}) {
+func (p *pool) remake(g groupKey, touched map[resource.Key]bool) {
 	group := p.groups[g]
 	for key := range group.results {
-		touched[key] = struct{}{}
+		touched[key] = true
 		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o groupKey) bool { return o == g })
 	}
 	group.results, group.refuses = make(map[resource.Key]*resource.Resource), false
 	for _, s := range p.split(g) {
 		res := s.entry()
 		key := res.Key()
-		touched[key] = struct{}{}
+		touched[key] = true
 		group.results[key] = res
 		group.refuses = group.refuses || len(s.refused) > 0
 		i, _ := slices.BinarySearchFunc(p.claims[key], g, groupKey.compare)
@@ -197,7 +197,7 @@ func (p *pool) updateDisputed(g groupKey) {
 		disputed = disputed || p.claims[key][0] == g && len(p.claims[key]) > 1
 	}
 	if disputed {
-		p.disputed[g] = struct{}{}
+		p.disputed[g] = true
 	} else {
 		delete(p.disputed, g)
 	}

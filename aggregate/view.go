@@ -53,7 +53,7 @@ type View struct {
 	// Owned by the loop.
 	configured *configuration    // of sources
 	switchOnce *sync.Once        // closes configured.switched
-	sources    []*followed       // in order of precedence
+	sources    []*sourceState    // in order of precedence
 	retired    []*sourceState    // removed, and not yet replaced
 	hadObjects map[string]bool   // names of retired sources that had any, even if others have all of them since
 	earlier    *memstore.Table   // served when sources changed; nil once all of these are read

@@ -16,7 +16,7 @@ import (
 type Index struct {
 	seen      memstore.Snapshot // the state that is indexed
 	owners    map[place][]*resource.Resource
-	contested map[place]struct{}               // those of more than one owner
+	contested map[place]bool                   // those of more than one owner
 	claimants map[*resource.Resource]*claimant // of owners of these, once they were compared
 }
 
@@ -42,7 +42,7 @@ func placesOf(r *resource.Resource) (places []place) {
 // Follow brings the index up to date with r.
 func (x *Index) Follow(r memstore.Reader) {
 	if x.owners == nil {
-		x.owners, x.contested = make(map[place][]*resource.Resource), make(map[place]struct{})
+		x.owners, x.contested = make(map[place][]*resource.Resource), make(map[place]bool)
 		x.claimants = make(map[*resource.Resource]*claimant)
 	}
 	changes, now := memstore.ChangesFrom(r, x.seen)
@@ -57,7 +57,7 @@ func (x *Index) add(r *resource.Resource) {
 	for _, p := range placesOf(r) {
 		x.owners[p] = append(x.owners[p], r)
 		if len(x.owners[p]) > 1 {
-			x.contested[p] = struct{}{}
+			x.contested[p] = true
 		}
 	}
 }

@@ -3,10 +3,8 @@ package envoy
 import (
 	"bytes"
 	"crypto/sha256"
-	"runtime"
 	"slices"
 	"sync"
-	"weak"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
@@ -18,13 +16,13 @@ import (
 	"tributary/server/xds"
 )
 
-// bodies lets scopes share equal entries of shared routes and listeners: the routes of a port are large, and most
-// clients see the same. Weak pointers free entries that no scope uses any more. It is safe for concurrent use.
+// bodies lets scopes share translations, and equal entries of shared routes and listeners: the routes of a port are
+// large, and most clients see the same. It is safe for concurrent use.
 type bodies struct {
-	mu      sync.Mutex
-	entries map[string]weak.Pointer[xds.Entry] // by version
-	ports   map[routesKey]sharedEntry
-	hosts   map[model.Key]weak.Pointer[translate.Body]
+	translations weakMap[model.Key, translate.Translation] // by view
+	entries      weakMap[string, xds.Entry]                // by version
+	routes       weakMap[routesKey, encodedRoutes]
+	hosts        weakMap[model.Key, translate.Body]
 }
 
 // routesKey identifies the content of a port's routes. hosts is a digest of their virtual hosts.
@@ -36,41 +34,28 @@ type routesKey struct {
 	patches    string
 }
 
-// sharedEntry is the entry of routes, with its sorted findings.
-type sharedEntry struct {
-	entry    weak.Pointer[xds.Entry]
+// encodedRoutes is the entry of routes, with its sorted findings.
+type encodedRoutes struct {
+	entry    *xds.Entry
 	findings model.Findings
 }
 
-// routes returns the entry of the patched routes of a port, and sorted findings, for example of domains that belong to
-// another host. Scopes with equal virtual hosts and patches share both, and do not modify them; only the first scope
-// encodes the routes.
-func (b *bodies) routes(routes *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
-) (entry *xds.Entry, findings model.Findings) {
+// encode returns the entry of the patched routes of a port, and findings, for example of domains that belong to another
+// host. Scopes with equal virtual hosts and patches share both, and do not modify them; only the first scope encodes
+// the routes.
+func (b *bodies) encode(routes *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
+) *encodedRoutes {
 	key := routesKey{name: name, role: role, restricted: restricted, hosts: routes.digest()}
 	if patches != nil {
 		key.patches = patches.From
 	}
-	b.mu.Lock()
-	cached := b.ports[key]
-	b.mu.Unlock()
-	if entry := cached.entry.Value(); entry != nil {
-		return entry, cached.findings
-	}
-	body, findings := routes.encode(name, role, restricted)
-	if patches != nil {
-		body = patchRoutes(body, role, patches, &findings)
-	}
-	findings = findings.Sorted() // in place: before other scopes have it
-	entry = b.intern(translate.EntryOfBytes(name, xds.RouteURL, body))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ports == nil {
-		b.ports = make(map[routesKey]sharedEntry)
-	}
-	b.ports[key] = sharedEntry{weak.Make(entry), findings}
-	runtime.AddCleanup(entry, b.forgetRoutes, key)
-	return entry, findings
+	return b.routes.get(key, func() *encodedRoutes {
+		body, findings := routes.encode(name, role, restricted)
+		if patches != nil {
+			body = patchRoutes(body, role, patches, &findings)
+		}
+		return &encodedRoutes{b.intern(translate.EntryOfBytes(name, xds.RouteURL, body)), findings.Sorted()}
+	})
 }
 
 // patchRoutes patches an encoded RouteConfiguration.
@@ -86,64 +71,15 @@ func patchRoutes(body []byte, role model.Role, patches *model.Extension, finding
 func (b *bodies) sharing(v *model.View) translate.Sharing {
 	base := sync.OnceValue(func() model.Digest { return index.RoutesKey(v) })
 	return func(part model.Digest, build func() *translate.Body) *translate.Body {
-		key := model.Key(sha256.Sum256(slices.Concat(base(), part)))
-		b.mu.Lock()
-		shared := b.hosts[key].Value()
-		b.mu.Unlock()
-		if shared != nil {
-			return shared
-		}
-		shared = build()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.hosts == nil {
-			b.hosts = make(map[model.Key]weak.Pointer[translate.Body])
-		}
-		b.hosts[key] = weak.Make(shared)
-		runtime.AddCleanup(shared, b.forgetBody, key)
-		return shared
-	}
-}
-
-// forgetBody removes a body that no virtual host uses any more.
-func (b *bodies) forgetBody(key model.Key) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.hosts[key].Value() == nil {
-		delete(b.hosts, key)
-	}
-}
-
-// forgetRoutes removes the entry of routes that no scope uses any more.
-func (b *bodies) forgetRoutes(key routesKey) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if cached, ok := b.ports[key]; ok && cached.entry.Value() == nil {
-		delete(b.ports, key)
+		return b.hosts.get(sha256.Sum256(slices.Concat(base(), part)), build)
 	}
 }
 
 // intern returns the shared entry that is equal to the argument, and shares the argument if it is the first.
 func (b *bodies) intern(entry *xds.Entry) *xds.Entry {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if interned := b.entries[entry.Version].Value(); interned != nil && interned.Name == entry.Name &&
-		bytes.Equal(interned.Any, entry.Any) {
-		return interned
+	shared := b.entries.get(entry.Version, func() *xds.Entry { return entry })
+	if shared.Name == entry.Name && bytes.Equal(shared.Any, entry.Any) {
+		return shared
 	}
-	if b.entries == nil {
-		b.entries = make(map[string]weak.Pointer[xds.Entry])
-	}
-	b.entries[entry.Version] = weak.Make(entry)
-	runtime.AddCleanup(entry, b.forget, entry.Version)
 	return entry
-}
-
-// forget removes the entry of a version that no scope uses any more.
-func (b *bodies) forget(version string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if cached, ok := b.entries[version]; ok && cached.Value() == nil {
-		delete(b.entries, version)
-	}
 }

@@ -54,16 +54,29 @@ func TestProfiles_ShareEqualBodies(t *testing.T) {
 			require.NotZero(t, n)
 		}
 	}
-	require.NotEmpty(t, c.bodies.entries)
-	require.Len(t, c.bodies.ports, 1, "routes of the same hosts are encoded once")
+	require.NotEmpty(t, c.bodies.entries.values)
+	require.Len(t, c.bodies.routes.values, 1, "routes of the same hosts are encoded once")
 	for _, s := range scopes {
 		c.dropScope(s.scope)
 	}
 	clear(scopes)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		c.bodies.mu.Lock()
-		defer c.bodies.mu.Unlock()
-		return len(c.bodies.entries)+len(c.bodies.ports) == 0
+		return sizeOf(&c.bodies.entries)+sizeOf(&c.bodies.routes) == 0
 	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// requireNoTranslations waits until a catalog without scopes has no translations.
+func requireNoTranslations(t *testing.T, c *Catalog) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return sizeOf(&c.bodies.translations) == 0
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+func sizeOf[K comparable, V any](m *weakMap[K, V]) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.values)
 }

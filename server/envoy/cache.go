@@ -1,54 +1,44 @@
 package envoy
 
 import (
+	"runtime"
 	"sync"
-
-	"tributary/server/envoy/model"
-	"tributary/server/envoy/translate"
+	"weak"
 )
 
-// translationCache shares the translations of views between scopes. It is safe for concurrent use.
-type translationCache struct {
-	mu           sync.Mutex
-	translations map[model.Key]*translate.Translation
+// weakMap has values as long as they are in use elsewhere. The zero value is empty. It is safe for concurrent use.
+type weakMap[K comparable, V any] struct {
+	mu     sync.Mutex
+	values map[K]weak.Pointer[V]
 }
 
-// acquire returns the translation of a view for a further scope, which must release it. It calls translate if no scope
-// uses one.
-func (c *translationCache) acquire(key model.Key, translate func() *translate.Translation) *translate.Translation {
-	if translation := c.share(key, nil); translation != nil {
-		return translation
+// get returns the value of a key. Without one it returns that of create, and keeps it.
+func (m *weakMap[K, V]) get(key K, create func() *V) *V {
+	m.mu.Lock()
+	value := m.values[key].Value()
+	m.mu.Unlock()
+	if value != nil {
+		return value
 	}
-	return c.share(key, translate())
+	created := create()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if value := m.values[key].Value(); value != nil { // of a concurrent call
+		return value
+	}
+	if m.values == nil {
+		m.values = make(map[K]weak.Pointer[V])
+	}
+	m.values[key] = weak.Make(created)
+	runtime.AddCleanup(created, m.forget, key)
+	return created
 }
 
-// share returns the cached translation of a view for a further scope. Without one, it caches and returns created.
-func (c *translationCache) share(key model.Key, created *translate.Translation) *translate.Translation {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	translation := c.translations[key]
-	switch {
-	case translation == nil && created == nil:
-		return nil
-	case translation == nil:
-		if c.translations == nil {
-			c.translations = make(map[model.Key]*translate.Translation)
-		}
-		translation, created.Key = created, key
-		c.translations[key] = translation
-	}
-	translation.Users++
-	return translation
-}
-
-// release ends the use of a translation, which may be nil, by one scope. Without users it is dropped.
-func (c *translationCache) release(translation *translate.Translation) {
-	if translation == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if translation.Users--; translation.Users == 0 {
-		delete(c.translations, translation.Key)
+// forget removes a value that is not in use any more.
+func (m *weakMap[K, V]) forget(key K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.values[key].Value() == nil {
+		delete(m.values, key)
 	}
 }

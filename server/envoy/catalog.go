@@ -62,11 +62,11 @@ type Catalog struct {
 
 	mu              sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
 	mesh            *index.Mesh
-	last            memstore.Snapshot         // the content of the mesh
-	following       map[*scope]struct{}       // the scopes that follow the view
-	synced          bool                      // all sources were read
-	reviewedChanges uint64                    // the SelectorIndex.Changes that profiles divide clients with
-	undecodable     map[resource.Key]struct{} // objects of last
+	last            memstore.Snapshot     // the content of the mesh
+	following       map[*scope]bool       // the scopes that follow the view
+	synced          bool                  // all sources were read
+	reviewedChanges uint64                // the SelectorIndex.Changes that profiles divide clients with
+	undecodable     map[resource.Key]bool // objects of last
 	budget          *budget
 	changed         changedObjects    // after the first view that was complete
 	review          func()            // see SetReview; nil before that
@@ -76,7 +76,6 @@ type Catalog struct {
 
 	visits atomic.Uint64 // how often a scope got its first client
 
-	cache      translationCache
 	coverage   coverageCache
 	fullRoutes fullRoutes
 	bodies     bodies
@@ -87,7 +86,7 @@ func New(view memstore.Reader, options Options) *Catalog {
 	c := &Catalog{
 		view: view, options: options, log: cmp.Or(options.Log, slog.Default()), beats: make(memstore.Beat),
 		mesh:      index.NewMesh(),
-		following: make(map[*scope]struct{}), undecodable: make(map[resource.Key]struct{}),
+		following: make(map[*scope]bool), undecodable: make(map[resource.Key]bool),
 		budget:       newBudget(options.ProductBytes, cmp.Or(options.Log, slog.Default())),
 		profileTurns: turns.New(1), firstClient: newSignal(), meshReady: newSignal(), firstScope: newSignal(),
 	}
@@ -214,7 +213,6 @@ func (c *Catalog) changeMesh(keys []resource.Key, snapshot memstore.Snapshot, sy
 	defer c.mu.Unlock()
 	changedSince := snapshot.Since(c.last.Revision())
 	c.last = snapshot
-	touched := make(map[string]struct{})
 	for _, key := range c.budget.admit(keys, c.last, c.mesh.Contains) {
 		if c.synced {
 			c.changed.note(key, c.last.Revision())
@@ -224,14 +222,14 @@ func (c *Catalog) changeMesh(keys []resource.Key, snapshot memstore.Snapshot, sy
 			object = nil
 		}
 		delete(c.undecodable, key)
-		if err := c.mesh.Set(key, object, touched); err != nil {
-			c.undecodable[key] = struct{}{}
+		if err := c.mesh.Set(key, object); err != nil {
+			c.undecodable[key] = true
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", object.Origin().String(), "err",
 				err)
 		}
 	}
-	c.setInvalid(touched)
-	c.mesh.TouchOthers(touched)
+	c.setInvalid()
+	touched := c.mesh.Touched()
 	c.coverage.forget(keys, func(key resource.Key) bool { return c.last.Get(key) != nil })
 	c.synced = c.synced || synced
 	var scopes []*scope
@@ -262,7 +260,11 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 	for {
 		pause()
 		if err := ctx.Err(); err != nil {
-			c.giveUp(s, translated)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for host := range translated { // they remain stale
+				s.stale[host] = true
+			}
 			return err
 		}
 		unfinished, options, synced := c.translatePart(s, translated)
@@ -270,7 +272,7 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 			continue
 		}
 		if len(translated) > 0 || !options.Equal(s.options) {
-			s.update(translated, options, c.cache.release)
+			s.update(translated, options)
 		}
 		if behind {
 			s.group.Flush() // clients get no changes from before their connection
@@ -281,16 +283,6 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 			}
 		}
 		return nil
-	}
-}
-
-// giveUp releases translations that a scope does not commit. Their hosts remain stale.
-func (c *Catalog) giveUp(s *scope, translated map[string]*translate.Translation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for host, translation := range translated {
-		s.stale[host] = struct{}{}
-		c.cache.release(translation)
 	}
 }
 
@@ -307,15 +299,14 @@ func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Trans
 		if n++; n > model.HostsPerStep {
 			break
 		}
-		previous, repeated := translated[host]
+		_, repeated := translated[host]
 		translated[host] = c.translate(host, s)
 		delete(s.stale, host)
 		if host == model.InboundPseudoHost && (repeated || translated[host] != s.translations[host]) {
 			for pseudoHost := range s.workloadViews {
-				s.stale[pseudoHost] = struct{}{}
+				s.stale[pseudoHost] = true
 			}
 		}
-		c.cache.release(previous)
 	}
 	if len(s.stale) > 0 {
 		return true, options, false
@@ -325,7 +316,7 @@ func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Trans
 	return false, s.nextOptions, c.synced
 }
 
-// translate returns the translation of a host for a scope, or nil. The scope releases it to c.cache; c.mu is held.
+// translate returns the translation of a host for a scope, or nil; c.mu is held.
 func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	profile := s.profile
 	profile.Inbound = sampleInbound
@@ -342,7 +333,9 @@ func (c *Catalog) translate(host string, s *scope) *translate.Translation {
 	if v.Patches = s.clusterPatches; model.IsPseudoHost(host) {
 		v.Patches = s.nextOptions.Extension
 	}
-	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v, c.bodies.sharing(v)) })
+	return c.bodies.translations.get(index.Key(v), func() *translate.Translation {
+		return translate.View(v, c.bodies.sharing(v))
+	})
 }
 
 // Collection implements xds.Catalog for the types of Envoy. It does not answer for other types.
@@ -465,9 +458,9 @@ func (c *Catalog) makeScope(ctx context.Context, profile model.Profile) (*scope,
 	profile.Inbound = ""
 	s := newScope(profile, c.options.Debounce, &c.fullRoutes, &c.bodies)
 	c.mu.Lock()
-	s.stale = make(map[string]struct{})
+	s.stale = make(map[string]bool)
 	s.follow(c.mesh, c.mesh.AllHosts())
-	c.following[s] = struct{}{}
+	c.following[s] = true
 	c.mu.Unlock()
 	if err := c.catchUp(ctx, s, c.givingWay()); err != nil {
 		c.dropScope(s)
@@ -485,9 +478,7 @@ func (c *Catalog) dropScope(s *scope) {
 	s.catching.Lock()
 	defer s.catching.Unlock()
 	s.dropped = true
-	for _, translation := range s.translations {
-		c.cache.release(translation)
-	}
+	clear(s.translations)
 }
 
 // Serves reports whether a type belongs to Envoy's API.

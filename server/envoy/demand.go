@@ -102,24 +102,17 @@ func (c *change) noteDemand(route string, domains []string, virtualHost *transla
 	}
 }
 
-// fullRoutes are the routes that on-demand clients, too, get in full. It is safe for concurrent use.
-type fullRoutes struct {
-	mu    sync.Mutex
-	names map[string]struct{} // ports, so there are not many
-}
+// fullRoutes has the names of the routes that on-demand clients, too, get in full. They are ports, so there are not
+// many.
+type fullRoutes struct{ names sync.Map }
 
 // include reports whether routes are sent in full. complete makes them so from now on.
 func (f *fullRoutes) include(route string, complete bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, included := f.names[route]; included || !complete {
-		return included
+	if complete {
+		f.names.Store(route, true)
 	}
-	if f.names == nil {
-		f.names = make(map[string]struct{})
-	}
-	f.names[route] = struct{}{}
-	return true
+	_, included := f.names.Load(route)
+	return included
 }
 
 // includeFullRoutes re-encodes routes that another scope began to send in full: its clients may move to this scope.
@@ -148,7 +141,7 @@ func (c *change) shareOnDemand(route string, routes *sharedRoutes) (complete boo
 		c.noteDemand(route, slices.Collect(maps.Keys(routes.domains)), nil)
 	}
 	if !routes.inFull {
-		put(c.commits, c.scope.routes, translate.EntryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
+		c.put(c.scope.routes, translate.EntryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
 	}
 	return routes.inFull
 }
@@ -163,14 +156,14 @@ func (c *change) shareHosts() {
 				continue
 			case routes == nil || routes.inFull || routes.domains[domain] == 0:
 				for _, authority := range authorities(route, domain) {
-					remove(c.commits, c.virtualHosts, virtualHostName(route, authority))
+					c.remove(c.virtualHosts, virtualHostName(route, authority))
 				}
 				continue
 			case virtualHost == nil || routes.domains[domain] > 1:
 				virtualHost = routes.owner(domain)
 			}
 			for _, entry := range virtualHostsOf(virtualHost, route, domain) {
-				put(c.commits, c.virtualHosts, entry)
+				c.put(c.virtualHosts, entry)
 			}
 		}
 	}

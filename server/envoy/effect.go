@@ -101,11 +101,11 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 	}
 	if r := c.mesh.Policies.ByKey[key]; r != nil {
 		if host := r.Hosts[0]; c.mesh.Hosts[host] == nil && !index.MatchesAny(host, c.mesh.Hosts) {
-			findings.Note(model.Place{Object: key, Field: "spec.host"}, "there is no host %s", host)
+			findings.Note(model.PlaceIn(key, "spec.host"), "there is no host %s", host)
 		}
 	}
 	if why := c.mesh.WhyUnattached(key, c.profiles()); why != "" {
-		findings.Note(model.Place{Object: key, Field: "spec.targetRefs"}, "%s", why)
+		findings.Note(model.PlaceIn(key, "spec.targetRefs"), "%s", why)
 	}
 	r := c.mesh.Virtuals.ByKey[key]
 	if r == nil {
@@ -114,7 +114,7 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 	for i, h := range r.Spec.GetHttp() {
 		if delegate := h.GetDelegate(); delegate != nil && len(r.Spec.GetHosts()) > 0 &&
 			c.mesh.Delegate(delegate, key.Namespace) == nil {
-			findings.Note(model.Place{Object: key, Field: fmt.Sprintf("spec.http[%d].delegate", i)},
+			findings.Note(model.PlaceIn(key, "spec.http[%d].delegate", i),
 				"there is no VirtualService %s without hosts that is exported here: the route is left out",
 				resource.DelegateKey(delegate, key.Namespace).FullName())
 		}
@@ -123,14 +123,14 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 		namespace, gatewayName, _ := strings.Cut(name, "/")
 		gateway := c.mesh.Gateways[resource.Key{Kind: resource.Gateway, Namespace: namespace, Name: gatewayName}]
 		if gateway == nil {
-			findings.Note(model.Place{Object: key, Field: "spec.gateways"}, "there is no Gateway %s", name)
+			findings.Note(model.PlaceIn(key, "spec.gateways"), "there is no Gateway %s", name)
 			continue
 		}
 		for _, host := range r.Hosts {
 			if !model.IsPseudoHost(host) && !slices.ContainsFunc(gateway.Spec.GetServers(), func(s *networking.Server) bool {
 				return (&model.Server{Server: s, Gateway: gateway}).Meets(host, key.Namespace)
 			}) {
-				findings.Note(model.Place{Object: key, Field: "spec.hosts"}, "no server of Gateway %s has %s", name, host)
+				findings.Note(model.PlaceIn(key, "spec.hosts"), "no server of Gateway %s has %s", name, host)
 			}
 		}
 	}

@@ -168,26 +168,24 @@ spec: {host: other.internal, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}
 func TestWorkloadGroup_TouchesHostsOfItsWorkloads(t *testing.T) {
 	m := index.NewMesh()
 	for _, r := range decoded(t, workloads) {
-		require.NoError(t, m.Set(r.Key(), r, make(map[string]struct{})))
+		require.NoError(t, m.Set(r.Key(), r))
 	}
-	m.TouchOthers(make(map[string]struct{}))
-	set := func(labels, probe string) map[string]struct{} {
-		touched := make(map[string]struct{})
+	m.Touched()
+	set := func(labels, probe string) map[string]bool {
 		key := resource.Key{Kind: resource.WorkloadGroup, Namespace: "default", Name: "g"}
 		var r *resource.Resource
 		if labels != "" {
 			r = decoded(t, workloadGroup("g", labels, probe))[0]
 		}
-		require.NoError(t, m.Set(key, r, touched))
-		m.TouchOthers(touched)
-		return touched
+		require.NoError(t, m.Set(key, r))
+		return m.Touched()
 	}
 	const probe = "{tcpSocket: {port: 1}}"
-	shop, otherHost := map[string]struct{}{"shop.internal": {}}, map[string]struct{}{"other.internal": {}}
+	shop, otherHost := map[string]bool{"shop.internal": true}, map[string]bool{"other.internal": true}
 	require.Empty(t, set("version: v3", probe))
 	require.Equal(t, shop, set("version: v2", probe))
 	require.Equal(t, shop, set("version: v2", "{tcpSocket: {port: 2}}"))
-	require.Equal(t, map[string]struct{}{"shop.internal": {}, "other.internal": {}}, set("app: other", probe))
+	require.Equal(t, map[string]bool{"shop.internal": true, "other.internal": true}, set("app: other", probe))
 	require.Equal(t, otherHost, set("", ""))
 	require.Empty(t, set("", ""))
 }
@@ -207,9 +205,11 @@ spec: {hosts: [Named.internal], addresses: [240.0.0.1, 240.0.1.0/24], ports: [{n
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	plain := c.newScope(model.ProfileOf(node("a", "", "")))
-	translationCount := len(c.cache.translations)
 	firstScope, two := c.newScope(model.ProfileOf(resolving(node("a", "", "")))), c.newScope(model.ProfileOf(resolving(node("b", "", ""))))
-	require.Len(t, c.cache.translations, translationCount)
+	for host, translation := range plain.translations {
+		require.Same(t, translation, firstScope.translations[host], host)
+		require.Same(t, translation, two.translations[host], host)
+	}
 	require.Nil(t, plain.listeners.Get("dns"))
 	first := firstScope.listeners.Get("dns")
 	require.Same(t, first, two.listeners.Get("dns"))

@@ -10,7 +10,7 @@ import (
 // setInvalid tells the mesh which security objects have no valid version, so that it refuses the traffic that they may
 // restrict: invalid objects of a source, unless another source has a valid version, and undecodable objects. c.mu is
 // held.
-func (c *Catalog) setInvalid(touched map[string]struct{}) {
+func (c *Catalog) setInvalid() {
 	invalid := slices.Collect(maps.Keys(c.undecodable))
 	for _, key := range c.last.Invalid() {
 		if c.last.Get(key) == nil {
@@ -32,5 +32,5 @@ func (c *Catalog) setInvalid(touched map[string]struct{}) {
 	if len(added) > maxWarned {
 		c.log.Error("no version of further security objects is valid", "count", len(added)-maxWarned)
 	}
-	c.mesh.SetInvalid(invalid, touched)
+	c.mesh.SetInvalid(invalid)
 }

@@ -36,12 +36,10 @@ spec: {address: %s, labels: {app: one}}
 		t.Run(name, func(t *testing.T) {
 			m := index.NewMesh()
 			touched := func(text string) []string {
-				set := make(map[string]struct{})
 				for _, r := range decoded(t, text) {
-					require.NoError(t, m.Set(r.Key(), r, set))
+					require.NoError(t, m.Set(r.Key(), r))
 				}
-				m.TouchOthers(set)
-				return slices.Sorted(maps.Keys(set))
+				return slices.Sorted(maps.Keys(m.Touched()))
 			}
 			touched(text.String() + fmt.Sprintf(workload, "10.0.0.1") + fmt.Sprintf(`---
 apiVersion: networking.istio.io/v1

@@ -116,12 +116,12 @@ func preannounceClusters(from, to *routev3.RouteConfiguration) (dependencies []x
 		}
 	}
 	for _, host := range from.GetVirtualHosts() {
-		used, upcoming := make(map[string]struct{}), make(map[string]struct{})
+		used, upcoming := make(map[string]bool), make(map[string]bool)
 		addClusters(used, host)
 		for _, successor := range successors[host] {
 			addClusters(upcoming, successor)
 		}
-		maps.DeleteFunc(upcoming, func(name string, _ struct{}) bool { _, ok := used[name]; return ok })
+		maps.DeleteFunc(upcoming, func(name string, _ bool) bool { return used[name] })
 		if len(used) == 0 || len(upcoming) == 0 { // no cluster served requests, or no new cluster will
 			continue
 		}
@@ -153,17 +153,17 @@ func idleRoute(cluster string) *routev3.Route {
 
 // addClusters adds the clusters that serve requests to a virtual host. gRPC clients ignore mirrors and routes that
 // match query parameters.
-func addClusters(clusters map[string]struct{}, host *routev3.VirtualHost) {
+func addClusters(clusters map[string]bool, host *routev3.VirtualHost) {
 	for _, r := range host.GetRoutes() {
 		if len(r.GetMatch().GetQueryParameters()) > 0 {
 			continue
 		}
 		if name := r.GetRoute().GetCluster(); name != "" {
-			clusters[name] = struct{}{}
+			clusters[name] = true
 		}
 		for _, c := range r.GetRoute().GetWeightedClusters().GetClusters() {
 			if c.GetWeight().GetValue() > 0 {
-				clusters[c.GetName()] = struct{}{}
+				clusters[c.GetName()] = true
 			}
 		}
 	}

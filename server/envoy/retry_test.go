@@ -21,9 +21,9 @@ func TestRejectedSecret_SentAgain(t *testing.T) {
 		plain := translate.EntryOf(translate.SecretOf(name))
 		respelled := translate.EntryOf(translate.RespelledSecretOf(name))
 		scope.secretUsers[name] = 1
-		commits := make(map[*xds.Collection]*xds.Commit)
-		put(commits, scope.secrets, plain)
-		scope.group.Apply(commits)
+		changes := make(commits)
+		changes.put(scope.secrets, plain)
+		scope.group.Apply(changes)
 		served := func() string {
 			synctest.Wait()
 			scope.catching.Lock()

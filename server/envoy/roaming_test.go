@@ -229,7 +229,7 @@ func TestRoamingClients(t *testing.T) {
 		for followed := range s.catalog.following {
 			s.catalog.dropScope(followed)
 		}
-		require.Empty(t, s.catalog.cache.translations)
+		requireNoTranslations(t, s.catalog)
 	}
 }
 

@@ -31,7 +31,7 @@ type scope struct {
 
 	// stale are hosts that changed since the scope was brought up to date. To add hosts, hold Catalog.mu; to remove hosts,
 	// hold it for reading, and hold catching.
-	stale          map[string]struct{}
+	stale          map[string]bool
 	allStale       bool               // all hosts of the mesh and of the scope are stale
 	complete       bool               // it had all hosts once; before that, changes do not wait for it
 	staleSince     time.Time          // the arrival of the first change that made hosts stale, or zero
@@ -85,24 +85,24 @@ func newScope(profile model.Profile, debounce xds.Debounce, wholes *fullRoutes, 
 	if profile.Role == model.Proxyless {
 		return s
 	}
-	initial := make(map[*xds.Collection]*xds.Commit)
+	initial := make(commits)
 	for _, c := range translate.SidecarClusters() {
-		put(initial, s.clusters, translate.EntryOf(c))
+		initial.put(s.clusters, translate.EntryOf(c))
 	}
 	if model.IsDirectory(profile.Identity) {
 		certificate, roots := model.IdentitySecrets(profile.Identity)
 		for _, name := range []string{certificate, roots} {
 			s.secretUsers[name] = 1
-			put(initial, s.secrets, translate.EntryOf(translate.SecretOf(name)))
+			initial.put(s.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
 	s.options.Captures, s.options.Transparent = profile.Captures, profile.Transparent
 	if s.nextOptions = s.options; profile.Captures {
-		put(initial, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
+		initial.put(s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	if profile.Resolves {
 		listener, _ := translate.Resolver(nil)
-		put(initial, s.listeners, translate.EntryOf(listener))
+		initial.put(s.listeners, translate.EntryOf(listener))
 	}
 	s.group.Apply(initial)
 	return s
@@ -135,9 +135,9 @@ func (s *scope) retrySecret(rejected *xds.Entry) {
 		if next.Version == rejected.Version {
 			next = translate.EntryOf(translate.RespelledSecretOf(rejected.Name))
 		}
-		commits := make(map[*xds.Collection]*xds.Commit)
-		put(commits, s.secrets, next)
-		s.group.Apply(commits)
+		changes := make(commits)
+		changes.put(s.secrets, next)
+		s.group.Apply(changes)
 	})
 }
 
@@ -178,7 +178,7 @@ func (s *scope) cost() int {
 }
 
 // follow marks hosts of the mesh as stale. A new Sidecar makes all hosts stale.
-func (s *scope) follow(mesh *index.Mesh, touched map[string]struct{}) {
+func (s *scope) follow(mesh *index.Mesh, touched map[string]bool) {
 	s.security = nil
 	sidecar := mesh.SidecarFor(s.profile)
 	if sidecar.Same(s.sidecar) {
@@ -201,8 +201,8 @@ func (s *scope) follow(mesh *index.Mesh, touched map[string]struct{}) {
 	s.nextOptions.Restricted = mesh.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
 	for pseudoHost, view := range s.workloadViews {
-		if slices.ContainsFunc(view.servedPorts, func(p model.ServicePort) bool { _, ok := touched[p.Host]; return ok }) {
-			s.stale[pseudoHost] = struct{}{}
+		if slices.ContainsFunc(view.servedPorts, func(p model.ServicePort) bool { return touched[p.Host] }) {
+			s.stale[pseudoHost] = true
 		}
 	}
 	if len(s.stale) > 2*mesh.Size()+len(s.workloadViews)+64 { // hosts that appeared and vanished without a client
@@ -221,13 +221,13 @@ func (s *scope) listStale(mesh *index.Mesh, translated map[string]*translate.Tra
 	}
 	s.allStale, s.stale = false, mesh.AllHosts()
 	for host := range s.translations {
-		s.stale[host] = struct{}{}
+		s.stale[host] = true
 	}
 	for host := range translated {
-		s.stale[host] = struct{}{}
+		s.stale[host] = true
 	}
 	for pseudoHost := range s.workloadViews { // a new view may have no translation yet
-		s.stale[pseudoHost] = struct{}{}
+		s.stale[pseudoHost] = true
 	}
 }
 
@@ -246,20 +246,15 @@ func (c *collections) list() []*xds.Collection {
 	return list
 }
 
-// update replaces the translations of hosts in one commit. nil stands for a host that the profile does not see. It
-// releases replaced translations, and those that the scope already holds.
-func (s *scope) update(
-	translated map[string]*translate.Translation, options translate.ListenerOptions, release func(*translate.Translation),
-) {
+// update replaces the translations of hosts in one commit. nil stands for a host that the profile does not see.
+func (s *scope) update(translated map[string]*translate.Translation, options translate.ListenerOptions) {
 	c := &change{
-		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
+		scope: s, commits: make(commits),
 		routes: make(map[string]bool), bindings: make(map[model.Binding]bool),
 		domains: make(map[string]map[string]*translate.VirtualHost),
 	}
 	for host, translation := range translated {
-		previous := s.translations[host]
 		c.replace(host, translation)
-		release(previous)
 	}
 	if !options.Equal(s.options) {
 		c.setOptions(options)
@@ -275,7 +270,7 @@ func (s *scope) update(
 // change collects the commits of one update of a scope.
 type change struct {
 	*scope
-	commits  map[*xds.Collection]*xds.Commit
+	commits
 	routes   map[string]bool // the names of shared routes that change
 	bindings map[model.Binding]bool
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
@@ -354,11 +349,11 @@ func (c *change) entries(collection *xds.Collection, old, now []*xds.Entry) {
 	names := make(map[string]bool, len(now))
 	for _, entry := range now {
 		names[entry.Name] = true
-		put(c.commits, collection, entry)
+		c.put(collection, entry)
 	}
 	for _, entry := range old {
 		if !names[entry.Name] {
-			remove(c.commits, collection, entry.Name)
+			c.remove(collection, entry.Name)
 		}
 	}
 }
@@ -367,7 +362,7 @@ func (c *change) entries(collection *xds.Collection, old, now []*xds.Entry) {
 func (c *change) need(old, now []string) {
 	for _, name := range now {
 		if c.secretUsers[name]++; c.secretUsers[name] == 1 {
-			put(c.commits, c.secrets, translate.EntryOf(translate.SecretOf(name)))
+			c.put(c.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
 	for _, name := range old {
@@ -377,7 +372,7 @@ func (c *change) need(old, now []string) {
 	}
 	for _, name := range old {
 		if c.secretUsers[name] == 0 {
-			remove(c.commits, c.secrets, name)
+			c.remove(c.secrets, name)
 		}
 	}
 }
@@ -425,7 +420,7 @@ func (c *change) share() {
 		routes := c.shared[route]
 		if routes.hosts.Len() == 0 {
 			delete(c.shared, route)
-			remove(c.commits, c.scope.routes, route)
+			c.remove(c.scope.routes, route)
 			c.findings.set("routes "+route, nil)
 			continue
 		}
@@ -433,24 +428,24 @@ func (c *change) share() {
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		entry, findings := c.bodies.routes(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
-		c.findings.set("routes "+route, findings)
+		routes.encoded = c.bodies.encode(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.findings.set("routes "+route, routes.encoded.findings)
 		if c.profile.OnDemand && !routes.inFull {
 			continue
 		}
-		put(c.commits, c.scope.routes, entry)
+		c.put(c.scope.routes, routes.encoded.entry)
 	}
 	c.shareHosts()
 	if c.resolver {
 		listener, findings := translate.Resolver(c.translations)
 		c.findings.set("listener "+listener.GetName(), findings.Sorted())
-		put(c.commits, c.listeners, c.bodies.intern(translate.EntryOf(listener)))
+		c.put(c.listeners, c.bodies.intern(translate.EntryOf(listener)))
 	}
 	for binding := range c.bindings {
 		claimants, name := c.scope.bindings[binding].Sorted(), model.ListenerName(binding.Address, binding.Port)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, binding)
-			remove(c.commits, c.listeners, name)
+			c.remove(c.listeners, name)
 			c.findings.set("listener "+name, nil)
 			continue
 		}
@@ -469,19 +464,22 @@ func (c *change) isInbound(name string) bool {
 		func(entry *xds.Entry) bool { return entry.Name == name })
 }
 
-func commitOf(commits map[*xds.Collection]*xds.Commit, collection *xds.Collection) *xds.Commit {
-	if commits[collection] == nil {
-		commits[collection] = &xds.Commit{}
+// commits are the commits of collections in the making.
+type commits map[*xds.Collection]*xds.Commit
+
+func (c commits) commit(collection *xds.Collection) *xds.Commit {
+	if c[collection] == nil {
+		c[collection] = &xds.Commit{}
 	}
-	return commits[collection]
+	return c[collection]
 }
 
-func put(commits map[*xds.Collection]*xds.Commit, collection *xds.Collection, entry *xds.Entry) {
-	commit := commitOf(commits, collection)
+func (c commits) put(collection *xds.Collection, entry *xds.Entry) {
+	commit := c.commit(collection)
 	commit.Put = append(commit.Put, entry)
 }
 
-func remove(commits map[*xds.Collection]*xds.Commit, collection *xds.Collection, name string) {
-	commit := commitOf(commits, collection)
+func (c commits) remove(collection *xds.Collection, name string) {
+	commit := c.commit(collection)
 	commit.Remove = append(commit.Remove, name)
 }

@@ -24,13 +24,13 @@ func (c *change) putListener(
 	c.findings.set("listener "+name, findings.Sorted())
 	// Envoy requires a filter chain
 	if !keep || len(listener.GetFilterChains()) == 0 && listener.GetDefaultFilterChain() == nil {
-		remove(c.commits, c.listeners, name)
+		c.remove(c.listeners, name)
 		return
 	}
 	if c.profile.OnDemand && !listener.GetUseOriginalDst().GetValue() { // its own connections go to existing clusters
 		translate.OnDemand(listener)
 	}
-	put(c.commits, c.listeners, c.bodies.intern(translate.EntryOf(listener)))
+	c.put(c.listeners, c.bodies.intern(translate.EntryOf(listener)))
 }
 
 // setExtension serves patched and added resources that belong to no host.
@@ -48,9 +48,9 @@ func (c *change) setExtension(e *model.Extension) {
 	patches := extend.New(e, extend.ContextOf(c.profile.Role), &findings)
 	for _, cluster := range translate.SidecarClusters() {
 		if patched, keep := patches.Cluster(cluster); keep {
-			put(c.commits, c.clusters, translate.EntryOf(patched))
+			c.put(c.clusters, translate.EntryOf(patched))
 		} else {
-			remove(c.commits, c.clusters, cluster.GetName())
+			c.remove(c.clusters, cluster.GetName())
 		}
 	}
 	additions := make(map[string][]*xds.Entry)

@@ -122,7 +122,7 @@ func TestDepartingClient_LeavesNoTranslations(t *testing.T) {
 	for idle := range s.c.following {
 		s.c.dropScope(idle)
 	}
-	require.Empty(t, s.c.cache.translations)
+	requireNoTranslations(t, s.c)
 }
 
 // Services that go while a client that comes back is brought up to date are gone for it, too.
@@ -153,7 +153,7 @@ func TestClient_WaitsForRunningCatchUp(t *testing.T) {
 	release()
 	s.apply(services(t, 3, "10.0.0.2"))
 	s.apply(services(t, 4, "10.0.0.2")) // so that routes are encoded
-	s.c.bodies.mu.Lock()                // which takes its time
+	s.c.bodies.routes.mu.Lock()         // which takes its time
 	var clients sync.WaitGroup
 	clients.Go(func() { s.visit(t, "ns", xds.EndpointURL) })
 	require.Eventually(t, func() bool {
@@ -169,7 +169,7 @@ func TestClient_WaitsForRunningCatchUp(t *testing.T) {
 	for range 100 {
 		runtime.Gosched()
 	}
-	s.c.bodies.mu.Unlock()
+	s.c.bodies.routes.mu.Unlock()
 	clients.Wait()
 }
 
@@ -287,8 +287,8 @@ func TestEqualRoutes_EncodedOnce(t *testing.T) {
 	}
 	require.Len(t, entries, 1)
 	live := 0
-	for _, e := range s.c.bodies.ports {
-		if entries[e.entry.Value()] {
+	for _, encoded := range s.c.bodies.routes.values {
+		if routes := encoded.Value(); routes != nil && entries[routes.entry] {
 			live++
 		}
 	}

@@ -24,7 +24,7 @@ func TestChange_DoesNotWaitForNewScope(t *testing.T) {
 	p := model.ProfileOf(nodes[0])
 	unfinished := newScope(p, c.options.Debounce, &c.fullRoutes, &c.bodies)
 	unfinished.stale = c.mesh.AllHosts()
-	c.following[unfinished] = struct{}{}
+	c.following[unfinished] = true
 	unfinished.catching.Lock() // as the client that makes it does
 	revision := table.Snapshot().Revision()
 	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}})
@@ -46,7 +46,7 @@ func TestCanceledScope_LeavesNoState(t *testing.T) {
 	_, err := c.makeScope(ctx, model.ProfileOf(nodes[0]))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, c.following)
-	require.Empty(t, c.cache.translations)
+	requireNoTranslations(t, c)
 }
 
 // The estimated cost of a scope is its real cost, within a factor of two.

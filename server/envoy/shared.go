@@ -16,6 +16,7 @@ type sharedRoutes struct {
 	domains    map[string]int // the number of virtual hosts with the domain
 	duplicates int            // the number of domains that several virtual hosts have
 	inFull     bool           // on-demand clients get them in full, too
+	encoded    *encodedRoutes // that other scopes share while this one uses them
 }
 
 // set replaces the virtual host of a host, or removes it if the new one is nil.

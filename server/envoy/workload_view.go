@@ -10,7 +10,7 @@ import (
 
 // workloadView holds the collections of clients of a scope with workloads on the same ports: those of the scope,
 // for sidecars with overlays of inbound listeners and their clusters. It is a pseudo-host of the scope, so that it
-// changes in one commit with the hosts. model.InboundUnit is the common part of all workload views: while it is
+// changes in one commit with the hosts. model.InboundPseudoHost is the common part of all workload views: while it is
 // unchanged, only a change of a service that clients serve concerns their view.
 type workloadView struct {
 	*scope
@@ -43,7 +43,7 @@ func (c *Catalog) makeWorkloadView(ctx context.Context, view *workloadView) erro
 	view.clusters, view.listeners = s.group.Overlay(s.clusters), s.group.Overlay(s.listeners)
 	view.pseudoHost = fmt.Sprintf("%s/%p", model.InboundPseudoHost, view)
 	c.mu.Lock()
-	s.workloadViews[view.pseudoHost], s.stale[view.pseudoHost] = view, struct{}{}
+	s.workloadViews[view.pseudoHost], s.stale[view.pseudoHost] = view, true
 	c.mu.Unlock()
 	s.catching.Unlock()
 	err := c.catchUp(ctx, s, func() {})
@@ -61,7 +61,7 @@ func (c *Catalog) dropWorkloadView(view *workloadView) {
 	}
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	s.update(map[string]*translate.Translation{view.pseudoHost: nil}, s.options, c.cache.release)
+	s.update(map[string]*translate.Translation{view.pseudoHost: nil}, s.options)
 	c.mu.Lock()
 	delete(s.workloadViews, view.pseudoHost)
 	delete(s.stale, view.pseudoHost)

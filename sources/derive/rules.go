@@ -56,13 +56,10 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 func (n node) retries(out *networking.HTTPRoute) {
 	retry, timeouts := n.get("retry"), n.get("timeouts")
 	request, perTry := timeouts.duration("request"), timeouts.duration("backendRequest")
-	out.Timeout = request
-	if retry.value == nil {
-		out.Timeout = cmp.Or(perTry, request)
-		return
+	if retry.value != nil {
+		out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
 	}
-	out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
-	if out.GetRetries().GetAttempts() == 0 { // then Istio refuses the other fields
+	if out.Timeout = request; out.GetRetries().GetAttempts() == 0 { // then Istio refuses the other fields
 		out.Timeout = cmp.Or(perTry, request)
 		return
 	}

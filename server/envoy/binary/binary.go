@@ -2,6 +2,7 @@
 package binary
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,11 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/server/envoy/model"
 )
@@ -192,21 +193,14 @@ func bootstrap(resources []proto.Message) (*bootstrapv3.Bootstrap, error) {
 			endpoints[e.GetClusterName()] = e
 		}
 	}
-	router := &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{
-		TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
-	}}
 	for i, message := range resources {
 		switch message := message.(type) {
 		case *clusterv3.Cluster:
 			message = proto.CloneOf(message)
 			if e := message.GetEdsClusterConfig(); e != nil {
-				name := e.GetServiceName()
-				if name == "" {
-					name = message.GetName()
-				}
-				message.ClusterDiscoveryType, message.EdsClusterConfig,
-					message.LoadAssignment = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}, nil,
-					endpoints[name]
+				message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+				message.LoadAssignment = endpoints[cmp.Or(e.GetServiceName(), message.GetName())]
+				message.EdsClusterConfig = nil
 			}
 			sockets := []*corev3.TransportSocket{message.GetTransportSocket()}
 			for _, s := range message.GetTransportSocketMatches() {
@@ -221,19 +215,14 @@ func bootstrap(resources []proto.Message) (*bootstrapv3.Bootstrap, error) {
 		case *listenerv3.Listener:
 			static.Listeners = append(static.Listeners, message)
 		case *routev3.RouteConfiguration:
-			config, err := anypb.New(&hcmv3.HttpConnectionManager{
+			manager := model.NetworkFilter("http", &hcmv3.HttpConnectionManager{
 				StatPrefix: "routes", RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: message},
-				HttpFilters: []*hcmv3.HttpFilter{router},
+				HttpFilters: []*hcmv3.HttpFilter{model.HTTPFilter("router", &routerv3.Router{})},
 			})
-			if err != nil {
-				return nil, fmt.Errorf("routes %s: %w", message.GetName(), err)
-			}
 			static.Listeners = append(static.Listeners, &listenerv3.Listener{
-				Name:    "routes " + message.GetName(),
-				Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: fmt.Sprint("@routes/", i)}}},
-				FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-					Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config},
-				}}}},
+				Name:         "routes " + message.GetName(),
+				Address:      &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: fmt.Sprint("@routes/", i)}}},
+				FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{manager}}},
 			})
 		}
 	}
@@ -254,9 +243,8 @@ func withoutSecrets(socket *corev3.TransportSocket) error {
 		if err := withoutSecrets(wrapper.GetTransportSocket()); err != nil {
 			return err
 		}
-		config, err := anypb.New(wrapper)
-		socket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
-		return err
+		socket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(wrapper)}
+		return nil
 	}
 	if !socket.GetTypedConfig().MessageIs(context) {
 		return nil
@@ -271,7 +259,6 @@ func withoutSecrets(socket *corev3.TransportSocket) error {
 		limits.MatchTypedSubjectAltNames = nil // Envoy accepts them only with a trusted authority
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: limits}
 	}
-	config, err := anypb.New(context)
-	socket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
-	return err
+	socket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(context)}
+	return nil
 }

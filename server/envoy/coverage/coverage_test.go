@@ -33,14 +33,18 @@ var translatedKinds = []proto.Message{
 
 // Each field of each message in a translated kind is declared exactly once, and no other fields are declared.
 func TestFields_Declared(t *testing.T) {
-	remaining := maps.Clone(declarations)
+	remaining := maps.Clone(declarations())
 	for _, kind := range translatedKinds {
 		eachMessage(kind.ProtoReflect().Descriptor(), func(m protoreflect.MessageDescriptor) {
-			d, ok := declarations[m.FullName()]
+			d, ok := declarations()[m.FullName()]
 			require.True(t, ok, "%s is not declared", m.FullName())
 			delete(remaining, m.FullName())
-			names := append(append(strings.Fields(d.translated), slices.Collect(maps.Keys(d.meaningless))...),
-				slices.Collect(maps.Keys(d.unsupported))...)
+			names := strings.Fields(d.Translated)
+			for _, part := range []map[string]string{d.Meaningless, d.Unsupported} {
+				for _, list := range part {
+					names = append(names, strings.Fields(list)...)
+				}
+			}
 			var fields []string
 			for i := range m.Fields().Len() {
 				fields = append(fields, m.Fields().Get(i).JSONName())
@@ -63,11 +67,8 @@ func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDe
 		f(m)
 		for i := range m.Fields().Len() {
 			field := m.Fields().Get(i)
-			d := declarations[m.FullName()]
-			if _, unsupported := d.unsupported[field.JSONName()]; unsupported {
-				continue
-			}
-			if _, meaningless := d.meaningless[field.JSONName()]; meaningless {
+			d := declarations()[m.FullName()]
+			if reason(d.Unsupported, field.JSONName())+reason(d.Meaningless, field.JSONName()) != "" {
 				continue
 			}
 			if field.IsMap() {
@@ -101,21 +102,29 @@ func TestTable(t *testing.T) {
 func table() string {
 	var b strings.Builder
 	b.WriteString("| message | has effect | has none |\n| --- | --- | --- |\n")
-	for _, name := range slices.Sorted(maps.Keys(declarations)) {
-		d := declarations[name]
-		var unsupported []string
-		for _, f := range slices.Sorted(maps.Keys(d.unsupported)) {
-			unsupported = append(unsupported, fmt.Sprintf("**`%s`**: %s", f, d.unsupported[f]))
-		}
-		for _, f := range slices.Sorted(maps.Keys(d.meaningless)) {
-			unsupported = append(unsupported, fmt.Sprintf("`%s`: %s", f, d.meaningless[f]))
-		}
+	for _, name := range slices.Sorted(maps.Keys(declarations())) {
+		d := declarations()[name]
+		withoutEffect := rows("**`%s`**: %s", d.Unsupported)
+		withoutEffect = append(withoutEffect, rows("`%s`: %s", d.Meaningless)...)
 		var translated string
-		if d.translated != "" {
-			translated = "`" + strings.ReplaceAll(d.translated, " ", "` `") + "`"
+		if d.Translated != "" {
+			translated = "`" + strings.ReplaceAll(d.Translated, " ", "` `") + "`"
 		}
 		message := strings.TrimPrefix(strings.TrimPrefix(string(name), "istio."), "networking.v1alpha3.")
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", message, translated, strings.Join(unsupported, "; "))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", message, translated, strings.Join(withoutEffect, "; "))
 	}
 	return b.String()
+}
+
+// rows returns the fields of a part of a declaration and their reasons, in order of the fields.
+func rows(format string, part map[string]string) (texts []string) {
+	var fields []string
+	for _, list := range part {
+		fields = append(fields, strings.Fields(list)...)
+	}
+	slices.Sort(fields)
+	for _, field := range fields {
+		texts = append(texts, fmt.Sprintf(format, field, reason(part, field)))
+	}
+	return texts
 }

@@ -42,7 +42,7 @@ func Decode(key resource.Key, spec *networking.EnvoyFilter) *Decoded {
 	decoded := &Decoded{EnvoyFilter: spec}
 	for i, config := range spec.GetConfigPatches() {
 		patch := &model.Patch{
-			Place:   model.Place{Object: key, Field: fmt.Sprintf("spec.configPatches[%d]", i)},
+			Place:   model.PlaceIn(key, "spec.configPatches[%d]", i),
 			ApplyTo: config.GetApplyTo(), Operation: config.GetPatch().GetOperation(), Match: config.GetMatch(),
 		}
 		var digest model.Digest

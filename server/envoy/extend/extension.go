@@ -82,13 +82,7 @@ func appliesTo(match *networking.EnvoyFilter_ProxyMatch, client model.Profile) b
 			return false
 		}
 	}
-	labels := model.LabelMapOf(client.Metadata)
-	for name, value := range match.GetMetadata() {
-		if label, ok := labels[name]; !ok || label != value {
-			return false
-		}
-	}
-	return true
+	return model.SelectsLabels(match.GetMetadata(), model.LabelMapOf(client.Metadata))
 }
 
 // Only returns the part of an extension that has patches of some phases, or nil if there are none.

@@ -19,8 +19,8 @@ const delegatePrefix = "~delegate/"
 
 // delegates returns the VirtualServices that a rule delegates to.
 func (m *Mesh) delegates(
-	rule *model.Rule[*networking.VirtualService],
-) (rules []*model.Rule[*networking.VirtualService]) {
+	rule *model.VirtualService,
+) (rules []*model.VirtualService) {
 	if !hasDelegates(rule) {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (m *Mesh) delegates(
 }
 
 // Delegate returns the VirtualService that a route delegates to, or nil.
-func (m *Mesh) Delegate(delegate *networking.Delegate, namespace string) *model.Rule[*networking.VirtualService] {
+func (m *Mesh) Delegate(delegate *networking.Delegate, namespace string) *model.VirtualService {
 	rule := m.Virtuals.ByKey[resource.DelegateKey(delegate, namespace)]
 	if delegate == nil || rule == nil || len(rule.Spec.GetHosts()) > 0 ||
 		!model.VisibleTo(rule.ExportTo, rule.Key.Namespace, namespace) {
@@ -42,13 +42,13 @@ func (m *Mesh) Delegate(delegate *networking.Delegate, namespace string) *model.
 	return rule
 }
 
-func hasDelegates(rule *model.Rule[*networking.VirtualService]) bool {
+func hasDelegates(rule *model.VirtualService) bool {
 	return slices.ContainsFunc(rule.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
 }
 
 // mergedRule is a VirtualService with the routes of its delegates.
 type mergedRule struct {
-	rule     *model.Rule[*networking.VirtualService]
+	rule     *model.VirtualService
 	findings model.Findings
 }
 
@@ -62,8 +62,8 @@ type mergedRules struct {
 // with istiod, a delegate does not delegate any further, so that there are no circles. A route without its delegate,
 // and a route of a delegate with a condition that no delegated request can meet, are left out.
 func (m *Mesh) withDelegates(
-	rule *model.Rule[*networking.VirtualService], findings *model.Findings,
-) *model.Rule[*networking.VirtualService] {
+	rule *model.VirtualService, findings *model.Findings,
+) *model.VirtualService {
 	if !hasDelegates(rule) {
 		return rule
 	}
@@ -80,7 +80,7 @@ func (m *Mesh) withDelegates(
 }
 
 // mergedVersion identifies a VirtualService and its delegates.
-func (m *Mesh) mergedVersion(rule *model.Rule[*networking.VirtualService]) string {
+func (m *Mesh) mergedVersion(rule *model.VirtualService) string {
 	var version model.Digest
 	version.Text(rule.Version)
 	for i, route := range rule.Spec.GetHttp() {
@@ -94,7 +94,7 @@ func (m *Mesh) mergedVersion(rule *model.Rule[*networking.VirtualService]) strin
 	return string(sum[:])
 }
 
-func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) (result mergedRule) {
+func (m *Mesh) merge(r *model.VirtualService, version string) (result mergedRule) {
 	rule := *r
 	rule.Version = version
 	rule.Spec = proto.CloneOf(r.Spec)
@@ -128,7 +128,7 @@ func (m *Mesh) merge(r *model.Rule[*networking.VirtualService], version string) 
 // completed returns a route with the full names of its destinations. Short names are relative to a namespace.
 func completed(route *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
 	route = proto.CloneOf(route)
-	for destination := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
+	for _, destination := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
 		destination.Host = model.WholeName(destination.GetHost(), namespace)
 	}
 	return route
@@ -139,18 +139,9 @@ func completed(route *networking.HTTPRoute, namespace string) *networking.HTTPRo
 func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
 	out := proto.CloneOf(root)
 	out.Delegate, out.Match = nil, nil
-	for _, name := range []string{
-		"redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors", "mirrorPercent",
-		"mirrorPercentage", "corsPolicy", "headers", "route",
-	} {
-		f := out.ProtoReflect().Descriptor().Fields().ByJSONName(name)
-		if delegate.ProtoReflect().Has(f) {
-			out.ProtoReflect().Set(f, proto.CloneOf(delegate).ProtoReflect().Get(f))
-		}
-	}
-	if delegate.GetName() != "" {
-		out.Name = strings.TrimPrefix(root.GetName()+"-"+delegate.GetName(), "-")
-	}
+	override(out, delegate, "redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors",
+		"mirrorPercent", "mirrorPercentage", "corsPolicy", "headers", "route")
+	out.Name = joinedName(root, delegate)
 	switch {
 	case len(root.GetMatch()) == 0:
 		out.Match = delegate.GetMatch()
@@ -171,6 +162,24 @@ func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
 		}
 	}
 	return out
+}
+
+// override sets fields to those that a delegate has.
+func override[M proto.Message](out, delegate M, names ...string) {
+	into, from := out.ProtoReflect(), proto.CloneOf(delegate).ProtoReflect()
+	for _, name := range names {
+		if f := into.Descriptor().Fields().ByJSONName(name); from.Has(f) {
+			into.Set(f, from.Get(f))
+		}
+	}
+}
+
+// joinedName joins the names of a route or match and of its delegate.
+func joinedName(root, delegate interface{ GetName() string }) string {
+	if delegate.GetName() == "" {
+		return root.GetName()
+	}
+	return strings.TrimPrefix(root.GetName()+"-"+delegate.GetName(), "-")
 }
 
 // narrowed returns the match of a delegate with the conditions of root added, or nil if they contradict each other.
@@ -198,17 +207,8 @@ func narrowed(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatch
 		}
 	}
 	out := proto.CloneOf(root)
-	for _, name := range []string{
-		"uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix",
-	} {
-		f := out.ProtoReflect().Descriptor().Fields().ByJSONName(name)
-		if delegate.ProtoReflect().Has(f) {
-			out.ProtoReflect().Set(f, proto.CloneOf(delegate).ProtoReflect().Get(f))
-		}
-	}
-	if delegate.GetName() != "" {
-		out.Name = strings.TrimPrefix(root.GetName()+"-"+delegate.GetName(), "-")
-	}
+	override(out, delegate, "uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix")
+	out.Name = joinedName(root, delegate)
 	out.Headers = joined(root.GetHeaders(), delegate.GetHeaders())
 	out.WithoutHeaders = joined(root.GetWithoutHeaders(), delegate.GetWithoutHeaders())
 	out.QueryParams, out.SourceLabels = joined(root.GetQueryParams(), delegate.GetQueryParams()),

@@ -9,20 +9,20 @@ import (
 	"tributary/server/envoy/model"
 )
 
-func (m *Mesh) setExtension(key resource.Key, object *resource.Resource, spec any, touched map[string]struct{}) {
+func (m *Mesh) setExtension(key resource.Key, object *resource.Resource, spec any) {
 	if key.Kind == resource.EnvoyFilter {
 		m.filters.set(key, object, extend.Decode(key, specAs[*networking.EnvoyFilter](spec)))
 	} else {
 		m.plugins.set(key, object, specAs[*extensionsv1alpha1.WasmPlugin](spec))
 		m.referencedHosts = nil
 	}
-	m.extensionsChanged(touched)
+	m.extensionsChanged()
 }
 
 // extensionsChanged makes all clients evaluate Telemetries, security objects, EnvoyFilters and WasmPlugins again.
-func (m *Mesh) extensionsChanged(touched map[string]struct{}) {
+func (m *Mesh) extensionsChanged() {
 	m.ExtensionChanges++
-	securityChanged(touched)
+	m.securityChanged()
 }
 
 // Extension returns the changes of EnvoyFilters and WasmPlugins for the clients of a profile, or nil.
@@ -55,10 +55,10 @@ func (m *Mesh) PatchesOf(key resource.Key) []*model.Patch {
 func (s Selectors) proxies(spec *networking.EnvoyFilter) {
 	for _, c := range spec.GetConfigPatches() {
 		if c.GetMatch().GetProxy().GetProxyVersion() != "" {
-			s[Selector{attribute: versionAttribute}] = struct{}{}
+			s[Selector{attribute: versionAttribute}] = true
 		}
 		for name, value := range c.GetMatch().GetProxy().GetMetadata() {
-			s[Selector{attribute: metadataAttribute, name: name, value: value}] = struct{}{}
+			s[Selector{attribute: metadataAttribute, name: name, value: value}] = true
 		}
 	}
 }

@@ -2,7 +2,6 @@ package index
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -33,7 +32,7 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 		for i, spec := range gateway.Spec.GetServers() {
 			kind, _ := model.KindOf(spec)
 			server := model.Server{
-				Server: spec, Gateway: gateway, Place: model.Place{Object: gateway.Key, Field: fmt.Sprintf("spec.servers[%d]", i)},
+				Server: spec, Gateway: gateway, Place: model.PlaceIn(gateway.Key, "spec.servers[%d]", i),
 				Kind: kind,
 				Bind: model.AddressOf(cmp.Or(spec.GetBind(), model.Wildcard)),
 			}
@@ -86,12 +85,10 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 	return servers
 }
 
-func (m *Mesh) setGateway(
-	key resource.Key, object *resource.Resource, spec *networking.Gateway, touched map[string]struct{},
-) {
-	touched[model.GatewayPseudoHost] = struct{}{}
+func (m *Mesh) setGateway(key resource.Key, object *resource.Resource, spec *networking.Gateway) {
+	m.touched[model.GatewayPseudoHost] = true
 	if old := m.Gateways[key]; old != nil {
-		m.touchPorts(old, touched)
+		m.touchPorts(old)
 		m.countNames(old, -1)
 		delete(m.Gateways, key)
 	}
@@ -103,7 +100,7 @@ func (m *Mesh) setGateway(
 		}
 		m.Gateways[key] = gateway
 		m.countNames(gateway, 1)
-		m.touchPorts(gateway, touched)
+		m.touchPorts(gateway)
 	}
 }
 
@@ -118,18 +115,18 @@ func (m *Mesh) countNames(gateway *model.Gateway, delta int) {
 
 // touchPorts adds the hosts that depend on a Gateway: those with routes on it, and on each Gateway with a port of it,
 // because all Gateways with a port compete for it.
-func (m *Mesh) touchPorts(gateway *model.Gateway, touched map[string]struct{}) {
-	gateway.Touch(touched)
+func (m *Mesh) touchPorts(gateway *model.Gateway) {
+	gateway.Touch(m.touched)
 	for _, spec := range gateway.Spec.GetServers() {
 		port := spec.GetPort().GetNumber()
 		pseudoHost := model.PortPrefix + model.RouteName(port)
-		if _, exists := touched[pseudoHost]; exists {
+		if m.touched[pseudoHost] {
 			continue // earlier Gateways of the port are touched already, and later ones touched themselves
 		}
-		touched[pseudoHost] = struct{}{}
+		m.touched[pseudoHost] = true
 		for _, competitor := range m.Gateways {
 			if competitor.HasPort(port) {
-				competitor.Touch(touched)
+				competitor.Touch(m.touched)
 			}
 		}
 	}
@@ -162,7 +159,7 @@ func (m *Mesh) onGateways(host string, profile model.Profile) *model.View {
 		view.Service = m.service(host, profile, nil)
 		m.applyPolicy(view, profile)
 	}
-	slices.SortFunc(bound, func(a, b *model.Rule[*networking.VirtualService]) int {
+	slices.SortFunc(bound, func(a, b *model.VirtualService) int {
 		return cmp.Or(a.Precedence(profile.Namespace).Compare(b.Precedence(profile.Namespace)), model.OlderRule(a, b))
 	})
 	for _, rule := range slices.Compact(bound) {

@@ -2,7 +2,6 @@ package index
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -53,11 +52,11 @@ func needsAddress(i *networking.IstioIngressListener, captures bool) bool {
 func ingressHost(sidecar resource.Key) string { return sidecar.Name + "." + sidecar.Namespace }
 
 // touchIngress makes clients evaluate their inbound listeners again if a host matches that of an ingress listener.
-func (m *Mesh) touchIngress(hosts []string, touched map[string]struct{}) {
+func (m *Mesh) touchIngress(hosts []string) {
 	for key, s := range m.sidecars {
 		if len(s.ingress()) > 0 && slices.ContainsFunc(hosts,
 			func(h string) bool { return model.Matches(h, ingressHost(key)) }) {
-			touched[model.InboundPseudoHost] = struct{}{}
+			m.touched[model.InboundPseudoHost] = true
 		}
 	}
 }
@@ -156,7 +155,7 @@ func addIngress(
 			},
 			Address: model.AddressOf(spec.GetBind()), Bound: isBound(spec, profile.Captures), Pool: spec.GetConnectionPool(),
 			Ingress: spec, Endpoint: spec.GetDefaultEndpoint(),
-			Place: model.Place{Object: sidecar.key, Field: fmt.Sprintf("spec.ingress[%d]", i)},
+			Place: model.PlaceIn(sidecar.key, "spec.ingress[%d]", i),
 		}
 		switch {
 		case number == model.InboundCapturePort || number == model.OutboundCapturePort:

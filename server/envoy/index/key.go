@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	networking "istio.io/api/networking/v1alpha3"
-
 	"tributary/resource"
 	"tributary/server/envoy/model"
 )
@@ -84,7 +82,7 @@ func port(digest *model.Digest, p *model.Port) {
 
 func policy(digest *model.Digest, p *model.Policy) { digest.Text(p.Namespace, p.Name, p.From) }
 
-func rule(digest *model.Digest, r *model.Rule[*networking.VirtualService]) {
+func rule(digest *model.Digest, r *model.VirtualService) {
 	if digest.Flag(r != nil); r != nil {
 		digest.Object(r.Key)
 		digest.Text(r.Version)
@@ -122,7 +120,7 @@ func reduceClient(view *model.View, profile model.Profile) {
 			view.Client.Namespace = profile.Namespace
 		}
 	}
-	view.Client.Labels = filterLabels(&profile, func(s Selector) bool { _, ok := reads[s]; return ok })
+	view.Client.Labels = filterLabels(&profile, func(s Selector) bool { return reads[s] })
 	view.Client.Labelled = profile.Labelled && readsLabels
 	if dependsOnLocality(&view.Policy) {
 		view.Client.Locality = profile.Locality
@@ -140,7 +138,7 @@ func reduceClient(view *model.View, profile model.Profile) {
 }
 
 // allRules returns the VirtualServices of the view.
-func allRules(view *model.View) []*model.Rule[*networking.VirtualService] {
+func allRules(view *model.View) []*model.VirtualService {
 	rules := slices.Clone(view.BoundVirtualServices)
 	for _, rule := range view.RoutesByListener {
 		rules = append(rules, rule)

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
@@ -62,7 +61,7 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 		different(model.View{Client: p}, field)
 	}
 	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
-	r := &model.Rule[*networking.VirtualService]{Version: "1"}
+	r := &model.VirtualService{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Observability: &model.Observation{}}, "logs")
 	different(model.View{Observability: &model.Observation{From: "a"}}, "origin of the logs")
@@ -77,10 +76,10 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "origin of a service")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")
-	different(model.View{RoutesByListener: map[int]*model.Rule[*networking.VirtualService]{0: r}}, "rule")
-	different(model.View{RoutesByListener: map[int]*model.Rule[*networking.VirtualService]{1: r}}, "rule of another part")
+	different(model.View{RoutesByListener: map[int]*model.VirtualService{0: r}}, "rule")
+	different(model.View{RoutesByListener: map[int]*model.VirtualService{1: r}}, "rule of another part")
 	different(model.View{UnregisteredRoutes: r}, "own rule")
-	different(model.View{BoundVirtualServices: []*model.Rule[*networking.VirtualService]{r}}, "bound rule")
+	different(model.View{BoundVirtualServices: []*model.VirtualService{r}}, "bound rule")
 	different(model.View{RouteTargets: map[string]model.Target{"a": {}}}, "target")
 	different(model.View{RouteTargets: map[string]model.Target{"a": {Ports: []uint32{1}}}}, "port of a target")
 	different(model.View{RouteTargets: map[string]model.Target{"a": {Policy: model.Policy{From: "a"}}}}, "policy of a target")

@@ -24,7 +24,8 @@ type Mesh struct {
 	Entries map[resource.Key]*entry
 	spaces  map[string]*space
 	Hosts   map[string]map[resource.Key]*entry // by host, in lower case
-	moved   map[string]struct{}                // hosts with changes of endpoints only, until TouchOthers adds them
+	touched map[string]bool                    // hosts that changes concern, until Touched returns them
+	moved   map[string]bool                    // the same for changes of endpoints only
 
 	Warn bool // unenforceable objects are reported, and their traffic is sent in plaintext, not refused; read-only
 
@@ -86,8 +87,8 @@ type workload struct {
 func NewMesh() *Mesh {
 	return &Mesh{
 		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space),
-		Hosts:    make(map[string]map[resource.Key]*entry),
-		moved:    make(map[string]struct{}),
+		Hosts:   make(map[string]map[resource.Key]*entry),
+		touched: make(map[string]bool), moved: make(map[string]bool),
 		Gateways: make(map[resource.Key]*model.Gateway), gatewayHosts: make(map[string]int),
 		sidecars:       make(map[resource.Key]*SidecarRule),
 		configs:        make(map[resource.Key]*model.MeshConfig),
@@ -108,9 +109,9 @@ func (m *Mesh) Contains(key resource.Key) bool {
 	return m.Entries[key] != nil || m.Virtuals.ByKey[key] != nil
 }
 
-// Set replaces the object of a key, or removes it if the new one is nil or cannot be decoded. It adds to touched the
-// hosts that the old and the new object name.
-func (m *Mesh) Set(key resource.Key, object *resource.Resource, touched map[string]struct{}) error {
+// Set replaces the object of a key, or removes it if the new one is nil or cannot be decoded. Touched returns
+// the hosts that the old and the new object name.
+func (m *Mesh) Set(key resource.Key, object *resource.Resource) error {
 	if !slices.Contains(Kinds, key.Kind) {
 		return nil
 	}
@@ -130,52 +131,52 @@ func (m *Mesh) Set(key resource.Key, object *resource.Resource, touched map[stri
 		m.Selectors.set(key, SelectorsOf(object, spec))
 	}
 	if key.Kind == resource.AuthorizationPolicy || key.Kind == resource.RequestAuthentication {
-		m.touchReferred(key, touched)
-		defer m.touchReferred(key, touched)
+		m.touchReferred(key)
+		defer m.touchReferred(key)
 	}
 	switch key.Kind {
 	case resource.ServiceEntry:
-		m.setEntry(key, object, specAs[*networking.ServiceEntry](spec), touched)
+		m.setEntry(key, object, specAs[*networking.ServiceEntry](spec))
 		m.refreshServing(key)
 		if m.Selectors.count[Selector{attribute: targetAttribute, name: key.FullName()}] > 0 {
-			securityChanged(touched)
+			m.securityChanged()
 		}
 	case resource.WorkloadEntry:
 		m.setWorkload(key, object, specAs[*networking.WorkloadEntry](spec))
 	case resource.WorkloadGroup:
 		m.setGroup(key, object, specAs[*networking.WorkloadGroup](spec))
 	case resource.Gateway:
-		m.setGateway(key, object, specAs[*networking.Gateway](spec), touched)
+		m.setGateway(key, object, specAs[*networking.Gateway](spec))
 	case resource.Sidecar:
 		m.setSidecar(key, object, specAs[*networking.Sidecar](spec))
 	case resource.MeshConfig:
-		m.setConfig(key, object, specAs[*meshv1alpha1.MeshConfig](spec), touched)
+		m.setConfig(key, object, specAs[*meshv1alpha1.MeshConfig](spec))
 	case resource.Telemetry:
 		m.telemetries.set(key, object, spec)
-		m.extensionsChanged(touched)
+		m.extensionsChanged()
 	case resource.AuthorizationPolicy:
 		m.authorizations.set(key, object, spec)
-		securityChanged(touched)
+		m.securityChanged()
 	case resource.RequestAuthentication:
 		m.tokens.set(key, object, spec)
 		m.referencedHosts = nil
-		securityChanged(touched)
+		m.securityChanged()
 	case resource.PeerAuthentication:
 		m.peers.set(key, object, spec)
 		m.touchMutual(key.Namespace)
-		securityChanged(touched)
+		m.securityChanged()
 	case resource.EnvoyFilter, resource.WasmPlugin:
-		m.setExtension(key, object, spec, touched)
+		m.setExtension(key, object, spec)
 	case resource.DestinationRule:
 		hosts := m.Policies.set(key, destinationRule(object, specAs[*networking.DestinationRule](spec)))
-		m.touch(hosts, touched)
-		m.touchIngress(hosts, touched)
+		m.touch(hosts, true)
+		m.touchIngress(hosts)
 	case resource.VirtualService:
 		delete(m.merged.byKey, key)
-		m.touchTargets(key, touched)
-		m.touch(m.Virtuals.set(key, virtualService(object, specAs[*networking.VirtualService](spec))), touched)
-		m.touchTargets(key, touched)
-		touched[delegatePrefix+key.FullName()] = struct{}{}
+		m.touchTargets(key)
+		m.touch(m.Virtuals.set(key, virtualService(object, specAs[*networking.VirtualService](spec))), true)
+		m.touchTargets(key)
+		m.touched[delegatePrefix+key.FullName()] = true
 	}
 	return err
 }
@@ -188,74 +189,64 @@ func specAs[T any](spec any) T {
 
 // touchTargets adds the hosts that a VirtualService routes to: clients with a Sidecar may see them only by these
 // routes.
-func (m *Mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
+func (m *Mesh) touchTargets(key resource.Key) {
 	if rule := m.Virtuals.ByKey[key]; rule != nil && len(m.sidecars) > 0 {
-		m.touch(rule.LeadsTo, touched)
+		m.touch(rule.LeadsTo, true)
 		for _, d := range m.delegates(rule) {
-			m.touch(d.LeadsTo, touched)
+			m.touch(d.LeadsTo, true)
 		}
 	}
 }
 
-// touch adds hosts to touched, and the known hosts that a wildcard among them matches.
-func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
+// touch adds hosts to m.touched, and the known hosts that a wildcard among them matches: those of services only if
+// services is true.
+func (m *Mesh) touch(hosts []string, services bool) {
 	for _, host := range hosts {
-		touched[host] = struct{}{}
+		m.touched[host] = true
 		if !model.IsWildcard(host) {
 			continue
 		}
-		touchMatching(host, m.Hosts, touched)
-		touchMatching(host, m.Virtuals.exact, touched)
-		touchMatching(host, m.gatewayHosts, touched)
+		if services {
+			touchMatching(host, m.Hosts, m.touched)
+		}
+		touchMatching(host, m.Virtuals.exact, m.touched)
+		touchMatching(host, m.gatewayHosts, m.touched)
 	}
 }
 
-// TouchOthers adds the hosts that depend on touched ones: those with routes to them, and wildcards that match them. All
-// clients evaluate providers, security objects and plugins again if these refer to a touched host. If only the
-// endpoints of a host have changed, no other host depends on that: a route depends on a host, its ports and its policy.
-func (m *Mesh) TouchOthers(touched map[string]struct{}) {
-	m.touchReferencedHosts(touched)
-	for _, host := range slices.Collect(maps.Keys(touched)) {
+// Touched returns the hosts that changes since the last call concern, and the hosts that depend on these: those with
+// routes to them, and wildcards that match them. All clients evaluate providers, security objects and plugins again if
+// these refer to a touched host. If only the endpoints of a host have changed, no other host depends on that: a route
+// depends on a host, its ports and its policy.
+func (m *Mesh) Touched() map[string]bool {
+	m.touchReferencedHosts()
+	for _, host := range slices.Collect(maps.Keys(m.touched)) {
 		for _, rule := range m.Virtuals.byDestination[host] {
-			m.touchRoutes(rule, touched)
+			m.touch(rule.Hosts, forMesh(rule.Spec))
 			for _, root := range m.Virtuals.byDestination[delegatePrefix+rule.Key.FullName()] {
-				m.touchRoutes(root, touched)
+				m.touch(root.Hosts, forMesh(root.Spec))
 			}
 		}
 		for wildcard := range m.Virtuals.forHost(host) {
-			touched[wildcard] = struct{}{}
+			m.touched[wildcard] = true
 		}
 	}
+	touched := m.touched
 	maps.Copy(touched, m.moved)
-	clear(m.moved)
+	m.touched, m.moved = make(map[string]bool), make(map[string]bool)
+	return touched
 }
 
-// touchRoutes adds the hosts with routes of a VirtualService, and hosts of services only if it applies to sidecars.
-func (m *Mesh) touchRoutes(rule *model.Rule[*networking.VirtualService], touched map[string]struct{}) {
-	if forMesh(rule.Spec) {
-		m.touch(rule.Hosts, touched)
-		return
-	}
-	for _, host := range rule.Hosts {
-		touched[host] = struct{}{}
-		if model.IsWildcard(host) {
-			touchMatching(host, m.Virtuals.exact, touched)
-			touchMatching(host, m.gatewayHosts, touched)
-		}
-	}
-}
-
-func touchMatching[V any](wildcard string, hosts map[string]V, touched map[string]struct{}) {
+func touchMatching[V any](wildcard string, hosts map[string]V, touched map[string]bool) {
 	for host := range hosts {
 		if model.Matches(wildcard, host) {
-			touched[host] = struct{}{}
+			touched[host] = true
 		}
 	}
 }
 
-func (m *Mesh) setEntry(
-	key resource.Key, object *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{},
-) {
+func (m *Mesh) setEntry(key resource.Key, object *resource.Resource, spec *networking.ServiceEntry) {
+	touched := m.touched
 	if spec != nil {
 		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
@@ -361,9 +352,9 @@ func (e *entry) Hosts() []string {
 	return hosts
 }
 
-func (e *entry) touch(touched map[string]struct{}) {
+func (e *entry) touch(touched map[string]bool) {
 	for _, host := range e.Hosts() {
-		touched[host] = struct{}{}
+		touched[host] = true
 	}
 }
 
@@ -371,12 +362,7 @@ func (e *entry) touch(touched map[string]struct{}) {
 // none.
 func (e *entry) selects(w *workload) bool {
 	wanted := e.Spec.GetWorkloadSelector().GetLabels()
-	for name, value := range wanted {
-		if got, ok := w.labels[name]; !ok || got != value {
-			return false
-		}
-	}
-	return len(wanted) > 0
+	return len(wanted) > 0 && model.SelectsLabels(wanted, w.labels)
 }
 
 // endpoints returns the endpoints of the entry: its own, or the workloads that it selects, in order of name.
@@ -442,18 +428,18 @@ var Kinds = []resource.Kind{
 func (m *Mesh) Size() int { return len(m.Hosts) + len(m.Virtuals.ByKey) + len(m.gatewayHosts) }
 
 // AllHosts returns the hosts of all services and routes.
-func (m *Mesh) AllHosts() map[string]struct{} {
-	hosts := map[string]struct{}{model.GatewayPseudoHost: {}, model.InboundPseudoHost: {}}
+func (m *Mesh) AllHosts() map[string]bool {
+	hosts := map[string]bool{model.GatewayPseudoHost: true, model.InboundPseudoHost: true}
 	for host := range m.Hosts {
-		hosts[host] = struct{}{}
+		hosts[host] = true
 	}
 	for _, v := range m.Virtuals.ByKey {
 		for _, host := range v.Hosts {
-			hosts[host] = struct{}{}
+			hosts[host] = true
 		}
 	}
 	for host := range m.gatewayHosts {
-		hosts[host] = struct{}{}
+		hosts[host] = true
 	}
 	return hosts
 }

@@ -48,7 +48,7 @@ func (m *Mesh) mutual(service *model.Service, policy *model.Policy, profile mode
 
 // WantsMutual reports whether any part of a policy requires mutual TLS with certificates of the mesh.
 func WantsMutual(policy *model.Policy) bool {
-	return slices.ContainsFunc(slices.Collect(trafficPolicies(policy)),
+	return slices.ContainsFunc(trafficPolicies(policy),
 		func(t trafficPolicy) bool { return model.IsMutual(t.GetTls()) })
 }
 

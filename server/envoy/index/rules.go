@@ -110,11 +110,11 @@ func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 
 func destinationRule(
 	object *resource.Resource, spec *networking.DestinationRule,
-) *model.Rule[*networking.DestinationRule] {
+) *model.DestinationRule {
 	if spec == nil {
 		return nil
 	}
-	return &model.Rule[*networking.DestinationRule]{
+	return &model.DestinationRule{
 		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
 		Hosts: []string{model.WholeName(spec.GetHost(), object.Key().Namespace)}, ExportTo: spec.GetExportTo(),
 	}
@@ -122,12 +122,12 @@ func destinationRule(
 
 func virtualService(
 	object *resource.Resource, spec *networking.VirtualService,
-) *model.Rule[*networking.VirtualService] {
+) *model.VirtualService {
 	if spec == nil {
 		return nil
 	}
 	namespace := object.Key().Namespace
-	v := &model.Rule[*networking.VirtualService]{
+	v := &model.VirtualService{
 		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
 		ExportTo: spec.GetExportTo(), Derived: model.Derived(object.Annotations()[resource.RouteSemantics]),
 		Uniform: !model.DependsOnClient(spec),
@@ -137,7 +137,7 @@ func virtualService(
 	}
 	slices.Sort(v.Hosts)
 	v.Hosts = slices.Compact(v.Hosts)
-	for destination := range destinations(spec) {
+	for _, destination := range destinations(spec) {
 		v.LeadsTo = append(v.LeadsTo, v.WholeName(destination.GetHost()))
 	}
 	for _, route := range spec.GetHttp() {
@@ -157,35 +157,27 @@ func virtualService(
 	return v
 }
 
-// destinations yields all destinations of a VirtualService.
-func destinations(spec *networking.VirtualService) iter.Seq[*networking.Destination] {
-	return func(yield func(*networking.Destination) bool) {
-		for _, route := range spec.GetHttp() {
-			for _, r := range route.GetRoute() {
-				if !yield(r.GetDestination()) {
-					return
-				}
-			}
-			for _, m := range route.GetMirrors() {
-				if !yield(m.GetDestination()) {
-					return
-				}
-			}
-			if route.GetMirror() != nil && !yield(route.GetMirror()) {
-				return
-			}
+// destinations returns all destinations of a VirtualService.
+func destinations(spec *networking.VirtualService) (list []*networking.Destination) {
+	for _, route := range spec.GetHttp() {
+		for _, r := range route.GetRoute() {
+			list = append(list, r.GetDestination())
 		}
-		var connections []*networking.RouteDestination
-		for _, r := range spec.GetTls() {
-			connections = append(connections, r.GetRoute()...)
+		for _, m := range route.GetMirrors() {
+			list = append(list, m.GetDestination())
 		}
-		for _, r := range spec.GetTcp() {
-			connections = append(connections, r.GetRoute()...)
-		}
-		for _, r := range connections {
-			if r.GetDestination() != nil && !yield(r.GetDestination()) {
-				return
-			}
-		}
+		list = append(list, route.GetMirror())
 	}
+	var connections []*networking.RouteDestination
+	for _, r := range spec.GetTls() {
+		connections = append(connections, r.GetRoute()...)
+	}
+	for _, r := range spec.GetTcp() {
+		connections = append(connections, r.GetRoute()...)
+	}
+	for _, r := range connections {
+		list = append(list, r.GetDestination())
+	}
+	return slices.DeleteFunc(list, func(d *networking.Destination) bool { return d == nil })
+
 }

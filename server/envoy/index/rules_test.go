@@ -19,7 +19,7 @@ func TestRulesOfAHost(t *testing.T) {
 		return resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: p}
 	}
 	for _, p := range patterns {
-		rs.set(key(p), &model.Rule[*networking.DestinationRule]{Key: key(p), Hosts: []string{p}})
+		rs.set(key(p), &model.DestinationRule{Key: key(p), Hosts: []string{p}})
 	}
 	for _, host := range []string{
 		"a-b.internal", "b.internal", "x.a-b.internal", "*.internal", "*.a-b.internal", "*", "elsewhere",

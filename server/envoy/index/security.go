@@ -55,20 +55,20 @@ func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) b
 }
 
 // securityChanged makes all clients evaluate security objects again.
-func securityChanged(touched map[string]struct{}) {
-	touched[model.GatewayPseudoHost], touched[model.InboundPseudoHost] = struct{}{}, struct{}{}
+func (m *Mesh) securityChanged() {
+	m.touched[model.GatewayPseudoHost], m.touched[model.InboundPseudoHost] = true, true
 }
 
 // SetInvalid sets the security objects without a valid version, in order. Their content and the clients that they
 // select are unknown. Objects without a namespace may select all clients.
-func (m *Mesh) SetInvalid(keys []resource.Key, touched map[string]struct{}) {
+func (m *Mesh) SetInvalid(keys []resource.Key) {
 	conditions := make(Selectors)
 	for _, key := range keys {
 		conditions.namespaces(key.Namespace)
 	}
 	m.Selectors.set(resource.Key{Kind: "invalid"}, conditions)
 	m.Invalid = keys
-	securityChanged(touched)
+	m.securityChanged()
 }
 
 // findReferencedHosts returns the hosts of the providers of the mesh, and the hosts that serve keys and modules.
@@ -97,10 +97,10 @@ func (m *Mesh) findReferencedHosts() map[string]bool {
 }
 
 // touchReferencedHosts calls extensionsChanged if the host of a provider, of keys or of a module is touched.
-func (m *Mesh) touchReferencedHosts(touched map[string]struct{}) {
+func (m *Mesh) touchReferencedHosts() {
 	for host := range m.findReferencedHosts() {
-		if _, ok := touched[host]; ok {
-			m.extensionsChanged(touched)
+		if m.touched[host] {
+			m.extensionsChanged()
 			return
 		}
 	}

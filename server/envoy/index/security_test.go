@@ -17,7 +17,7 @@ import (
 )
 
 // put sets an object, or removes it if spec is nil, and returns the hosts that this touches.
-func put(t *testing.T, m *Mesh, kind resource.Kind, namespace, name string, age int64, spec proto.Message) map[string]struct{} {
+func put(t *testing.T, m *Mesh, kind resource.Kind, namespace, name string, age int64, spec proto.Message) map[string]bool {
 	t.Helper()
 	key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
 	var r *resource.Resource
@@ -26,10 +26,8 @@ func put(t *testing.T, m *Mesh, kind resource.Kind, namespace, name string, age 
 		r, err = resource.New(resource.Meta{Key: key, Created: time.Unix(1000-age, 0)}, spec)
 		require.NoError(t, err)
 	}
-	touched := make(map[string]struct{})
-	require.NoError(t, m.Set(key, r, touched))
-	m.TouchOthers(touched)
-	return touched
+	require.NoError(t, m.Set(key, r))
+	return m.Touched()
 }
 
 func gatewayIn(namespace string, labels map[string]string) model.Profile {

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -42,7 +41,7 @@ type Selector struct {
 }
 
 // Selectors is a set of conditions.
-type Selectors map[Selector]struct{}
+type Selectors map[Selector]bool
 
 // otherNamespaces stands for the namespaces that no object belongs to or names. It is not a valid name.
 const otherNamespaces = "other namespaces"
@@ -71,9 +70,9 @@ func SelectorsOf(object *resource.Resource, spec any) Selectors {
 		policy := &model.Policy{Traffic: spec.GetTrafficPolicy(), Subsets: spec.GetSubsets()}
 		conditions.failoverPriorities(policy)
 		if dependsOnLocality(policy) {
-			conditions[Selector{attribute: localityAttribute}] = struct{}{}
+			conditions[Selector{attribute: localityAttribute}] = true
 		}
-		for s := range trafficPolicies(policy) {
+		for _, s := range trafficPolicies(policy) {
 			conditions.credentials(s.GetTls().GetCredentialName(), s.GetTls().GetCaCertCredentialName())
 		}
 	case *networking.Gateway:
@@ -115,19 +114,19 @@ func (s Selectors) Labels() map[string]string {
 
 func (s Selectors) labels(wanted map[string]string) {
 	for name, value := range wanted {
-		s[Selector{name: name, value: value}] = struct{}{}
+		s[Selector{name: name, value: value}] = true
 	}
 }
 
 func (s Selectors) namespaces(names ...string) {
 	for _, name := range names {
-		s[Selector{attribute: namespaceAttribute, name: name}] = struct{}{}
+		s[Selector{attribute: namespaceAttribute, name: name}] = true
 	}
 }
 
 func (s Selectors) credentials(names ...string) {
 	if slices.ContainsFunc(names, model.IsCredential) {
-		s[Selector{attribute: credentialAttribute}] = struct{}{}
+		s[Selector{attribute: credentialAttribute}] = true
 	}
 }
 
@@ -137,10 +136,10 @@ func captureValue(captures bool) string { return strconv.FormatBool(captures) }
 // ingress adds the ingress listeners of a Sidecar.
 func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngressListener) {
 	for _, i := range listeners {
-		s[Selector{attribute: ingressAttribute, name: namespace}] = struct{}{}
+		s[Selector{attribute: ingressAttribute, name: namespace}] = true
 		for _, captures := range []bool{false, true} {
 			if needsAddress(i, captures) {
-				s[Selector{attribute: ingressAttribute, name: namespace, value: captureValue(captures)}] = struct{}{}
+				s[Selector{attribute: ingressAttribute, name: namespace, value: captureValue(captures)}] = true
 			}
 		}
 	}
@@ -148,19 +147,7 @@ func (s Selectors) ingress(namespace string, listeners []*networking.IstioIngres
 
 // routes adds the labels and namespaces of clients that the routes of a VirtualService match.
 func (s Selectors) routes(spec *networking.VirtualService) {
-	for _, route := range spec.GetHttp() {
-		addSources(s, route.GetMatch())
-	}
-	for _, r := range spec.GetTls() {
-		addSources(s, r.GetMatch())
-	}
-	for _, r := range spec.GetTcp() {
-		addSources(s, r.GetMatch())
-	}
-}
-
-func addSources[M model.Attributes](s Selectors, matches []M) {
-	for _, m := range matches {
+	for _, m := range model.RouteMatches(spec) {
 		s.labels(m.GetSourceLabels())
 		if m.GetSourceNamespace() != "" {
 			s.namespaces(m.GetSourceNamespace())
@@ -170,10 +157,10 @@ func addSources[M model.Attributes](s Selectors, matches []M) {
 
 // failoverPriorities adds the labels that a policy ranks endpoints by, and reports whether it added any.
 func (s Selectors) failoverPriorities(policy *model.Policy) (added bool) {
-	for t := range trafficPolicies(policy) {
+	for _, t := range trafficPolicies(policy) {
 		for _, text := range t.GetLoadBalancer().GetLocalityLbSetting().GetFailoverPriority() {
 			name, value, given := strings.Cut(text, "=")
-			s[Selector{name: name, value: value, any: !given}] = struct{}{}
+			s[Selector{name: name, value: value, any: !given}] = true
 			added = true
 		}
 	}
@@ -182,7 +169,7 @@ func (s Selectors) failoverPriorities(policy *model.Policy) (added bool) {
 
 // dependsOnLocality reports whether a policy ranks endpoints by the locality or the labels of the client.
 func dependsOnLocality(policy *model.Policy) bool {
-	for t := range trafficPolicies(policy) {
+	for _, t := range trafficPolicies(policy) {
 		if t.GetLoadBalancer().GetLocalityLbSetting() != nil || t.GetOutlierDetection() != nil {
 			return true
 		}
@@ -197,26 +184,20 @@ type trafficPolicy interface {
 	GetTls() *networking.ClientTLSSettings
 }
 
-// trafficPolicies yields the traffic policies of a service and of its subsets, each after those of its ports.
-func trafficPolicies(policy *model.Policy) iter.Seq[trafficPolicy] {
-	return func(yield func(trafficPolicy) bool) {
-		withPorts := func(t *networking.TrafficPolicy) bool {
-			for _, port := range t.GetPortLevelSettings() {
-				if !yield(port) {
-					return false
-				}
-			}
-			return yield(t)
+// trafficPolicies returns the traffic policies of a service and of its subsets, each after those of its ports.
+func trafficPolicies(policy *model.Policy) (list []trafficPolicy) {
+	add := func(t *networking.TrafficPolicy) {
+		for _, port := range t.GetPortLevelSettings() {
+			list = append(list, port)
 		}
-		if !withPorts(policy.Traffic) {
-			return
-		}
-		for _, subset := range policy.Subsets {
-			if !withPorts(subset.GetTrafficPolicy()) {
-				return
-			}
-		}
+		list = append(list, t)
 	}
+	add(policy.Traffic)
+	for _, subset := range policy.Subsets {
+		add(subset.GetTrafficPolicy())
+	}
+	return list
+
 }
 
 // SelectorIndex counts the objects with each condition. It is not safe for concurrent use.

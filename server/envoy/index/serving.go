@@ -134,14 +134,14 @@ func (m *Mesh) refreshServing(key resource.Key) {
 }
 
 // Moved returns the clients with changed service ports since the last call. From now on, Serve returns the new ports.
-func (m *Mesh) Moved() map[Reviewer]struct{} {
+func (m *Mesh) Moved() map[Reviewer]bool {
 	m.serving.mu.Lock()
 	defer m.serving.mu.Unlock()
-	reviewers := make(map[Reviewer]struct{})
+	reviewers := make(map[Reviewer]bool)
 	for _, state := range m.serving.places {
 		if state.changed && state.order() {
 			for reviewer := range state.clients {
-				reviewers[reviewer] = struct{}{}
+				reviewers[reviewer] = true
 			}
 		}
 	}

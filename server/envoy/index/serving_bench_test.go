@@ -27,7 +27,7 @@ func BenchmarkServe(b *testing.B) {
 		key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprint("s", i)}
 		r, err := resource.New(resource.Meta{Key: key}, spec)
 		require.NoError(b, err)
-		require.NoError(b, m.Set(key, r, make(map[string]struct{})))
+		require.NoError(b, m.Set(key, r))
 	}
 	for b.Loop() {
 		p := model.Profile{Namespace: "shop", Captures: true}

@@ -28,7 +28,7 @@ func TestServe_DropsAddressesWithoutClients(t *testing.T) {
 		}
 		r, err := resource.New(resource.Meta{Key: key}, spec)
 		require.NoError(t, err)
-		require.NoError(t, m.Set(key, r, make(map[string]struct{})))
+		require.NoError(t, m.Set(key, r))
 	}
 	set("10.0.0.1", "10.0.0.2")
 	p := model.Profile{Namespace: "shop", Captures: true}

@@ -20,7 +20,7 @@ type SidecarRule struct {
 	created time.Time
 	version string
 	spec    *networking.Sidecar
-	egress  []egress
+	egress  []*egress
 }
 
 // egress is an egress listener of a Sidecar.
@@ -38,7 +38,7 @@ type imported struct{ namespace, host string }
 func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule {
 	s := &SidecarRule{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
 	for _, e := range spec.GetEgress() {
-		listener := egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
+		listener := &egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
 		if listener.protocol = e.GetPort().GetProtocol(); strings.EqualFold(listener.protocol, model.HTTPProxy) {
 			listener.protocol = ""
 		}
@@ -59,7 +59,7 @@ func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule
 		s.egress = append(s.egress, listener)
 	}
 	if len(s.egress) == 0 {
-		s.egress = []egress{{imports: []imported{{"*", "*"}}}}
+		s.egress = []*egress{{imports: []imported{{"*", "*"}}}}
 	}
 	return s
 }
@@ -80,7 +80,7 @@ func (e *egress) importsService(host, namespace, client string) bool {
 
 // importsRoutes reports whether a client uses the routes of a VirtualService: those of an imported host, or of a
 // wildcard that matches one. Routes of the Gateway API have no such wildcard.
-func (e *egress) importsRoutes(rule *model.Rule[*networking.VirtualService], client string) bool {
+func (e *egress) importsRoutes(rule *model.VirtualService, client string) bool {
 	return e == nil || slices.ContainsFunc(rule.Hosts, func(host string) bool {
 		return slices.ContainsFunc(e.imports, func(i imported) bool {
 			return i.inNamespace(rule.Key.Namespace, client) &&
@@ -96,11 +96,7 @@ func (s *SidecarRule) egressListeners() []*egress {
 	if s == nil {
 		return []*egress{nil}
 	}
-	listeners := make([]*egress, len(s.egress))
-	for i := range s.egress {
-		listeners[i] = &s.egress[i]
-	}
-	return listeners
+	return s.egress
 }
 
 // listenerIndex returns the index of the first egress listener for a port, or -1.
@@ -128,14 +124,14 @@ func (s *SidecarRule) assign(host, namespace, client string, port *model.Port) (
 	port.Part = s.listenerIndex(port.Number)
 	if port.Part >= 0 && !s.egress[port.Part].importsService(host, namespace, client) {
 		port.Late = true
-		port.Part = slices.IndexFunc(s.egress, func(listener egress) bool {
+		port.Part = slices.IndexFunc(s.egress, func(listener *egress) bool {
 			return listener.port == 0 && listener.importsService(host, namespace, client)
 		})
 	}
 	if port.Unreached = port.Part < 0; port.Unreached {
 		return visible
 	}
-	listener := &s.egress[port.Part]
+	listener := s.egress[port.Part]
 	port.Bind = listener.bind
 	if spoken, ok := model.ProtocolOf(listener.protocol); ok && listener.protocol != "" {
 		port.Spoken = spoken
@@ -220,15 +216,13 @@ func (m *Mesh) setSidecar(key resource.Key, object *resource.Resource, spec *net
 	}
 }
 
-func (m *Mesh) setConfig(
-	key resource.Key, object *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{},
-) {
+func (m *Mesh) setConfig(key resource.Key, object *resource.Resource, spec *meshv1alpha1.MeshConfig) {
 	before := m.config()
 	delete(m.configs, key)
 	if spec != nil {
 		m.configs[key] = &model.MeshConfig{Key: key, Version: object.Version(), Spec: spec}
 	}
-	m.extensionsChanged(touched)
+	m.extensionsChanged()
 	m.referencedHosts = nil
 	if now := m.config(); before.AutoMutual() != now.AutoMutual() ||
 		!slices.Equal(before.TrustDomains(), now.TrustDomains()) {
@@ -240,11 +234,11 @@ func (m *Mesh) setConfig(
 // egress listener with a port lead to that port.
 func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarRule) map[uint32]bool {
 	ports := make(map[uint32]bool)
-	add := func(root, rule *model.Rule[*networking.VirtualService]) {
+	add := func(root, rule *model.VirtualService) {
 		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, profile.Namespace) || !forMesh(root.Spec) {
 			return
 		}
-		for destination := range destinations(forRequestsFrom(profile.Namespace, rule.Spec)) {
+		for _, destination := range destinations(forRequestsFrom(profile.Namespace, rule.Spec)) {
 			if rule.WholeName(destination.GetHost()) != host {
 				continue
 			}

@@ -102,10 +102,10 @@ func (s Selectors) targets(namespace string, spec selectable) {
 		s.labels(map[string]string{gatewayAPIName: key.Name})
 	}
 	for _, key := range target.hosts {
-		s[Selector{attribute: targetAttribute, name: key.FullName()}] = struct{}{}
+		s[Selector{attribute: targetAttribute, name: key.FullName()}] = true
 	}
 	if target.class {
-		s[Selector{name: derivedName, any: true}], s[Selector{name: gatewayAPIName, any: true}] = struct{}{}, struct{}{}
+		s[Selector{name: derivedName, any: true}], s[Selector{name: gatewayAPIName, any: true}] = true, true
 	}
 }
 
@@ -202,11 +202,11 @@ func (m *Mesh) foreignPolicies(g *model.Gateway, profile model.Profile) (keys []
 
 // touchReferred adds the hosts on the derived Gateways that a policy refers to: clients of other namespaces deny their
 // traffic.
-func (m *Mesh) touchReferred(key resource.Key, touched map[string]struct{}) {
+func (m *Mesh) touchReferred(key resource.Key) {
 	target, _ := m.targetOf(key)
 	for _, g := range m.Gateways {
 		if gateway, derived := gatewayOf(g); derived && slices.Contains(target.gateways, gateway) {
-			m.touchPorts(g, touched)
+			m.touchPorts(g)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func (m *Mesh) WhyUnattached(key resource.Key, clients []model.Profile) string {
 func WhyUnattached(object *resource.Resource, served memstore.Snapshot) string {
 	m := NewMesh()
 	// an undecodable object has no target
-	set := func(object *resource.Resource) { _ = m.Set(object.Key(), object, make(map[string]struct{})) }
+	set := func(object *resource.Resource) { _ = m.Set(object.Key(), object) }
 	if set(object); m.WhyUnattached(object.Key(), nil) != "" {
 		for gateway := range served.List(resource.Gateway, "") {
 			set(gateway)

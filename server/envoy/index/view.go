@@ -24,7 +24,7 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 		Host: host, Service: m.service(host, profile, sidecar),
 		RouteTargets: make(map[string]model.Target),
 	}
-	view.RoutesByListener = make(map[int]*model.Rule[*networking.VirtualService])
+	view.RoutesByListener = make(map[int]*model.VirtualService)
 	for i, listener := range sidecar.egressListeners() {
 		if rule := m.virtual(view, profile, listener); rule != nil {
 			view.RoutesByListener[i] = rule
@@ -38,7 +38,7 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 		view.Objects = append(view.Objects, sidecar.key)
 	}
 	m.applyPolicy(view, profile)
-	followed := make(map[*model.Rule[*networking.VirtualService]]*model.Rule[*networking.VirtualService])
+	followed := make(map[*model.VirtualService]*model.VirtualService)
 	for i := range sidecar.egressListeners() {
 		rule := view.RoutesByListener[i]
 		if rule == nil {
@@ -66,9 +66,9 @@ func (m *Mesh) applyPolicy(view *model.View, profile model.Profile) {
 }
 
 // follow returns a VirtualService with the routes of its delegates, and adds the services that it leads to.
-func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualService], profile model.Profile,
+func (m *Mesh) follow(view *model.View, rule *model.VirtualService, profile model.Profile,
 	sidecar *SidecarRule,
-) *model.Rule[*networking.VirtualService] {
+) *model.VirtualService {
 	leadsTo := rule.LeadsTo
 	view.Objects = append(view.Objects, rule.Key)
 	for _, d := range m.delegates(rule) {
@@ -94,7 +94,7 @@ func (m *Mesh) follow(view *model.View, rule *model.Rule[*networking.VirtualServ
 // services that a wildcard stands for have its routes.
 func (m *Mesh) unregistered(
 	view *model.View, profile model.Profile, sidecar *SidecarRule,
-) *model.Rule[*networking.VirtualService] {
+) *model.VirtualService {
 	rule := view.RoutesByListener[sidecar.listenerIndex(model.UnregisteredPort)]
 	if rule == nil || !slices.Contains(rule.Hosts, view.Host) {
 		return nil
@@ -156,10 +156,10 @@ func MatchesAny(host string, hosts map[string]map[resource.Key]*entry) bool {
 // to a service that they name, in the namespace of the service, and elsewhere only to clients of their own namespace.
 func (m *Mesh) virtual(
 	view *model.View, profile model.Profile, listener *egress,
-) (first *model.Rule[*networking.VirtualService]) {
+) (first *model.VirtualService) {
 	namespace := profile.Namespace
 	var matched string
-	var candidates []*model.Rule[*networking.VirtualService]
+	var candidates []*model.VirtualService
 	for name, rule := range m.Virtuals.forHost(view.Host) {
 		if first != nil && name != matched {
 			break
@@ -179,7 +179,7 @@ func (m *Mesh) virtual(
 	}
 	for _, rule := range candidates {
 		if rule != first {
-			view.Findings.Note(model.Place{Object: rule.Key, Field: "spec.hosts"}, "VirtualService %s comes first for %s",
+			view.Findings.Note(model.PlaceIn(rule.Key, "spec.hosts"), "VirtualService %s comes first for %s",
 				first.Key.FullName(), view.Host)
 		}
 	}

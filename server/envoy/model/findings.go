@@ -14,6 +14,11 @@ type Place struct {
 	Field  string // its path; empty for the object itself
 }
 
+// PlaceIn returns a field of an object.
+func PlaceIn(object resource.Key, field string, args ...any) Place {
+	return Place{object, fmt.Sprintf(field, args...)}
+}
+
 // Subfield returns a part of the place.
 func (p Place) Subfield(format string, args ...any) Place {
 	field := fmt.Sprintf(format, args...)

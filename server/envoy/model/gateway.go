@@ -150,7 +150,7 @@ func (s *Server) Meets(host, namespace string) bool {
 }
 
 // Serves reports whether a server serves a VirtualService that is bound to it under a domain.
-func (s *Server) Serves(rule *Rule[*networking.VirtualService], domain string) bool {
+func (s *Server) Serves(rule *VirtualService, domain string) bool {
 	return slices.ContainsFunc(rule.Hosts, func(h string) bool { return s.admits(h, domain, rule.Key.Namespace) })
 }
 
@@ -187,23 +187,23 @@ func GatewaysOf(names []string, namespace string) (qualified []string) {
 }
 
 // Bound reports whether a VirtualService is bound to the gateway of a server, and visible there.
-func (s *Server) Bound(rule *Rule[*networking.VirtualService], p Profile) bool {
+func (s *Server) Bound(rule *VirtualService, p Profile) bool {
 	return VisibleTo(rule.ExportTo, rule.Key.Namespace, p.Namespace) &&
 		slices.Contains(GatewaysOf(rule.Spec.GetGateways(), rule.Key.Namespace), s.Gateway.Key.FullName())
 }
 
 // Touch adds the pseudo-host of the Gateway, and the hosts of its servers.
-func (g *Gateway) Touch(touched map[string]struct{}) {
-	touched[GatewayPrefix+g.Key.FullName()] = struct{}{}
+func (g *Gateway) Touch(touched map[string]bool) {
+	touched[GatewayPrefix+g.Key.FullName()] = true
 	maps.Copy(touched, g.Names())
 }
 
 // Names returns the hosts of the servers.
-func (g *Gateway) Names() map[string]struct{} {
-	names := make(map[string]struct{})
+func (g *Gateway) Names() map[string]bool {
+	names := make(map[string]bool)
 	for _, spec := range g.Spec.GetServers() {
 		for _, name := range (&Server{Server: spec}).Names() {
-			names[name] = struct{}{}
+			names[name] = true
 		}
 	}
 	return names

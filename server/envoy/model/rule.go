@@ -2,10 +2,11 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 )
@@ -24,12 +25,18 @@ type Rule[T any] struct {
 	Uniform  bool     // its routes are the same for all clients
 }
 
+// DestinationRule is a DestinationRule.
+type DestinationRule = Rule[*networking.DestinationRule]
+
+// VirtualService is a VirtualService.
+type VirtualService = Rule[*networking.VirtualService]
+
 // HttpRoute is the place of an HTTP route.
 func (r *Rule[T]) HttpRoute(i int) Place {
 	if r.Places != nil {
 		return r.Places[i]
 	}
-	return Place{r.Key, fmt.Sprintf("spec.http[%d]", i)}
+	return PlaceIn(r.Key, "spec.http[%d]", i)
 }
 
 // Derived names the kind of Kubernetes objects that a VirtualService was derived from. Its routes have the semantics of

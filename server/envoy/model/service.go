@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -46,7 +45,7 @@ type Port struct {
 }
 
 // Place is the place of the port in its ServiceEntry.
-func (p *Port) Place() Place { return Place{p.Owner, fmt.Sprintf("spec.ports[%d]", p.Index)} }
+func (p *Port) Place() Place { return PlaceIn(p.Owner, "spec.ports[%d]", p.Index) }
 
 // Endpoint is an instance of a service.
 type Endpoint struct {
@@ -71,7 +70,7 @@ func (e *Endpoint) Place() Place {
 	if e.Workload != "" {
 		return Place{resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Namespace, Name: e.Workload}, "spec"}
 	}
-	return Place{e.Owner, fmt.Sprintf("spec.endpoints[%d]", e.Index)}
+	return PlaceIn(e.Owner, "spec.endpoints[%d]", e.Index)
 }
 
 // Ranges returns the ranges among the service's addresses.

@@ -19,15 +19,15 @@ type View struct {
 	Policy  Policy
 	Mutual  *Mutual // of clients with an identity; nil without mutual TLS
 	// by the index of the egress listener in the clients' Sidecar
-	RoutesByListener   map[int]*Rule[*networking.VirtualService]
-	UnregisteredRoutes *Rule[*networking.VirtualService] // where no service has the host; or nil
-	RouteTargets       map[string]Target                 // by the name of the host
+	RoutesByListener   map[int]*VirtualService
+	UnregisteredRoutes *VirtualService   // where no service has the host; or nil
+	RouteTargets       map[string]Target // by the name of the host
 
-	Servers              []Server                            // of a gateway
-	BoundVirtualServices []*Rule[*networking.VirtualService] // to the servers
-	Observability        *Observation                        // of all listeners of a gateway or sidecar
-	Security             *Security                           // of the listeners
-	Inbound              *Inbound                            // of a sidecar; nil elsewhere
+	Servers              []Server          // of a gateway
+	BoundVirtualServices []*VirtualService // to the servers
+	Observability        *Observation      // of all listeners of a gateway or sidecar
+	Security             *Security         // of the listeners
+	Inbound              *Inbound          // of a sidecar; nil elsewhere
 
 	Patches *Extension // with the listeners of a gateway or sidecar: all; else those of clusters
 
@@ -51,29 +51,30 @@ func (s *Service) IsReached(number uint32) bool {
 // MeshGateway is the name of the gateway that stands for all sidecars.
 const MeshGateway = "mesh"
 
-// DependsOnClient reports whether the routes differ between clients.
-func DependsOnClient(spec *networking.VirtualService) bool {
+// RouteMatches returns the conditions of all routes of a VirtualService.
+func RouteMatches(spec *networking.VirtualService) (list []Attributes) {
 	for _, h := range spec.GetHttp() {
-		if slices.ContainsFunc(h.GetMatch(), selectsClients[*networking.HTTPMatchRequest]) {
-			return true
+		for _, m := range h.GetMatch() {
+			list = append(list, m)
 		}
 	}
 	for _, r := range spec.GetTls() {
-		if slices.ContainsFunc(r.GetMatch(), selectsClients[*networking.TLSMatchAttributes]) {
-			return true
+		for _, m := range r.GetMatch() {
+			list = append(list, m)
 		}
 	}
 	for _, r := range spec.GetTcp() {
-		if slices.ContainsFunc(r.GetMatch(), selectsClients[*networking.L4MatchAttributes]) {
-			return true
+		for _, m := range r.GetMatch() {
+			list = append(list, m)
 		}
 	}
-	return false
+	return list
 }
 
-// selectsClients reports whether a match applies to some clients only.
-func selectsClients[M Attributes](m M) bool {
-	return len(m.GetSourceLabels()) > 0 || m.GetSourceNamespace() != ""
+// DependsOnClient reports whether the routes differ between clients.
+func DependsOnClient(spec *networking.VirtualService) bool {
+	return slices.ContainsFunc(RouteMatches(spec),
+		func(m Attributes) bool { return len(m.GetSourceLabels()) > 0 || m.GetSourceNamespace() != "" })
 }
 
 // Attributes are the common conditions of matches of all protocols.

@@ -92,6 +92,8 @@ type object[T any] struct {
 type (
 	serviceEntry    = object[*networking.ServiceEntry]
 	destinationRule = object[*networking.DestinationRule]
+	virtualService  = object[*networking.VirtualService]
+	gatewayObject   = object[*networking.Gateway]
 )
 
 // resolve returns the full name of a host in lower case, since Istio and Envoy compare hosts so. Names without a dot
@@ -107,9 +109,9 @@ func (o object[T]) resolve(host string) string {
 // model is a decoded state.
 type model struct {
 	options  Options
-	services []object[*networking.VirtualService]
-	rules    []object[*networking.DestinationRule]
-	gateways map[resource.Key]object[*networking.Gateway]
+	services []virtualService
+	rules    []destinationRule
+	gateways map[resource.Key]gatewayObject
 	sidecars []object[*networking.Sidecar]
 	hosts    hostIndex[serviceEntry]
 	ruleOf   hostIndex[destinationRule] // by host
@@ -119,7 +121,7 @@ type model struct {
 }
 
 func newModel(snapshot memstore.Snapshot, options Options) *model {
-	m := &model{options: options, gateways: make(map[resource.Key]object[*networking.Gateway])}
+	m := &model{options: options, gateways: make(map[resource.Key]gatewayObject)}
 	m.services = decode[*networking.VirtualService](snapshot, resource.VirtualService)
 	m.rules = decode[*networking.DestinationRule](snapshot, resource.DestinationRule)
 	m.sidecars = decode[*networking.Sidecar](snapshot, resource.Sidecar)
@@ -257,7 +259,7 @@ type destination struct {
 	port         uint32 // zero if it has none
 }
 
-func destinationsOf(o object[*networking.VirtualService]) (destinations []destination) {
+func destinationsOf(o virtualService) (destinations []destination) {
 	add := func(field string, d *networking.Destination) {
 		if d.GetHost() != "" {
 			destinations = append(destinations,
@@ -302,17 +304,17 @@ func destinations(m *model) {
 }
 
 // isAnywhere reports whether clients of a VirtualService may be in any namespace, as those of Gateways and delegates.
-func isAnywhere(o object[*networking.VirtualService]) bool {
+func isAnywhere(o virtualService) bool {
 	return len(o.spec.GetGateways()) > 0 || len(o.spec.GetHosts()) == 0
 }
 
 // isClient reports whether a namespace is that of a VirtualService, or one that gets it by name.
-func isClient(o object[*networking.VirtualService], namespace string) bool {
+func isClient(o virtualService, namespace string) bool {
 	return namespace == o.key.Namespace || slices.Contains(o.spec.GetExportTo(), namespace)
 }
 
 // isSeen reports whether clients of a VirtualService see an object of a namespace.
-func isSeen(o object[*networking.VirtualService], namespace string, exportTo []string) bool {
+func isSeen(o virtualService, namespace string, exportTo []string) bool {
 	return len(exportTo) == 0 || isAnywhere(o) || slices.ContainsFunc(exportTo, func(name string) bool {
 		return name == "*" || isClient(o, cmp.Or(strings.TrimPrefix(name, "."), namespace))
 	})
@@ -320,7 +322,7 @@ func isSeen(o object[*networking.VirtualService], namespace string, exportTo []s
 
 // entriesOf returns the ServiceEntries of a destination. It finds a missing one, and a missing port. An entry of a
 // wildcard has no cluster for the destination.
-func (m *model) entriesOf(o object[*networking.VirtualService], d destination) []serviceEntry {
+func (m *model) entriesOf(o virtualService, d destination) []serviceEntry {
 	exact := m.hosts.exact[withoutDomain(d.host)]
 	if strings.HasPrefix(d.host, "*") {
 		exact = m.hosts.overlapping(d.host)
@@ -346,7 +348,7 @@ func (m *model) entriesOf(o object[*networking.VirtualService], d destination) [
 }
 
 // subset finds a subset that no DestinationRule has that applies to a host at clients of a VirtualService.
-func (m *model) subset(o object[*networking.VirtualService], d destination, entries []serviceEntry) {
+func (m *model) subset(o virtualService, d destination, entries []serviceEntry) {
 	rules := slices.DeleteFunc(m.ruleOf.overlapping(withoutDomain(d.host)), func(rule destinationRule) bool {
 		namespace := rule.key.Namespace
 		isNear := isAnywhere(o) || len(entries) == 0 || namespace == envoymodel.RootNamespace || isClient(o, namespace) ||
@@ -373,7 +375,7 @@ func (m *model) subset(o object[*networking.VirtualService], d destination, entr
 }
 
 // gatewayKey returns the key of a Gateway that an object names.
-func gatewayKey(o object[*networking.VirtualService], name string) resource.Key {
+func gatewayKey(o virtualService, name string) resource.Key {
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok {
 		namespace, short = o.key.Namespace, name
@@ -419,7 +421,7 @@ func delegates(m *model) {
 // gatewayHosts finds Gateways that have no host of a VirtualService, and hosts that none of its Gateways has.
 func gatewayHosts(m *model) {
 	for _, o := range m.services {
-		var named []object[*networking.Gateway]
+		var named []gatewayObject
 		for _, name := range o.spec.GetGateways() {
 			if gateway, exists := m.gateways[gatewayKey(o, name)]; exists && !o.derived { // a listener need not have all
 				named = append(named, gateway)
@@ -430,7 +432,7 @@ func gatewayHosts(m *model) {
 		for _, gateway := range named {
 			serves := slices.ContainsFunc(o.spec.GetHosts(), func(host string) bool { return hasHost(gateway, o, host) })
 			for i, host := range o.spec.GetHosts() {
-				offers := func(gateway object[*networking.Gateway]) bool { return hasHost(gateway, o, host) }
+				offers := func(gateway gatewayObject) bool { return hasHost(gateway, o, host) }
 				if !serves || !elsewhere && !slices.ContainsFunc(named, offers) {
 					m.find(o.key, Warning, HostNotInGateway,
 						"spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove it here",
@@ -442,7 +444,7 @@ func gatewayHosts(m *model) {
 }
 
 // hasHost reports whether a server of a Gateway has a host of a VirtualService.
-func hasHost(gateway object[*networking.Gateway], o object[*networking.VirtualService], host string) bool {
+func hasHost(gateway gatewayObject, o virtualService, host string) bool {
 	return slices.ContainsFunc(gateway.spec.GetServers(), func(s *networking.Server) bool {
 		return slices.ContainsFunc(s.GetHosts(), func(offered string) bool {
 			namespace, offered := splitHost(strings.ToLower(offered))
@@ -560,7 +562,7 @@ func (m *model) policyTargets(snapshot memstore.Snapshot) {
 	}
 	for _, kind := range append(kinds, resource.Gateway) {
 		for r := range snapshot.List(kind, "") {
-			_ = mesh.Set(r.Key(), r, make(map[string]struct{})) // other checks report objects that cannot be decoded
+			_ = mesh.Set(r.Key(), r) // other checks report objects that cannot be decoded
 		}
 	}
 	for _, kind := range kinds {
@@ -592,10 +594,10 @@ func gatewayConflicts(m *model) {
 }
 
 // claims are the Gateways that claim something.
-type claims map[string][]object[*networking.Gateway]
+type claims map[string][]gatewayObject
 
 // take returns the first Gateway with a claim that selects the same workloads as a Gateway, or a part of them, or more.
-func (c claims) take(claim string, gateway object[*networking.Gateway]) (first resource.Key) {
+func (c claims) take(claim string, gateway gatewayObject) (first resource.Key) {
 	b := labels.Set(gateway.spec.GetSelector())
 	for _, earlier := range c[claim] {
 		if a := labels.Set(earlier.spec.GetSelector()); a.AsSelector().Matches(b) || b.AsSelector().Matches(a) {

@@ -20,14 +20,6 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// attribute makes matchers of a property of requests or connections. M is Permission or Principal. checkValues has
-// accepted the keys and values.
-type attribute[M any] struct {
-	httpOnly    bool                                                 // other connections lack it
-	match       func(r *ruleContext, key, value string) *M           // matches a value
-	matchValues func(r *ruleContext, key string, values []string) *M // matches any of the values, unless one is set
-}
-
 // Keys of conditions that have a name in brackets.
 const (
 	headersKey  = "request.headers"
@@ -35,76 +27,84 @@ const (
 	metadataKey = "experimental.envoy.filters."
 )
 
-// permissionAttributes and principalAttributes have the attributes by attributeKey of a condition. Fields of operations
-// that are no keys of conditions have their own names.
-var permissionAttributes = map[string]attribute[permission]{
-	"destination.ip": {match: func(_ *ruleContext, _, value string) *permission {
-		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: addressRange(value)}}
-	}},
-	"destination.port": {match: func(_ *ruleContext, _, value string) *permission {
-		port, _ := strconv.ParseUint(value, 10, 16)
-		return &permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}
-	}},
-	"connection.sni": {match: func(_ *ruleContext, _, value string) *permission {
-		return &permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}
-	}},
-	metadataKey: {matchValues: dynamicMetadata},
-	"hosts": {httpOnly: true, match: func(_ *ruleContext, _, value string) *permission {
-		return headerPermission(matcher.HostMatcher(":authority", value))
-	}},
-	"methods": {httpOnly: true, match: func(_ *ruleContext, _, value string) *permission {
-		return headerPermission(matcher.HeaderMatcher(":method", value))
-	}},
-	"paths": {httpOnly: true, match: func(_ *ruleContext, _, value string) *permission {
-		if !istiosecurity.ContainsPathTemplate(value) {
-			return &permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}
-		}
-		return &permission{Rule: &rbacv3.Permission_UriTemplate{UriTemplate: &corev3.TypedExtensionConfig{
-			Name: "uri-template", TypedConfig: model.ToAny(matcher.PathTemplateMatcher(value)),
-		}}}
-	}},
+// permissionKeys and principalKeys have the attributes by attributeKey of a condition. They are true for those that
+// other connections than HTTP lack. Fields of operations that are no keys of conditions have their own names.
+var permissionKeys = map[string]bool{
+	"destination.ip": false, "destination.port": false, "connection.sni": false, metadataKey: false,
+	"hosts": true, "methods": true, "paths": true,
 }
 
-var principalAttributes = map[string]attribute[principal]{
-	"source.ip": {match: func(_ *ruleContext, _, value string) *principal {
+var principalKeys = map[string]bool{
+	"source.ip": false, "remote.ip": false, "source.namespace": false, "source.serviceAccount": false,
+	"source.trustDomain": false, "source.principal": false, headersKey: true, "request.auth.principal": true,
+	"request.auth.audiences": true, "request.auth.presenter": true, claimsKey: true,
+}
+
+// matchPermission matches a value. checkValues has accepted the key and the value.
+func matchPermission(_ *ruleContext, key, value string) *permission {
+	switch attributeKey(key) {
+	case "destination.ip":
+		return &permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: addressRange(value)}}
+	case "destination.port":
+		port, _ := strconv.ParseUint(value, 10, 16)
+		return &permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: uint32(port)}}
+	case "connection.sni":
+		return &permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: matcher.StringMatcher(value)}}
+	case "hosts":
+		return headerPermission(matcher.HostMatcher(":authority", value))
+	case "methods":
+		return headerPermission(matcher.HeaderMatcher(":method", value))
+	}
+	if !istiosecurity.ContainsPathTemplate(value) {
+		return &permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: matcher.PathMatcher(value)}}
+	}
+	return &permission{Rule: &rbacv3.Permission_UriTemplate{UriTemplate: &corev3.TypedExtensionConfig{
+		Name: "uri-template", TypedConfig: model.ToAny(matcher.PathTemplateMatcher(value)),
+	}}}
+}
+
+// matchPermissions matches any of the values, or returns nil for an attribute whose values are matched one by one.
+func matchPermissions(_ *ruleContext, key string, values []string) *permission {
+	if attributeKey(key) == metadataKey {
+		return dynamicMetadata(key, values)
+	}
+	return nil
+}
+
+// matchPrincipal is matchPermission for principals.
+func matchPrincipal(r *ruleContext, key, value string) *principal {
+	switch attributeKey(key) {
+	case "source.ip":
 		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: addressRange(value)}}
-	}},
-	"remote.ip": {match: func(_ *ruleContext, _, value string) *principal {
+	case "remote.ip":
 		return &principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: addressRange(value)}}
-	}},
-	"source.namespace": {match: func(_ *ruleContext, _, value string) *principal {
+	case "source.namespace":
 		return peerPrincipal(matcher.StringMatcherRegex(".*/ns/" + wildcardRegex(value, ".*") + "/.*"))
-	}},
-	"source.serviceAccount": {match: func(r *ruleContext, _, value string) *principal {
+	case "source.serviceAccount":
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
 			namespace, account = r.place.Object.Namespace, value
 		}
 		return peerPrincipal(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" +
-			regexp.QuoteMeta(account) +
-			"(/.+)?"))
-	}},
-	"source.trustDomain": {matchValues: func(r *ruleContext, _ string, values []string) *principal {
-		var peers []*principal
-		domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
+			regexp.QuoteMeta(account) + "(/.+)?"))
+	}
+	return &principal{Identifier: &rbacv3.Principal_Header{Header: matcher.HeaderMatcher(bracketName(key), value)}}
+}
+
+// matchPrincipals is matchPermissions for principals.
+func matchPrincipals(r *ruleContext, key string, values []string) *principal {
+	domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
+	var alternatives []*principal
+	switch attributeKey(key) {
+	case "source.trustDomain":
 		for _, domain := range domains.ExpandTrustDomainAliases(values) {
-			peers = append(peers, peerPrincipal(trustDomainMatcher(domain)))
+			alternatives = append(alternatives, peerPrincipal(trustDomainMatcher(domain)))
 		}
-		return anyPrincipal(peers)
-	}},
-	"source.principal": {matchValues: func(r *ruleContext, _ string, values []string) *principal {
-		var alternatives []*principal
-		domains := trustdomain.Bundle{TrustDomains: r.Config.TrustDomains()}
+	case "source.principal":
 		for _, value := range domains.ReplaceTrustDomainAliases(values) {
 			alternatives = append(alternatives, peerPrincipal(matcher.StringMatcherWithPrefix(value, "spiffe://")))
 		}
-		return anyPrincipal(alternatives)
-	}},
-	headersKey: {httpOnly: true, match: func(_ *ruleContext, key, value string) *principal {
-		return &principal{Identifier: &rbacv3.Principal_Header{Header: matcher.HeaderMatcher(bracketName(key), value)}}
-	}},
-	"request.auth.principal": {httpOnly: true, matchValues: func(_ *ruleContext, _ string, values []string) *principal {
-		var alternatives []*principal
+	case "request.auth.principal":
 		for _, value := range values {
 			issuer, subject := requestPrincipal(value)
 			alternatives = append(alternatives, allPrincipals([]*principal{textClaim("iss", issuer), textClaim("sub", subject)}))
@@ -112,23 +112,20 @@ var principalAttributes = map[string]attribute[principal]{
 		if len(alternatives) == 1 {
 			return alternatives[0]
 		}
-		return anyPrincipal(alternatives)
-	}},
-	"request.auth.audiences": {
-		httpOnly:    true,
-		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "aud") },
-	},
-	"request.auth.presenter": {
-		httpOnly:    true,
-		matchValues: func(_ *ruleContext, _ string, values []string) *principal { return claimPrincipal(values, "azp") },
-	},
-	claimsKey: {httpOnly: true, matchValues: func(_ *ruleContext, key string, values []string) *principal {
+	case "request.auth.audiences":
+		return claimPrincipal(values, "aud")
+	case "request.auth.presenter":
+		return claimPrincipal(values, "azp")
+	case claimsKey:
 		names := strings.Split(bracketName(key), "][") // of nested claims, unless they have brackets themselves
 		if strings.ContainsAny(strings.Join(names, ""), "[]") {
 			names = []string{bracketName(key)}
 		}
 		return claimPrincipal(values, names...)
-	}},
+	default:
+		return nil
+	}
+	return anyPrincipal(alternatives)
 }
 
 func trustDomainMatcher(domain string) *matcherv3.StringMatcher {
@@ -197,7 +194,7 @@ func addressRange(text string) *corev3.CidrRange {
 	}
 }
 
-func dynamicMetadata(_ *ruleContext, key string, values []string) *permission {
+func dynamicMetadata(key string, values []string) *permission {
 	filter, _, _ := strings.Cut(strings.TrimPrefix(key, "experimental."), "[")
 	var alternatives []*matcherv3.ValueMatcher
 	for _, value := range values {

@@ -229,7 +229,7 @@ func TestHTTPProvider_UntranslatableRulesCloseConnections(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		require.NoError(t, m.Set(key, policy, make(map[string]struct{})))
+		require.NoError(t, m.Set(key, policy))
 		client := workload()
 		client.Large = false
 		secured := m.Security(client, nil)

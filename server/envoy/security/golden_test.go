@@ -244,7 +244,7 @@ func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.
 		key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
 		r, err := resource.New(resource.Meta{Key: key, Created: created, Annotations: annotations}, spec)
 		require.NoError(t, err)
-		require.NoError(t, m.Set(r.Key(), r, make(map[string]struct{})))
+		require.NoError(t, m.Set(r.Key(), r))
 	}
 	set(resource.ServiceEntry, "foo", "authorizer", time.Time{}, &networking.ServiceEntry{
 		Hosts: []string{"my-custom-ext-authz.foo.svc.cluster.local"}, Resolution: networking.ServiceEntry_DNS,

@@ -75,7 +75,7 @@ func addPeers(result *model.Security, objects Objects) {
 	}
 	for _, object := range oldestByLevel(objects.Peers) {
 		if IsStrict(object.Spec) {
-			result.Findings.Note(model.Place{Object: object.Key, Field: "spec"},
+			result.Findings.Note(model.PlaceIn(object.Key, "spec"),
 				"the Envoy has no identity for mutual TLS: its inbound listeners %s", consequence)
 		}
 	}

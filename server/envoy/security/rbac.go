@@ -80,7 +80,7 @@ func (b *builder) build(policies []*model.AuthorizationPolicy, context ruleConte
 			}
 		}
 		for index, rule := range policy.Spec.GetRules() {
-			context.builder, context.place = b, model.Place{Object: policy.Key, Field: fmt.Sprintf("spec.rules[%d]", index)}
+			context.builder, context.place = b, model.PlaceIn(policy.Key, "spec.rules[%d]", index)
 			switch policy, err := context.translateRule(rule); {
 			case err == nil:
 				(*target).Policies[fmt.Sprintf("%s[%d]", name, index)] = policy
@@ -105,7 +105,7 @@ func (b *builder) isDryRun(policy *model.AuthorizationPolicy) bool {
 	}
 	dryRun, err := strconv.ParseBool(policy.DryRun)
 	if err != nil {
-		b.findings.Note(model.Place{Object: policy.Key, Field: "metadata.annotations[" + model.DryRunAnnotation + "]"},
+		b.findings.Note(model.PlaceIn(policy.Key, "metadata.annotations[%s]", model.DryRunAnnotation),
 			"%v: the policy is enforced", err)
 	}
 	return dryRun
@@ -152,7 +152,7 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 	}
 	for _, policy := range askingPolicies {
 		if problem != "" {
-			b.findings.Note(model.Place{Object: policy.Key, Field: "spec.provider"}, "%s", problem)
+			b.findings.Note(model.PlaceIn(policy.Key, "spec.provider"), "%s", problem)
 		}
 	}
 	return http, tcp

@@ -21,14 +21,16 @@ type (
 
 // matcherForm combines the matchers of attributes. Envoy has the same operators for permissions and for principals.
 type matcherForm[M any] struct {
-	attributes   map[string]attribute[M]
+	httpOnly     map[string]bool // by attribute
+	match        func(r *ruleContext, key, value string) *M
+	matchValues  func(r *ruleContext, key string, values []string) *M
 	allOf, anyOf func([]*M) *M
 	negate       func(*M) *M
 	anything     *M
 }
 
 var permissions = matcherForm[permission]{
-	attributes: permissionAttributes,
+	httpOnly: permissionKeys, match: matchPermission, matchValues: matchPermissions,
 	allOf: func(l []*permission) *permission {
 		return &permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: l}}}
 	},
@@ -40,7 +42,8 @@ var permissions = matcherForm[permission]{
 }
 
 var principals = matcherForm[principal]{
-	attributes: principalAttributes, allOf: allPrincipals, anyOf: anyPrincipal,
+	httpOnly: principalKeys, match: matchPrincipal, matchValues: matchPrincipals,
+	allOf: allPrincipals, anyOf: anyPrincipal,
 	negate:   func(m *principal) *principal { return &principal{Identifier: &rbacv3.Principal_NotId{NotId: m}} },
 	anything: &principal{Identifier: &rbacv3.Principal_Any{Any: true}},
 }
@@ -98,25 +101,23 @@ func (f matcherForm[M]) matchAll(r *ruleContext, conditions []condition) (*M, er
 
 // matchAttribute returns a matcher for any of the values of an attribute, or nil without values.
 func (f matcherForm[M]) matchAttribute(r *ruleContext, key string, values []string) (*M, error) {
-	property, exists := f.attributes[attributeKey(key)]
+	httpOnly, exists := f.httpOnly[attributeKey(key)]
 	switch {
 	case !exists:
 		return nil, errors.New("it is unknown")
 	case len(values) == 0:
 		return nil, nil
-	case property.httpOnly && r.tcp:
+	case httpOnly && r.tcp:
 		return nil, errHTTP
 	}
 	if err := checkValues(key, values); err != nil {
 		return nil, err
 	}
-	var matched *M
-	if property.matchValues != nil {
-		matched = property.matchValues(r, key, values)
-	} else {
+	matched := f.matchValues(r, key, values)
+	if matched == nil {
 		var alternatives []*M
 		for _, value := range values {
-			alternatives = append(alternatives, property.match(r, key, value))
+			alternatives = append(alternatives, f.match(r, key, value))
 		}
 		matched = f.anyOf(alternatives)
 	}
@@ -156,7 +157,7 @@ func (r *ruleContext) translateRule(rule *securityv1beta1.Rule) (*rbacv3.Policy,
 	var toConditions, fromConditions []condition
 	for _, when := range rule.GetWhen() {
 		added := condition{when.GetKey(), when.GetValues(), when.GetNotValues()}
-		if _, isPermission := permissionAttributes[attributeKey(added.key)]; isPermission &&
+		if _, isPermission := permissionKeys[attributeKey(added.key)]; isPermission &&
 			strings.Contains(added.key, ".") {
 			toConditions = append(toConditions, added)
 		} else {

@@ -37,7 +37,7 @@ func Translate(objects Objects) *model.Security {
 	for _, policy := range objects.Policies {
 		action := policy.Spec.GetAction()
 		if _, valid := securityv1beta1.AuthorizationPolicy_Action_name[int32(action)]; !valid {
-			result.Findings.Note(model.Place{Object: policy.Key, Field: "spec.action"},
+			result.Findings.Note(model.PlaceIn(policy.Key, "spec.action"),
 				"it is unknown: all traffic that the policy selects is denied")
 			action = securityv1beta1.AuthorizationPolicy_DENY
 			everything := &securityv1beta1.AuthorizationPolicy{Rules: []*securityv1beta1.Rule{{}}}

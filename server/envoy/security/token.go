@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -32,7 +31,7 @@ func tokenFilter(objects Objects, findings *model.Findings) *hcmv3.HttpFilter {
 	var rules []placedRule
 	for _, token := range objects.Tokens {
 		for index, rule := range token.Spec.GetJwtRules() {
-			place := model.Place{Object: token.Key, Field: fmt.Sprintf("spec.jwtRules[%d]", index)}
+			place := model.PlaceIn(token.Key, "spec.jwtRules[%d]", index)
 			rules = append(rules, placedRule{rule, place})
 		}
 	}
@@ -70,7 +69,7 @@ func tokenFilter(objects Objects, findings *model.Findings) *hcmv3.HttpFilter {
 		required = append(required, requireAny(append(accepted, requireAll(optional))...))
 	}
 	filter.Rules = []*jwtv3.RequirementRule{{
-		Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Match:           model.AnyPath(),
 		RequirementType: &jwtv3.RequirementRule_Requires{Requires: requireAll(required)},
 	}}
 	return model.HTTPFilter(model.TokenFilter, filter)

@@ -75,9 +75,7 @@ func fileLog(config *model.MeshConfig, provider *extensionProvider, findings *mo
 		path = model.StandardOutput
 	}
 	position := slices.Index(config.Spec.GetExtensionProviders(), provider)
-	place := model.Place{
-		Object: config.Key, Field: fmt.Sprintf("spec.extensionProviders[%d].envoyFileAccessLog.logFormat", position),
-	}
+	place := model.PlaceIn(config.Key, "spec.extensionProviders[%d].envoyFileAccessLog.logFormat", position)
 	var format *corev3.SubstitutionFormatString
 	switch setting := file.GetLogFormat().GetLogFormat().(type) {
 	case *meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels:
@@ -91,7 +89,7 @@ func fileLog(config *model.MeshConfig, provider *extensionProvider, findings *mo
 
 // meshLog returns an access log with the format of the MeshConfig.
 func meshLog(config *model.MeshConfig, path string, findings *model.Findings) *accesslogv3.AccessLog {
-	place := model.Place{Object: config.Key, Field: "spec.accessLogFormat"}
+	place := model.PlaceIn(config.Key, "spec.accessLogFormat")
 	if config.Spec.GetAccessLogEncoding() != meshv1alpha1.MeshConfig_JSON {
 		return newFileLog(path, textFormat(config.Spec.GetAccessLogFormat(), place, findings))
 	}

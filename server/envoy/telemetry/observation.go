@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -106,7 +105,7 @@ func logProviders(telemetries []*model.Telemetry, config *model.MeshConfig, role
 	providers := make(map[string]logSettings)
 	if !configured {
 		for _, name := range selected {
-			place := model.Place{Object: config.Key, Field: "spec.defaultProviders.accessLogging"}
+			place := model.PlaceIn(config.Key, "spec.defaultProviders.accessLogging")
 			providers[name] = logSettings{place: place}
 		}
 	}
@@ -120,7 +119,7 @@ func logProviders(telemetries []*model.Telemetry, config *model.MeshConfig, role
 				if slices.Contains(selected, name) && modeIncludes(entry.GetMatch().GetMode(), role) {
 					providers[name] = logSettings{
 						disabled: entry.GetDisabled().GetValue(), filter: filters[name],
-						place: model.Place{Object: telemetry.Key, Field: fmt.Sprintf("spec.accessLogging[%d]", i)},
+						place: model.PlaceIn(telemetry.Key, "spec.accessLogging[%d]", i),
 					}
 				}
 			}

@@ -47,13 +47,13 @@ func newTracingSettings(telemetries []*model.Telemetry, config *model.MeshConfig
 	settings := &tracingSettings{byID: true, sampling: legacySampling(config.Spec.GetDefaultConfig().GetTracing())}
 	if names := config.Spec.GetDefaultProviders().GetTracing(); len(names) > 0 {
 		settings.provider, settings.configured = names[0], true
-		settings.providerPlace = model.Place{Object: config.Key, Field: "spec.defaultProviders.tracing"}
+		settings.providerPlace = model.PlaceIn(config.Key, "spec.defaultProviders.tracing")
 	}
 	for _, telemetry := range telemetries {
 		for i, entry := range telemetry.Spec.GetTracing() {
 			settings.configured = true
 			if modeIncludes(entry.GetMatch().GetMode(), role) {
-				place := model.Place{Object: telemetry.Key, Field: fmt.Sprintf("spec.tracing[%d]", i)}
+				place := model.PlaceIn(telemetry.Key, "spec.tracing[%d]", i)
 				settings.override(entry, place)
 			}
 		}
@@ -102,8 +102,13 @@ func AddTracing(observation *model.Observation, telemetries []*model.Telemetry, 
 	setSampling(observation, settings.sampling, legacy)
 	addTags(observation, customTags(settings.tags), settings.tagsPlace.Subfield("customTags"))
 	if len(settings.tags) == 0 {
-		place := model.Place{Object: config.Key, Field: "spec.defaultConfig.tracing.customTags"}
-		addTags(observation, customTags(legacy.GetCustomTags()), place)
+		place := model.PlaceIn(config.Key, "spec.defaultConfig.tracing.customTags")
+		tags := make(map[string]*telemetryv1alpha1.Tracing_CustomTag)
+		for name, tag := range legacy.GetCustomTags() {
+			tags[name] = new(telemetryv1alpha1.Tracing_CustomTag)
+			_ = proto.Unmarshal(model.MustMarshal(tag), tags[name]) // both messages have the same encoding
+		}
+		addTags(observation, customTags(tags), place)
 	}
 }
 
@@ -211,29 +216,27 @@ func headerValue(header *meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader) *
 	return &corev3.HeaderValue{Key: header.GetName(), Value: header.GetValue()}
 }
 
-// tagSetting is a tag of a Telemetry or of a MeshConfig.
-type tagSetting[L tagLiteral, E, H tagSource] interface {
-	GetLiteral() L
-	GetEnvironment() E
-	GetHeader() H
-}
-
 // customTags returns tags, ordered by name.
-func customTags[T tagSetting[L, E, H], L tagLiteral, E, H tagSource](settings map[string]T,
-) (tags []*tracingv3.CustomTag) {
-	var noLiteral L
-	var noVariable E
-	var noHeader H
+func customTags(settings map[string]*telemetryv1alpha1.Tracing_CustomTag) (tags []*tracingv3.CustomTag) {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		setting := settings[name]
-		switch literal, variable, header := setting.GetLiteral(), setting.GetEnvironment(), setting.GetHeader(); {
-		case literal != noLiteral:
-			tags = append(tags, literalTag(name, literal.GetValue()))
-		case variable != noVariable:
-			tags = append(tags, environmentTag(name, variable))
-		case header != noHeader:
-			tags = append(tags, headerTag(name, header))
+		tag := &tracingv3.CustomTag{Tag: name}
+		switch setting := settings[name].GetType().(type) {
+		case *telemetryv1alpha1.Tracing_CustomTag_Literal:
+			tag.Type = &tracingv3.CustomTag_Literal_{
+				Literal: &tracingv3.CustomTag_Literal{Value: setting.Literal.GetValue()},
+			}
+		case *telemetryv1alpha1.Tracing_CustomTag_Environment:
+			tag.Type = &tracingv3.CustomTag_Environment_{Environment: &tracingv3.CustomTag_Environment{
+				Name: setting.Environment.GetName(), DefaultValue: setting.Environment.GetDefaultValue(),
+			}}
+		case *telemetryv1alpha1.Tracing_CustomTag_Header:
+			tag.Type = &tracingv3.CustomTag_RequestHeader{RequestHeader: &tracingv3.CustomTag_Header{
+				Name: setting.Header.GetName(), DefaultValue: setting.Header.GetDefaultValue(),
+			}}
+		default:
+			continue
 		}
+		tags = append(tags, tag)
 	}
 	return tags
 }
@@ -248,34 +251,4 @@ func addTags(observation *model.Observation, tags []*tracingv3.CustomTag, place 
 		}
 		observation.Tracing.CustomTags = append(observation.Tracing.CustomTags, tag)
 	}
-}
-
-// tagLiteral is the value of a tag.
-type tagLiteral interface {
-	comparable
-	GetValue() string
-}
-
-// tagSource is a variable or a header with the value of a tag.
-type tagSource interface {
-	comparable
-	GetName() string
-	GetDefaultValue() string
-}
-
-func literalTag(name, value string) *tracingv3.CustomTag {
-	literal := &tracingv3.CustomTag_Literal{Value: value}
-	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Literal_{Literal: literal}}
-}
-
-func environmentTag[E tagSource](name string, variable E) *tracingv3.CustomTag {
-	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_Environment_{
-		Environment: &tracingv3.CustomTag_Environment{Name: variable.GetName(), DefaultValue: variable.GetDefaultValue()},
-	}}
-}
-
-func headerTag[H tagSource](name string, header H) *tracingv3.CustomTag {
-	return &tracingv3.CustomTag{Tag: name, Type: &tracingv3.CustomTag_RequestHeader{
-		RequestHeader: &tracingv3.CustomTag_Header{Name: header.GetName(), DefaultValue: header.GetDefaultValue()},
-	}}
 }

@@ -125,9 +125,13 @@ func setDiscovery(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster
 			}}
 		}
 	default:
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-		c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: Ads()}
+		discoverEndpoints(c)
 	}
+}
+
+func discoverEndpoints(c *clusterv3.Cluster) {
+	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: Ads()}
 }
 
 // discoveryType returns the discovery type of a port or subset. A gRPC client resolves one name of a cluster, and

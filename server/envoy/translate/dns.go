@@ -38,7 +38,7 @@ func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, findings m
 		if domain, wild := strings.CutPrefix(host, "*"); len(t.Addresses) > 0 && wild && strings.Count(domain, ".") < 2 {
 			for _, object := range t.Objects {
 				if object.Kind == resource.ServiceEntry {
-					findings.Note(model.Place{Object: object, Field: "spec.hosts"},
+					findings.Note(model.PlaceIn(object, "spec.hosts"),
 						"Envoy resolves wildcards of two labels and more: queries for %s are "+
 							"forwarded", host)
 				}

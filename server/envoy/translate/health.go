@@ -52,7 +52,7 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 			continue
 		}
 		if strings.HasPrefix(e.Address, UnixPrefix) {
-			t.Findings.Note(model.Place{Object: e.Group.Key, Field: "spec.probe"}, "a socket has no port: %s is not checked",
+			t.Findings.Note(model.PlaceIn(e.Group.Key, "spec.probe"), "a socket has no port: %s is not checked",
 				e.Address)
 		} else {
 			groups[e.Group] = true
@@ -72,7 +72,7 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 		}
 		switch {
 		case reason != "":
-			t.Findings.Note(model.Place{Object: g.Key, Field: "spec.probe" + field}, "%s: its workloads are not checked", reason)
+			t.Findings.Note(model.PlaceIn(g.Key, "spec.probe%s", field), "%s: its workloads are not checked", reason)
 		case check.check == nil: // package coverage reports it
 		case h == nil:
 			h, first = &health{check, map[*model.WorkloadGroup]probe{g: check}}, g.Key.FullName()
@@ -154,7 +154,7 @@ func (h *health) apply(c *clusterv3.Cluster, policy *networking.TrafficPolicy, f
 	}
 	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
 		for g := range h.groups {
-			findings.Note(model.Place{Object: g.Key, Field: "spec.probe"},
+			findings.Note(model.PlaceIn(g.Key, "spec.probe"),
 				"connections of cluster %s go to their original address, unchecked", c.GetName())
 		}
 		return

@@ -287,7 +287,7 @@ func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfigur
 		VirtualHosts: []*routev3.VirtualHost{{
 			Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
 				Name:      "default",
-				Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+				Match:     model.AnyPath(),
 				Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
 				Action:    &routev3.Route_Route{Route: action},
 			}},

@@ -60,7 +60,7 @@ func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client
 	}
 	return t.body(key, func(findings *model.Findings) *routev3.VirtualHost {
 		gateway := &gatewayHost{
-			host: &routev3.VirtualHost{}, routesOf: make(map[*model.Rule[*networking.VirtualService]][]*routev3.Route),
+			host: &routev3.VirtualHost{}, routesOf: make(map[*model.VirtualService][]*routev3.Route),
 		}
 		for _, s := range servers {
 			gateway.add(v, s, client, findings)
@@ -75,7 +75,7 @@ func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client
 // gatewayHost is the virtual host of a domain. Servers of one port may share it.
 type gatewayHost struct {
 	host     *routev3.VirtualHost
-	routesOf map[*model.Rule[*networking.VirtualService]][]*routev3.Route
+	routesOf map[*model.VirtualService][]*routev3.Route
 }
 
 // add adds the routes of the VirtualServices that are bound to a server.
@@ -160,7 +160,7 @@ func misdirected(s *model.Server, servers []model.Server) *VirtualHost {
 // answerHosts returns a route that answers the requests for hosts, which may be wildcards, with a status; none without
 // hosts.
 func answerHosts(status uint32, hosts []string) []*routev3.Route {
-	match := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	match := model.AnyPath()
 	var patterns []string
 	for _, host := range hosts {
 		patterns = append(patterns, strings.Replace(regexp.QuoteMeta(host), `\*`, ".+", 1))
@@ -230,23 +230,19 @@ func (t *Translation) serverChains(
 		if _, ok := used.add(nil, nil); ok {
 			chains = append(chains, httpChain(s, v))
 		}
-	case model.ServerHTTPS:
+	case model.ServerHTTPS, model.ServerTLS:
 		match, ok := used.add(s.Names(), nil)
 		if !ok {
 			t.Findings.Note(s.Place.Subfield("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
-		c := httpChain(s, v)
-		if len(match.GetServerNames()) > 0 {
-			c.FilterChainMatch = match
-		}
-		c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Security.Domains, []string{"h2", "http/1.1"})
-		chains = append(chains, c)
-	case model.ServerTLS:
-		match, ok := used.add(s.Names(), nil)
-		if !ok {
-			t.Findings.Note(s.Place.Subfield("hosts"), "all of these hosts belong to other servers of the port")
-			return nil
+		if s.Kind == model.ServerHTTPS {
+			c := httpChain(s, v)
+			if len(match.GetServerNames()) > 0 {
+				c.FilterChainMatch = match
+			}
+			c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Security.Domains, []string{"h2", "http/1.1"})
+			return []*listenerv3.FilterChain{c}
 		}
 		to := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
 		if routes := connections(s, v, client, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {

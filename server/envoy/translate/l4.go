@@ -185,7 +185,7 @@ func (w routeContext) tlsRoutes() (routes []l4Route) {
 	for i, r := range w.rule.Spec.GetTls() {
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.l4Route(r.GetRoute(), model.Place{Object: w.rule.Key, Field: fmt.Sprintf("spec.tls[%d]", i)})
+				c := w.l4Route(r.GetRoute(), model.PlaceIn(w.rule.Key, "spec.tls[%d]", i))
 				for _, s := range m.GetSniHosts() {
 					c.servers = append(c.servers, strings.ToLower(s))
 				}
@@ -200,7 +200,7 @@ func (w routeContext) tlsRoutes() (routes []l4Route) {
 // tcpRoutes returns the VirtualService's routes of TCP connections.
 func (w routeContext) tcpRoutes() (routes []l4Route) {
 	for i, r := range w.rule.Spec.GetTcp() {
-		place := model.Place{Object: w.rule.Key, Field: fmt.Sprintf("spec.tcp[%d]", i)}
+		place := model.PlaceIn(w.rule.Key, "spec.tcp[%d]", i)
 		if len(r.GetMatch()) == 0 {
 			return append(routes, w.l4Route(r.GetRoute(), place))
 		}

@@ -19,7 +19,7 @@ import (
 // routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens.
 // Prefixes are of whole segments if bySegment is true.
 func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3.RouteMatch {
-	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	out := model.AnyPath()
 	if m == nil {
 		return out
 	}

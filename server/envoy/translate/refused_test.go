@@ -59,7 +59,7 @@ func TestRefusedRoutesAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := resource.Key{Kind: resource.VirtualService, Namespace: "a", Name: "b"}
-			rule := &model.Rule[*networking.VirtualService]{Key: key, Spec: &networking.VirtualService{Http: []*networking.HTTPRoute{
+			rule := &model.VirtualService{Key: key, Spec: &networking.VirtualService{Http: []*networking.HTTPRoute{
 				tt.route, {DirectResponse: &networking.HTTPDirectResponse{Status: 200}},
 			}}}
 			if tt.derived {

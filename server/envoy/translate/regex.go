@@ -2,11 +2,8 @@ package translate
 
 import (
 	"cmp"
-	"iter"
-	"maps"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -16,39 +13,36 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// MatchProblems yields the paths of the conditions of a match that Envoy refuses, with the reasons.
-func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for _, f := range []struct {
-			name  string
-			match *networking.StringMatch
-		}{{"uri", m.GetUri()}, {"method", m.GetMethod()}, {"authority", m.GetAuthority()}, {"scheme", m.GetScheme()}} {
-			if why := model.RegexProblem(f.match.GetRegex(), maxInstructions); why != "" && !yield(f.name, why) {
-				return
-			}
+// MatchProblems returns the paths of the conditions of a match that Envoy refuses, with the reasons.
+func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) map[string]string {
+	problems := make(map[string]string)
+	check := func(field string, match *networking.StringMatch) {
+		if why := model.RegexProblem(match.GetRegex(), maxInstructions); why != "" {
+			problems[field] = why
 		}
-		for _, f := range []struct {
-			name    string
-			matches map[string]*networking.StringMatch
-		}{{"headers", m.GetHeaders()}, {"withoutHeaders", m.GetWithoutHeaders()}, {"queryParams", m.GetQueryParams()}} {
-			for _, name := range slices.Sorted(maps.Keys(f.matches)) {
-				why := model.RegexProblem(f.matches[name].GetRegex(), maxInstructions)
-				if why != "" && !isPresence(f.matches[name]) && !yield(f.name+"["+name+"]", why) {
-					return
-				}
+	}
+	check("uri", m.GetUri())
+	check("method", m.GetMethod())
+	check("authority", m.GetAuthority())
+	check("scheme", m.GetScheme())
+	for field, matches := range map[string]map[string]*networking.StringMatch{
+		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(), "queryParams": m.GetQueryParams(),
+	} {
+		for name, match := range matches {
+			if !isPresence(match) {
+				check(field+"["+name+"]", match)
 			}
 		}
 	}
+	return problems
+
 }
 
 // matchUsable reports whether these Envoys accept the match and rewrite. It notes problems of these Envoys only:
 // package coverage reports problems of all Envoys with the object.
 func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) bool {
-	for range MatchProblems(m, model.LargeProgram) {
-		return false
-	}
 	rewrite := r.GetRewrite().GetUriRegexRewrite()
-	if RewriteProblem(rewrite, model.LargeProgram) != "" {
+	if len(MatchProblems(m, model.LargeProgram)) > 0 || RewriteProblem(rewrite, model.LargeProgram) != "" {
 		return false
 	}
 	usable := true

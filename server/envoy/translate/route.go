@@ -60,7 +60,7 @@ func (t *Translation) body(key model.Digest, build func(findings *model.Findings
 }
 
 // ruleKey identifies a VirtualService on a port.
-func ruleKey(rule *model.Rule[*networking.VirtualService], port uint32) (d model.Digest) {
+func ruleKey(rule *model.VirtualService, port uint32) (d model.Digest) {
 	d.Object(rule.Key)
 	d.Text(rule.Version)
 	d.Number(int64(port))
@@ -139,7 +139,7 @@ func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Pro
 
 // routesOf returns the routes of a VirtualService on a port, which are equal for all of its hosts.
 func (t *Translation) routesOf(
-	v *model.View, r *model.Rule[*networking.VirtualService], client model.Profile, port uint32,
+	v *model.View, r *model.VirtualService, client model.Profile, port uint32,
 ) *Body {
 	return t.body(ruleKey(r, port), func(findings *model.Findings) *routev3.VirtualHost {
 		context := routeContext{view: v, rule: r, client: client, port: port, findings: findings}
@@ -154,7 +154,7 @@ func (t *Translation) unregistered(v *model.View, client model.Profile) *Virtual
 		return nil
 	}
 	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort)}
-	return newVirtualHost(model.Place{Object: v.UnregisteredRoutes.Key, Field: "spec.hosts"},
+	return newVirtualHost(model.PlaceIn(v.UnregisteredRoutes.Key, "spec.hosts"),
 		[]string{model.InURL(v.Host)}, host, body)
 }
 
@@ -208,7 +208,7 @@ func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.R
 	}
 	return &routev3.Route{
 		Name:      "default",
-		Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Match:     model.AnyPath(),
 		Decorator: &routev3.Decorator{Operation: model.HostPort(v.Host, p.Number) + "/*"},
 		Action:    &routev3.Route_Route{Route: route},
 	}
@@ -261,31 +261,15 @@ func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
 // CatchAllHost returns the virtual host for hosts without a service: requests go to their original address or, if
 // restricted, get 502.
 func CatchAllHost(restricted bool) *VirtualHost {
+	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.Passthrough}}
+	setTimeout(action, nil, model.Sidecar)
+	route := &routev3.Route{Name: "allow_any", Match: model.AnyPath(), Action: &routev3.Route_Route{Route: action}}
 	if restricted {
-		return blocked()
+		route.Name = "block_all"
+		route.Action = directResponse(&networking.HTTPDirectResponse{Status: http.StatusBadGateway})
 	}
-	const name = "allow_any"
-	route := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.Passthrough}}
-	setTimeout(route, nil, model.Sidecar)
 	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{
-		Name: name, IncludeRequestAttemptCount: true,
-		Routes: []*routev3.Route{{
-			Name:   name,
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_Route{Route: route},
-		}},
-	}, nil)
-}
-
-func blocked() *VirtualHost {
-	const name = "block_all"
-	return newVirtualHost(model.Place{}, []string{"*"}, &routev3.VirtualHost{
-		Name: name, IncludeRequestAttemptCount: true,
-		Routes: []*routev3.Route{{
-			Name:   name,
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadGateway}},
-		}},
+		Name: route.GetName(), IncludeRequestAttemptCount: true, Routes: []*routev3.Route{route},
 	}, nil)
 }
 

@@ -11,7 +11,7 @@ import (
 // routeContext has the inputs of a VirtualService's routes: the client, port and gateway.
 type routeContext struct {
 	view     *model.View
-	rule     *model.Rule[*networking.VirtualService]
+	rule     *model.VirtualService
 	client   model.Profile
 	port     uint32
 	gateway  string // namespace/name, if the client is a gateway

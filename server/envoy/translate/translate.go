@@ -16,7 +16,7 @@ import (
 )
 
 // Translation has the resources of a host for the clients of a profile. All profiles with the same translation share
-// it. Only Key, Users and VirtualHost.OnDemand change after View.
+// it. Only VirtualHost.OnDemand changes after View.
 type Translation struct {
 	model.Precedence // of the service
 
@@ -33,9 +33,6 @@ type Translation struct {
 
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
-
-	Key   model.Key // of its view
-	Users int       // scopes that have it; guarded by units.mu
 
 	share Sharing // while it is made
 }

@@ -23,7 +23,7 @@ func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking
 		effect = "plaintext is sent"
 	}
 	for _, rule := range v.Policy.Objects {
-		t.Findings.Note(model.Place{Object: rule, Field: "spec"},
+		t.Findings.Note(model.PlaceIn(rule, "spec"),
 			"ISTIO_MUTUAL needs an identity, which these clients do not have: %s", effect)
 	}
 	return !v.Policy.Plaintext
@@ -31,8 +31,7 @@ func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking
 
 // withhold makes c an EDS cluster, which gets no endpoints.
 func withhold(c *clusterv3.Cluster) {
-	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: Ads()}
+	discoverEndpoints(c)
 	c.LoadAssignment = nil
 	if c.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
 		c.LbPolicy, c.LbConfig = clusterv3.Cluster_LEAST_REQUEST, nil
