@@ -36,7 +36,9 @@ type connection struct {
 // newConnection waits for the preface of HTTP/2 with the header of SETTINGS. gRPC would allocate buffers before.
 func newConnection(inner net.Conn, limiter *Limiter) (*connection, error) {
 	const preface = len(http2.ClientPreface)
-	c := &connection{Conn: inner, limiter: limiter, unread: make([]byte, preface+frameHeader), socket: newSocketReader(inner)}
+	c := &connection{
+		Conn: inner, limiter: limiter, unread: make([]byte, preface+frameHeader), socket: newSocketReader(inner),
+	}
 	if _, err := io.ReadFull(inner, c.unread); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // of a connection that has no socket of its own, such as one of TLS.
 type socketReader struct {
 	socket syscall.RawConn
-	read   func(fd uintptr) (done bool) // reads once; made once, since it would be allocated for each read
+	read   func(fd uintptr) (ready bool) // tryRead; made once, since each read would allocate it
 
 	// of one read
 	size   int
@@ -76,12 +76,12 @@ func (r *socketReader) next(size int, pool mem.BufferPool) (buffer *[]byte, n in
 }
 
 // tryRead reads once, and reports whether there was something to read.
-func (r *socketReader) tryRead(fd uintptr) (done bool) {
+func (r *socketReader) tryRead(fd uintptr) (ready bool) {
 	r.buffer = r.pool.Get(r.size)
 	r.n, r.err = syscall.Read(int(fd), *r.buffer) //nolint:gosec // a file descriptor
-	if done = r.err != syscall.EAGAIN; !done {    //nolint:errorlint // it is not wrapped
+	if ready = r.err != syscall.EAGAIN; !ready {    //nolint:errorlint // it is not wrapped
 		r.pool.Put(r.buffer)
 		r.buffer = nil
 	}
-	return done
+	return ready
 }
