@@ -79,7 +79,7 @@ func (r *socketReader) next(size int, pool mem.BufferPool) (buffer *[]byte, n in
 func (r *socketReader) tryRead(fd uintptr) (ready bool) {
 	r.buffer = r.pool.Get(r.size)
 	r.n, r.err = syscall.Read(int(fd), *r.buffer) //nolint:gosec // a file descriptor
-	if ready = r.err != syscall.EAGAIN; !ready {    //nolint:errorlint // it is not wrapped
+	if ready = r.err != syscall.EAGAIN; !ready {  //nolint:errorlint // it is not wrapped
 		r.pool.Put(r.buffer)
 		r.buffer = nil
 	}
