@@ -170,6 +170,16 @@ func TestGetEnvoyFails(t *testing.T) {
 	})
 }
 
+func TestGetEnvoy_NamelessCluster(t *testing.T) {
+	c, requested := newControl(t)
+	c.put(t, "broken", eds("", ""))
+	c.put(t, "a", eds("a", ""))
+	c.put(t, "a", &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
+	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "endpoints"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, envoyNames(answer))
+}
+
 func TestWatchEnvoy(t *testing.T) {
 	c, requested := newControl(t)
 	c.put(t, "a", listener(t, "a", "r1"))
