@@ -46,7 +46,10 @@ func endpointsOf(a *anypb.Any) []string {
 	if a.UnmarshalTo(&c) != nil || c.GetType() != clusterv3.Cluster_EDS {
 		return nil
 	}
-	return []string{cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName())}
+	if name := cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName()); name != "" {
+		return []string{name}
+	}
+	return nil // a broken cluster: its name must not spoil the subscription to the others
 }
 
 // routesOf returns the names of the routes that a listener's connection managers have from RDS.

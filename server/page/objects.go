@@ -139,15 +139,17 @@ func (o *Objects) served(
 	if query.kind != "" {
 		objects = program.Snapshot().List(query.kind, "")
 	}
-	var byHost []resource.Key
+	byHost := make(map[resource.Key]bool)
 	if len(terms) == 1 && strings.Contains(terms[0], ".") {
-		byHost = program.SpeakOf(terms[0])
+		for _, key := range program.SpeakOf(terms[0]) {
+			byHost[key] = true
+		}
 	}
 	var selected []*resource.Resource
 	for object := range objects {
 		key, origin := object.Key(), object.Origin()
 		if (query.show != showShadowed || len(losers[key]) > 0) &&
-			(matches(terms, key, origin.Source, origin.Place) || slices.Contains(byHost, key)) {
+			(matches(terms, key, origin.Source, origin.Place) || byHost[key]) {
 			selected = append(selected, object)
 		}
 	}

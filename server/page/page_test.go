@@ -619,8 +619,12 @@ func TestSlowReader_Dropped(t *testing.T) {
 }
 
 func BenchmarkPage(b *testing.B) {
-	h := newHandler(shop(b, 100_000))
-	for _, path := range []string{"/", "/?page=1500", "/?q=s9999"} {
+	p := shop(b, 100_000)
+	for i := range 2000 {
+		p.speak = append(p.speak, key(fmt.Sprintf("s%d", 7*i)))
+	}
+	h := newHandler(p)
+	for _, path := range []string{"/", "/?page=1500", "/?q=s9999", "/?q=reviews.example"} {
 		b.Run(path, func(b *testing.B) {
 			for b.Loop() {
 				get(b, h, path)

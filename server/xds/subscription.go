@@ -2,6 +2,7 @@ package xds
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -265,7 +266,8 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	present := s.coll.current.Load()
-	if s.selection.names == nil && len(r.Subscribe) > 0 {
+	sized := s.selection.names == nil && len(r.Subscribe) > 0
+	if sized {
 		s.selection.names = make(map[string]struct{}, len(r.Subscribe))
 	}
 	for _, name := range r.Subscribe {
@@ -285,6 +287,9 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		if !first || s.client.brought == nil { // else the client may have it
 			s.client.mustAnswer(name)
 		}
+	}
+	if sized && len(s.selection.names) < len(r.Subscribe)/2 { // repeated names cost nothing, so they retain no memory
+		s.selection.names = maps.Collect(maps.All(s.selection.names))
 	}
 	for _, name := range r.Unsubscribe {
 		if name == "*" {

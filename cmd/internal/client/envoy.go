@@ -66,13 +66,13 @@ func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(E
 	defer stop(nil)
 	handleChanges := func() {
 		answered = true
-		for _, event := range changes(shown, state.resources, strings.Compare, proto.Equal) {
+		for _, event := range changes(shown, state.current(), strings.Compare, proto.Equal) {
 			if err := handle(event); err != nil {
 				stop(err)
 				return
 			}
 		}
-		shown = maps.Clone(state.resources)
+		shown = maps.Clone(state.current())
 	}
 	config := c.clientConfig(state.subscription(handleChanges))
 	config.Hooks.Failed = func(err error, _ time.Duration) {
@@ -94,12 +94,13 @@ func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(E
 
 // envoyState has the answers for a type and its parent. The goroutine of the ADS client owns it.
 type envoyState struct {
-	envoyType EnvoyType
-	listed    bool                     // the names of the resources are known
-	names     map[string]bool          // that the parents refer to
-	resources map[string]proto.Message // of the type
-	rejected  []error                  // of the last response of the type
-	client    *adsc.Client
+	envoyType  EnvoyType
+	listed     bool                     // the names of the resources are known
+	names      map[string]bool          // that the parents refer to
+	subscribed map[string]bool          // the names; the last ones while the parents refer to none
+	resources  map[string]proto.Message // of the type
+	rejected   []error                  // of the last response of the type
+	client     *adsc.Client
 }
 
 func newEnvoyState(envoyType EnvoyType) *envoyState {
@@ -135,8 +136,9 @@ func (s *envoyState) subscription(changed func()) adsc.Subscription {
 					s.names[name] = true
 				}
 			}
-			maps.DeleteFunc(s.resources, func(name string, _ proto.Message) bool { return !s.names[name] })
-			if resources.Names = slices.Collect(maps.Keys(s.names)); len(s.names) > 0 { // no names would mean all
+			if len(s.names) > 0 { // no names would mean all
+				s.subscribed, resources.Names = s.names, slices.Collect(maps.Keys(s.names))
+				maps.DeleteFunc(s.resources, func(name string, _ proto.Message) bool { return !s.subscribed[name] })
 				err = s.client.Subscribe(resources)
 			}
 			changed()
@@ -158,11 +160,19 @@ func (s *envoyState) applyResponse(response *adsc.Response) (rejects []error) {
 				response.TypeURL, err))
 			continue
 		}
-		if name := xds.NameOf(message); s.envoyType.parent == "" || s.names[name] {
+		if name := xds.NameOf(message); s.envoyType.parent == "" || s.subscribed[name] {
 			s.resources[name] = message
 		}
 	}
 	return rejects
+}
+
+// current returns the resources, but none while the parents refer to none.
+func (s *envoyState) current() map[string]proto.Message {
+	if s.envoyType.parent != "" && len(s.names) == 0 {
+		return map[string]proto.Message{}
+	}
+	return s.resources
 }
 
 func (s *envoyState) missing() (names []string) {
@@ -179,7 +189,7 @@ func (s *envoyState) complete() bool { return s.listed && len(s.missing()) == 0 
 
 func (s *envoyState) answer() *EnvoyAnswer {
 	answer := &EnvoyAnswer{Missing: s.missing(), Rejects: s.rejected}
-	for _, name := range slices.Sorted(maps.Keys(s.resources)) {
+	for _, name := range slices.Sorted(maps.Keys(s.current())) {
 		answer.Resources = append(answer.Resources, s.resources[name])
 	}
 	return answer

@@ -170,6 +170,16 @@ func TestGetEnvoyFails(t *testing.T) {
 	})
 }
 
+func TestGetEnvoy_NamelessCluster(t *testing.T) {
+	c, requested := newControl(t)
+	c.put(t, "broken", eds("", ""))
+	c.put(t, "a", eds("a", ""))
+	c.put(t, "a", &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
+	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "endpoints"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a"}, envoyNames(answer))
+}
+
 func TestWatchEnvoy(t *testing.T) {
 	c, requested := newControl(t)
 	c.put(t, "a", listener(t, "a", "r1"))
@@ -202,6 +212,10 @@ func TestWatchEnvoy(t *testing.T) {
 	c.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // without a reference yet
 	c.put(t, "a", listener(t, "a", "r2"))
 	expect("deleted r1")
+	expect("added r2")
+	c.put(t, "a", listener(t, "a"))
+	expect("deleted r2")
+	c.put(t, "a", listener(t, "a", "r2"))
 	expect("added r2")
 	c.put(t, "a", listener(t, "a"))
 	expect("deleted r2")
