@@ -51,12 +51,14 @@ func TestResumption_HeavyWork(t *testing.T) {
 		name     string
 		versions int
 		wildcard bool
+		types    int
 		heavy    bool
 	}{
-		{"no versions", 0, false, false},
-		{"few versions", 100, false, false},
-		{"few versions of a wildcard", 100, true, true},
-		{"many versions", 5000, false, true},
+		{"no versions", 0, false, 1, false},
+		{"few versions", 100, false, 4, false},
+		{"few versions of a wildcard", 100, true, 1, true},
+		{"few versions of many types", 1, false, 100, true},
+		{"many versions", 5000, false, 1, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			message := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: make(map[string]string)}
@@ -67,10 +69,12 @@ func TestResumption_HeavyWork(t *testing.T) {
 			require.NoError(t, err)
 			request := wire.Request{Delta: true}
 			require.NoError(t, request.Decode(encoded))
-			resumed := &subscription{
-				selection: subscriptionNames{wildcard: test.wildcard}, client: clientState{brought: request.Initial},
+			s := &stream{}
+			for range test.types {
+				s.subs = append(s.subs, &subscription{
+					selection: subscriptionNames{wildcard: test.wildcard}, client: clientState{brought: request.Initial},
+				})
 			}
-			s := &stream{subs: []*subscription{resumed}}
 			require.Equal(t, test.heavy, s.isHeavy())
 		})
 	}

@@ -154,10 +154,14 @@ func (s *stream) answeredAll() bool {
 func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, (*subscription).comparesMany) {
-		return false
+	compared := 0
+	for _, sub := range s.subs {
+		if len(sub.chunks) > 0 {
+			return false // they are planned
+		}
+		compared += sub.comparedBytes()
 	}
-	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // they are planned
+	return s.cost >= heavyNames || compared > heavyBytes
 }
 
 // due says whether a response may be due. It plans none.

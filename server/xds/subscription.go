@@ -3,6 +3,7 @@ package xds
 import (
 	"hash/maphash"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -112,9 +113,16 @@ func (s *subscription) nacked(r *wire.Request, now time.Time) {
 	s.status.Nacks++
 }
 
-// comparesMany says whether the client brought many versions, or is compared with a whole state.
-func (s *subscription) comparesMany() bool {
-	return s.client.brought != nil && (s.selection.wildcard || s.client.brought.Size() > heavyBytes)
+// comparedBytes is the size of the versions that the client brought, which the next plan compares. A comparison with a
+// whole state counts as the largest. One of few versions counts as more than its size: it reads the latest commits.
+func (s *subscription) comparedBytes() int {
+	switch {
+	case s.client.brought == nil:
+		return 0
+	case s.selection.wildcard:
+		return math.MaxInt32
+	}
+	return max(s.client.brought.Size(), heavyBytes/8)
 }
 
 // outstanding says whether the client has yet to answer the last response.
