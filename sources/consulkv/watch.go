@@ -92,8 +92,9 @@ func (r *run) believed(
 			checked && l.Anonymous == anonymous && !slices.ContainsFunc(missing, hidden):
 			return l, c, nil
 		default:
-			// Only a list after the check of the rights can be trusted.
-			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil {
+			// Only a list after the check of the rights can be trusted. Keys that went meanwhile are checked, too, but do not
+			// cause a third list: keys that come and go all the time would delay all others for ever.
+			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil || checked {
 				return l, c, err
 			}
 			checked, anonymous, readable = true, l.Anonymous, missing
