@@ -167,17 +167,21 @@ func (p *place) list(ctx context.Context, q *api.QueryOptions) (listing, error) 
 // blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for an
 // index beyond its own. A proxy or a slow connection may hold the query meanwhile.
 func (r *run) watchPulse(ctx context.Context) {
-	wasBehind := false
+	behind := uint64(0) // the index of the query that Consul was behind at the last pulse
 	for worker.Wait(ctx, nil, r.place.pulseEvery) == nil {
 		pulse, index, err := r.place.pulse(ctx)
 		if err != nil {
 			continue // the reads report the same failure
 		}
-		behind := pulse.KnownLeader && index < r.query.index.Load()
-		if behind && wasBehind {
+		switch queried := r.query.index.Load(); {
+		case !pulse.KnownLeader || index >= queried:
+			behind = 0
+		case behind != queried:
+			behind = queried
+		default:
+			behind = 0
 			r.query.Raise()
 		}
-		wasBehind = behind
 		r.applyPulse(pulse)
 	}
 }
