@@ -73,7 +73,7 @@ func (r *run) read(ctx context.Context) error {
 func (r *run) believed(
 	ctx context.Context, index uint64, outage bool,
 ) (l listing, c judge.Compared, err error) {
-	var missing, readable []string // missing keys, and those that are certainly not hidden
+	var missing, readable []string // missing keys, and those that are certainly not hidden, in order
 	q := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
 	for checked, anonymous := false, false; ; {
 		if l, err = r.place.list(ctx, q); err != nil {
@@ -81,7 +81,10 @@ func (r *run) believed(
 		}
 		c, missing = r.memory.compare(l, outage)
 		verdict := judge.Judge(c, l.Answer)
-		hidden := func(key string) bool { return !slices.Contains(readable, key) }
+		hidden := func(key string) bool {
+			_, found := slices.BinarySearch(readable, key)
+			return !found
+		}
 		switch {
 		case verdict == judge.Foreign:
 			return l, c, dial.ErrForeign
