@@ -49,8 +49,12 @@ type client struct {
 	selected selection
 }
 
-// shortTimeout is the time limit of a query, without the time that it blocks.
-const shortTimeout = 30 * time.Second
+const (
+	// shortTimeout is the time limit of a query that does not block.
+	shortTimeout = 30 * time.Second
+	// blockingGrace is the extra time of a blocking query, on top of the time that Consul may block.
+	blockingGrace = 15 * time.Second
+)
 
 // ask sends a query. action is the begin of its errors.
 func ask[T any](
@@ -62,10 +66,11 @@ func ask[T any](
 		RequireConsistent: q.level == confirmed || c.settings.RequireConsistent,
 		AllowStale:        q.level == usual && c.settings.stale(),
 	}
+	limit := shortTimeout
 	if q.index > 0 {
-		o.WaitIndex, o.WaitTime = q.index, c.settings.Wait
+		o.WaitIndex, o.WaitTime, limit = q.index, c.settings.Wait, blockingGrace
 	}
-	items, answer, err = dial.Ask(ctx, shortTimeout, c.settings.MaxStale, o, read)
+	items, answer, err = dial.Ask(ctx, limit, c.settings.MaxStale, o, read)
 	if err != nil {
 		return items, answer, fmt.Errorf("%s: %w", action, err)
 	}

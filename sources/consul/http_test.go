@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -284,5 +285,23 @@ func TestStaleAnswer_Confirmed(t *testing.T) {
 		r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
 		require.Len(t, s.Asked("/v1/health/service/web?consistent="), confirmed)
 		require.Len(t, s.Asked("/v1/catalog/services?consistent="), confirmed)
+	}
+}
+
+// A blocking query without an answer is found soon after Consul's own limit.
+func TestTimeoutsOfQueries(t *testing.T) {
+	const wait = 160 * time.Second
+	for _, test := range []struct {
+		query query
+		limit time.Duration
+	}{{query{}, 30 * time.Second}, {query{index: 5}, wait + wait/16 + 15*time.Second}} {
+		c, begin := &client{settings: Settings{Wait: wait}}, time.Now()
+		read := func(o *api.QueryOptions) (int, *api.QueryMeta, error) {
+			deadline, _ := o.Context().Deadline()
+			require.WithinDuration(t, begin.Add(test.limit), deadline, 5*time.Second)
+			return 0, new(api.QueryMeta), nil
+		}
+		_, _, err := ask(t.Context(), c, scope{}, test.query, "", "read", read)
+		require.NoError(t, err)
 	}
 }

@@ -73,7 +73,7 @@ func (r *run) read(ctx context.Context) error {
 func (r *run) believed(
 	ctx context.Context, index uint64, outage bool,
 ) (l listing, c judge.Compared, err error) {
-	var missing, readable []string // missing keys, and those that are certainly not hidden
+	var missing, readable []string // missing keys, and those that are certainly not hidden, in order
 	q := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
 	for checked, anonymous := false, false; ; {
 		if l, err = r.place.list(ctx, q); err != nil {
@@ -81,7 +81,10 @@ func (r *run) believed(
 		}
 		c, missing = r.memory.compare(l, outage)
 		verdict := judge.Judge(c, l.Answer)
-		hidden := func(key string) bool { return !slices.Contains(readable, key) }
+		hidden := func(key string) bool {
+			_, found := slices.BinarySearch(readable, key)
+			return !found
+		}
 		switch {
 		case verdict == judge.Foreign:
 			return l, c, dial.ErrForeign
@@ -92,8 +95,9 @@ func (r *run) believed(
 			checked && l.Anonymous == anonymous && !slices.ContainsFunc(missing, hidden):
 			return l, c, nil
 		default:
-			// Only a list after the check of the rights can be trusted.
-			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil {
+			// Only a list after the check of the rights can be trusted. Keys that went meanwhile are checked, too, but do not
+			// cause a third list: keys that come and go all the time would delay all others for ever.
+			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil || checked {
 				return l, c, err
 			}
 			checked, anonymous, readable = true, l.Anonymous, missing
@@ -166,17 +170,21 @@ func (p *place) list(ctx context.Context, q *api.QueryOptions) (listing, error) 
 // blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for an
 // index beyond its own. A proxy or a slow connection may hold the query meanwhile.
 func (r *run) watchPulse(ctx context.Context) {
-	wasBehind := false
+	behind := uint64(0) // the index of the query that Consul was behind at the last pulse
 	for worker.Wait(ctx, nil, r.place.pulseEvery) == nil {
 		pulse, index, err := r.place.pulse(ctx)
 		if err != nil {
 			continue // the reads report the same failure
 		}
-		behind := pulse.KnownLeader && index < r.query.index.Load()
-		if behind && wasBehind {
+		switch queried := r.query.index.Load(); {
+		case !pulse.KnownLeader || index >= queried:
+			behind = 0
+		case behind != queried:
+			behind = queried
+		default:
+			behind = 0
 			r.query.Raise()
 		}
-		wasBehind = behind
 		r.applyPulse(pulse)
 	}
 }
