@@ -237,7 +237,8 @@ func (d *decoder) duration(v *durationpb.Duration, node, n *yaml.Node) {
 			v.Seconds, v.Nanos = int64(duration/time.Second), int32(duration%time.Second)
 			return
 		}
-		if protojson.Unmarshal(strconv.AppendQuote(nil, n.Value), v) == nil {
+		isNumber := strings.ContainsAny(n.Value, "0123456789") // ".s" is zero for the parser
+		if isNumber && protojson.Unmarshal(strconv.AppendQuote(nil, n.Value), v) == nil {
 			return
 		}
 	}

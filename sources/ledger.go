@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -162,8 +163,9 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			suspects.add(g)
 		}
 	}
+	heldDeletions := sync.OnceValue(l.guard.HeldDeletions)
 	for _, content := range contents {
-		l.noteHeldLosses(content.Group, before)
+		l.noteHeldLosses(content.Group, before, heldDeletions)
 	}
 	names := make(sameNameIndex)
 	for _, key := range before.keys {

@@ -493,3 +493,32 @@ func TestLastGood_AppliesAcrossGroups(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkBrokenGroupsInAHold breaks many groups at once, while the guard holds the loss of many objects of others.
+func BenchmarkBrokenGroupsInAHold(b *testing.B) {
+	for _, n := range []int{250, 1_000} {
+		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
+			var table memstore.Table
+			l := newLedger(guard.New(guard.Settings{Share: 0.1}, table.Snapshot()))
+			apply := func(groups []admitted) {
+				_, passes := l.commit(groups, guard.Moment{Now: time.Unix(1, 0), Served: table.Snapshot()})
+				table.Apply(passes.Puts, passes.Deletes)
+			}
+			var whole, lost, broken []admitted
+			for i := range n {
+				gone, kept := fmt.Sprintf("gone%d", i), fmt.Sprintf("kept%d", i)
+				whole = append(whole,
+					admitted{Content: Content{Group: gone, Resources: []*resource.Resource{newObject(gone, "1", gone)}}})
+				lost = append(lost, admitted{Content: Content{Group: gone}})
+				broken = append(broken, admitted{Content: Content{Group: kept, Rejects: []Reject{{Err: errors.New("bad")}}}})
+			}
+			apply(whole)
+			apply(lost)
+			require.NotNil(b, l.guard.Status())
+			b.ReportAllocs()
+			for b.Loop() {
+				l.replace(broken, time.Unix(2, 0))
+			}
+		})
+	}
+}

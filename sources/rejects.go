@@ -142,8 +142,10 @@ func (s *unidentifiedRejects) groupFor(key resource.Key) *group {
 }
 
 // noteHeldLosses notes objects that the source lost and the guard holds, if a reject of the group may be a version of
-// them.
-func (l *ledger) noteHeldLosses(group string, before *previousStates) {
+// them. heldDeletions are those of the guard.
+func (l *ledger) noteHeldLosses(
+	group string, before *previousStates, heldDeletions func() map[string][]*resource.Resource,
+) {
 	g := l.groups[group]
 	if g == nil {
 		return
@@ -161,7 +163,7 @@ func (l *ledger) noteHeldLosses(group string, before *previousStates) {
 	if !g.rejects.unidentified && len(g.rejects.keysWithoutKind) == 0 {
 		return
 	}
-	for _, r := range l.guard.HeldDeletions(group) {
+	for _, r := range heldDeletions()[group] {
 		if g.rejects.mayInclude(r.Key()) {
 			note(r)
 		}

@@ -428,12 +428,13 @@ func (c *change) share() {
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		routes.encoded = c.bodies.encode(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
-		c.findings.set("routes "+route, routes.encoded.findings)
+		encoded := c.bodies.encode(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		c.findings.set("routes "+route, encoded.findings)
 		if c.profile.OnDemand && !routes.inFull {
 			continue
 		}
-		c.put(c.scope.routes, routes.encoded.entry)
+		routes.encoded = encoded
+		c.put(c.scope.routes, encoded.entry)
 	}
 	c.shareHosts()
 	if c.resolver {

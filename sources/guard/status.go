@@ -61,11 +61,12 @@ func (g *Guard) HeldDeletion(key resource.Key) *resource.Resource {
 	return nil
 }
 
-// HeldDeletions returns, by key, the served objects of a group that the source lacks.
-func (g *Guard) HeldDeletions(group string) (served []*resource.Resource) {
+// HeldDeletions returns, by group and in order of key, the served objects that the source lacks.
+func (g *Guard) HeldDeletions() map[string][]*resource.Resource {
+	served := make(map[string][]*resource.Resource)
 	for _, l := range g.hold.firstLosses(g.hold.size()) {
-		if l.desired == nil && l.original.Origin().Group == group {
-			served = append(served, l.served)
+		if group := l.original.Origin().Group; l.desired == nil {
+			served[group] = append(served[group], l.served)
 		}
 	}
 	return served

@@ -1,0 +1,46 @@
+package envoy
+
+import (
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// Complete routes that are encoded for their findings only are freed at once.
+func TestOnDemand_KeepsNoCompleteRoutes(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: one, namespace: ns}
+spec: {hosts: [one.internal], addresses: [240.0.0.1], resolution: NONE, ports: [{number: 80, name: p, protocol: HTTP}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: two, namespace: ns}
+spec: {hosts: [two.internal], addresses: [240.0.0.1], resolution: NONE, ports: [{number: 80, name: p, protocol: HTTP}]}
+`), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	profile := model.ProfileOf(demandingNode("ns"))
+	require.True(t, profile.OnDemand)
+	s := c.newScope(profile)
+	require.Equal(t, 1, s.shared["80"].duplicates)
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "ns", Name: "two"}
+	table.Apply(nil, []resource.Key{key})
+	c.update([]resource.Key{key}, table.Snapshot(), true, true)
+	require.Zero(t, s.shared["80"].duplicates)
+	require.False(t, s.shared["80"].inFull)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return sizeOf(&c.bodies.routes) == 0
+	}, 5*time.Second, 10*time.Millisecond)
+	runtime.KeepAlive(s)
+}
