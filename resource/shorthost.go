@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config/validation/agent"
 )
@@ -21,48 +20,40 @@ func isShort(host string) bool {
 	return err != nil
 }
 
-// hostFields are the fields that istiod completes if they hold a short host name.
-var hostFields = map[protoreflect.FullName]bool{
-	"istio.networking.v1alpha3.DestinationRule.host": true,
-	"istio.networking.v1alpha3.VirtualService.hosts": true,
-	"istio.networking.v1alpha3.Destination.host":     true, // of routes and mirrors
-}
-
-// replaceHosts replaces each of hostFields in a spec by the result of f, which gets its path and value.
-func replaceHosts(spec proto.Message, f func(field, host string) string) {
-	switch spec.(type) {
-	case *networking.DestinationRule, *networking.VirtualService:
-		replaceTexts(spec.ProtoReflect(), hostFields, "", f)
+// shortHosts calls f with each field of spec that istiod completes if it holds a short host name, with
+// its path. It does without reflection, since it reads every object.
+func shortHosts(spec proto.Message, f func(field string, host *string)) {
+	destination := func(field string, d *networking.Destination) {
+		if d != nil {
+			f(field+".host", &d.Host)
+		}
 	}
-}
-
-// replaceTexts replaces some fields of m, and of the messages in it, by the results of f, which gets the path and the
-// value of each.
-func replaceTexts(
-	m protoreflect.Message, fields map[protoreflect.FullName]bool, path string, f func(field, text string) string,
-) {
-	descriptors := m.Descriptor().Fields()
-	for i := range descriptors.Len() {
-		fd := descriptors.Get(i)
-		isText := fields[fd.FullName()]
-		if fd.IsMap() || !isText && fd.Message() == nil || !m.Has(fd) {
-			continue
+	routes := func(kind string, i int, destinations []*networking.RouteDestination) {
+		for k, d := range destinations {
+			destination(fmt.Sprintf("%s[%d].route[%d].destination", kind, i, k), d.Destination)
 		}
-		visit := func(field string, v protoreflect.Value) protoreflect.Value {
-			if isText {
-				return protoreflect.ValueOfString(f(field, v.String()))
+	}
+	switch spec := spec.(type) {
+	case *networking.DestinationRule:
+		f("host", &spec.Host)
+	case *networking.VirtualService:
+		for i := range spec.Hosts {
+			f(fmt.Sprintf("hosts[%d]", i), &spec.Hosts[i])
+		}
+		for i, route := range spec.Http {
+			for k, d := range route.Route {
+				destination(fmt.Sprintf("http[%d].route[%d].destination", i, k), d.Destination)
 			}
-			replaceTexts(v.Message(), fields, field+".", f)
-			return v
+			destination(fmt.Sprintf("http[%d].mirror", i), route.Mirror)
+			for k, d := range route.Mirrors {
+				destination(fmt.Sprintf("http[%d].mirrors[%d].destination", i, k), d.Destination)
+			}
 		}
-		field := path + fd.JSONName()
-		if !fd.IsList() {
-			m.Set(fd, visit(field, m.Get(fd)))
-			continue
+		for i, route := range spec.Tcp {
+			routes("tcp", i, route.Route)
 		}
-		list := m.Mutable(fd).List()
-		for n := range list.Len() {
-			list.Set(n, visit(fmt.Sprintf("%s[%d]", field, n), list.Get(n)))
+		for i, route := range spec.Tls {
+			routes("tls", i, route.Route)
 		}
 	}
 }
@@ -71,13 +62,12 @@ func replaceTexts(
 // came over MCP has no domain: "reviews" in namespace shop becomes "reviews.shop", and not
 // "reviews.shop.svc.cluster.local" as it would of the same object in Kubernetes (observed: istiod 1.27.9).
 func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
-	replaceHosts(spec, func(field, host string) string {
-		if isShort(host) && !strings.ContainsAny(host, "*/") {
+	shortHosts(spec, func(field string, host *string) {
+		if isShort(*host) && !strings.ContainsAny(*host, "*/") {
 			warnings = append(warnings, errorOf(r,
-				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, host,
-				host+"."+r.key.Namespace))
+				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, *host,
+				*host+"."+r.key.Namespace))
 		}
-		return host
 	})
 	return warnings
 }
@@ -101,11 +91,10 @@ func completeHosts(meta Meta, spec proto.Message, suffix string) {
 	if meta.Annotations[RouteSemantics] == "gateway" {
 		return
 	}
-	replaceHosts(spec, func(_, host string) string {
-		if isShort(host) {
-			host += "." + meta.Key.Namespace + ".svc." + suffix
+	shortHosts(spec, func(_ string, host *string) {
+		if isShort(*host) {
+			*host += "." + meta.Key.Namespace + ".svc." + suffix
 		}
-		return host
 	})
 }
 

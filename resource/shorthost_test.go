@@ -80,7 +80,7 @@ spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}
 			"db": "db.shop.svc.cluster.local", "secure": "secure.shop.svc.cluster.local",
 		}
 		if i < 2 {
-			replaceHosts(want, func(_, host string) string { return cmp.Or(full[host], host) })
+			shortHosts(want, func(_ string, host *string) { *host = cmp.Or(full[*host], *host) })
 		}
 		require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
 	}

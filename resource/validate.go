@@ -277,14 +277,40 @@ func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 	if !bytes.ContainsRune(r.body, '%') {
 		return nil
 	}
-	replaceTexts(spec.ProtoReflect(), addressFields, "spec.", func(field, text string) string {
+	visitTexts(spec.ProtoReflect(), addressFields, "spec.", func(field, text string) {
 		if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
 			errs = append(errs, errorOf(r, "%s: %q has a zone, which Envoy rejects: write the address without %q", field, text,
 				"%"+a.Zone()))
 		}
-		return text
 	})
 	return errs
+}
+
+// visitTexts calls visit with the path and the value of some fields of m and of the messages in it.
+func visitTexts(
+	m protoreflect.Message, fields map[protoreflect.FullName]bool, parent string, visit func(path, text string),
+) {
+	for i := range m.Descriptor().Fields().Len() {
+		fd := m.Descriptor().Fields().Get(i)
+		visitValue := func(path string, value protoreflect.Value) {
+			switch {
+			case fields[fd.FullName()]:
+				visit(path, value.String())
+			case fd.Message() != nil:
+				visitTexts(value.Message(), fields, path+".", visit)
+			}
+		}
+		path, value := parent+fd.JSONName(), m.Get(fd)
+		switch {
+		case fd.IsMap() || !m.Has(fd):
+		case fd.IsList():
+			for i := range value.List().Len() {
+				visitValue(fmt.Sprintf("%s[%d]", path, i), value.List().Get(i))
+			}
+		default:
+			visitValue(path, value)
+		}
+	}
 }
 
 // Rules identifies the rules by which this program decodes and validates: two processes with the same Rules have the

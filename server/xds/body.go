@@ -82,7 +82,7 @@ func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
 // frame is an encoded response to one stream, which the codec passes through.
 type frame struct{ data mem.BufferSlice }
 
-// newFrame joins the header of a stream, whose messages may be compressed, with a body.
+// newFrame joins the header of a stream with a body, both compressed if zip says so.
 func newFrame(header []byte, b *body, zip bool) *frame {
 	data := make(mem.BufferSlice, 0, 2+len(b.parts))
 	if zip {

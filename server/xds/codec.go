@@ -29,7 +29,7 @@ const requestBytes = 16 << 20
 // ServerOptions returns the options of the gRPC server for s: the codec, the size limit of a request, and a small read
 // buffer, since requests are small and idle streams many. Other services can share the gRPC server. The options of a
 // Limiter of server/transport, which come after these, add other limits, and keepalives that find vanished clients.
-// Interceptors can reserve memory for a request and be told, by its OnRelease, when it is free.
+// Interceptors can reserve memory for a request; its OnRelease sets the function that frees it.
 func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),

@@ -173,8 +173,8 @@ func (n *nameCosts) add(host string, added int) (total, ofHost int) {
 	return n.total, ofHost
 }
 
-// HostOf returns the IP address, by which limits count, of the client whose stream has ctx. It is "unix" for all Unix
-// sockets, the whole address if that has no IP address, and empty if ctx is of no stream.
+// HostOf returns the IP address of the client of ctx's stream; limits count by it. It is "unix" for all Unix sockets,
+// the whole address if that has no IP address, and empty if ctx is of no stream.
 func HostOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		return address.Host(p.Addr)

@@ -39,15 +39,19 @@ var declarations = sync.OnceValue(func() (byMessage map[protoreflect.FullName]de
 	return byMessage
 })
 
-// reason returns the reason of a field in a part of a declaration, or "".
-func reason(part map[string]string, field string) string {
-	for why, fields := range part {
-		if slices.Contains(strings.Fields(fields), field) {
-			return why
+// unsupported has the behavior instead of each unsupported field, by its name in JSON.
+var unsupported = sync.OnceValue(func() map[protoreflect.FullName]map[string]string {
+	byMessage := make(map[protoreflect.FullName]map[string]string)
+	for message, declared := range declarations() {
+		byMessage[message] = make(map[string]string)
+		for behavior, fields := range declared.Unsupported {
+			for field := range strings.FieldsSeq(fields) {
+				byMessage[message][field] = behavior
+			}
 		}
 	}
-	return ""
-}
+	return byMessage
+})
 
 // WithoutEffect returns the fields of an object that are set but have no effect on Envoys, each with its path and the
 // behavior instead.
@@ -62,10 +66,10 @@ func WithoutEffect(spec proto.Message) (fields []string) {
 // walk calls report for each unsupported field that is set, and skips the messages below such a field.
 func walk(message protoreflect.Message, parent string, report func(path, why string)) {
 	checkMessage(message.Interface(), parent, report)
-	unsupported := declarations()[message.Descriptor().FullName()].Unsupported
+	behaviors := unsupported()[message.Descriptor().FullName()]
 	message.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		path := parent + "." + f.JSONName()
-		if why := reason(unsupported, f.JSONName()); why != "" {
+		if why := behaviors[f.JSONName()]; why != "" {
 			report(path, why)
 			return true
 		}

@@ -128,3 +128,13 @@ func rows(format string, part map[string]string) (texts []string) {
 	}
 	return texts
 }
+
+// reason returns the reason of a field in a part of a declaration, or "".
+func reason(part map[string]string, field string) string {
+	for text, fields := range part {
+		if slices.Contains(strings.Fields(fields), field) {
+			return text
+		}
+	}
+	return ""
+}
