@@ -219,8 +219,5 @@ func (v *View) withRetired() (ordered []*sourceState) {
 			return f.Name == s.Name
 		})
 	}
-	for _, f := range unreplaced {
-		ordered = append(ordered, f)
-	}
-	return ordered
+	return append(ordered, unreplaced...)
 }

@@ -44,8 +44,8 @@ type modelServer struct {
 	renewed   map[string]int
 	changes   map[string]wire.Instance
 	replies   map[string]*response // cached, by path
-	cachedAt  map[string]int           // when they were made
-	stuck     int                      // until when they stay
+	cachedAt  map[string]int       // when they were made
+	stuck     int                  // until when they stay
 }
 
 func (s *modelServer) start() {
@@ -276,7 +276,9 @@ func TestModel(t *testing.T) {
 			servers: []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
 			sink: &shelf{groups: map[string]sources.Content{}},
 		}
-		settings := Settings{PollSettings: registry.PollSettings{Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second}}
+		settings := Settings{PollSettings: registry.PollSettings{
+			Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second,
+		}}
 		m.source = newSource(settings, m, mapper)
 		for _, server := range m.servers {
 			server.start()

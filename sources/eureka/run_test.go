@@ -243,13 +243,15 @@ func TestNew(t *testing.T) {
 		address  string
 		settings Settings
 	}{
-		"address: want eureka://":      {"nacos://h", Settings{}},
-		"apps: \"[\" is no name":       {"eureka://h", Settings{Apps: []string{"["}}},
-		"skip: \"\" is no name":        {"eureka://h", Settings{Skip: []string{""}}},
-		"interval: want 1ms to 1m0s":   {"eureka://h", Settings{PollSettings: registry.PollSettings{Interval: time.Hour}}},
-		"hold: want":                   {"eureka://h", Settings{PollSettings: registry.PollSettings{Hold: -1}}},
-		"credentialsFile: the address": {"eureka://a:b@h", Settings{PollSettings: registry.PollSettings{Settings: fetch.Settings{CredentialsFile: "x"}}}},
-		"namespace: ":                  {"eureka://h", func() (s Settings) { s.Mapping.Namespace = "A b"; return s }()},
+		"address: want eureka://":    {"nacos://h", Settings{}},
+		"apps: \"[\" is no name":     {"eureka://h", Settings{Apps: []string{"["}}},
+		"skip: \"\" is no name":      {"eureka://h", Settings{Skip: []string{""}}},
+		"interval: want 1ms to 1m0s": {"eureka://h", Settings{PollSettings: registry.PollSettings{Interval: time.Hour}}},
+		"hold: want":                 {"eureka://h", Settings{PollSettings: registry.PollSettings{Hold: -1}}},
+		"credentialsFile: the address": {"eureka://a:b@h", Settings{
+			PollSettings: registry.PollSettings{Settings: fetch.Settings{CredentialsFile: "x"}},
+		}},
+		"namespace: ": {"eureka://h", func() (s Settings) { s.Mapping.Namespace = "A b"; return s }()},
 	} {
 		_, err := New(c.address, c.settings)
 		require.ErrorContains(t, err, message)

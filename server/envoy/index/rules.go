@@ -179,5 +179,4 @@ func destinations(spec *networking.VirtualService) (list []*networking.Destinati
 		list = append(list, r.GetDestination())
 	}
 	return slices.DeleteFunc(list, func(d *networking.Destination) bool { return d == nil })
-
 }

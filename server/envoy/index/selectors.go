@@ -197,7 +197,6 @@ func trafficPolicies(policy *model.Policy) (list []trafficPolicy) {
 		add(subset.GetTrafficPolicy())
 	}
 	return list
-
 }
 
 // SelectorIndex counts the objects with each condition. It is not safe for concurrent use.

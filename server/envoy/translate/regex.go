@@ -35,7 +35,6 @@ func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) map[stri
 		}
 	}
 	return problems
-
 }
 
 // matchUsable reports whether these Envoys accept the match and rewrite. It notes problems of these Envoys only:
