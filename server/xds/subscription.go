@@ -2,7 +2,6 @@ package xds
 
 import (
 	"hash/maphash"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -274,10 +273,6 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	present := s.coll.current.Load()
-	sized := s.selection.names == nil && len(r.Subscribe) > 0
-	if sized {
-		s.selection.names = make(map[string]struct{}, len(r.Subscribe))
-	}
 	for _, name := range r.Subscribe {
 		if name == "*" {
 			if !s.selection.wildcard {
@@ -295,9 +290,6 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		if !first || s.client.brought == nil { // else the client may have it
 			s.client.mustAnswer(name)
 		}
-	}
-	if sized && len(s.selection.names) < len(r.Subscribe)/2 { // repeated names cost nothing, so they retain no memory
-		s.selection.names = maps.Collect(maps.All(s.selection.names))
 	}
 	for _, name := range r.Unsubscribe {
 		if name == "*" {
