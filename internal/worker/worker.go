@@ -82,7 +82,11 @@ func Each(count, processors int, work func(i int)) {
 }
 
 // Wait waits for a duration, or until there is a wakeup, which may be nil. It returns the error of ctx.
+// Without a duration it does not wait, and leaves a wakeup for the next call.
 func Wait(ctx context.Context, wakeup <-chan struct{}, duration time.Duration) error {
+	if duration <= 0 {
+		return ctx.Err()
+	}
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
